@@ -1,0 +1,71 @@
+"""What a user sees when something is wrong. Imports the standard library only, so that every layer can use it.
+
+One exception class, `LightNetError`, carries a message, a source location and notes. Command-line tools print it
+as ``file:line:col: error: message``, the source line and a caret, and exit with status 1. Anything else that
+reaches the top of a tool is a bug of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+#: Longest part of a source line that an error shows.
+LINE_WIDTH = 160
+
+
+class SourceLoc(NamedTuple):
+    """A place in a file: `line` and `col` count from 1; 0 means unknown."""
+
+    file: str
+    line: int = 0
+    col: int = 0
+
+    def __str__(self) -> str:
+        return ":".join([self.file, *(str(n) for n in (self.line, self.col) if n)])
+
+
+@dataclass
+class LightNetError(Exception):
+    """A mistake in the user's input, or a limit that it exceeds.
+
+    `label` is the stable name of the violated constraint (``conv2d.bias-length``); `source_line` is the text of the
+    line at `loc`, when showing it is allowed (never for a file that must not be read); `notes` are further lines,
+    each with a location of its own or None.
+    """
+
+    message: str
+    loc: SourceLoc | None = None
+    label: str | None = None
+    source_line: str | None = None
+    notes: list[tuple[SourceLoc | None, str]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self) -> str:
+        """The text a command-line tool prints: location, message, source line with a caret, notes."""
+        where = f"{self.loc}: " if self.loc else ""
+        label = f" [{self.label}]" if self.label else ""
+        lines = [f"{where}error: {self.message}{label}"]
+        if self.source_line is not None:
+            lines += _caret(self.source_line, self.loc.col if self.loc else 0)
+        for loc, text in self.notes:
+            lines.append(f"{loc}: note: {text}" if loc else f"note: {text}")
+        return "\n".join(lines)
+
+    def at(self, loc: SourceLoc | None, source_line: str | None = None) -> LightNetError:
+        """Give the error a location if it has none yet; returns itself, to be raised."""
+        if self.loc is None:
+            self.loc, self.source_line = loc, source_line
+        return self
+
+
+def _caret(text: str, col: int) -> list[str]:
+    """The source line, clipped around `col`, and a caret below that column."""
+    text = "".join(c if c.isprintable() else " " for c in text.rstrip("\n"))
+    start = max(0, col - LINE_WIDTH // 2) if len(text) > LINE_WIDTH else 0
+    lines = ["  " + text[start : start + LINE_WIDTH]]
+    if 0 < col <= len(text) + 1:
+        lines.append("  " + " " * (col - 1 - start) + "^")
+    return lines

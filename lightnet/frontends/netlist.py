@@ -1,0 +1,56 @@
+"""A network as a list of statements: what the IL and JSON readers produce and the JSON writer takes.
+
+It is text-near (nothing is checked here beyond its form) and knows no IR: `importer.py` turns it into an `ln` module,
+`exporter.py` makes it from one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lightnet.diagnostics import SourceLoc
+
+#: Document 004's seven parameter types as Python values: None, str, float or int, bool, and tuples of one of the
+#: last three. A number keeps its Python type (int or float) so that it prints as it was written.
+ParamValue = None | str | bool | int | float | tuple[str, ...] | tuple[bool, ...] | tuple[int | float, ...]
+
+
+@dataclass(slots=True)
+class NetTensor:
+    """A tensor in an op's argument list; `dims` and `offset` (bytes) are there in a planned network only."""
+
+    arg: str
+    name: str
+    dims: tuple[int, ...] | None = None
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class NetParam:
+    arg: str
+    value: ParamValue
+
+
+@dataclass(slots=True)
+class NetOp:
+    """One statement. `body` holds the ops of a kernel region (None for an ordinary op)."""
+
+    name: str
+    optype: str
+    tensors_in: list[NetTensor]
+    tensors_out: list[NetTensor]
+    params: list[NetParam]
+    loc: SourceLoc
+    body: list[NetOp] | None = None
+
+
+@dataclass(slots=True)
+class Netlist:
+    """`mem_sizes[i]` is the size in bytes of memory type i (a planned network); `lines` the source's text for carets."""
+
+    ops: list[NetOp]
+    file: str
+    mem_sizes: list[int] | None = None
+    lines: list[str] = field(default_factory=list)
+    #: Whatever else stood at the top level of the JSON (ignored by upstream; ours keeps its own keys under "lightnet").
+    extra: dict = field(default_factory=dict)
