@@ -75,6 +75,11 @@ TARGETS = Table("target", {
     "cpu": "lightnet.backends.cpu.target:CPU",
 })  # fmt: skip
 
+#: The kernel op of each target that has one.
+KERNELS = Table("kernel op", {
+    "cpu": "lightnet.dialects.cpu:CpuKernelOp",
+})  # fmt: skip
+
 #: Front ends by file suffix: a module with ``load(path, ...) -> Model``.
 FRONTENDS = Table("front end", {
     ".net": "lightnet.frontends.il:load",

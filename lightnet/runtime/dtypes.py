@@ -1,4 +1,4 @@
-"""The element types: one table ties TensorLight's name, NumPy's dtype, MLIR's spelling and the sizes together.
+"""The element types: one table of TensorLight's names, NumPy's dtypes, MLIR's spelling and the sizes.
 
 Imports NumPy and the standard library only (the runtime uses it).
 """
@@ -66,29 +66,49 @@ BY_NP = {d.np: d for d in DTYPES}
 
 
 def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """Convert element by element as TensorLight does: saturating, truncating toward zero; NaN to an integer is 0.
+    """Convert element by element as TensorLight does: saturating, truncating toward zero, NaN to an integer 0.
 
-    To bool, every nonzero value is true. Float to float rounds to nearest (overflow saturates to the largest value,
-    infinities stay).
+    To bool, every nonzero value (NaN too) is true. Integer to float rounds to nearest. Float to float rounds
+    to nearest, where a finite value beyond the range becomes the largest finite one; infinities and NaN stay.
+    Takes any real or bool array; returns an array of the same shape, `array` itself if it has the dtype
+    already.
     """
     src = np.asarray(array)
     if src.dtype == dtype.np:
         return src
-    if dtype.kind == "bool":
-        return src != 0
-    if dtype.is_float:
-        if src.dtype.kind != "f":
-            return src.astype(dtype.np)
-        limit = np.finfo(dtype.np).max
-        with np.errstate(over="ignore"):
-            return np.where(np.isinf(src), src, np.clip(src, -limit, limit)).astype(dtype.np)
-    info = np.iinfo(dtype.np)
-    if src.dtype.kind == "f":
-        wide = np.trunc(np.nan_to_num(src.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
-        low, high = wide <= float(info.min), wide >= float(info.max)  # float(int64 max) rounds up: test, then cast
-        safe = np.where(low | high, 0.0, wide).astype(dtype.np)
-        return np.where(low, info.min, np.where(high, info.max, safe)).astype(dtype.np)
-    if src.dtype.kind == "b":
+    with np.errstate(all="ignore"):
+        if dtype.kind == "bool":
+            result = src != 0
+        elif src.dtype.kind == "b":
+            result = src.astype(dtype.np)
+        elif dtype.is_float:
+            result = _to_float(src, dtype)
+        else:
+            result = (_float_to_int if src.dtype.kind == "f" else _int_to_int)(src, dtype)
+    return np.asarray(result)  # NumPy makes scalars of zero-dimensional arrays
+
+
+def _to_float(src: np.ndarray, dtype: DType) -> np.ndarray:
+    if src.dtype.kind != "f" or src.dtype.itemsize <= dtype.size:
         return src.astype(dtype.np)
-    low, high = max(int(np.iinfo(src.dtype).min), info.min), min(int(np.iinfo(src.dtype).max), info.max)
-    return np.clip(src, src.dtype.type(low), src.dtype.type(high)).astype(dtype.np)
+    limit = src.dtype.type(np.finfo(dtype.np).max)
+    return np.where(np.isinf(src), src, np.clip(src, -limit, limit)).astype(dtype.np)
+
+
+def _float_to_int(src: np.ndarray, dtype: DType) -> np.ndarray:
+    lowest, highest = (dtype.np.type(bound) for bound in _int_bounds(dtype.np))
+    # float(int64 max) rounds up to 2**63: so compare first, and cast only what is strictly inside.
+    low, high = src <= float(lowest), src >= float(highest)
+    inside = np.where(low | high | np.isnan(src), src.dtype.type(0), src).astype(dtype.np)
+    return np.where(low, lowest, np.where(high, highest, inside))
+
+
+def _int_to_int(src: np.ndarray, dtype: DType) -> np.ndarray:
+    (src_low, src_high), (low, high) = _int_bounds(src.dtype), _int_bounds(dtype.np)
+    kind = src.dtype.type
+    return np.clip(src, kind(max(src_low, low)), kind(min(src_high, high))).astype(dtype.np)
+
+
+def _int_bounds(dtype: np.dtype) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)

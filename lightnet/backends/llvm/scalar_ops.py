@@ -1,0 +1,458 @@
+"""`arith` and `math` as LLVM instructions, on scalars and, leaf by leaf, on vectors. Part of the emitter.
+
+One table entry an op: a function of the operands' texts. What differs from plain LLVM:
+
+* float arithmetic may contract (``a * b + c`` may become one fused operation); other fast-math flags come from the op;
+* integer division is total: ``x / 0`` and ``x % 0`` are 0, and ``min / -1`` wraps;
+* ``fptosi`` and ``fptoui`` saturate, NaN becomes 0 (where MLIR leaves the value open).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
+from xdsl.ir import Operation, SSAValue
+
+from lightnet.backends.llvm.function import Function, Handler
+from lightnet.backends.llvm.values import (
+    Lin,
+    Vec,
+    float_literal,
+    leaf_type,
+    literal,
+    llvm_type,
+    mangled,
+    splat_literal,
+)
+from lightnet.diagnostics import LightNetError
+
+#: (emitter, op, operand texts, operand type, result type, lanes) -> operand text of the result
+Emit = Callable[[Function, Operation, list[str], str, str, int], str]
+
+_FLAG_ORDER = ("reassoc", "nnan", "ninf", "nsz", "arcp", "contract", "afn")
+
+
+def _flags(op: Operation) -> str:
+    """Fast-math flags, with a blank behind: those of the op, and `contract`."""
+    attr = op.properties.get("fastmath")
+    given = {str(f) for f in attr.data} if attr is not None else set()
+    return "".join(f"{f} " for f in _FLAG_ORDER if f in given or f == "contract")
+
+
+def _binary(instruction: str) -> Emit:
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        return e.ins(f"{instruction} {t} {a[0]}, {a[1]}")
+
+    return emit
+
+
+def _float_binary(instruction: str) -> Emit:
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        return e.ins(f"{instruction} {_flags(op)}{t} {a[0]}, {a[1]}")
+
+    return emit
+
+
+def _cast(instruction: str) -> Emit:
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        return e.ins(f"{instruction} {t} {a[0]} to {r}")
+
+    return emit
+
+
+def _intrinsic(name: str) -> Emit:
+    """An overloaded intrinsic whose operands have the result's type."""
+
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        flags = _flags(op) if "fastmath" in op.properties or "float" in r or "double" in r else ""
+        return e.intrinsic(name, r, [(r, x) for x in a], flags)
+
+    return emit
+
+
+def _int_intrinsic(name: str, extra: str = "") -> Emit:
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        return e.intrinsic(name, r, [(r, x) for x in a] + ([("i1", extra)] if extra else []))
+
+    return emit
+
+
+def _saturating(name: str) -> Emit:
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        return e.intrinsic(name, r, [(t, a[0])], suffix=f"{mangled(r)}.{mangled(t)}")
+
+    return emit
+
+
+def _libm(name: str) -> Emit:
+    """A function of libm without an intrinsic, one call a lane; float16 goes through float."""
+
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        elem = r[1:-1].partition(" x ")[2] if lanes > 1 else r
+        if lanes == 1:
+            return _libm_scalar(e, name, elem, a[0])
+        parts = [e.ins(f"extractelement {t} {a[0]}, i64 {k}") for k in range(lanes)]
+        return e.leaf_of_elements(elem, [_libm_scalar(e, name, elem, p) for p in parts])
+
+    return emit
+
+
+def _libm_scalar(e: Function, name: str, elem: str, x: str) -> str:
+    if elem == "double":
+        return e.ins(e.call_text(name, elem, [(elem, x)]))
+    if elem == "float":
+        return e.ins(e.call_text(name + "f", elem, [(elem, x)]))
+    wide = e.ins(f"fpext {elem} {x} to float")
+    return e.ins(f"fptrunc float {e.ins(e.call_text(name + 'f', 'float', [('float', wide)]))} to {elem}")
+
+
+def _extremum(name: str, predicate: str) -> Emit:
+    """`maximumf`/`minimumf` (NaN wins). With a constant, a compare and select: one machine instruction."""
+
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        x, c = (a[1], a[0]) if _is_number(a[0]) else (a[0], a[1])
+        if not _is_number(c):
+            return e.intrinsic(name, r, [(r, x), (r, c)])
+        kept = e.ins(f"fcmp {predicate} {r} {c}, {x}")  # false for NaN: x stays
+        cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
+        return e.ins(f"select {cond} {kept}, {r} {c}, {r} {x}")
+
+    return emit
+
+
+def _is_number(text: str) -> bool:
+    """Whether an operand is a float literal other than NaN, alone or as a splat."""
+    return not text.startswith(("%", "<", "poison")) and "0x7FF8" not in text
+
+
+def _divide(instruction: str) -> Emit:
+    """Total integer division and remainder."""
+    signed, remainder = instruction[0] == "s", instruction.endswith("rem")
+
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        x, y = a
+        elem = t[1:-1].partition(" x ")[2] if lanes > 1 else t
+        cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
+        const = {k: splat_literal(elem, lanes, k) for k in ("0", "1", "-1")}
+        if not y.startswith(("%", "<")) and y not in (const["0"], const["-1"]):
+            return e.ins(f"{instruction} {t} {x}, {y}")
+        zero = e.ins(f"icmp eq {t} {y}, {const['0']}")
+        risky = zero
+        if signed:
+            minus = e.ins(f"icmp eq {t} {y}, {const['-1']}")
+            risky = e.ins(f"or {cond} {zero}, {minus}")
+        safe = e.ins(f"select {cond} {risky}, {t} {const['1']}, {t} {y}")
+        result = e.ins(f"{instruction} {t} {x}, {safe}")  # x % 1 is 0 already
+        if remainder:
+            return result
+        if signed:
+            negated = e.ins(f"sub {t} {const['0']}, {x}")
+            result = e.ins(f"select {cond} {minus}, {t} {negated}, {t} {result}")
+        return e.ins(f"select {cond} {zero}, {t} {const['0']}, {t} {result}")
+
+    return emit
+
+
+def _rounded_divide(up: bool, signed: bool) -> Emit:
+    """`floordivsi`, `ceildivsi`, `ceildivui`: the quotient, corrected where the remainder says so."""
+    prefix = "s" if signed else "u"
+
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        x, y = a
+        elem = t[1:-1].partition(" x ")[2] if lanes > 1 else t
+        cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
+        zero = splat_literal(elem, lanes, "0")
+        quotient = _divide(f"{prefix}div")(e, op, a, t, r, lanes)
+        rest = _divide(f"{prefix}rem")(e, op, a, t, r, lanes)
+        off = e.ins(f"icmp ne {t} {rest}, {zero}")
+        if signed:  # the signs of remainder and divisor differ: the true quotient is below the truncated one
+            mixed = e.ins(f"xor {t} {rest}, {y}")
+            sign = e.ins(f"icmp {'sge' if up else 'slt'} {t} {mixed}, {zero}")
+            off = e.ins(f"and {cond} {off}, {sign}")
+        step = e.ins(f"zext {cond} {off} to {t}")
+        return e.ins(f"{'add' if up else 'sub'} {t} {quotient}, {step}")
+
+    return emit
+
+
+def _cmpi(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    predicate = arith.CMPI_COMPARISON_OPERATIONS[op.properties["predicate"].value.data]
+    return e.ins(f"icmp {predicate} {t} {a[0]}, {a[1]}")
+
+
+def _cmpf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    predicate = arith.CMPF_COMPARISON_OPERATIONS[op.properties["predicate"].value.data]
+    return e.ins(f"fcmp {predicate} {t} {a[0]}, {a[1]}")
+
+
+def _negf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    return e.ins(f"fneg {t} {a[0]}")
+
+
+def _rsqrt(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    elem = r[1:-1].partition(" x ")[2] if lanes > 1 else r
+    root = e.intrinsic("sqrt", r, [(r, a[0])])
+    return e.ins(f"fdiv contract {r} {splat_literal(elem, lanes, float_literal(1.0, elem))}, {root}")
+
+
+ELEMENTWISE: dict[type[Operation], Emit] = {
+    arith.AddiOp: _binary("add"), arith.SubiOp: _binary("sub"), arith.MuliOp: _binary("mul"),
+    arith.AndIOp: _binary("and"), arith.OrIOp: _binary("or"), arith.XOrIOp: _binary("xor"),
+    arith.ShLIOp: _binary("shl"), arith.ShRUIOp: _binary("lshr"), arith.ShRSIOp: _binary("ashr"),
+    arith.DivSIOp: _divide("sdiv"), arith.DivUIOp: _divide("udiv"),
+    arith.RemSIOp: _divide("srem"), arith.RemUIOp: _divide("urem"),
+    arith.FloorDivSIOp: _rounded_divide(up=False, signed=True),
+    arith.CeilDivSIOp: _rounded_divide(up=True, signed=True),
+    arith.CeilDivUIOp: _rounded_divide(up=True, signed=False),
+    arith.MaxSIOp: _int_intrinsic("smax"), arith.MinSIOp: _int_intrinsic("smin"),
+    arith.MaxUIOp: _int_intrinsic("umax"), arith.MinUIOp: _int_intrinsic("umin"),
+    arith.AddfOp: _float_binary("fadd"), arith.SubfOp: _float_binary("fsub"),
+    arith.MulfOp: _float_binary("fmul"), arith.DivfOp: _float_binary("fdiv"), arith.NegfOp: _negf,
+    arith.MaximumfOp: _extremum("maximum", "ogt"), arith.MinimumfOp: _extremum("minimum", "olt"),
+    arith.MaxnumfOp: _intrinsic("maxnum"), arith.MinnumfOp: _intrinsic("minnum"),
+    arith.CmpiOp: _cmpi, arith.CmpfOp: _cmpf,
+    arith.ExtFOp: _cast("fpext"), arith.TruncFOp: _cast("fptrunc"),
+    arith.ExtSIOp: _cast("sext"), arith.ExtUIOp: _cast("zext"), arith.TruncIOp: _cast("trunc"),
+    arith.SIToFPOp: _cast("sitofp"), arith.UIToFPOp: _cast("uitofp"),
+    arith.FPToSIOp: _saturating("fptosi.sat"), arith.FPToUIOp: _saturating("fptoui.sat"),
+    arith.BitcastOp: _cast("bitcast"),
+    math.RsqrtOp: _rsqrt, math.AbsIOp: _int_intrinsic("abs", "false"),
+    math.CtlzOp: _int_intrinsic("ctlz", "false"), math.CttzOp: _int_intrinsic("cttz", "false"),
+    math.CtPopOp: _int_intrinsic("ctpop"),
+    math.AbsFOp: _intrinsic("fabs"), math.ExpOp: _intrinsic("exp"), math.Exp2Op: _intrinsic("exp2"),
+    math.LogOp: _intrinsic("log"), math.Log2Op: _intrinsic("log2"), math.Log10Op: _intrinsic("log10"),
+    math.SqrtOp: _intrinsic("sqrt"), math.FloorOp: _intrinsic("floor"), math.CeilOp: _intrinsic("ceil"),
+    math.RoundOp: _intrinsic("round"), math.RoundEvenOp: _intrinsic("roundeven"), math.TruncOp: _intrinsic("trunc"),
+    math.SinOp: _intrinsic("sin"), math.CosOp: _intrinsic("cos"), math.TanOp: _intrinsic("tan"),
+    math.SinhOp: _intrinsic("sinh"), math.CoshOp: _intrinsic("cosh"), math.TanhOp: _intrinsic("tanh"),
+    math.AsinOp: _intrinsic("asin"), math.AcosOp: _intrinsic("acos"), math.AtanOp: _intrinsic("atan"),
+    math.Atan2Op: _intrinsic("atan2"), math.PowFOp: _intrinsic("pow"), math.CopySignOp: _intrinsic("copysign"),
+    math.FmaOp: _intrinsic("fma"),
+    math.ErfOp: _libm("erf"), math.ExpM1Op: _libm("expm1"), math.Log1pOp: _libm("log1p"), math.CbrtOp: _libm("cbrt"),
+    math.AsinhOp: _libm("asinh"), math.AcoshOp: _libm("acosh"), math.AtanhOp: _libm("atanh"),
+}  # fmt: skip
+
+
+def elementwise(e: Function, op: Operation) -> None:
+    """Any op of `ELEMENTWISE`, and `arith.select`'s vector form, on scalars or vectors."""
+    emit, result = ELEMENTWISE[type(op)], op.results[0]
+    if not isinstance(result.type, VectorType):
+        source = llvm_type(op.operands[0].type)
+        texts = [e.operand(v) for v in op.operands]
+        e.scalar_result(result, emit(e, op, texts, source, llvm_type(result.type), 1))
+        return
+    operands = [e.get_vec(v) for v in op.operands]
+    first, lanes, out = operands[0], operands[0].lanes, llvm_type(result.type.element_type)
+
+    def make_leaf(f: int) -> str:
+        return emit(e, op, [v.leaf(f) for v in operands], first.leaf_type, leaf_type(out, lanes), lanes)
+
+    def make_scalar(i: int) -> str:
+        return emit(e, op, [e.element(v, i) for v in operands], first.elem, out, 1)
+
+    e.bind(result, e.vec(result.type, make_leaf, make_scalar, _roots(operands)))
+
+
+def _roots(vectors: list[Vec]) -> frozenset[str]:
+    return frozenset().union(*(v.roots for v in vectors))
+
+
+# ---- index arithmetic --------------------------------------------------------------------------------------------
+
+_INDEX_NAMES: dict[type[Operation], str] = {
+    arith.MaxSIOp: "smax", arith.MinSIOp: "smin", arith.MaxUIOp: "umax", arith.MinUIOp: "umin",
+}  # fmt: skip
+
+
+def _add(e: Function, op: Operation) -> None:
+    a, b = (e.get_index(v) for v in op.operands)
+    e.vals[op.results[0]] = a + b
+
+
+def _sub(e: Function, op: Operation) -> None:
+    a, b = (e.get_index(v) for v in op.operands)
+    e.vals[op.results[0]] = a + b.scaled(-1)
+
+
+def _mul(e: Function, op: Operation) -> None:
+    a, b = (e.get_index(v) for v in op.operands)
+    if not a.terms or not b.terms:
+        e.vals[op.results[0]] = b.scaled(a.const) if not a.terms else a.scaled(b.const)
+    else:
+        _hoisted_binary(e, op, a, b, f"mul i64 {e.index(a)}, {e.index(b)}")
+
+
+def _hoisted_binary(e: Function, op: Operation, a: Lin, b: Lin, text: str) -> None:
+    """An index op that is no linear form: one instruction, as far out as its operands are."""
+    outer = max((a, b), key=lambda x: x.depth)
+    key = (type(op), a, b)
+    name = e.hoisted(outer.depth, key, text)
+    e.vals[op.results[0]] = e.symbol_at(name, outer.depth)
+
+
+def _extremum_index(e: Function, op: Operation) -> None:
+    a, b = (e.get_index(v) for v in op.operands)
+    name = _INDEX_NAMES[type(op)]
+    if not a.terms and not b.terms and name[0] == "s":
+        e.vals[op.results[0]] = Lin((max if name == "smax" else min)(a.const, b.const))
+    else:
+        text = e.call_text(f"llvm.{name}.i64", "i64", [("i64", e.index(a)), ("i64", e.index(b))])
+        _hoisted_binary(e, op, a, b, text)
+
+
+def _divide_index(e: Function, op: Operation) -> None:
+    """Division of indices; by a positive constant it folds where it is exact and moves out like any arithmetic."""
+    a, b = (e.get_index(v) for v in op.operands)
+    divisor = b.const if not b.terms else 0
+    kind = type(op)
+    if divisor > 0 and all(c % divisor == 0 for _, c in a.terms) and (not a.terms or a.const % divisor == 0):
+        if folded := _fold_divide(kind, a, divisor):
+            e.vals[op.results[0]] = folded[0]
+            return
+    if divisor > 0 and kind in _SPECULATABLE:
+        return _hoisted_binary(e, op, a, b, f"{_SPECULATABLE[kind]} i64 {e.index(a)}, {divisor}")
+    text = ELEMENTWISE[kind](e, op, [e.index(a), e.index(b)], "i64", "i64", 1)
+    e.scalar_result(op.results[0], text)
+
+
+_SPECULATABLE: dict[type[Operation], str] = {
+    arith.DivSIOp: "sdiv", arith.DivUIOp: "udiv", arith.RemSIOp: "srem", arith.RemUIOp: "urem",
+}  # fmt: skip
+
+
+def _fold_divide(kind: type[Operation], a: Lin, divisor: int) -> tuple[Lin] | None:
+    """An exact division or remainder by a positive constant, as a linear form; None for the unsigned kinds."""
+    if kind is arith.RemSIOp:
+        return (Lin(a.const - divisor * _truncated(a.const, divisor) if not a.terms else 0),)
+    if a.terms and kind in (arith.DivSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp):
+        return (Lin(a.const // divisor, tuple((s, c // divisor) for s, c in a.terms)),)
+    if kind is arith.DivSIOp:
+        return (Lin(_truncated(a.const, divisor)),)
+    if kind is arith.FloorDivSIOp:
+        return (Lin(a.const // divisor),)
+    if kind is arith.CeilDivSIOp:
+        return (Lin(-(-a.const // divisor)),)
+    return None
+
+
+def _truncated(a: int, b: int) -> int:
+    return abs(a) // b * (1 if a >= 0 else -1)
+
+
+def _cmpi_index(e: Function, op: Operation) -> None:
+    a, b = (e.get_index(v) for v in op.operands)
+    predicate = arith.CMPI_COMPARISON_OPERATIONS[op.properties["predicate"].value.data]
+    difference = a + b.scaled(-1)
+    if not difference.terms and predicate[0] != "u":  # signed indices do not wrap
+        x = difference.const
+        known = {"eq": x == 0, "ne": x != 0, "slt": x < 0, "sle": x <= 0, "sgt": x > 0, "sge": x >= 0}[predicate]
+        e.vals[op.results[0]] = "true" if known else "false"
+    else:
+        e.vals[op.results[0]] = e.ins(f"icmp {predicate} i64 {e.index(a)}, {e.index(b)}")
+
+
+_INDEX_HANDLERS: dict[type[Operation], Handler] = {
+    arith.AddiOp: _add, arith.SubiOp: _sub, arith.MuliOp: _mul, arith.CmpiOp: _cmpi_index,
+    **dict.fromkeys(_INDEX_NAMES, _extremum_index),
+    **dict.fromkeys(
+        (arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp, arith.FloorDivSIOp, arith.CeilDivSIOp,
+         arith.CeilDivUIOp), _divide_index),
+}  # fmt: skip
+
+
+def _maybe_index(handler: Handler, e: Function, op: Operation) -> None:
+    if isinstance(op.operands[0].type, IndexType):
+        handler(e, op)
+    else:
+        elementwise(e, op)
+
+
+# ---- constants, select, casts ------------------------------------------------------------------------------------
+
+
+def _constant(e: Function, op: arith.ConstantOp) -> None:
+    type, value = op.result.type, op.value
+    if isinstance(type, VectorType):
+        return _constant_vector(e, op.result, type, value)
+    number = value.value.data  # pyright: ignore[reportAttributeAccessIssue]
+    e.vals[op.result] = Lin(number) if isinstance(type, IndexType) else literal(number, llvm_type(type))
+
+
+def _constant_vector(e: Function, result: SSAValue, type: VectorType, value: object) -> None:
+    if not isinstance(value, DenseIntOrFPElementsAttr):
+        raise LightNetError(f"unsupported constant {value}")
+    elem = llvm_type(type.element_type)
+    numbers = value.get_values()
+    if value.is_splat():
+        text = literal(numbers[0], elem)
+        vec = e.vec(type, lambda f: splat_literal(elem, vec.lanes, text), lambda i: text)
+    else:
+        texts = [literal(n, elem) for n in numbers]
+
+        def make_leaf(f: int) -> str:
+            lanes = texts[f * vec.lanes : (f + 1) * vec.lanes]
+            return lanes[0] if vec.lanes == 1 else f"<{', '.join(f'{elem} {t}' for t in lanes)}>"
+
+        vec = e.vec(type, make_leaf, texts.__getitem__)
+    e.vals[result] = vec
+
+
+def _select(e: Function, op: arith.SelectOp) -> None:
+    result = op.result
+    if not isinstance(result.type, VectorType):
+        type, cond = llvm_type(result.type), e.operand(op.cond)
+        if cond in ("true", "false"):
+            e.vals[result] = e.vals[op.lhs if cond == "true" else op.rhs]
+            return
+        text = f"select i1 {cond}, {type} {e.operand(op.lhs)}, {type} {e.operand(op.rhs)}"
+        e.scalar_result(result, e.ins(text))
+        return
+    a, b = e.get_vec(op.lhs), e.get_vec(op.rhs)
+    scalar_cond = None if isinstance(op.cond.type, VectorType) else e.operand(op.cond)
+    conds = e.get_vec(op.cond) if scalar_cond is None else None
+
+    def make_leaf(f: int) -> str:
+        t = a.leaf_type
+        cond = f"i1 {scalar_cond}" if conds is None else f"{conds.leaf_type} {conds.leaf(f)}"
+        return e.ins(f"select {cond}, {t} {a.leaf(f)}, {t} {b.leaf(f)}")
+
+    def make_scalar(i: int) -> str:
+        cond = scalar_cond if conds is None else e.element(conds, i)
+        return e.ins(f"select i1 {cond}, {a.elem} {e.element(a, i)}, {a.elem} {e.element(b, i)}")
+
+    roots = _roots([v for v in (a, b, conds) if v is not None])
+    e.bind(result, e.vec(result.type, make_leaf, make_scalar, roots))
+
+
+def _index_cast(e: Function, op: arith.IndexCastOp) -> None:
+    source, target = op.input.type, op.result.type
+    if isinstance(source, VectorType):
+        return elementwise(e, op)
+    bits, text = int(llvm_type(target)[1:]), e.operand(op.input)
+    known = int(llvm_type(source)[1:])
+    if bits != known and text.startswith("%"):
+        text = e.ins(f"{'trunc' if bits < known else 'sext'} i{known} {text} to i{bits}")
+    if isinstance(target, IndexType):
+        e.bind_parts(op.result, [text])
+    else:
+        e.vals[op.result] = text
+
+
+def _resize(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    """`arith.index_cast` on vectors."""
+    source, target = (int(x.rpartition("i")[2].rstrip(">")) for x in (t, r))
+    return a[0] if source == target else e.ins(f"{'trunc' if target < source else 'sext'} {t} {a[0]} to {r}")
+
+
+ELEMENTWISE[arith.IndexCastOp] = _resize
+
+HANDLERS: dict[type[Operation], Handler] = {
+    **dict.fromkeys(ELEMENTWISE, elementwise),
+    **{kind: partial(_maybe_index, handler) for kind, handler in _INDEX_HANDLERS.items()},
+    arith.ConstantOp: _constant,
+    arith.SelectOp: _select,
+    arith.IndexCastOp: _index_cast,
+}

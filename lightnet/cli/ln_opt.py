@@ -1,0 +1,248 @@
+"""The `ln-opt` tool: reads a module, runs passes on it and prints it, with everything to watch and to test
+that.
+
+    ln-opt --pass=expand,combine{max-rounds=8},plan net.mlir
+
+The input is `.mlir` text of any level, a network in IL (`.net`) or JSON IR (`.json`), or `-`. The module
+goes to stdout (or to `-o FILE`, whole or not at all), everything else to stderr. xDSL is imported when
+there is something to parse, so that listings and usage errors come at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from lightnet.cli.common import Parser, run, write_atomic
+from lightnet.diagnostics import LightNetError
+from lightnet.frontends.source import STDIN_NAME, read_text
+from lightnet.ir.registry import TARGETS
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+    from xdsl.passes import ModulePass
+
+    from lightnet.ir.context import LnContext
+    from lightnet.ir.instrumentation import Timing
+
+MAX_INPUT = 256 << 20
+_SPLIT = re.compile(r"^\s*// -----.*$", re.MULTILINE)
+_FORMATS = ("mlir", "net", "json")
+#: Options whose value is optional: given bare they mean every pass (argparse would take the file for the
+#: value).
+_OPTIONAL_VALUE = {f"--print-ir-{when}": f"--print-ir-{when}=*" for when in ("before", "after")}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The entry point; returns the exit status (1 for every error)."""
+    return run(_main, argv)
+
+
+def _main(argv: list[str]) -> int:
+    args = _parser().parse_args([_OPTIONAL_VALUE.get(arg, arg) for arg in argv])
+    try:
+        return _run(args)
+    except LightNetError:
+        if args.traceback:
+            traceback.print_exc()
+        raise
+
+
+def _run(args: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        if args.load:
+            from lightnet.ir.plugins import loaded
+
+            stack.enter_context(loaded(args.load))
+        if args.list_passes or args.list_targets or args.list_ops:
+            from lightnet.cli import listing
+
+            wanted = [name for name in ("passes", "targets", "ops") if getattr(args, f"list_{name}")]
+            write_atomic(args.output, "".join(getattr(listing, f"list_{name}")() for name in wanted))
+            return 0
+        return _Run(args).run()
+
+
+def _parser() -> Parser:
+    p = Parser("ln-opt", description="Run passes on a module of any level and print the result.", allow_abbrev=False)
+    p.add_argument("file", nargs="?", default="-", help=".mlir, .net or .json file; - is stdin")
+    p.add_argument("-p", "--pass", "--passes", dest="passes", action="append", default=[], metavar="PIPELINE",
+                   help="passes and their options: expand,combine{max-rounds=8},plan")  # fmt: skip
+    p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write the module to FILE")
+    p.add_argument("--from", dest="format", choices=_FORMATS, help="the input's format (default: by its name)")
+    p.add_argument("--load", action="append", default=[], metavar="FILE.py", help="add the passes of a Python file")
+    p.add_argument("--allow-unregistered-dialect", action="store_true", help="accept ops that nobody defined")
+    p.add_argument("--split-input-file", action="store_true", help="process the parts between // ----- separately")
+    options = p.add_argument_group("options of passes")
+    options.add_argument("-t", "--target", default="cpu", help="what passes compile for (default: cpu)")
+    options.add_argument("--plan", metavar="KIND", help="option `plan` of the passes that have it: default, upstream")
+    options.add_argument("--layout", metavar="KIND", help="option `layout` of the passes that have it: plain")
+    watch = p.add_argument_group("watching")
+    watch.add_argument("--print-ir-before", action="append", default=[], metavar="PASS,...",
+                       help="print the module to stderr before these passes (before every one: no value)")  # fmt: skip
+    watch.add_argument("--print-ir-after", action="append", default=[], metavar="PASS,...", help="... after them")
+    watch.add_argument("--print-ir-after-change", action="store_true", help="print what each pass changed, as a diff")
+    watch.add_argument("--timing", action="store_true", help="a tree of times, op counts and peak memory, on stderr")
+    watch.add_argument("--traceback", action="store_true", help="show where in the Python code an error arose")
+    check = p.add_argument_group("checking")
+    check.add_argument("--verify-each", action="store_true", help="verify after every pass, not only after the last")
+    check.add_argument("--verify-diagnostics", action="store_true",
+                       help="compare the errors with the expected-error comments of the input")  # fmt: skip
+    form = p.add_argument_group("output")
+    form.add_argument("--print-op-generic", action="store_true", help="print MLIR's generic form")
+    form.add_argument("--print-locations", action="store_true", help="print the source location of every op")
+    for name in ("passes", "ops", "targets"):
+        p.add_argument(f"--list-{name}", action="store_true", help=f"list the {name} and stop")
+    return p
+
+
+class _Run:
+    """One run of the tool: the input's parts, each through the pipeline, into texts and errors."""
+
+    def __init__(self, args: argparse.Namespace):
+        from lightnet.ir.passes import parse_pipeline
+
+        self.args = args
+        if args.target not in TARGETS:
+            raise LightNetError(f"unknown target '{args.target}'; there are: {', '.join(TARGETS)}")
+        defaults = {"target": args.target, "plan": args.plan, "layout": args.layout}
+        self.passes = parse_pipeline(",".join(args.passes), defaults)
+        self.before, self.after = (_names(v) for v in (args.print_ir_before, args.print_ir_after))
+        self._check_names(self.passes)
+        self.timing: Timing | None = None
+        if args.timing:
+            from lightnet.ir.instrumentation import Timing
+
+            self.timing = Timing()
+
+    def _check_names(self, passes: Sequence[ModulePass]) -> None:
+        known = {p.name for p in passes}
+        for name in (*self.before, *self.after):
+            if name != "*" and name not in known:
+                raise LightNetError(f"--print-ir-before/-after: the pipeline has no pass '{name}'")
+
+    def run(self) -> int:
+        text = read_text(self.args.file, MAX_INPUT)
+        file = STDIN_NAME if self.args.file == "-" else self.args.file
+        parts = split_input(text) if self.args.split_input_file else [(1, text)]
+        outputs: list[str] = []
+        problems: list[LightNetError] = []
+        for first_line, part in parts:
+            output, errors = self.part(part, file, first_line)
+            outputs += [output] if output is not None else []
+            problems += errors
+        if self.timing is not None:
+            sys.stderr.write(self.timing.report())
+        if not problems:
+            write_atomic(self.args.output, "// -----\n".join(outputs))
+            return 0
+        for problem in problems[:-1]:
+            print(problem.render(), file=sys.stderr)
+        raise problems[-1]
+
+    def part(self, text: str, file: str, first_line: int) -> tuple[str | None, list[LightNetError]]:
+        """The module of one part as text (None if there was an error), and what is wrong."""
+        output, errors = None, []
+        try:
+            output = self.text(self.transformed(text, file, first_line))
+        except LightNetError as e:
+            errors.append(e)
+        if not self.args.verify_diagnostics:
+            return output, errors
+        from lightnet.cli.expected import check_errors, parse_expected
+
+        return output, check_errors(parse_expected(text, file, first_line), errors)
+
+    def transformed(self, text: str, file: str, first_line: int) -> ModuleOp:
+        from lightnet.ir.context import make_context
+        from lightnet.ir.passes import run_pipeline
+
+        ctx = make_context(allow_unregistered=self.args.allow_unregistered_dialect)
+        module = self.read(ctx, text, file, first_line)
+        with self.stage("passes") if self.passes else nullcontext():
+            run_pipeline(ctx, module, self.passes, self.watchers(), verify_each=self.args.verify_each)
+        return module
+
+    def read(self, ctx: LnContext, text: str, file: str, first_line: int) -> ModuleOp:
+        from lightnet.ir.instrumentation import count_ops
+        from lightnet.ir.verify import verify_module
+
+        with self.stage("parse") as stage:
+            module = self.parse(ctx, text, file, first_line)
+        if stage is not None:
+            stage.ops_after = count_ops(module)
+        with self.stage("verify"):
+            verify_module(module, ctx)
+        return module
+
+    def parse(self, ctx: LnContext, text: str, file: str, first_line: int) -> ModuleOp:
+        kind = self.args.format or _format(file, text)
+        if kind == "mlir":
+            from lightnet.ir.parser import parse_mlir
+
+            return parse_mlir(ctx, text, file, first_line=first_line)
+        from lightnet.frontends import il, importer, json_ir
+
+        netlist = (il if kind == "net" else json_ir).read(text, file)
+        ctx.sources.add(file, text, first_line)
+        return importer.to_module(netlist)
+
+    def text(self, module: ModuleOp) -> str:
+        from lightnet.ir.instrumentation import module_text
+
+        with self.stage("print"):
+            try:
+                return module_text(
+                    module, generic=self.args.print_op_generic, locations=self.args.print_locations
+                )
+            except RecursionError as e:
+                raise LightNetError("the module is nested too deeply to be printed") from e
+
+    def stage(self, name: str) -> Any:
+        return self.timing.stage(name) if self.timing is not None else nullcontext()
+
+    def watchers(self) -> list[Any]:
+        from lightnet.ir.instrumentation import PrintIR
+
+        watchers: list[Any] = [self.timing] if self.timing is not None else []
+        if self.before or self.after or self.args.print_ir_after_change:
+            watchers.append(PrintIR(
+                sys.stderr, self.before, self.after, self.args.print_ir_after_change,
+                self.args.print_op_generic, self.args.print_locations,
+            ))  # fmt: skip
+        return watchers
+
+
+def split_input(text: str) -> list[tuple[int, str]]:
+    """The parts between lines ``// -----``, each with the number of its first line."""
+    parts, start = [], 0
+    line = 1
+    for mark in _SPLIT.finditer(text):
+        parts.append((line, text[start : mark.start()]))
+        line += text.count("\n", start, mark.end())
+        start = mark.end()
+    return [*parts, (line, text[start:])]
+
+
+def _names(values: Sequence[str]) -> list[str]:
+    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+def _format(file: str, text: str) -> str:
+    """The format of an input, by its name, else by its first character: JSON IR is an object, a module
+    never is.
+    """
+    suffix = file.rpartition(".")[2]
+    if suffix in _FORMATS:
+        return suffix
+    start = text.lstrip()[:3]
+    return "json" if start.startswith("{") and start != "{-#" else "mlir"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Element by element: activations (`relu`, `lrelu`, `sigmoid`) and arithmetic on two tensors (`elew`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
+from lightnet.runtime.dtypes import BY_NP, convert
+
+
+@ln_op
+class Relu(LnOp):
+    """max(src, 0); NaN stays NaN.
+
+    ```mlir
+    %y = ln.relu %x : tensor<1x3x4x5xf32>
+    ```
+    """
+
+    optype = "relu"
+    src = operand()
+    dst = result()
+    definition = "dst[i...] = src[i...] < 0 ? 0 : src[i...]"
+
+    def reference(self, src):
+        return np.maximum(src, src.dtype.type(0))
+
+    @classmethod
+    def samples(cls):
+        return [*_SHAPES(), case("i8", src=(3, 5)), case("i32", src=(17,)), case("ui8", src=(4, 4))]
+
+
+@ln_op
+class Lrelu(LnOp):
+    """src where it is at least 0, else src * negslope. The slope is cast to the tensor's type first (so that 0.1 is 0
+    for integers); an integer product wraps around.
+
+    ```mlir
+    %y = ln.lrelu %x {negslope = 0.1} : tensor<1x3x4x5xf32>
+    ```
+    """
+
+    optype = "lrelu"
+    src = operand()
+    dst = result()
+    negslope = number("float")
+    definition = "dst[i...] = src[i...] >= 0 ? src[i...] : src[i...] * sat(negslope, src)"
+
+    def flops(self):
+        return 2 * self.result_specs[0].len
+
+    def reference(self, src):
+        slope = convert(np.asarray(self.negslope, np.float64), BY_NP[src.dtype])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.where(src >= 0, src, src * slope).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        return [*_SHAPES(negslope=0.1), case("i8", src=(3, 5), negslope=2), case("i32", src=(17,), negslope=0.1),
+                case("f64", src=(6,), negslope=-0.5)]  # fmt: skip
+
+
+@ln_op
+class Sigmoid(LnOp):
+    """1 / (1 + exp(-src)).
+
+    ```mlir
+    %y = ln.sigmoid %x : tensor<1x3x4x5xf32>
+    ```
+    """
+
+    optype = "sigmoid"
+    src = operand(dtypes=("f32", "f64"))
+    dst = result()
+    definition = "dst[i...] = 1 / (1 + exp(-src[i...]))"
+
+    def flops(self):
+        return 4 * self.result_specs[0].len
+
+    def reference(self, src):
+        with np.errstate(over="ignore"):
+            return (1 / (1 + np.exp(-src.astype(np.float64)))).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        return [*_SHAPES(), case("f64", src=(3, 3))]
+
+
+_ELEW = {
+    "TL_MUL": "{a} * {b}",
+    "TL_DIV": "{a} / {b}",
+    "TL_SUM": "{a} + {b}",
+    "TL_SUB": "{a} - {b}",
+    "TL_MAX": "max({a}, {b})",
+    "TL_MIN": "min({a}, {b})",
+    "TL_POW": "pow({a}, {b})",
+}
+
+
+@ln_op
+class Elew(LnOp):
+    """Arithmetic on two tensors of equal shape and type. Integer sums, differences and products wrap around, integer
+    division truncates (x / 0 is 0), integer powers saturate; maximum and minimum propagate NaN.
+
+    ```mlir
+    %y = ln.elew %a, %b {elew_op = "TL_SUM"} : tensor<1x3x4x5xf32>
+    ```
+    """
+
+    optype = "elew"
+    src1 = operand()
+    src2 = operand(same_type="src1", same_shape="src1")
+    dst = result()
+    elew_op = string(*_ELEW)
+
+    @property
+    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "dst[i...] = " + _ELEW[self.elew_op].format(a="src1[i...]", b="src2[i...]")
+
+    def reference(self, src1, src2):
+        with np.errstate(all="ignore"):
+            return _ELEW_NUMPY[self.elew_op](src1, src2).astype(src1.dtype)
+
+    @classmethod
+    def samples(cls):
+        out = [case(src1=(3, 5), src2=(3, 5), elew_op=op) for op in _ELEW]
+        out += [case("i32", src1=(3, 7), src2=(3, 7), elew_op=op) for op in _ELEW]
+        out += [case("ui8", src1=(3, 7), src2=(3, 7), elew_op=op) for op in _ELEW]
+        return [*out, case(src1=(1, 1, 3, 1, 17), src2=(1, 1, 3, 1, 17), elew_op="TL_SUM"),
+                case("f64", src1=(1,), src2=(1,), elew_op="TL_DIV")]  # fmt: skip
+
+
+def _integer_pow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Exact powers, truncated toward zero and saturated; 0 to a negative power is 0."""
+    info = np.iinfo(a.dtype)
+    out = np.empty(a.shape, object)
+    for i, (x, y) in enumerate(zip(a.ravel().tolist(), b.ravel().tolist())):
+        if y < 0:
+            value = 0 if x == 0 or abs(x) > 1 else x ** (-y % 2) if x < 0 else 1
+        else:
+            value = x ** min(y, 64 + (y & 1)) if abs(x) > 1 else x**y if x >= 0 else x ** (y % 2)
+        out.ravel()[i] = min(max(value, info.min), info.max)
+    return out.astype(a.dtype)
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return a / b
+    safe = np.where(b == 0, 1, b)
+    quotient = np.abs(a.astype(object)) // np.abs(safe.astype(object))
+    signed = np.where((a < 0) != (safe < 0), -quotient, quotient)
+    mask = (1 << 8 * a.dtype.itemsize) - 1
+    wrapped = np.array([int(q) & mask for q in np.where(b == 0, 0, signed).ravel()], np.uint64)
+    return wrapped.astype(f"u{a.dtype.itemsize}").view(a.dtype).reshape(a.shape)
+
+
+_ELEW_NUMPY = {
+    "TL_MUL": np.multiply,
+    "TL_DIV": _divide,
+    "TL_SUM": np.add,
+    "TL_SUB": np.subtract,
+    "TL_MAX": np.maximum,
+    "TL_MIN": np.minimum,
+    "TL_POW": lambda a, b: np.power(a, b) if a.dtype.kind == "f" else _integer_pow(a, b),
+}
+
+
+def _SHAPES(**params):
+    return [case(src=s, **params) for s in ((1,), (7,), (3, 5), (2, 1, 9), (1, 3, 4, 33), (2, 1, 3, 1, 5))]
+
+
+OPS = (Relu, Lrelu, Sigmoid, Elew)

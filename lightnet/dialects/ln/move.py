@@ -1,0 +1,319 @@
+"""Ops that only move elements: `concat`, `slice`, `transpose`, `reshape`, `forward`, `gather`, `scatter`."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from lightnet.ir.op import LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
+from lightnet.ir.types import TensorSpec
+
+
+class _Move(LnOp):
+    is_move = True
+
+    def flops(self):
+        return 0
+
+
+@ln_op
+class Concat(_Move):
+    """Two tensors behind each other along `axis`.
+
+    ```mlir
+    %y = ln.concat %a, %b {axis = 1} : tensor<1x5x4x5xf32>
+    ```
+    """
+
+    optype = "concat"
+    src1 = operand()
+    src2 = operand(same_type="src1")
+    dst = result()
+    axis = number("int", ge=0, lt="src1.ndim")
+    checks = {"same-rank": "src1.ndim == src2.ndim"}
+    definition = """
+        dst[a:axis..., i, b...] = src1[a:axis..., i, b...]
+        dst[a:axis..., i + src1.dims[axis], b...] = src2[a:axis..., i, b...]
+    """
+
+    @classmethod
+    def infer(cls, t, p):
+        a, b = list(t.src1.dims), list(t.src2.dims)
+        joined = a[p.axis] + b[p.axis]
+        a[p.axis] = b[p.axis] = joined
+        if a != b:
+            from lightnet.ir.op import ConstraintError
+
+            raise ConstraintError(f"concat: {t.src1} and {t.src2} should have the same dimensions but along axis "
+                                  f"{p.axis}", label="concat.same-dims")  # fmt: skip
+        return [TensorSpec(tuple(a), t.src1.dtype)]
+
+    def views(self):
+        first = self.operand_specs[0]
+        if prod(first.dims[: self.axis]) == 1:
+            yield 0, 0, 0
+            yield 1, 0, first.nbytes
+
+    def reference(self, src1, src2):
+        return np.concatenate([src1, src2], axis=self.axis)
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src1=(1, 2, 4, 5), src2=(1, 3, 4, 5), axis=1), case(src1=(3,), src2=(1,), axis=0),
+            case(src1=(2, 3), src2=(2, 17), axis=1), case("i8", src1=(2, 1, 3, 1, 2), src2=(2, 1, 2, 1, 2), axis=2),
+        ]  # fmt: skip
+
+
+@ln_op
+class Slice(_Move):
+    """The elements `start` to `start + len` along `axis`.
+
+    ```mlir
+    %y = ln.slice %x {axis = 1, start = 1, len = 3} : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "slice"
+    src = operand()
+    dst = result()
+    axis = number("int", ge=0, lt="src.ndim")
+    start = number("int", ge=0, lt="src.dims[axis]")
+    len = number("int", gt=0, le="src.dims[axis]")
+    checks = {"range": "start + len <= src.dims[axis]"}
+    definition = "dst[a:axis..., i, b...] = src[a:axis..., i + start, b...]"
+
+    @classmethod
+    def infer(cls, t, p):
+        dims = list(t.src.dims)
+        dims[p.axis] = p.len
+        return [TensorSpec(tuple(dims), t.src.dtype)]
+
+    def views(self):
+        src = self.operand_specs[0]
+        if prod(src.dims[: self.axis]) == 1:
+            yield 0, 0, self.start * src.nbytes // src.dims[self.axis]
+
+    def reference(self, src):
+        return src.take(range(self.start, self.start + self.len), axis=self.axis)
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(2, 4), axis=1, start=1, len=3), case(src=(5,), axis=0, start=4, len=1),
+            case(src=(1, 8, 3, 5), axis=1, start=2, len=4), case("i16", src=(3, 1, 4, 2, 2), axis=4, start=1, len=1),
+            case(src=(1, 3), axis=1, start=0, len=3),
+        ]  # fmt: skip
+
+
+@ln_op
+class Transpose(_Move):
+    """dst.dims[i] = src.dims[axes[i]], for a permutation `axes`.
+
+    ```mlir
+    %y = ln.transpose %x {axes = [1, 0]} : tensor<3x2xf32>
+    ```
+    """
+
+    optype = "transpose"
+    src = operand()
+    dst = result()
+    axes = numbers("int", "src.ndim", ge=0, lt="src.ndim")
+
+    @property
+    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        names = [f"i{k}" for k in range(len(self.axes))]
+        source = [names[self.axes.index(k)] for k in range(len(self.axes))]
+        return f"dst[{', '.join(names)}] = src[{', '.join(source)}]"
+
+    @classmethod
+    def infer(cls, t, p):
+        if sorted(p.axes) != list(range(t.src.ndim)):
+            from lightnet.ir.op import ConstraintError
+
+            raise ConstraintError(f"transpose: `axes` {list(p.axes)} should be a permutation of the axes of {t.src}",
+                                  label="transpose.permutation")  # fmt: skip
+        return [TensorSpec(tuple(t.src.dims[a] for a in p.axes), t.src.dtype)]
+
+    def views(self):
+        dims = self.operand_specs[0].dims
+        moved = [a for a in self.axes if dims[a] > 1]
+        if moved == sorted(moved):  # only axes of length 1 change places
+            yield 0, 0, 0
+
+    def reference(self, src):
+        return np.transpose(src, self.axes)
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(2, 3), axes=(1, 0)), case(src=(5,), axes=(0,)), case(src=(1, 6, 1, 4, 5), axes=(0, 3, 4, 1, 2)),
+            case("ui8", src=(7, 17, 3), axes=(2, 0, 1)), case(src=(1, 2, 5, 3, 4), axes=(0, 2, 1, 3, 4)),
+        ]  # fmt: skip
+
+
+@ln_op
+class Reshape(_Move):
+    """The same elements in row-major order, under other dimensions; never copies where the plan can avoid it.
+
+    ```mlir
+    %y = ln.reshape %x : tensor<3x2xf32>
+    ```
+    """
+
+    optype = "reshape"
+    src = operand()
+    dst = result(owner="src")
+    dims = dims_of_result(ge=1)
+
+    @property
+    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return reshape_definition(self.operand_specs[0].dims, self.result_specs[0].dims)
+
+    @classmethod
+    def infer(cls, t, p):
+        if prod(p.dims) != t.src.len:
+            from lightnet.ir.op import ConstraintError
+
+            raise ConstraintError(f"reshape: `dims` {list(p.dims)} should hold as many elements as {t.src}: "
+                                  f"expected {t.src.len}, got {prod(p.dims)}", label="reshape.length")  # fmt: skip
+        return [TensorSpec(p.dims, t.src.dtype)]
+
+    def views(self):
+        yield 0, 0, 0
+
+    def reference(self, src):
+        return src.reshape(self.dims)
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(2, 3), dims=(3, 2)), case(src=(1,), dims=(1, 1, 1)), case(src=(1, 6, 4, 5), dims=(1, 2, 3, 4, 5)),
+            case("i32", src=(2, 3, 5), dims=(30,)), case(src=(6, 35), dims=(7, 5, 6)),
+        ]  # fmt: skip
+
+
+def reshape_definition(src: tuple[int, ...], dst: tuple[int, ...]) -> str:
+    """Index notation of a reshape: runs of dimensions with equal products are matched, so that untouched dimensions
+    stay plain indices and only the regrouped ones need division."""
+    names = [f"i{k}" for k in range(len(dst))]
+    subscripts: list[str] = []
+    i = j = 0
+    while i < len(src) or j < len(dst):
+        i0, j0, a, b = i, j, 1, 1
+        while i < len(src) or j < len(dst):
+            if i > i0 and j > j0 and a == b:
+                break
+            if (a <= b and i < len(src)) or j == len(dst):
+                a, i = a * src[i], i + 1
+            else:
+                b, j = b * dst[j], j + 1
+        group = [(names[k], prod(dst[k + 1 : j])) for k in range(j0, j) if dst[k] > 1]
+        linear = " + ".join(f"{n} * {s}" if s > 1 else n for n, s in group) or "0"
+        for k in range(i0, i):
+            below = prod(src[k + 1 : i])
+            if src[k] == 1:
+                subscripts.append("0")
+            elif src[k] == a:  # the only dimension of the run that is larger than 1
+                subscripts.append(linear)
+            else:
+                divided = f"({linear}) / {below}" if below > 1 else f"({linear})"
+                subscripts.append(f"{divided} % {src[k]}" if prod(src[i0:k]) > 1 else divided)
+    return f"dst[{', '.join(names)}] = src[{', '.join(subscripts)}]"
+
+
+@ln_op
+class Forward(_Move):
+    """The tensor itself.
+
+    ```mlir
+    %y = ln.forward %x : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "forward"
+    src = operand()
+    dst = result(owner="src")
+    definition = "dst[i...] = src[i...]"
+
+    def views(self):
+        yield 0, 0, 0
+
+    def reference(self, src):
+        return src
+
+    @classmethod
+    def samples(cls):
+        return [case(src=(2, 3)), case("i1", src=(7,)), case("ui16", src=(2, 1, 3, 1, 2))]
+
+
+@ln_op
+class Gather(_Move):
+    """Tensors of one type stacked along a new first dimension.
+
+    ```mlir
+    %y = ln.gather %a, %b : tensor<2x3x4xf32>
+    ```
+    """
+
+    optype = "gather"
+    src = operand(variadic=True)
+    dst = result()
+
+    @property
+    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "\n".join(f"dst[{k}, i...] = src{k + 1}[i...]" for k in range(len(self.operands)))
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec((len(t.src), *t.src[0].dims), t.src[0].dtype)]
+
+    def views(self):
+        size = self.operand_specs[0].nbytes
+        for k in range(len(self.operands)):
+            yield k, 0, k * size
+
+    def reference(self, *src):
+        return np.stack(src)
+
+    @classmethod
+    def samples(cls):
+        return [case(src=[(3, 4), (3, 4)]), case(src=[(1,)]), case("i8", src=[(2, 1, 3), (2, 1, 3), (2, 1, 3)])]
+
+
+@ln_op
+class Scatter(_Move):
+    """The slices of a tensor along its first dimension, one result each.
+
+    ```mlir
+    %a, %b = ln.scatter %x : tensor<3x4xf32>, tensor<3x4xf32>
+    ```
+    """
+
+    optype = "scatter"
+    src = operand(min_rank=2)
+    dst = result(variadic=True)
+
+    @property
+    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "\n".join(f"dst{k + 1}[i...] = src[{k}, i...]" for k in range(len(self.results)))
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec(t.src.dims[1:], t.src.dtype)] * t.src.dims[0]
+
+    def views(self):
+        size = self.result_specs[0].nbytes
+        for k in range(len(self.results)):
+            yield 0, k, k * size
+
+    def reference(self, src):
+        return tuple(src)
+
+    @classmethod
+    def samples(cls):
+        return [case(src=(2, 3)), case(src=(1, 1)), case("i32", src=(3, 2, 1, 5))]
+
+
+OPS = (Concat, Slice, Transpose, Reshape, Forward, Gather, Scatter)

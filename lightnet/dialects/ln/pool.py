@@ -1,0 +1,114 @@
+"""Pooling over [N, C, H, W]: `maxpool2d` and `avgpool2d`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw
+from lightnet.ir.op import LnOp, case, ln_op, numbers, operand, result, string
+from lightnet.ir.types import TensorSpec
+
+_NO_DILATION = (1, 1)
+
+
+class _Pool(LnOp):
+    """What both pools declare."""
+
+    src = operand(rank=4)
+    dst = result()
+    size = numbers("int", 2, gt=0)
+    stride = numbers("int", 2, gt=0, default=(1, 1))
+    padding = numbers("int", 4, ge=0, default=(0, 0, 0, 0))
+    autopad = string(*AUTOPAD, default="NOTSET")
+    #: A window that lies in the padding alone has no maximum and no mean.
+    checks = {
+        "padding-height": 'autopad != "NOTSET" || padding[0] < size[0] && padding[2] < size[0]',
+        "padding-width": 'autopad != "NOTSET" || padding[1] < size[1] && padding[3] < size[1]',
+    }
+
+    @classmethod
+    def infer(cls, t, p):
+        pad = effective_padding(p, t.src.dims[2:], _NO_DILATION)
+        hw = (output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2]) for i in (0, 1))
+        return [TensorSpec((*t.src.dims[:2], *hw), t.src.dtype)]
+
+    @classmethod
+    def derived(cls, t, p):
+        return {"pad": effective_padding(p, t.src.dims[2:], _NO_DILATION)}
+
+    def flops(self):
+        return self.result_specs[0].len * self.size[0] * self.size[1]
+
+    def windows(self, src: np.ndarray, filler: float) -> np.ndarray:
+        """All windows of `src` in float64: [kh * kw, N, C, rows, columns]."""
+        _, _, rows, columns = self.result_specs[0].dims
+        (sh, sw), (kh, kw) = self.stride, self.size
+        x = pad_hw(src.astype(np.float64), self.derived_values()["pad"], filler)
+        return np.stack([
+            x[:, :, r : r + (rows - 1) * sh + 1 : sh, q : q + (columns - 1) * sw + 1 : sw]
+            for r in range(kh) for q in range(kw)
+        ])  # fmt: skip
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(1, 3, 9, 11), size=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
+            case(src=(1, 1, 1, 1), size=(1, 1)),
+            case(src=(2, 3, 7, 40), size=(3, 2), stride=(1, 1), padding=(0, 1, 2, 0)),
+            case(src=(1, 5, 7, 7), size=(7, 7)),
+            case(src=(1, 2, 8, 9), size=(2, 2), stride=(2, 2), autopad="SAME_UPPER"),
+            case(src=(1, 2, 8, 9), size=(3, 2), stride=(3, 2), autopad="SAME_LOWER"),
+            case(src=(1, 2, 8, 9), size=(3, 3), stride=(2, 3), padding=(1, 1, 1, 1), autopad="VALID"),
+            case("f64", src=(1, 2, 5, 6), size=(3, 3), padding=(1, 1, 1, 1)),
+        ]
+
+
+@ln_op
+class Maxpool2d(_Pool):
+    """The maximum of each window; padding never wins (it is minus infinity). The maths are ONNX's MaxPool.
+
+    ```mlir
+    %y = ln.maxpool2d %x {size = [3, 3], stride = [2, 2], padding = [1, 1, 1, 1]} : tensor<1x3x5x6xf32>
+    ```
+    """
+
+    optype = "maxpool2d"
+    definition = """
+        dst[n, c, y, x] max= src[n, c, y * stride[0] + r - pad[0], x * stride[1] + q - pad[1] | -inf]
+            for r < size[0], q < size[1]
+    """
+
+    def reference(self, src):
+        return self.windows(src, -np.inf).max(axis=0).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        return [*super().samples(), case("i32", src=(1, 2, 5, 5), size=(2, 2), padding=(1, 0, 0, 1))]
+
+
+@ln_op
+class Avgpool2d(_Pool):
+    """The mean of the elements of each window that lie inside the picture. The maths are ONNX's AveragePool with
+    `count_include_pad = 0`.
+
+    ```mlir
+    %y = ln.avgpool2d %x {size = [7, 7]} : tensor<1x64x1x1xf32>
+    ```
+    """
+
+    optype = "avgpool2d"
+    src = operand(rank=4, dtypes=("f32", "f64"))
+    definition = """
+        sum[n, c, y, x] += src[n, c, y * stride[0] + r - pad[0], x * stride[1] + q - pad[1] | 0]
+            for r < size[0], q < size[1]
+        dst[n, c, y, x] = sum[n, c, y, x]
+            / ((min(y * stride[0] - pad[0] + size[0], src.dims[2]) - max(y * stride[0] - pad[0], 0))
+             * (min(x * stride[1] - pad[1] + size[1], src.dims[3]) - max(x * stride[1] - pad[1], 0)))
+    """
+
+    def reference(self, src):
+        inside = self.windows(np.ones_like(src), 0).sum(axis=0)
+        return (self.windows(src, 0).sum(axis=0) / inside).astype(src.dtype)
+
+
+OPS = (Maxpool2d, Avgpool2d)

@@ -1,0 +1,103 @@
+"""Resampling: `resize` (to given dimensions) and `upsample` (by given scales)."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from lightnet.ir.op import LnOp, case, dims_of_result, ln_op, numbers, operand, result, string
+from lightnet.ir.types import TensorSpec
+
+
+class _Resample(LnOp):
+    """Nearest neighbour: along each axis, element d comes from round((d + 0.5) * old / new - 0.5), where round takes
+    halves away from zero. `TL_LINEAR` is a name that upstream knows and does not implement."""
+
+    src = operand()
+    dst = result()
+    mode = string("TL_NEAREST", "TL_LINEAR", default="TL_NEAREST")
+    checks = {"mode": 'mode == "TL_NEAREST"'}
+
+    @property
+    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        names = [f"i{k}" for k in range(len(self.result_specs[0].dims))]
+        pairs = zip(names, self.operand_specs[0].dims, self.result_specs[0].dims)
+        return f"dst[{', '.join(names)}] = src[{', '.join(_nearest(n, old, new) for n, old, new in pairs)}]"
+
+    def reference(self, src):
+        for axis, (old, new) in enumerate(zip(src.shape, self.result_specs[0].dims)):
+            at = [Fraction(2 * d + 1, 2) * Fraction(old, new) - Fraction(1, 2) for d in range(new)]
+            index = [math.floor(x + Fraction(1, 2)) if x >= 0 else -math.floor(Fraction(1, 2) - x) for x in at]
+            src = src.take(np.clip(index, 0, old - 1), axis=axis)
+        return src
+
+
+def _nearest(name: str, old: int, new: int) -> str:
+    """The source index in integer arithmetic: floor((d + 0.5) * old / new), exactly, because rounding
+    (d + 0.5) * old / new - 0.5 half away from zero is floor of that plus a half, but where it is below zero (never
+    below -0.5, which rounds to -1 and is clamped to 0)."""
+    if old == new:
+        return name
+    return f"min((2 * {name} + 1) * {old} / {2 * new}, {old - 1})"
+
+
+@ln_op
+class Resize(_Resample):
+    """`src` resampled to the dimensions of the result.
+
+    ```mlir
+    %y = ln.resize %x {mode = "TL_NEAREST"} : tensor<1x3x8x8xf32>
+    ```
+    """
+
+    optype = "resize"
+    dims = dims_of_result(gt=0)
+    checks = {**_Resample.checks}
+
+    @classmethod
+    def infer(cls, t, p):
+        if len(p.dims) != t.src.ndim:
+            from lightnet.ir.op import ConstraintError
+
+            raise ConstraintError(f"resize: `dims` {list(p.dims)} should have as many elements as {t.src} has "
+                                  "dimensions", label="resize.dims-length")  # fmt: skip
+        return [TensorSpec(p.dims, t.src.dtype)]
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(1, 3, 4, 5), mode="TL_NEAREST", dims=(1, 3, 8, 7)),
+            case(src=(7,), mode="TL_NEAREST", dims=(3,)),
+            case(src=(1, 1), mode="TL_NEAREST", dims=(3, 5)),
+            case("ui8", src=(9, 10, 3), mode="TL_NEAREST", dims=(4, 6, 3)),
+        ]
+
+
+@ln_op
+class Upsample(_Resample):
+    """`src` resampled to floor(scale * dim) along each axis.
+
+    ```mlir
+    %y = ln.upsample %x {mode = "TL_NEAREST", scales = [1, 1, 2, 2]} : tensor<1x3x8x8xf32>
+    ```
+    """
+
+    optype = "upsample"
+    scales = numbers("float", "src.ndim", gt=0)
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec(tuple(math.floor(s * d) for s, d in zip(p.scales, t.src.dims)), t.src.dtype)]
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(1, 3, 4, 5), mode="TL_NEAREST", scales=(1, 1, 2, 2)),
+            case(src=(5,), mode="TL_NEAREST", scales=(1.5,)),
+            case(src=(2, 3, 7, 5), mode="TL_NEAREST", scales=(1, 1, 0.5, 3)),
+        ]
+
+
+OPS = (Resize, Upsample)

@@ -1,0 +1,205 @@
+"""Where tensors come from: `create` and what `bind` makes of it (`input`, `param`), `zeros`, `arange`, `rearange`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from xdsl.irdl import traits_def
+from xdsl.traits import Pure
+
+from lightnet.ir.op import (
+    LnOp,
+    boolean,
+    case,
+    dims_of_result,
+    dtype_of_result,
+    ln_op,
+    number,
+    numbers,
+    operand,
+    result,
+)
+from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dtypes import BY_TL, convert
+
+
+class _Source(LnOp):
+    """A tensor whose contents stand outside the program: from the weight store (`from_file`), random in `ran`
+    (uniform, seeded by the tensor's name), or `data` converted element by element."""
+
+    unique = True
+    traits = traits_def(Pure())
+    dst = result(static=True)
+    dtype = dtype_of_result()
+    dims = dims_of_result(gt=0)
+    ran = numbers("double", 2, default=(0, 0))
+    data = numbers("double", default=(0,))
+    from_file = boolean(default=False)
+    checks = {"ran-order": "ran[0] <= ran[1]"}
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec(p.dims, BY_TL[p.dtype])]
+
+    def flops(self):
+        return 0
+
+    def contents(self, store, seed: int = 0) -> np.ndarray:
+        """The tensor's contents at load time; `store` is a weight store or None. Raises LightNetError when the store
+        holds something of another size or type."""
+        from lightnet.runtime.initial import initial_contents
+
+        spec = self.result_specs[0]
+        name = self.tensor_names[0] or self.op_name or "?"
+        return initial_contents(name, spec.dims, spec.dtype, ran=self.ran, data=self.data, from_file=self.from_file,
+                                store=store, seed=seed)  # fmt: skip
+
+
+@ln_op
+class Create(_Source):
+    """A tensor as the source network declares it; `bind` makes it an `input` or a `param`.
+
+    ```mlir
+    %x = ln.create {data = [1, 2, 3]} : tensor<3xf32>
+    ```
+    """
+
+    optype = "create"
+
+
+@ln_op
+class Input(_Source):
+    """A tensor that a caller may feed; its contents are the default.
+
+    ```mlir
+    %x = ln.input {from_file = true} : tensor<1x3x8x8xf32> as "create0"("image")
+    ```
+    """
+
+    optype = "input"
+
+
+@ln_op
+class ParamOp(_Source):
+    """A tensor that is constant from call to call: weights and the like. No pass reads its value.
+
+    ```mlir
+    %w = ln.param {from_file = true} : tensor<4x3x3x3xf32> as "create1"("conv1_wts")
+    ```
+    """
+
+    optype = "param"
+
+
+@ln_op
+class Zeros(LnOp):
+    """Zeros, written on every run.
+
+    ```mlir
+    %x = ln.zeros : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "zeros"
+    dst = result()
+    dtype = dtype_of_result()
+    dims = dims_of_result(gt=0)
+    definition = "dst[i...] = 0"
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec(p.dims, BY_TL[p.dtype])]
+
+    def reference(self):
+        spec = self.result_specs[0]
+        return np.zeros(spec.dims, spec.dtype.np)
+
+    @classmethod
+    def samples(cls):
+        return [case(dims=(2, 3), dtype="TL_FLOAT"), case(dims=(1,), dtype="TL_INT8"), case(dims=(2, 1, 5), dtype="TL_BOOL")]
+
+
+class _Range(LnOp):
+    start = number("double")
+    stop = number("double")
+    step = number("double")
+    checks = {"step": "step > 0", "order": "stop > start"}
+    definition = "dst[i] = sat(start + f64(i) * step, dst)"
+
+    def reference(self, *_):
+        spec = self.result_specs[0]
+        return convert(self.start + np.arange(spec.dims[0]) * self.step, spec.dtype)
+
+
+def range_length(start: float, stop: float, step: float) -> int:
+    """ceil((stop - start) / step)."""
+    return math.ceil((stop - start) / step)
+
+
+def _in_range(dtype: str, *values: float) -> bool:
+    d = BY_TL[dtype]
+    if d.is_float:
+        return all(abs(v) <= float(np.finfo(d.np).max) for v in values)
+    low, high = (0, 1) if d.kind == "bool" else (int(np.iinfo(d.np).min), int(np.iinfo(d.np).max))
+    return all(low <= v <= high for v in values)
+
+
+@ln_op
+class Arange(_Range):
+    """start, start + step, … below stop, in one dimension.
+
+    ```mlir
+    %x = ln.arange {start = 0, stop = 5, step = 2} : tensor<3xi32>
+    ```
+    """
+
+    optype = "arange"
+    dst = result(static=True)
+    dtype = dtype_of_result()
+
+    @classmethod
+    def infer(cls, t, p):
+        if not _in_range(p.dtype, p.start, p.stop, p.step):
+            from lightnet.ir.op import ConstraintError
+
+            raise ConstraintError(f"arange: `start`, `stop` and `step` should lie in the range of {p.dtype}, but get "
+                                  f"{p.start}, {p.stop}, {p.step}", label="arange.dtype-range")  # fmt: skip
+        return [TensorSpec((range_length(p.start, p.stop, p.step),), BY_TL[p.dtype])]
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(dtype="TL_FLOAT", start=-1.5, stop=1, step=0.25), case(dtype="TL_INT32", start=0, stop=17, step=1),
+            case(dtype="TL_UINT8", start=3, stop=200, step=7),
+        ]  # fmt: skip
+
+
+@ln_op
+class Rearange(_Range):
+    """A range in the type and length of `src`, whose contents do not matter.
+
+    ```mlir
+    %y = ln.rearange %x {start = 0, stop = 3, step = 1} : tensor<3xi32>
+    ```
+    """
+
+    optype = "rearange"
+    src = operand(rank=1)
+    dst = result(owner="src", overwrites=True)
+
+    @classmethod
+    def infer(cls, t, p):
+        if (n := range_length(p.start, p.stop, p.step)) != t.src.len:
+            from lightnet.ir.op import ConstraintError
+
+            raise ConstraintError(f"rearange: the range should have as many elements as {t.src}: expected {t.src.len}, "
+                                  f"got {n}", label="rearange.length")  # fmt: skip
+        return [t.src]
+
+    @classmethod
+    def samples(cls):
+        return [case("i32", src=(17,), start=0, stop=17, step=1), case(src=(1,), start=2, stop=3, step=1)]
+
+
+OPS = (Create, Input, ParamOp, Zeros, Arange, Rearange)

@@ -1,0 +1,525 @@
+"""The `tile` dialect: what level 4 needs beside `scf`, `arith`, `math`, `memref`, `vector` of xDSL.
+
+Multi-dimensional vectors are register tiles. `tile.load`/`tile.store` move strided n-d slices between memory and
+tiles, `tile.fma` is the micro-kernel (an outer-product accumulation), `tile.transpose` renames registers, and
+`tile.reduce` folds dimensions. `tile.launch` and `tile.host` are the lines of `@main`. Imports xDSL and `ir.place`.
+
+```mlir
+%a = tile.load %x[%c, %y, %i] dims [0, 2] : memref<64x30x30xf32>, vector<8x14xf32>
+%r = tile.fma %w, %a, %acc : vector<4x8xf32>, vector<8x14xf32>, vector<4x14xf32>
+tile.store %r, %o[%k, %y, %i] dims [0, 2] valid [4, 13] : vector<4x14xf32>, memref<32x30x30xf32>
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar, NamedTuple
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    ModuleOp,
+    NoneAttr,
+    StringAttr,
+    SymbolRefAttr,
+    VectorType,
+    i64,
+)
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    VarConstraint,
+    base,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.utils.exceptions import VerifyException
+
+from lightnet.ir.place import PlaceAttr, parse_places, print_places
+
+#: The kinds of `tile.reduce`. `max`/`min` propagate NaN on floats and are signed on integers.
+REDUCE_KINDS = ("add", "mul", "max", "min", "umax", "umin")
+
+
+class Slice(NamedTuple):
+    """A strided slice: vector dimension d walks memref dimension `dims[d]` by `steps[d]`; only `valid[d]` of it is touched."""
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    steps: tuple[int, ...]
+    valid: tuple[int, ...]
+
+
+def _ints(values: Sequence[int]) -> DenseArrayBase:
+    return DenseArrayBase.from_list(i64, list(values))
+
+
+def _print_ints(printer: Printer, keyword: str, values: DenseArrayBase | None) -> None:
+    if values is not None:
+        printer.print_string(f" {keyword} [{', '.join(map(str, values.get_values()))}]")
+
+
+def _parse_ints(parser: Parser, keyword: str) -> DenseArrayBase | None:
+    if parser.parse_optional_keyword(keyword) is None:
+        return None
+    return _ints(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer))
+
+
+class _Access(IRDLOperation):
+    """What `tile.load` and `tile.store` share: the slice and its syntax."""
+
+    def slice(self) -> Slice:
+        """The slice as plain numbers, defaults filled in."""
+        shape = self._vector_type().get_shape()
+        steps, valid = self.properties.get("steps"), self.properties.get("valid")
+        return Slice(
+            shape,
+            self.properties["dims"].get_values(),
+            steps.get_values() if steps is not None else (1,) * len(shape),
+            valid.get_values() if valid is not None else shape,
+        )
+
+    def _vector_type(self) -> VectorType:
+        raise NotImplementedError
+
+    def _print_slice(self, printer: Printer) -> None:
+        printer.print_ssa_value(self.memref)
+        printer.print_string("[")
+        printer.print_list(self.indices, printer.print_ssa_value)
+        printer.print_string("]")
+        _print_ints(printer, "dims", self.dims)
+        _print_ints(printer, "steps", self.steps)
+        _print_ints(printer, "valid", self.valid)
+        if self.lanes is not None:
+            printer.print_string(" lanes ")
+            printer.print_ssa_value(self.lanes)
+        printer.print_op_attributes(self.attributes)
+
+    @staticmethod
+    def _parse_slice(parser: Parser):
+        memref = parser.parse_unresolved_operand()
+        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
+        properties = {key: _parse_ints(parser, key) for key in ("dims", "steps", "valid")}
+        if properties["dims"] is None:
+            parser.raise_error("expected `dims [...]`")
+        lanes = [parser.parse_operand()] if parser.parse_optional_keyword("lanes") else []
+        return memref, parser.resolve_operands(indices, [IndexType()] * len(indices), parser.pos), properties, lanes
+
+    def _verify_slice(self, writes: bool) -> None:
+        memref, vector = self.memref.type, self._vector_type()
+        _verify_memref(memref)
+        if memref.element_type != vector.element_type:
+            raise VerifyException(f"element types differ: {memref} and {vector}")
+        if len(self.indices) != memref.get_num_dims():
+            raise VerifyException(f"expected {memref.get_num_dims()} indices, got {len(self.indices)}")
+        shape, dims, steps, valid = self.slice()
+        if not len(shape) == len(dims) == len(steps) == len(valid):
+            raise VerifyException(f"dims, steps and valid need one number a dimension of {vector}")
+        if any(not 0 <= d < memref.get_num_dims() for d in dims):
+            raise VerifyException(f"dims {list(dims)} are out of range for {memref}")
+        if any(not 0 <= v <= n for v, n in zip(valid, shape)):
+            raise VerifyException(f"valid {list(valid)} exceeds the shape {list(shape)}")
+        reach = [1] * memref.get_num_dims()
+        for n, d, s in zip(valid, dims, steps):
+            reach[d] += max(n - 1, 0) * abs(s)
+        if prod(valid) and any(r > n for r, n in zip(reach, memref.get_shape())):
+            raise VerifyException(f"a slice of extent {reach} does not fit {memref}")
+        if writes and (len(set(dims)) != len(dims) or any(s == 0 and v > 1 for s, v in zip(steps, valid))):
+            raise VerifyException("a store must write each element once: distinct dims, steps other than 0")
+
+
+def _verify_memref(memref: Attribute) -> None:
+    if not isinstance(memref, MemRefType) or not isinstance(memref.layout, NoneAttr) or -1 in memref.get_shape():
+        raise VerifyException(f"expected a memref with a static shape and the identity layout, got {memref}")
+
+
+@irdl_op_definition
+class LoadOp(_Access):
+    """Read a strided slice: ``r[v0, v1..] = m[i.. + v_d * steps[d] along dims[d]]``.
+
+    A step of 0 repeats an element; two vector dimensions may walk the same memref dimension (sliding windows). Elements
+    at or beyond `valid` (static extents), or beyond `lanes` (run-time extent of the last dimension), are not accessed
+    and are 0.
+    """
+
+    name = "tile.load"
+
+    memref = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    lanes = opt_operand_def(IndexType)
+    dims = prop_def(DenseArrayBase)
+    steps = opt_prop_def(DenseArrayBase)
+    valid = opt_prop_def(DenseArrayBase)
+    result = result_def(VectorType)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        memref: SSAValue | Operation,
+        indices: Sequence[SSAValue | Operation],
+        dims: Sequence[int],
+        result_type: VectorType,
+        *,
+        steps: Sequence[int] | None = None,
+        valid: Sequence[int] | None = None,
+        lanes: SSAValue | None = None,
+    ):
+        super().__init__(
+            operands=[memref, indices, lanes],
+            result_types=[result_type],
+            properties={
+                "dims": _ints(dims),
+                "steps": None if steps is None else _ints(steps),
+                "valid": None if valid is None else _ints(valid),
+            },
+        )
+
+    def _vector_type(self) -> VectorType:
+        return self.result.type
+
+    def verify_(self) -> None:
+        self._verify_slice(writes=False)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        self._print_slice(printer)
+        printer.print_string(" : ")
+        printer.print_list([self.memref.type, self.result.type], printer.print_attribute)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LoadOp:
+        memref, indices, properties, lanes = cls._parse_slice(parser)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        memref_type = parser.parse_type()
+        parser.parse_punctuation(",")
+        result_type = parser.parse_type()
+        return cls.build(
+            operands=[parser.resolve_operand(memref, memref_type), indices, lanes],
+            result_types=[result_type],
+            properties=properties,
+            attributes=attributes,
+        )
+
+
+@irdl_op_definition
+class StoreOp(_Access):
+    """Write a tile to a strided slice; the converse of `tile.load`. Elements beyond `valid` or `lanes` are not written."""
+
+    name = "tile.store"
+
+    value = operand_def(VectorType)
+    memref = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    lanes = opt_operand_def(IndexType)
+    dims = prop_def(DenseArrayBase)
+    steps = opt_prop_def(DenseArrayBase)
+    valid = opt_prop_def(DenseArrayBase)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(MemoryWriteEffect())
+
+    def __init__(
+        self,
+        value: SSAValue | Operation,
+        memref: SSAValue | Operation,
+        indices: Sequence[SSAValue | Operation],
+        dims: Sequence[int],
+        *,
+        steps: Sequence[int] | None = None,
+        valid: Sequence[int] | None = None,
+        lanes: SSAValue | None = None,
+    ):
+        super().__init__(
+            operands=[value, memref, indices, lanes],
+            properties={
+                "dims": _ints(dims),
+                "steps": None if steps is None else _ints(steps),
+                "valid": None if valid is None else _ints(valid),
+            },
+        )
+
+    def _vector_type(self) -> VectorType:
+        return self.value.type
+
+    def verify_(self) -> None:
+        self._verify_slice(writes=True)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.value)
+        printer.print_string(", ")
+        self._print_slice(printer)
+        printer.print_string(" : ")
+        printer.print_list([self.value.type, self.memref.type], printer.print_attribute)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> StoreOp:
+        value = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        memref, indices, properties, lanes = cls._parse_slice(parser)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        value_type = parser.parse_type()
+        parser.parse_punctuation(",")
+        memref_type = parser.parse_type()
+        return cls.build(
+            operands=[
+                parser.resolve_operand(value, value_type), parser.resolve_operand(memref, memref_type), indices, lanes,
+            ],
+            properties=properties,
+            attributes=attributes,
+        )  # fmt: skip
+
+
+@irdl_op_definition
+class FmaOp(IRDLOperation):
+    """``acc[p.., n..] + sum over k of a[p.., k] * b[k, n..]``, each product fused; floats only.
+
+    `a` is taken element by element (broadcast), `b` and `acc` as vectors along their last dimension.
+    """
+
+    name = "tile.fma"
+
+    T: ClassVar = VarConstraint("T", base(VectorType))
+
+    a = operand_def(VectorType)
+    b = operand_def(VectorType)
+    acc = operand_def(T)
+    result = result_def(T)
+
+    traits = traits_def(Pure())
+    assembly_format = "$a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc)"
+
+    def __init__(self, a: SSAValue | Operation, b: SSAValue | Operation, acc: SSAValue | Operation):
+        super().__init__(operands=[a, b, acc], result_types=[SSAValue.get(acc).type])
+
+    def verify_(self) -> None:
+        a, b, acc = (v.type.get_shape() for v in (self.a, self.b, self.acc))
+        if len({v.type.element_type for v in (self.a, self.b, self.acc)}) != 1:
+            raise VerifyException("the operands have one element type")
+        if isinstance(self.acc.type.element_type, IntegerType | IndexType):
+            raise VerifyException("expected a float element type")
+        if len(b) < 2 or a[-1] != b[0] or acc != (*a[:-1], *b[1:]):
+            raise VerifyException(f"expected [P.., K] . [K, N..] -> [P.., N..], got {a} . {b} -> {acc}")
+
+
+@irdl_op_definition
+class TransposeOp(IRDLOperation):
+    """n tiles ``[m, r..]`` to m tiles ``[n, r..]``: ``out_j[i] = in_i[j]``. With a nonempty ``r`` it moves nothing."""
+
+    name = "tile.transpose"
+
+    operands_ = var_operand_def(VectorType)
+    results_ = var_result_def(VectorType)
+
+    traits = traits_def(Pure())
+    assembly_format = "$operands_ attr-dict `:` type($operands_) `->` type($results_)"
+
+    def __init__(self, values: Sequence[SSAValue | Operation]):
+        values = [SSAValue.get(v) for v in values]
+        shape = values[0].type.get_shape()
+        out = VectorType(values[0].type.element_type, (len(values), *shape[1:]))
+        super().__init__(operands=[values], result_types=[[out] * shape[0]])
+
+    def verify_(self) -> None:
+        if not self.operands_ or len({v.type for v in self.operands_}) != 1:
+            raise VerifyException("expected operands of one type")
+        source = self.operands_[0].type
+        m, *rest = source.get_shape()
+        expected = VectorType(source.element_type, (len(self.operands_), *rest))
+        if len(self.results_) != m or any(r.type != expected for r in self.results_):
+            raise VerifyException(f"expected {m} results of type {expected}")
+
+
+@irdl_op_definition
+class ReduceOp(IRDLOperation):
+    """Fold dimensions of a tile: ``tile.reduce add %v dims [1] : vector<4x16xf32> to vector<4xf32>``.
+
+    The order of a float sum is not defined. When every dimension is folded the result is a scalar.
+    """
+
+    name = "tile.reduce"
+
+    value = operand_def(VectorType)
+    kind = prop_def(StringAttr)
+    dims = prop_def(DenseArrayBase)
+    result = result_def()
+
+    traits = traits_def(Pure())
+
+    def __init__(self, kind: str, value: SSAValue | Operation, dims: Sequence[int]):
+        type = SSAValue.get(value).type
+        kept = [n for d, n in enumerate(type.get_shape()) if d not in dims]
+        result = VectorType(type.element_type, kept) if kept else type.element_type
+        super().__init__(
+            operands=[value], result_types=[result], properties={"kind": StringAttr(kind), "dims": _ints(dims)}
+        )
+
+    def verify_(self) -> None:
+        dims, shape = self.dims.get_values(), self.value.type.get_shape()
+        if self.kind.data not in REDUCE_KINDS:
+            raise VerifyException(f"unknown kind {self.kind.data}; there are: {', '.join(REDUCE_KINDS)}")
+        if self.kind.data in ("umax", "umin") and not isinstance(self.value.type.element_type, IntegerType):
+            raise VerifyException(f"{self.kind.data} is for integers")
+        if not dims or list(dims) != sorted(set(dims)) or not 0 <= dims[0] <= dims[-1] < len(shape):
+            raise VerifyException(f"dims {list(dims)} must be sorted dimensions of {self.value.type}")
+        kept = [n for d, n in enumerate(shape) if d not in dims]
+        element = self.value.type.element_type
+        if self.result.type != (VectorType(element, kept) if kept else element):
+            raise VerifyException(f"folding dims {list(dims)} of {self.value.type} cannot give {self.result.type}")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.kind.data} ")
+        printer.print_ssa_value(self.value)
+        _print_ints(printer, "dims", self.dims)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.value.type)
+        printer.print_string(" to ")
+        printer.print_attribute(self.result.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ReduceOp:
+        kind = parser.parse_identifier(" of the reduction")
+        value = parser.parse_unresolved_operand()
+        if (dims := _parse_ints(parser, "dims")) is None:
+            parser.raise_error("expected `dims [...]`")
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        operand = parser.resolve_operand(value, parser.parse_type())
+        parser.parse_keyword("to")
+        return cls.build(
+            operands=[operand],
+            result_types=[parser.parse_type()],
+            properties={"kind": StringAttr(kind), "dims": dims},
+            attributes=attributes,
+        )
+
+
+@irdl_op_definition
+class LaunchOp(IRDLOperation):
+    """Run a kernel over its grid: ``tile.launch @k grid 12 [arena+0, static+64]``; one place a memref argument."""
+
+    name = "tile.launch"
+
+    callee = prop_def(SymbolRefAttr)
+    grid = prop_def(IntegerAttr)
+    args = prop_def(ArrayAttr[PlaceAttr])
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self, callee: str | SymbolRefAttr, grid: int, args: Sequence[PlaceAttr]):
+        super().__init__(
+            properties={
+                "callee": SymbolRefAttr(callee) if isinstance(callee, str) else callee,
+                "grid": IntegerAttr(grid, i64),
+                "args": ArrayAttr(args),
+            }
+        )
+
+    def verify_(self) -> None:
+        if self.grid.value.data < 0:
+            raise VerifyException("a grid has at least 0 blocks")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_attribute(self.callee)
+        printer.print_string(f" grid {self.grid.value.data} ")
+        print_places(printer, self.args.data)
+        printer.print_op_attributes(self.attributes)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LaunchOp:
+        callee = SymbolRefAttr(parser.parse_symbol_name())
+        parser.parse_keyword("grid")
+        grid = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        op = cls(callee, grid, parse_places(parser))
+        op.attributes |= parser.parse_optional_attr_dict()
+        return op
+
+
+@irdl_op_definition
+class HostOp(IRDLOperation):
+    """A run-time call, in order with the launches: ``tile.host "print" [arena+1024] {msg = "x"}``."""
+
+    name = "tile.host"
+
+    service = prop_def(StringAttr)
+    args = prop_def(ArrayAttr[PlaceAttr])
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self, service: str, args: Sequence[PlaceAttr], attributes: dict[str, Attribute] | None = None):
+        super().__init__(
+            properties={"service": StringAttr(service), "args": ArrayAttr(args)}, attributes=attributes or {}
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_string_literal(self.service.data)
+        printer.print_string(" ")
+        print_places(printer, self.args.data)
+        printer.print_op_attributes(self.attributes)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> HostOp:
+        service = parser.parse_str_literal()
+        return cls(service, parse_places(parser), parser.parse_optional_attr_dict())
+
+
+def launches(module: ModuleOp) -> list[LaunchOp | HostOp]:
+    """The lines of `@main`, in order; empty when the module has none."""
+    for op in module.ops:
+        if isinstance(op, FuncOp) and op.sym_name.data == "main":
+            return [line for line in op.body.block.ops if isinstance(line, LaunchOp | HostOp)]
+    return []
+
+
+def kernels(module: ModuleOp) -> dict[str, FuncOp]:
+    """The functions of the module with a body, other than `@main`, by name."""
+    functions = (op for op in module.ops if isinstance(op, FuncOp))
+    return {f.sym_name.data: f for f in functions if f.sym_name.data != "main" and f.body.blocks}
+
+
+def verify_launches(module: ModuleOp) -> None:
+    """Check every launch against its kernel (one pass; an op verifier would search the module for each launch).
+
+    Raises VerifyException: an unknown kernel, or a number of places other than that of the memref arguments.
+    """
+    table = kernels(module)
+    for op in launches(module):
+        if not isinstance(op, LaunchOp):
+            continue
+        name = op.callee.string_value()
+        if name not in table:
+            raise VerifyException(f"tile.launch of an unknown kernel @{name}")
+        memrefs = table[name].body.block.arg_types[2:]
+        if table[name].body.block.arg_types[:2] != (IndexType(), IndexType()):
+            raise VerifyException(f"@{name} is no kernel: its first arguments are the block range (two indices)")
+        if len(memrefs) != len(op.args) or not all(isinstance(m, MemRefType) for m in memrefs):
+            raise VerifyException(f"@{name} takes {len(memrefs)} memrefs, launched with {len(op.args)} places")
+
+
+Tile = Dialect("tile", [LoadOp, StoreOp, FmaOp, TransposeOp, ReduceOp, LaunchOp, HostOp], [])
+__all__ = ["FmaOp", "HostOp", "LaunchOp", "LoadOp", "ReduceOp", "Slice", "StoreOp", "Tile", "TransposeOp"]

@@ -1,0 +1,244 @@
+"""Netlist → module: one `ln` op a statement; a planned netlist becomes kernels with places (level 3).
+
+Document 000 defines the form, lightnet-upstream's compiled files the planned one. Every mistake is a `LightNetError` at
+the statement's location.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, i64
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.source import Input, ParamOp
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
+from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.locations import file_loc, set_loc
+from lightnet.ir.op import PLACES, LnOp, set_tensor_names
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.registry import KERNELS, TARGETS
+from lightnet.ir.types import ParamAttr, spec_of
+
+#: Module attribute: bytes of each memory space of a planned network.
+MEMORY = "ln.memory"
+#: Upstream keeps everything of one memory type in one block.
+UPSTREAM_SPACE = "arena"
+
+
+def to_module(netlist: Netlist) -> ModuleOp:
+    """Build the module: level 1, or level 2 or 3 where the netlist has kernel regions or offsets."""
+    return _Importer(netlist).run()
+
+
+class _Importer:
+    def __init__(self, netlist: Netlist):
+        self.netlist = netlist
+        self.classes = optypes()
+        self.spaces = _spaces(netlist)
+
+    def run(self) -> ModuleOp:
+        block = Block()
+        scope = _Scope()
+        for op in self.netlist.ops:
+            self.located(op, lambda op=op: self.statement(op, block, scope))
+        outputs = scope.outputs()
+        block.add_op(func.ReturnOp(*outputs))
+        main = func.FuncOp("main", ((), [v.type for v in outputs]), Region(block))
+        module = ModuleOp([main])
+        if self.spaces:
+            module.attributes[MEMORY] = DictionaryAttr({k: IntegerAttr(n, i64) for k, (_, n) in self.spaces.items()})
+        return module
+
+    def located(self, op: NetOp, build) -> None:
+        try:
+            build()
+        except LightNetError as e:
+            line = op.loc.line
+            text = self.netlist.lines[line - 1] if 0 < line <= len(self.netlist.lines) else None
+            raise e.at(op.loc, text) from None
+
+    def statement(self, op: NetOp, block: Block, scope: _Scope) -> None:
+        scope.define_op(op.name)
+        built = self.region(op, scope) if op.body is not None else self.plain(op, scope)
+        set_loc(built, file_loc(op.loc))
+        block.add_op(built)
+        self.place(op, built)
+
+    # -- ordinary ops
+
+    def plain(self, op: NetOp, scope: _Scope) -> Operation:
+        cls, target = self.op_class(op)
+        operands = self.arguments(op, cls, scope)
+        params = self.params(op)
+        specs = len(op.tensors_out)
+        built = cls.make(operands, params, name=op.name, location=file_loc(op.loc))
+        if specs != len(built.results):
+            raise LightNetError(f"{op.optype}: `{op.name}` needs {len(built.results)} output tensors, but gets {specs} "
+                                "output tensors", label=f"{cls.optype}.result-count")  # fmt: skip
+        names = op.tensors_out  # dst1, dst2, … in the order given
+        if cls.schema.variadic_result is None:
+            names = self.ordered("output tensor", op, op.tensors_out, cls.schema.result_names(specs))
+        set_tensor_names(built, [t.name for t in names])
+        scope.use(operands)
+        outer: Operation = built
+        if target and not cls.is_host and not isinstance(built, Input | ParamOp) and cls.optype != "create":
+            outer = KERNELS.get(target).wrap([built])
+        for tensor, value, result in zip(names, outer.results, _result_fields(cls, len(names))):
+            scope.define(tensor.name, value, overwritten=_overwritten(cls, built, operands, result))
+        return outer
+
+    def op_class(self, op: NetOp) -> tuple[type[LnOp], str | None]:
+        """The class of an optype, and the target when the optype is a lowered one (``conv2d_cpu``)."""
+        if (cls := self.classes.get(op.optype)) is not None:
+            return cls, None
+        base, _, target = op.optype.rpartition("_")
+        if target in KERNELS and base in self.classes:
+            return self.classes[base], target
+        from difflib import get_close_matches
+
+        near = get_close_matches(op.optype, self.classes, 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise LightNetError(f"op {op.name}'s optype {op.optype} is not registered{hint}", label="unknown-optype")
+
+    def arguments(self, op: NetOp, cls: type[LnOp], scope: _Scope) -> list[SSAValue]:
+        count = len(op.tensors_in)
+        fixed = sum(not o.variadic for o in cls.schema.operands)
+        if count != fixed and cls.schema.variadic_operand is None:
+            raise LightNetError(f"{op.optype}: `{op.name}` needs {fixed} input tensors, but gets {count} input tensors",
+                                label=f"{cls.optype}.operand-count")  # fmt: skip
+        if cls.schema.variadic_operand is None:
+            tensors = self.ordered("input tensor", op, op.tensors_in, cls.schema.operand_names(count))
+        else:
+            tensors = op.tensors_in  # src1, src2, … in the order given
+        return [scope.read(op, t.name) for t in tensors]
+
+    def ordered(self, what: str, op: NetOp, tensors: list[NetTensor], names: list[str]) -> list[NetTensor]:
+        """The tensors in the order of the op's argument names."""
+        by_arg = {t.arg: t for t in tensors}
+        for name in names:
+            if name not in by_arg:
+                raise LightNetError(f"{op.optype}: `{op.name}` needs a `{name}` {what}", label=f"{op.optype}.arg-name")
+        return [by_arg[n] for n in names]
+
+    def params(self, op: NetOp) -> dict[str, ParamValue]:
+        values = {p.arg: p.value for p in op.params}
+        if len(values) != len(op.params):
+            raise LightNetError(f"{op.optype}: `{op.name}` has a parameter twice")
+        return values
+
+    # -- regions: kernels and ln.once
+
+    def region(self, op: NetOp, scope: _Scope) -> Operation:
+        if op.optype == "once":
+            inner, operands, block = _Scope(), [], Block()
+        else:
+            target = op.optype.partition(".")[0]
+            if target not in KERNELS:
+                raise LightNetError(f"op {op.name}: '{op.optype}' is no kernel of a target ({', '.join(TARGETS)})")
+            operands = [scope.read(op, t.name) for t in op.tensors_in]
+            block = Block(arg_types=[v.type for v in operands])
+            inner = _Scope({t.name: a for t, a in zip(op.tensors_in, block.args)})
+        for sub in op.body or ():
+            self.located(sub, lambda sub=sub: self.statement(sub, block, inner))
+        yielded = [inner.read(op, t.name) for t in op.tensors_out]
+        if op.optype == "once":
+            block.add_op(YieldOp.of(yielded))
+            built: Operation = OnceOp.of(Region(block))
+        else:
+            choices: dict[str, Attribute] = {p.arg: ParamAttr(p.value) for p in op.params}
+            built = KERNELS.get(target).around(block, operands, yielded, choices)
+        set_tensor_names(built, [t.name for t in op.tensors_out])
+        scope.use(operands)
+        for tensor, value in zip(op.tensors_out, built.results):
+            scope.define(tensor.name, value)
+        return built
+
+    # -- plans
+
+    def place(self, op: NetOp, built: Operation) -> None:
+        if not self.spaces or all(t.offset is None for t in op.tensors_out):
+            return
+        places = []
+        for tensor, value in zip(op.tensors_out, built.results):
+            if tensor.offset is None:
+                raise LightNetError(f"op {op.name}: tensor '{tensor.name}' has no offset")
+            if tensor.dims is not None and tensor.dims != spec_of(value.type).dims:
+                raise LightNetError(f"op {op.name}: tensor '{tensor.name}' has dims {list(tensor.dims)}, but the op makes "
+                                    f"{spec_of(value.type)}")  # fmt: skip
+            places.append(self.place_of(tensor, spec_of(value.type).nbytes))
+        built.attributes[PLACES] = ArrayAttr(places)
+
+    def place_of(self, tensor: NetTensor, nbytes: int) -> PlaceAttr:
+        assert tensor.offset is not None
+        for space, (base, size) in self.spaces.items():
+            if base <= tensor.offset < base + size and tensor.offset + nbytes <= base + size:
+                return PlaceAttr(space, tensor.offset - base)
+        raise LightNetError(f"data of tensor '{tensor.name}' ({nbytes} bytes at {tensor.offset}) exceeds the planned memory")
+
+
+class _Scope:
+    """The tensor table: names to values, who was consumed, and op names."""
+
+    def __init__(self, values: dict[str, SSAValue] | None = None):
+        self.values = dict(values or {})
+        self.names: dict[SSAValue, list[str]] = {v: [n] for n, v in self.values.items()}
+        self.defined: dict[str, SSAValue] = {}
+        self.consumed: set[SSAValue] = set()
+        self.ops: set[str] = set()
+
+    def define_op(self, name: str) -> None:
+        if name in self.ops:
+            raise LightNetError(f"op name '{name}' is defined twice", label="op-name-twice")
+        self.ops.add(name)
+
+    def read(self, op: NetOp, name: str) -> SSAValue:
+        value = self.values.get(name)
+        if value is None:
+            raise LightNetError(f"{op.optype}: `{op.name}`'s tensor `{name}` should have been defined before",
+                                label="tensor-undefined")  # fmt: skip
+        return value
+
+    def use(self, operands: list[SSAValue]) -> None:
+        self.consumed.update(operands)
+
+    def define(self, name: str, value: SSAValue, overwritten: SSAValue | None = None) -> None:
+        if name in self.values:
+            raise LightNetError(f"tensor `{name}` shouldn't have been defined before", label="tensor-twice")
+        names = self.names.pop(overwritten, []) if overwritten is not None else []
+        self.names[value] = [name, *names]  # later readers of an overwritten source see the result
+        for n in self.names[value]:
+            self.values[n] = value
+        self.defined[name] = value
+
+    def outputs(self) -> list[SSAValue]:
+        """Every tensor that nobody consumes, in order of definition."""
+        return [v for v in self.defined.values() if v not in self.consumed]
+
+
+def _result_fields(cls: type[LnOp], count: int) -> list:
+    fixed = [r for r in cls.schema.results if not r.variadic]
+    return fixed + [cls.schema.variadic_result] * (count - len(fixed))
+
+
+def _overwritten(cls: type[LnOp], op: LnOp, operands: list[SSAValue], result) -> SSAValue | None:
+    if not result.overwrites:
+        return None
+    names = cls.schema.operand_names(len(operands))
+    return operands[names.index(result.owner)]
+
+
+def _spaces(netlist: Netlist) -> dict[str, tuple[int, int]]:
+    """Memory spaces of a planned netlist: name -> (first byte in the file's numbering, size); empty if unplanned."""
+    if netlist.mem_sizes is None:
+        return {}
+    ours = netlist.extra.get("lightnet", {}).get("spaces") if isinstance(netlist.extra.get("lightnet"), dict) else None
+    if isinstance(ours, dict):
+        try:
+            return {str(k): (int(base), int(size)) for k, (base, size) in ours.items()}
+        except (TypeError, ValueError):
+            raise LightNetError("'spaces' should map a memory space to [base, size]") from None
+    return {UPSTREAM_SPACE: (0, max(netlist.mem_sizes, default=0))}
+

@@ -1,0 +1,122 @@
+"""Reading the user's text safely, and finding lines and columns in it. Imports the standard library and diagnostics only.
+
+Every front end reads files through `read_text`, so that one place keeps the promises: regular files only, bounded size, valid UTF-8, and an
+error with a location for anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from bisect import bisect_right
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+
+#: What a location calls text that came from standard input.
+STDIN_NAME = "<stdin>"
+_CHUNK = 1 << 20
+
+
+def read_text(path: str, limit: int) -> str:
+    """The text of `path` ("-" is standard input), at most `limit` bytes of UTF-8 without NUL.
+
+    Raises LightNetError for a missing or unreadable file, for anything that is no regular file (folders, FIFOs, devices), and for text that
+    is too long, is not UTF-8 or holds a NUL byte.
+    """
+    if path == "-":
+        return decode(_read_bounded(sys.stdin.fileno(), STDIN_NAME, limit), STDIN_NAME)
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer before it is refused.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as e:
+        raise _cannot_read(path, e) from None
+    try:
+        return decode(read_regular(fd, path, limit), path)
+    finally:
+        os.close(fd)
+
+
+def read_regular(fd: int, path: str, limit: int) -> bytes:
+    """What an open file holds; LightNetError unless it is a regular file of at most `limit` bytes. `path` is for the message."""
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISDIR(mode):
+        raise LightNetError(f"cannot read '{path}': it is a folder")
+    if not stat.S_ISREG(mode):
+        raise LightNetError(f"cannot read '{path}': it is not a regular file (use - for standard input)")
+    return _read_bounded(fd, path, limit)
+
+
+def _read_bounded(fd: int, path: str, limit: int) -> bytes:
+    chunks, size = [], 0
+    while True:
+        try:
+            chunk = os.read(fd, _CHUNK)
+        except OSError as e:
+            raise _cannot_read(path, e) from None
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            raise LightNetError(f"'{path}' is too large: more than {limit} bytes")
+
+
+def _cannot_read(path: str, error: OSError | ValueError) -> LightNetError:
+    reason = getattr(error, "strerror", None) or "not a valid file name"
+    return LightNetError(f"cannot read '{path}': {reason}")
+
+
+def decode(data: bytes, path: str) -> str:
+    """UTF-8 bytes as text; a located LightNetError for bytes that are not UTF-8 and for NUL."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise LightNetError("the text is not valid UTF-8", _byte_loc(data, e.start, path)) from None
+    check_text(text, path)
+    return text
+
+
+def check_text(text: str, path: str) -> None:
+    """Refuse NUL and lone surrogates: for text that a caller hands over and for what `decode` made."""
+    at = text.find("\0")
+    if at >= 0:
+        raise LightNetError("the text holds a NUL byte", Lines(text).loc(path, at))
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as e:
+            raise LightNetError("the text holds a lone surrogate", Lines(text).loc(path, e.start)) from None
+
+
+def _byte_loc(data: bytes, offset: int, path: str) -> SourceLoc:
+    start = data.rfind(b"\n", 0, offset) + 1
+    return SourceLoc(path, data.count(b"\n", 0, offset) + 1, len(data[start:offset].decode("utf-8", "replace")) + 1)
+
+
+class Lines:
+    """Offsets in a text as lines and columns; the table of line starts is made on first use."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self._starts: list[int] | None = None
+
+    def line_col(self, offset: int) -> tuple[int, int]:
+        """Line and column, from 1, of an offset."""
+        if self._starts is None:
+            self._starts = [0]
+            at = self.text.find("\n")
+            while at >= 0:
+                self._starts.append(at + 1)
+                at = self.text.find("\n", at + 1)
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def loc(self, path: str, offset: int) -> SourceLoc:
+        return SourceLoc(path, *self.line_col(offset))
+
+    def line_at(self, offset: int) -> str:
+        """The whole line that holds `offset`, without its end."""
+        start = self.text.rfind("\n", 0, offset) + 1
+        end = self.text.find("\n", offset)
+        return self.text[start : end if end >= 0 else len(self.text)]

@@ -1,0 +1,292 @@
+"""Integer arithmetic on loop indices: linear forms, floor division and modulo, intervals. Imports `ir.bound` only.
+
+A `Space` knows the range of each index. It normalises subscripts (so that equal ones are equal trees), divides out
+`/` and `%` where ranges allow it, and proves bounds. All identities hold in the integers; index arithmetic of checked
+shapes does not overflow 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Read, rebuild, show
+
+INF = math.inf
+Interval = tuple[float, float]
+#: Whether a flag is known: True, False or None.
+Known = bool | None
+
+
+@dataclass
+class Linear:
+    """``const + Σ coefficient · atom``; an atom is an index or an expression that is not linear."""
+
+    const: int = 0
+    terms: dict[Node, int] = field(default_factory=dict)
+
+    def plus(self, other: Linear, factor: int = 1) -> Linear:
+        terms = dict(self.terms)
+        for atom, c in other.terms.items():
+            total = terms.get(atom, 0) + c * factor
+            if total:
+                terms[atom] = total
+            else:
+                terms.pop(atom, None)
+        return Linear(self.const + other.const * factor, terms)
+
+    def times(self, factor: int) -> Linear:
+        return Linear().plus(self, factor) if factor else Linear()
+
+    def node(self) -> Node:
+        """The canonical tree of this form."""
+        parts: list[Node] = []
+        for atom, c in sorted(self.terms.items(), key=lambda t: (-abs(t[1]), show(t[0]))):
+            parts.append(atom if c == 1 else Apply("mul", (atom, Const(c, I64)), I64))
+        if self.const or not parts:
+            parts.append(Const(self.const, I64))
+        total = parts[0]
+        for part in parts[1:]:
+            total = Apply("add", (total, part), I64)
+        return total
+
+
+def dtype_range(dtype: object) -> Interval:
+    kind, bits = getattr(dtype, "kind"), getattr(dtype, "bits")  # noqa: B009
+    if kind == "bool":
+        return 0, 1
+    if kind == "uint":
+        return 0, 2**bits - 1
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if kind == "int" else (-INF, INF)
+
+
+class Space:
+    """The ranges of the indices of one statement, and what holds where a guard has been passed."""
+
+    def __init__(self, loops: Iterable[Loop], facts: tuple[Linear, ...] = ()):
+        self.ranges = {name: (0, max(n - 1, 0)) for name, n in loops}
+        self.facts = facts
+        self._forms: dict[Node, Linear] = {}
+
+    def knowing(self, facts: Iterable[Linear]) -> Space:
+        """This space where further linear forms are known to be at least 0."""
+        space = Space(())
+        space.ranges, space.facts = self.ranges, (*self.facts, *facts)
+        return space
+
+    def linear(self, node: Node) -> Linear:
+        """The linear form of an i64 expression."""
+        form = self._forms.get(node)
+        if form is None:
+            form = self._forms[node] = self._linear(node)
+        return form
+
+    def _linear(self, node: Node) -> Linear:
+        match node:
+            case Const(value=value):
+                return Linear(int(value))
+            case Idx(name=name):
+                low, high = self.ranges.get(name, (0, INF))
+                return Linear(0) if low == high == 0 else Linear(0, {node: 1})
+            case Apply(fn="add", args=(a, b), dtype=dtype) if dtype is I64:
+                return self._recombine(self.linear(a).plus(self.linear(b)))
+            case Apply(fn="sub", args=(a, b), dtype=dtype) if dtype is I64:
+                return self._recombine(self.linear(a).plus(self.linear(b), -1))
+            case Apply(fn="neg", args=(a,), dtype=dtype) if dtype is I64:
+                return self.linear(a).times(-1)
+            case Apply(fn="mul", args=(a, b), dtype=dtype) if dtype is I64:
+                left, right = self.linear(a), self.linear(b)
+                if not left.terms:
+                    return right.times(left.const)
+                if not right.terms:
+                    return left.times(right.const)
+            case Apply(fn="floordiv", args=(a, Const(value=c))):
+                return self._floordiv(self.linear(a), int(c))
+            case Apply(fn="mod", args=(a, Const(value=c))):
+                return self._mod(self.linear(a), int(c))
+            case Apply(fn="min" | "max", args=(a, b), dtype=dtype) if dtype is I64:
+                sign = 1 if node.fn == "max" else -1
+                low, high = self.bounds(self.linear(a).plus(self.linear(b), -1))
+                if low * sign >= 0 and high * sign >= 0:
+                    return self.linear(a)
+                if low * sign <= 0 and high * sign <= 0:
+                    return self.linear(b)
+        simple = rebuild(node, self.simplify)
+        return Linear(int(simple.value)) if isinstance(simple, Const) else Linear(0, {simple: 1})
+
+    def _split(self, form: Linear, c: int) -> tuple[Linear, Linear]:
+        """Quotient and rest: ``form = c·quotient + rest``, the rest's constant in ``0..c-1``."""
+        quotient, rest = Linear(form.const // c), Linear(form.const % c)
+        for atom, k in form.terms.items():
+            part = quotient if k % c == 0 else rest
+            part.terms[atom] = k // c if k % c == 0 else k
+        return quotient, rest
+
+    def _floordiv(self, form: Linear, c: int) -> Linear:
+        quotient, rest = self._split(form, c)
+        low, high = self.bounds(rest)
+        if low > -INF and high < INF and low // c == high // c:
+            return quotient.plus(Linear(int(low // c)))
+        g = math.gcd(c, *rest.terms.values())
+        inner = Linear(rest.const // g, {a: k // g for a, k in rest.terms.items()})
+        if not inner.const and len(inner.terms) == 1:
+            (atom, k), = inner.terms.items()
+            if k == 1 and isinstance(atom, Apply) and atom.fn == "floordiv":  # (x / a) / b = x / (a·b)
+                outer = Apply("floordiv", (atom.args[0], Const(int(atom.args[1].value) * (c // g), I64)), I64)
+                return quotient.plus(Linear(0, {outer: 1}))
+        return quotient.plus(Linear(0, {Apply("floordiv", (inner.node(), Const(c // g, I64)), I64): 1}))
+
+    def _mod(self, form: Linear, c: int) -> Linear:
+        _, rest = self._split(form, c)
+        low, high = self.bounds(rest)
+        if low > -INF and high < INF and low // c == high // c:
+            return rest.plus(Linear(-c * int(low // c)))
+        g = math.gcd(c, *rest.terms.values())  # (g·x + r) mod (g·c) = g·((x + r / g) mod c) + r mod g
+        if g > 1:
+            inner = Linear(rest.const // g, {a: k // g for a, k in rest.terms.items()})
+            return self._mod(inner, c // g).times(g).plus(Linear(rest.const % g))
+        return Linear(0, {Apply("mod", (rest.node(), Const(c, I64)), I64): 1})
+
+    def _recombine(self, form: Linear) -> Linear:
+        """``k·c·(x / c) + k·(x mod c) = k·x``."""
+        for atom, k in list(form.terms.items()):
+            if isinstance(atom, Apply) and atom.fn == "mod":
+                c = int(atom.args[1].value)
+                for other in list(form.terms):
+                    if not (isinstance(other, Apply) and other.fn == "floordiv" and form.terms[other] == k * c):
+                        continue
+                    if other.args == atom.args:
+                        rest = Linear(form.const, {a: f for a, f in form.terms.items() if a not in (atom, other)})
+                        return self._recombine(rest.plus(self.linear(atom.args[0]), k))
+        return form
+
+    def bounds(self, form: Linear) -> Interval:
+        """Lowest and highest value of a linear form."""
+        low: float = form.const
+        high: float = form.const
+        for atom, k in form.terms.items():
+            a, b = self.interval(atom)
+            low += k * a if k > 0 else k * b
+            high += k * b if k > 0 else k * a
+        return low, high
+
+    def interval(self, node: Node) -> Interval:
+        """Lowest and highest value of an integer expression."""
+        match node:
+            case Const(value=value):
+                return value, value
+            case Idx(name=name):
+                return self.ranges.get(name, (0, INF))
+            case Read():
+                return dtype_range(node.dtype)
+            case Apply(fn="add" | "sub" | "mul" | "neg") if node.dtype is I64:
+                form = self.linear(node)
+                return (-INF, INF) if node in form.terms else self.bounds(form)
+            case Apply(fn="floordiv", args=(a, Const(value=c))):
+                low, high = self.interval(a)
+                return (low // c if low > -INF else low), (high // c if high < INF else high)
+            case Apply(fn="mod", args=(_, Const(value=c))):
+                return 0, c - 1
+            case Apply(fn="min", args=(a, b)):
+                return tuple(min(p) for p in zip(self.interval(a), self.interval(b)))  # pyright: ignore
+            case Apply(fn="max", args=(a, b)):
+                return tuple(max(p) for p in zip(self.interval(a), self.interval(b)))  # pyright: ignore
+            case Apply(fn="select", args=(_, a, b)):
+                (p, q), (r, s) = self.interval(a), self.interval(b)
+                return min(p, r), max(q, s)
+            case Apply(fn="table", args=(_, *values)):
+                found = [v.value for v in values if isinstance(v, Const)]
+                return min(found), max(found)
+            case Apply(fn="cast", args=(a,)) if node.dtype is I64 and not a.dtype.is_float:
+                return self.interval(a)
+        return dtype_range(node.dtype) if not node.dtype.is_float else (-INF, INF)
+
+    def at_least_zero(self, form: Linear) -> bool:
+        """Whether `form` >= 0 everywhere, by ranges or with the help of one fact."""
+        return self.bounds(form)[0] >= 0 or any(self.bounds(form.plus(fact, -1))[0] >= 0 for fact in self.facts)
+
+    def inside(self, sub: Node, extent: int) -> bool:
+        """Whether ``0 <= sub < extent`` is proven."""
+        form = self.linear(sub)
+        return self.at_least_zero(form) and self.at_least_zero(Linear(extent - 1).plus(form, -1))
+
+    def outside(self, sub: Node, extent: int) -> bool:
+        """Whether `sub` never falls into ``0..extent-1``."""
+        form = self.linear(sub)
+        return self.at_least_zero(form.plus(Linear(-extent))) or self.at_least_zero(Linear(-1).plus(form, -1))
+
+    def consequences(self, cond: Node, holds: bool) -> list[Linear]:
+        """Linear forms that are at least 0 where the condition is `holds`."""
+        match cond:
+            case Apply(fn="not", args=(a,)):
+                return self.consequences(a, not holds)
+            case Apply(fn="and" | "or", args=(a, b)) if (cond.fn == "and") == holds:
+                return self.consequences(a, holds) + self.consequences(b, holds)
+            case Apply(fn="lt" | "le", args=(a, b)) if a.dtype is I64:
+                margin = self.linear(b).plus(self.linear(a), -1)  # b - a
+                strict = cond.fn == "lt"
+                if holds:
+                    return [margin.plus(Linear(-int(strict)))]
+                return [Linear(0 if strict else -1).plus(margin, -1)]
+            case Apply(fn="eq" | "ne", args=(a, b)) if a.dtype is I64 and (cond.fn == "eq") == holds:
+                margin = self.linear(b).plus(self.linear(a), -1)
+                return [margin, margin.times(-1)]
+        return []
+
+    def decide(self, cond: Node) -> Known:
+        """Whether a condition on indices is known to hold or to fail."""
+        match cond:
+            case Const(value=value):
+                return bool(value)
+            case Apply(fn="not", args=(a,)):
+                known = self.decide(a)
+                return None if known is None else not known
+            case Apply(fn="and" | "or", args=(a, b)):
+                left, right, stop = self.decide(a), self.decide(b), cond.fn == "or"
+                if stop in (left, right):
+                    return stop
+                return (not stop) if left is right is (not stop) else None
+            case Apply(fn="lt" | "le" | "eq" | "ne", args=(a, b)) if a.dtype is I64:
+                facts, against = self.consequences(cond, True), self.consequences(cond, False)
+                if cond.fn in ("lt", "le"):
+                    if self.at_least_zero(facts[0]):
+                        return True
+                    return False if self.at_least_zero(against[0]) else None
+                margin = self.linear(b).plus(self.linear(a), -1)
+                if not margin.terms and not margin.const:
+                    return cond.fn == "eq"
+                away = self.at_least_zero(margin.plus(Linear(-1))) or self.at_least_zero(Linear(-1).plus(margin, -1))
+                return cond.fn == "ne" if away else None
+        return None
+
+    def simplify(self, node: Node) -> Node:
+        """The expression with canonical subscripts and index arithmetic, decided guards and needless fillers removed.
+
+        Bounds are not checked here: a read without a filler stays one.
+        """
+        match node:
+            case Const():
+                return node
+            case Idx():
+                return self.linear(node).node()
+            case Apply(fn="select", args=(cond, then, other)):
+                cond = self.simplify(cond)
+                known = self.decide(cond)
+                if known is not None:
+                    return self.simplify(then if known else other)
+                a = self.knowing(self.consequences(cond, True)).simplify(then)
+                b = self.knowing(self.consequences(cond, False)).simplify(other)
+                return a if a == b else Apply("select", (cond, a, b), node.dtype)
+            case Apply(dtype=dtype) if dtype is BOOL and (known := self.decide(node)) is not None:
+                return Const(known, BOOL)
+            case Apply(fn="and" | "or", args=(a, b)):
+                x, y = self.simplify(a), self.simplify(b)
+                if isinstance(x, Const) or isinstance(y, Const):
+                    flag, rest = (x, y) if isinstance(x, Const) else (y, x)
+                    return rest if bool(flag.value) == (node.fn == "and") else flag
+                return Apply(node.fn, (x, y), BOOL)
+            case Apply(dtype=dtype) if dtype is I64 and node.fn not in ("select", "table", "cast", "div", "rem"):
+                form = self.linear(node)
+                return form.node()
+        return rebuild(node, self.simplify)

@@ -1,0 +1,63 @@
+"""The xDSL context with our dialects: which names a `.mlir` file may use.
+
+`DIALECTS` is the table, name -> ``module:Attribute``; a dialect's Python file is imported when its first op
+is parsed. Imports xDSL's context, the registry and nothing of the dialects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from xdsl.context import Context
+from xdsl.ir import Dialect
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.locations import SourceMap
+from lightnet.ir.registry import Table
+
+DIALECTS = Table("dialect", {
+    "builtin": "xdsl.dialects.builtin:Builtin",
+    "func": "xdsl.dialects.func:Func",
+    "arith": "xdsl.dialects.arith:Arith",
+    "math": "xdsl.dialects.math:Math",
+    "scf": "xdsl.dialects.scf:Scf",
+    "cf": "xdsl.dialects.cf:Cf",
+    "memref": "xdsl.dialects.memref:MemRef",
+    "vector": "xdsl.dialects.vector:Vector",
+    "tensor": "xdsl.dialects.tensor:Tensor",
+    "ln": "lightnet.dialects.ln.dialect:Ln",
+    "cpu": "lightnet.dialects.cpu:Cpu",
+    "tile": "lightnet.dialects.tile:Tile",
+})  # fmt: skip
+
+#: The dialects of this project, in the order of the levels.
+OURS = ("ln", "cpu", "tile")
+
+
+@dataclass
+class LnContext(Context):
+    """An xDSL context that also keeps the texts that were read into it, for diagnostics."""
+
+    sources: SourceMap = field(default_factory=SourceMap)
+
+
+def make_context(*, allow_unregistered: bool = False) -> LnContext:
+    """A context in which every dialect of `DIALECTS` is registered; only `builtin` is loaded."""
+    ctx = LnContext(allow_unregistered)
+    for name in DIALECTS:
+        ctx.register_dialect(name, partial(_dialect, name))
+    ctx.load_registered_dialect("builtin")
+    return ctx
+
+
+def _dialect(name: str) -> Dialect:
+    dialect = DIALECTS.get(name)
+    if not isinstance(dialect, Dialect):
+        raise LightNetError(f"dialect '{name}' ({DIALECTS.where(name)}) is not an xDSL dialect")
+    return dialect
+
+
+def sources_of(ctx: Context) -> SourceMap:
+    """The texts read into `ctx`; an empty map for a context that is not ours."""
+    return ctx.sources if isinstance(ctx, LnContext) else SourceMap()

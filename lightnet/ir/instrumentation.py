@@ -1,0 +1,149 @@
+"""What watches a pipeline: printing the IR around passes, and timing. Writes to the stream it is given.
+
+Imports xDSL's printer and `ir/passes.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import resource
+import sys
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+from xdsl.printer import Printer
+
+from lightnet.ir.passes import Instrumentation
+
+#: Stands for every pass in `--print-ir-before` and `--print-ir-after`.
+EVERY = "*"
+
+
+def module_text(module: ModuleOp, *, generic: bool = False, locations: bool = False) -> str:
+    """The module as text, ending in a newline."""
+    stream = io.StringIO()
+    Printer(stream, print_generic_format=generic, print_debuginfo=locations).print_op(module)
+    return stream.getvalue().rstrip("\n") + "\n"
+
+
+@dataclass
+class PrintIR(Instrumentation):
+    """Prints the module before and after the named passes, or as a diff after the passes that change it."""
+
+    stream: TextIO
+    before: Collection[str] = ()
+    after: Collection[str] = ()
+    after_change: bool = False
+    generic: bool = False
+    locations: bool = False
+    _previous: str = field(default="", init=False)
+
+    def text(self, module: ModuleOp) -> str:
+        return module_text(module, generic=self.generic, locations=self.locations)
+
+    def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        if self.after_change and not self._previous:
+            self._previous = self.text(module)
+        if _wanted(pass_.name, self.before):
+            self.stream.write(f"// ----- IR before {pass_.spec()} -----\n{self.text(module)}")
+
+    def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        if _wanted(pass_.name, self.after):
+            self.stream.write(f"// ----- IR after {pass_.spec()} -----\n{self.text(module)}")
+        if not self.after_change:
+            return
+        old, self._previous = self._previous, self.text(module)
+        lines = [s.splitlines(keepends=True) for s in (old, self._previous)]
+        diff = difflib.unified_diff(*lines, f"before {pass_.name}", f"after {pass_.name}", n=2)
+        self.stream.write("".join(diff) or f"// ----- no change by {pass_.spec()} -----\n")
+
+
+def _wanted(name: str, names: Collection[str]) -> bool:
+    return EVERY in names or name in names
+
+
+def count_ops(module: Operation) -> int:
+    return sum(1 for _ in module.walk())
+
+
+def peak_mib() -> float:
+    """The largest resident size of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20) if sys.platform == "darwin" else peak / (1 << 10)
+
+
+@dataclass
+class Stage:
+    """One line of the tree: wall time in seconds, op counts around the stage, the process's peak at its
+    end.
+    """
+
+    name: str
+    depth: int
+    seconds: float = 0.0
+    ops_before: int | None = None
+    ops_after: int | None = None
+    peak: float = 0.0
+
+
+class Timing(Instrumentation):
+    """A tree of stages. Counting the ops is not timed."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self._open: list[tuple[Stage, float]] = []
+
+    def begin(self, name: str, module: ModuleOp | None = None) -> Stage:
+        stage = Stage(name, len(self._open), ops_before=count_ops(module) if module is not None else None)
+        self.stages.append(stage)
+        self._open.append((stage, time.perf_counter()))
+        return stage
+
+    def end(self, module: ModuleOp | None = None) -> None:
+        stage, start = self._open.pop()
+        stage.seconds += time.perf_counter() - start
+        stage.peak = peak_mib()
+        if module is not None:
+            stage.ops_after = count_ops(module)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Stage]:
+        """Time a block."""
+        stage = self.begin(name)
+        try:
+            yield stage
+        finally:
+            self.end()
+
+    def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        self.begin(str(pass_.spec()), module)
+
+    def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        self.end(module)
+
+    def before_verify(self) -> None:
+        self.begin("verify")
+
+    def after_verify(self) -> None:
+        self.end()
+
+    def report(self) -> str:
+        """The tree as text, one line a stage, in the order in which they began."""
+        total = sum(s.seconds for s in self.stages if s.depth == 0)
+        lines = [f"timing: {total * 1e3:.1f} ms wall, peak {peak_mib():.0f} MiB",
+                 "   wall ms       %         ops  peak MiB  stage"]  # fmt: skip
+        for s in self.stages:
+            ops = "" if s.ops_after is None else str(s.ops_after)
+            if s.ops_before is not None:
+                ops = f"{s.ops_before} -> {ops}"
+            share = 100 * s.seconds / total if total else 0.0
+            name = "  " * s.depth + s.name
+            lines.append(f"{s.seconds * 1e3:10.1f}{share:7.1f}%{ops:>13}{s.peak:10.0f}  {name}")
+        return "\n".join(lines) + "\n"

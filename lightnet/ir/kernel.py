@@ -1,0 +1,180 @@
+"""The kernel region, common to all targets: a region of `ln` ops that becomes one function at level 4; and the
+terminator of all regions, `ln.yield`.
+
+The body is the semantics; the attributes are choices (algorithm, tile, band): removing every choice may change rounding
+and nothing else. A target derives one op class of its own (`cpu.kernel`); everything else here is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from xdsl.dialects.builtin import UnitAttr
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.irdl import traits_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
+from xdsl.utils.exceptions import VerifyException
+
+from lightnet.ir.op import (
+    SUFFIX,
+    LnOp,
+    parse_operands,
+    parse_suffix,
+    print_suffix,
+    resolve,
+    set_tensor_names,
+    tensor_names,
+)
+
+
+class YieldOp(Operation):
+    """Ends a kernel or an `ln.once` region: its operands are the results of the op around it.
+
+    ```mlir
+    ln.yield %a, %b
+    ```
+    """
+
+    name = "ln.yield"
+    traits = traits_def(IsTerminator(), Pure())
+
+    @classmethod
+    def of(cls, values: Sequence[SSAValue]) -> Self:
+        return cls.create(operands=values)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        return cls.create(operands=parse_operands(parser))
+
+    def print(self, printer: Printer) -> None:
+        if self.operands:
+            printer.print_string(" ")
+            printer.print_list(self.operands, printer.print_operand)
+
+
+class KernelOp(Operation):
+    """``<target>.kernel(%x_ = %x, %w_ = %w) {choices} { … ln.yield %r } at arena+0 as "conv0"("y")``.
+
+    Isolated from above: its block arguments are its operands, one for one. Results are what the region yields.
+    """
+
+    traits = traits_def(IsolatedFromAbove(), Pure())
+
+    @classmethod
+    def wrap(cls, ops: Sequence[LnOp], choices: dict[str, Attribute] | None = None) -> Self:
+        """A kernel around clones of `ops` (in order, each using values from outside or earlier ones); every result is
+        yielded. The caller replaces the ops by it. Names of tensors go to the kernel's results, too."""
+        outside: dict[SSAValue, int] = {}
+        inside = {r for op in ops for r in op.results}
+        for op in ops:
+            for value in op.operands:
+                if value not in inside:
+                    outside.setdefault(value, len(outside))
+        block = Block(arg_types=[v.type for v in outside])
+        mapping: dict[SSAValue, SSAValue] = dict(zip(outside, block.args))
+        for value, arg in mapping.items():
+            arg.name_hint = value.name_hint
+        clones = [op.clone(mapping) for op in ops]
+        for op, clone in zip(ops, clones):
+            clone.location = op.location
+        block.add_ops(clones)
+        return cls.around(block, list(outside), [r for op in clones for r in op.results], choices)
+
+    @classmethod
+    def around(cls, block: Block, operands: Sequence[SSAValue], yielded: Sequence[SSAValue],
+               choices: dict[str, Attribute] | None = None) -> Self:  # fmt: skip
+        """A kernel whose body is `block` (ended here with a yield of `yielded`)."""
+        block.add_op(YieldOp.of(yielded))
+        kernel = cls.create(operands=operands, result_types=[v.type for v in yielded], regions=[Region(block)],
+                            attributes=choices or {})  # fmt: skip
+        kernel.refresh_names()
+        return kernel
+
+    def refresh_names(self) -> None:
+        """Name the results after the values yielded."""
+        names = []
+        for value in self.terminator.operands:
+            owner = value.owner
+            names.append(tensor_names(owner)[value.index] if isinstance(owner, Operation) else None)  # pyright: ignore
+        set_tensor_names(self, names)
+
+    @property
+    def body(self) -> Block:
+        return self.regions[0].block
+
+    @property
+    def terminator(self) -> YieldOp:
+        last = self.body.last_op
+        assert isinstance(last, YieldOp)
+        return last
+
+    @property
+    def ops(self) -> list[LnOp]:
+        """The ops of the body, the terminator left out."""
+        return [op for op in self.body.ops if not isinstance(op, YieldOp)]  # pyright: ignore[reportReturnType]
+
+    @property
+    def choices(self) -> dict[str, Attribute]:
+        """The attributes that are choices (names and places are not)."""
+        return {k: v for k, v in self.attributes.items() if k not in SUFFIX}
+
+    def verify_(self) -> None:
+        if len(self.regions) != 1 or len(self.regions[0].blocks) != 1:
+            raise VerifyException(f"{self.name}: it should have one region of one block")
+        if not isinstance(self.body.last_op, YieldOp):
+            raise VerifyException(f"{self.name}: its region should end with ln.yield")
+        if tuple(a.type for a in self.body.args) != tuple(self.operand_types):
+            raise VerifyException(f"{self.name}: its block arguments should have the types of its operands")
+        if tuple(self.terminator.operand_types) != tuple(self.result_types):
+            raise VerifyException(f"{self.name}: the types yielded should be the types of its results")
+        for op in self.ops:
+            if getattr(op, "is_host", False):
+                raise VerifyException(f"{self.name}: {op.name} runs in the host and cannot stand in a kernel")
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        parser.parse_punctuation("(")
+        arguments, operands = [], []
+        while not parser.parse_optional_punctuation(")"):
+            if arguments:
+                parser.parse_punctuation(",")
+            argument = parser.parse_argument(expect_type=False)
+            parser.parse_punctuation("=")
+            operands.append(resolve(parser, parser.parse_unresolved_operand()))
+            arguments.append(argument.resolve(operands[-1].type))
+        attributes: dict[str, Attribute] = {}
+        if parser.parse_optional_keyword("choices"):
+            attributes = parser.parse_optional_attr_dict()
+        values, parser.ssa_values = parser.ssa_values, {}  # isolated from above; also keeps scopes cheap
+        region = parser.parse_region(arguments)
+        parser.ssa_values = values
+        parse_suffix(parser, attributes)
+        last = region.block.last_op
+        if not isinstance(last, YieldOp):
+            parser.raise_error("a kernel's region should end with ln.yield")
+        return cls.create(operands=operands, result_types=[v.type for v in last.operands], regions=[region],
+                          attributes=attributes)  # fmt: skip
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string("(")
+        outer = [(a, v) for a, v in zip(self.body.args, self.operands)]
+        # The printer is already in the kernel's scope: operands keep the names they have outside.
+        for i, (arg, value) in enumerate(outer):
+            printer.print_string(", " if i else "")
+            printer.print_ssa_value(arg)
+            printer.print_string(" = ")
+            printer.print_operand(value)
+        printer.print_string(") ")
+        if choices := self.choices:
+            printer.print_string("choices {")
+            for i, (key, value) in enumerate(choices.items()):
+                printer.print_string(f"{', ' if i else ''}{key}")
+                if not isinstance(value, UnitAttr):
+                    printer.print_string(" = ")
+                    printer.print_attribute(value)
+            printer.print_string("} ")
+        printer.print_region(self.regions[0], print_entry_block_args=False)
+        print_suffix(printer, self)

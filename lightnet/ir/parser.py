@@ -1,0 +1,248 @@
+"""The `.mlir` parser: xDSL's, with a source location on every op, with limits, and with errors for a user.
+
+xDSL's parser leaves every op at an unknown location, reports an undefined value at the end of the file, and
+prints the whole source line however long it is. This subclass notes where each op's name stands (as MLIR
+does) and turns everything that goes wrong into a `LightNetError`. Imports xDSL and the lower modules of
+`ir`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from difflib import get_close_matches
+from math import prod
+from typing import Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import (
+    FileLineColLoc,
+    IntAttr,
+    LocationAttr,
+    ModuleOp,
+    StringAttr,
+    UnknownLoc,
+)
+from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.parser import Parser
+from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
+from xdsl.utils.lexer import Span
+from xdsl.utils.mlir_lexer import MLIRTokenKind
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.context import sources_of
+from lightnet.ir.locations import loc_of
+
+#: Characters of one file: more takes minutes to parse.
+MAX_TEXT = 64 << 20
+#: Ops of one file: about a gigabyte of Python objects.
+MAX_OPS = 250_000
+#: Regions inside regions; attributes are bounded by Python's recursion limit.
+MAX_NESTING = 48
+#: Elements of all `dense` constants of a file together: xDSL materialises splats.
+MAX_DENSE = 1 << 22
+#: Attributes that the aliases of one file stand for, expanded: aliases of aliases of aliases are few
+#: characters.
+MAX_ALIASED = 1 << 21
+
+
+def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int = 1) -> ModuleOp:
+    """Parse `text`, the contents of `file` from line number `first_line` on, into a module. It is not
+    verified.
+
+    Raises `LightNetError` at the place of the mistake.
+    """
+    return LocatedParser(ctx, text, file, first_line).parse_file()
+
+
+class LocatedParser(Parser):
+    """xDSL's parser with locations, limits and our errors; `parse_file` is the entry."""
+
+    def __init__(self, ctx: Context, text: str, file: str, first_line: int = 1):
+        if len(text) > MAX_TEXT:
+            text = f"the file has {len(text)} characters; the limit is {MAX_TEXT}"
+            raise LightNetError(text, SourceLoc(file))
+        sources_of(ctx).add(file, text, first_line)
+        self._text, self._file, self._first_line = text, file, first_line
+        self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
+        self._file_attr = StringAttr(file)
+        self._op_starts: list[int] = []
+        self._op_count = self._depth = self._dense = 0
+        try:
+            super().__init__(ctx, text, file)
+        except ParseError as e:
+            raise self._converted(e) from e
+        self.attribute_aliases = _Aliases()
+
+    # -- locations
+
+    def source_loc(self, pos: int) -> SourceLoc:
+        """The place of the character at `pos`."""
+        line = bisect_right(self._line_starts, pos) - 1
+        return SourceLoc(self._file, line + self._first_line, pos - self._line_starts[line] + 1)
+
+    def error_at(self, pos: int, message: str, **fields: Any) -> LightNetError:
+        """An error at the character at `pos`, with its line."""
+        pos = min(pos, len(self._text))
+        line = bisect_right(self._line_starts, pos) - 1
+        end = self._text.find("\n", pos)
+        source = self._text[self._line_starts[line] : end if end >= 0 else len(self._text)]
+        return LightNetError(message, self.source_loc(pos), source_line=source, **fields)
+
+    def _parse_op_result_list(self) -> list[tuple[Span, int]]:
+        results = super()._parse_op_result_list()
+        self._op_starts.append(self._current_token.span.start)
+        return results
+
+    def parse_operation(self) -> Operation:
+        self._op_count += 1
+        if self._op_count > MAX_OPS:
+            raise self.error_at(self.pos, f"the file has more than {MAX_OPS} ops")
+        op = super().parse_operation()
+        start = self._op_starts.pop()
+        if isinstance(op.location, UnknownLoc):
+            op.location = self._loc_attr(start)
+        return op
+
+    def _loc_attr(self, pos: int) -> LocationAttr:
+        line = bisect_right(self._line_starts, pos) - 1
+        col = pos - self._line_starts[line] + 1
+        return FileLineColLoc(self._file_attr, IntAttr(line + self._first_line), IntAttr(col))
+
+    # -- limits
+
+    def parse_optional_region(self, arguments: Any = None) -> Region | None:
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise self.error_at(self.pos, f"regions are nested more than {MAX_NESTING} deep")
+        region = super().parse_optional_region(arguments)
+        self._depth -= 1
+        return region
+
+    def _parse_dense_literal_type(self) -> Any:
+        type_ = super()._parse_dense_literal_type()
+        self._dense += prod(type_.get_shape())
+        if self._dense > MAX_DENSE:
+            text = f"the dense constants of the file have more than {MAX_DENSE} elements"
+            raise self.error_at(self.pos, f"{text}; weights belong in a weight store")
+        return type_
+
+    def _parse_alias_def(self) -> None:
+        before = self.attribute_aliases.spent
+        super()._parse_alias_def()
+        name = next(reversed(self.attribute_aliases))
+        self.attribute_aliases.weights[name] = 1 + self.attribute_aliases.spent - before
+
+    # -- errors
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        op_type = self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack)
+        if op_type is None:
+            raise self.error_at(self._op_starts[-1], self._unknown_op(name))
+        return op_type
+
+    def _unknown_op(self, name: str) -> str:
+        known = [op.name for op in self.ctx.loaded_ops]
+        if "." in name and (dialect := name.split(".")[0]) not in self.ctx.registered_dialect_names:
+            dialects = ", ".join(sorted(self.ctx.registered_dialect_names))
+            return f"unknown dialect '{dialect}' of op '{name}'; there are: {dialects}"
+        close = get_close_matches(name, known, n=3)
+        hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+        return f"unknown op '{name}'{hint}"
+
+    def parse_file(self) -> ModuleOp:
+        """Parse the whole text. A text without ops is an empty module."""
+        try:
+            if self._current_token.kind is MLIRTokenKind.EOF:
+                return ModuleOp([])
+            module = self.parse_module()
+            if isinstance(module.location, UnknownLoc):  # the module that a file without one stands for
+                module.location = self._loc_attr(0)
+            return module
+        except LightNetError as e:
+            raise self._located(e) from e.__cause__
+        except ParseError as e:
+            raise self._undefined_value() or self._converted(e) from e
+        except RecursionError as e:
+            raise self.error_at(self.pos, "the text is nested too deeply") from e
+        except VerifyException as e:
+            raise self._located(LightNetError(str(e))) from e
+        except Exception as e:
+            # What xDSL's own attribute parsers let through: bad numbers (ValueError, OverflowError),
+            # asserts.
+            text = f"cannot be parsed: {type(e).__name__}: {_first_line(str(e))}"
+            raise self._located(LightNetError(text)) from e
+
+    def _located(self, error: LightNetError) -> LightNetError:
+        """An error without a place stands at the op that is being parsed."""
+        if error.loc is not None:
+            return error
+        at = self.error_at(self._op_starts[-1] if self._op_starts else self.pos, "")
+        return error.at(at.loc, at.source_line)
+
+    def _converted(self, error: ParseError) -> LightNetError:
+        message = _MESSAGES.get(error.msg, error.msg)
+        if error.span.start >= len(self._text):
+            message = f"unexpected end of the file: {message}"
+        notes = []
+        if isinstance(error, MultipleSpansParseError):
+            notes = [(self.source_loc(span.start), text or error.ref_text or "") for span, text in error.refs]
+        return self.error_at(error.span.start, _first_line(message), notes=notes)
+
+    def _undefined_value(self) -> LightNetError | None:
+        """The error for a value that is used and never defined, at its first use; None if there is none.
+
+        xDSL notices at the end of the file only, so an earlier syntax error leaves forward references
+        pending that are no mistakes.
+        """
+        at_end = self._current_token.kind is MLIRTokenKind.EOF and not self._depth
+        if not at_end or not self.forward_ssa_references:
+            return None
+        uses = []
+        for name, by_index in self.forward_ssa_references.items():
+            places = [loc for value in by_index.values() if (loc := _first_use(value)) is not None]
+            start = min((self._pos_of(loc) for loc in places), default=0)
+            found = re.compile(rf"%{re.escape(name)}(?![\w$.-])").search(self._text, start)
+            uses.append((found.start() if found else start, name))
+        pos, name = min(uses)
+        return self.error_at(pos, f"value '%{name}' is used but never defined")
+
+    def _pos_of(self, loc: SourceLoc) -> int:
+        index = loc.line - self._first_line
+        known = loc.file == self._file and 0 <= index < len(self._line_starts)
+        return self._line_starts[index] + loc.col - 1 if known else 0
+
+
+class _Aliases(dict[str, Attribute]):
+    """The aliases of a file, with what they cost.
+
+    Attributes share their parts, but whatever walks or prints them does not: so each use counts as much as
+    the alias stands for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: dict[str, int] = {}
+        self.spent = 0
+
+    def __getitem__(self, name: str) -> Attribute:
+        self.spent += self.weights.get(name, 1)
+        if self.spent > MAX_ALIASED:
+            raise LightNetError(f"aliases expand to more than {MAX_ALIASED} attributes")
+        return super().__getitem__(name)
+
+
+#: xDSL's texts that say nothing to a user.
+_MESSAGES = {
+    "Could not parse entire input!": "expected an op",
+    " in block definition": "expected an op, a block label or '}'",
+}
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0][:400]
+
+
+def _first_use(value: SSAValue) -> SourceLoc | None:
+    locs = [loc for use in value.uses if (loc := loc_of(use.operation)) is not None]
+    return min(locs, key=lambda loc: (loc.line, loc.col), default=None)

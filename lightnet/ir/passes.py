@@ -1,0 +1,203 @@
+"""Passes and pipelines: what a pass is, how ``expand,combine{max-rounds=8},plan`` becomes a list of them,
+and the run that times, prints and verifies between them.
+
+A pass is an xDSL `ModulePass` (a frozen dataclass; its fields are its options). The table is
+`registry.PASSES`. Imports xDSL and the lower modules of `ir`; a pass's own file is imported when a pipeline
+names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, get_type_hints
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.utils import arg_spec
+from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.context import sources_of
+from lightnet.ir.registry import PASSES
+from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
+from lightnet.ir.verify import verify_module
+
+__all__ = [
+    "Instrumentation", "LnPass", "ModulePass", "inherit", "keep_names", "option_text", "parse_pipeline",
+    "rewrite_greedily", "run_pipeline",
+]  # fmt: skip
+
+#: xDSL's own passes that a pipeline may name; they run at every level.
+XDSL_PASSES = {
+    "canonicalize": "xdsl.transforms.canonicalize:CanonicalizePass",
+    "cse": "xdsl.transforms.common_subexpression_elimination:CommonSubexpressionElimination",
+    "dce": "xdsl.transforms.dead_code_elimination:DeadCodeElimination",
+}
+
+
+@dataclass(frozen=True)
+class LnPass(ModulePass):
+    """Base of our passes. A subclass is a frozen dataclass with a `name`, options as fields, and `apply`.
+
+    A field ``target: str`` takes the value of ``--target`` unless the pipeline gives another.
+    """
+
+    def options(self) -> str:
+        """The pass as a pipeline writes it, with the options that differ from their defaults."""
+        return str(self.spec())
+
+
+class Instrumentation:
+    """What watches a pipeline; a subclass overrides what it needs."""
+
+    def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        """Called before a pass runs."""
+
+    def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        """Called after a pass ran, before the verifier; not called when the pass fails."""
+
+    def before_verify(self) -> None:
+        """Called before the module is verified."""
+
+    def after_verify(self) -> None:
+        """Called after the module verified."""
+
+
+def run_pipeline(
+    ctx: Context,
+    module: ModuleOp,
+    passes: Sequence[ModulePass],
+    instrumentation: Sequence[Instrumentation] = (),
+    *,
+    verify_each: bool = False,
+) -> None:
+    """Run `passes` on `module` in place, and verify the result (after every pass with `verify_each`).
+
+    Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the
+    pass.
+    """
+    sources = sources_of(ctx)
+    for i, pass_ in enumerate(passes):
+        for watcher in instrumentation:
+            watcher.before_pass(pass_, module)
+        try:
+            pass_.apply(ctx, module)
+        except Exception as e:
+            raise sources.annotate(_pass_error(pass_, e)) from e
+        for watcher in instrumentation:
+            watcher.after_pass(pass_, module)
+        if verify_each or i == len(passes) - 1:
+            _verify(ctx, module, pass_, instrumentation, exact=verify_each or len(passes) == 1)
+
+
+def _verify(ctx: Context, module: ModuleOp, pass_: ModulePass, instrumentation: Sequence[Instrumentation],
+            exact: bool) -> None:  # fmt: skip
+    for watcher in instrumentation:
+        watcher.before_verify()
+    try:
+        verify_module(module, ctx)
+    except LightNetError as e:
+        hint = f"pass '{pass_.name}' made it" if exact else "--verify-each names the pass that made it"
+        e.notes.append((None, f"the module does not verify after the passes: {hint}"))
+        raise
+    for watcher in reversed(instrumentation):
+        watcher.after_verify()
+
+
+def _pass_error(pass_: ModulePass, error: Exception) -> LightNetError:
+    """What a user sees of an exception that a pass let out."""
+    if isinstance(error, LightNetError):
+        error.notes.append((None, f"in pass '{pass_.name}'"))
+        return error
+    if isinstance(error, DiagnosticException):
+        return LightNetError(f"pass '{pass_.name}': {_one_line(error)}")
+    if isinstance(error, RecursionError):
+        return LightNetError(f"pass '{pass_.name}': the module is nested too deeply")
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = SourceLoc(frame.filename.rsplit("/", 1)[-1], frame.lineno or 0)
+    text = f"pass '{pass_.name}' crashed: {type(error).__name__}: {_one_line(error)}"
+    return LightNetError(text, notes=[(where, f"in {frame.name}; --traceback shows more")])
+
+
+def _one_line(error: Exception) -> str:
+    return (str(error).strip().split("\n", 1)[0])[:600]
+
+
+# -- the pipeline string
+# ---------------------------------------------------------------------------------------------
+
+
+def parse_pipeline(text: str, defaults: Mapping[str, Any] | None = None) -> list[ModulePass]:
+    """The passes that `text` names, with their options.
+
+    `defaults` gives values to options by name (``target``) in every pass that has such an option and is not
+    given it. Raises `LightNetError` for a malformed text, an unknown pass or option, or a value of the
+    wrong type.
+    """
+    if '"' not in text:
+        text = re.sub(r"\s*,\s*", ",", text.strip())
+    try:
+        specs = list(arg_spec.parse_pipeline(text))
+    except ArgSpecParseError as e:
+        raise _syntax_error(text, e) from None
+    except Exception as e:  # xDSL's number parsing
+        raise LightNetError(f"malformed pass pipeline: {_one_line(e)}") from e
+    return [_make_pass(spec.normalize_parameter_names(), defaults or {}) for spec in specs]
+
+
+def _syntax_error(text: str, error: ArgSpecParseError) -> LightNetError:
+    lines = str(error).rstrip().split("\n")
+    place = re.search(r"pass-pipeline:(\d+):(\d+)", str(error))
+    line, col = (int(place[1]), int(place[2])) if place else (0, 0)
+    source = text.split("\n")[line - 1] if line else None
+    return LightNetError(lines[-1].strip(), SourceLoc("<passes>", line, col), source_line=source)
+
+
+def find_pass(name: str) -> type[ModulePass]:
+    """The class of the pass called `name`; an unknown name is an error that lists the passes."""
+    if name in XDSL_PASSES and name not in PASSES:
+        module, _, attribute = XDSL_PASSES[name].partition(":")
+        return getattr(import_module(module), attribute)
+    if name not in PASSES:
+        close = get_close_matches(name, [*PASSES, *XDSL_PASSES], n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        raise LightNetError(f"unknown pass '{name}'; {hint}there are: {', '.join([*PASSES, *XDSL_PASSES])}")
+    return PASSES.get(name)
+
+
+def _make_pass(spec: arg_spec.ArgSpec, defaults: Mapping[str, Any]) -> ModulePass:
+    cls = find_pass(spec.name)
+    hints = get_type_hints(cls)
+    options = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init and f.name != "name"}
+    given = {k: (v,) for k, v in defaults.items() if k in options and v is not None} | spec.parameters
+    for key, value in given.items():
+        _check_option(spec.name, key, value, options)
+    try:
+        return cls.from_spec(arg_spec.ArgSpec(spec.name, given))
+    except ValueError as e:
+        raise LightNetError(f"pass '{spec.name}': {_one_line(e)}") from e
+
+
+def _check_option(name: str, key: str, value: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    spelled = key.replace("_", "-")
+    if key not in options:
+        known = ", ".join(f"{k.replace('_', '-')}: {option_text(t)}" for k, t in options.items())
+        raise LightNetError(f"pass '{name}' has no option '{spelled}'; there are: {known or 'none'}")
+    try:
+        arg_spec._convert_arg_to_type(value, options[key])
+    except ValueError:
+        got = ",".join(str(v).lower() if isinstance(v, bool) else repr(v) for v in value) or "nothing"
+        text = f"pass '{name}': option '{spelled}' takes {option_text(options[key])}, but gets {got}"
+        raise LightNetError(text) from None
+
+
+def option_text(hint: Any) -> str:
+    """The type of an option as help and errors write it."""
+    return hint.__name__ if isinstance(hint, type) and not getattr(hint, "__args__", None) else str(hint)

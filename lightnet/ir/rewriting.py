@@ -1,0 +1,172 @@
+"""The rewrite driver: applies patterns until none matches, and keeps what xDSL's driver loses.
+
+xDSL's `PatternRewriteWalker` gives new ops no location, has no bound, removes dead ops unasked, and wraps
+every exception with the whole module. `rewrite_greedily` gives each op that a pattern inserts the fused
+location of the ops that it replaces, hands on the source names (`ln.name`, `ln.tensors`), and stops with an
+error that names the pattern when the rewriting does not settle. Imports xDSL and the lower modules of `ir`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import LocationAttr, ModuleOp
+from xdsl.ir import Block, ErasedSSAValue, Operation, Region, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
+from xdsl.transforms.dead_code_elimination import is_trivially_dead
+from xdsl.utils.worklist import Worklist
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.locations import fuse, fused, has_loc, loc_of, set_loc
+
+#: A run may rewrite so often for each op that it starts with, and so often beside: far more than any
+#: settling pass.
+REWRITES_PER_OP, REWRITES_BESIDE = 64, 1024
+
+
+def rewrite_greedily(scope: ModuleOp | Region, patterns: Sequence[RewritePattern], *, dce: bool = False,
+                     max_rewrites: int | None = None) -> bool:  # fmt: skip
+    """Apply `patterns`, in order of preference, to all ops inside `scope` until none of them matches.
+
+    Returns whether anything changed. Unused ops without effects stay unless `dce` is set. Raises
+    `LightNetError` naming the busiest pattern when `max_rewrites` (by default proportional to the ops) do
+    not suffice.
+    """
+    region = scope.body if isinstance(scope, ModuleOp) else scope
+    return _Driver(region, patterns, dce, max_rewrites).run()
+
+
+def inherit(new_op: Operation, *old_ops: Operation) -> None:
+    """Let `new_op` stand for `old_ops`: it gets their fused location, if it has none, and the last one's
+    names.
+    """
+    if not has_loc(new_op):
+        set_loc(new_op, fused(old_ops))
+    if old_ops and len(new_op.results) == len(old_ops[-1].results):
+        keep_names(old_ops[-1], new_op.results)
+
+
+def keep_names(old: Operation, new_results: Sequence[SSAValue | None]) -> None:
+    """Hand the source names of `old` and its results on to the values that replace them.
+
+    A value that has a name keeps it. An op with regions takes none: the ops in its body carry the names.
+    """
+    from lightnet.ir.op import NAME, name_of, set_tensor_names, tensor_names
+
+    for i, (name, value) in enumerate(zip(tensor_names(old), new_results)):
+        owner = value.owner if value is not None and not isinstance(value, ErasedSSAValue) else None
+        if not isinstance(owner, Operation) or owner.regions:
+            continue
+        names = list(tensor_names(owner))
+        at = owner.results.index(value)
+        if name and not names[at]:
+            names[at] = name
+            set_tensor_names(owner, names)
+        if i == 0 and name_of(owner) is None and name_of(old) is not None:
+            owner.attributes[NAME] = old.attributes[NAME]
+
+
+class _Driver:
+    """One run: a worklist of ops, seeded in program order until a whole sweep changes nothing."""
+
+    def __init__(self, region: Region, patterns: Sequence[RewritePattern], dce: bool, limit: int | None):
+        self.region, self.patterns, self.dce = region, patterns, dce
+        ops = sum(1 for block in region.blocks for op in block.ops for _ in op.walk())
+        self.limit = limit if limit is not None else REWRITES_BESIDE + REWRITES_PER_OP * ops
+        self.count: Counter[str] = Counter()
+        self.worklist = Worklist()
+        self.inserted: list[Operation] = []
+        self.replaced_locs: list[LocationAttr] = []
+
+    def run(self) -> bool:
+        changed = False
+        while self.sweep():
+            changed = True
+        return changed
+
+    def sweep(self) -> bool:
+        for block in reversed(list(self.region.blocks)):  # a stack: the first op comes out first
+            self.push_all(block)
+        changed = False
+        while self.worklist:
+            op = self.worklist.pop()
+            changed |= self.visit(op)
+        return changed
+
+    def push_all(self, block: Block) -> None:
+        for op in block.walk(reverse=True, region_first=True):
+            self.worklist.push(op)
+
+    def visit(self, op: Operation) -> bool:
+        rewriter = self.rewriter(op)
+        if self.dce and is_trivially_dead(op):
+            rewriter.erase(op)
+            return True
+        location, where = op.location, loc_of(op)
+        for pattern in self.patterns:
+            self.inserted, self.replaced_locs = [], [location]
+            try:
+                pattern.match_and_rewrite(op, rewriter)
+            except LightNetError as e:
+                raise e.at(where) from e.__cause__
+            if not rewriter.has_done_action:
+                continue
+            self.locate()
+            self.counted(type(pattern).__name__, where)
+            return True
+        return False
+
+    def rewriter(self, op: Operation) -> PatternRewriter:
+        rewriter = PatternRewriter(op)
+        rewriter.operation_insertion_handler.append(self.on_insert)
+        rewriter.operation_removal_handler.append(self.on_remove)
+        rewriter.operation_modification_handler.append(self.worklist.push)
+        rewriter.operation_replacement_handler.append(self.on_replace)
+        rewriter.insertion_point = InsertPoint.before(op)
+        return rewriter
+
+    def locate(self) -> None:
+        """Give the ops that a pattern inserted the location of the ops that it matched and removed."""
+        attached = (op for op in self.inserted if op.parent is not None)
+        fresh = [op for new in attached for op in new.walk() if not has_loc(op)]
+        if not fresh:
+            return
+        location = fuse(self.replaced_locs)
+        for op in fresh:
+            op.location = location
+
+    def counted(self, name: str, where: object) -> None:
+        self.count[name] += 1
+        if self.count.total() <= self.limit:
+            return
+        busiest, times = self.count.most_common(1)[0]
+        last = f", last at {where}" if where else ""
+        raise LightNetError(
+            f"rewriting does not settle: after {self.limit} rewrites, pattern '{busiest}' still matches "
+            f"({times} times{last})", label="rewrite.settles")  # fmt: skip
+
+    # -- events
+
+    def on_insert(self, op: Operation) -> None:
+        self.inserted.append(op)
+        for inner in op.walk(reverse=True, region_first=True):
+            self.worklist.push(inner)
+
+    def on_remove(self, op: Operation) -> None:
+        self.replaced_locs.append(op.location)
+        for inner in op.walk():
+            self.worklist.remove(inner)
+            for operand in inner.operands:
+                # The op that made it may be dead now, or match a pattern for values with one use.
+                if not isinstance(operand, ErasedSSAValue) and isinstance(operand.owner, Operation):
+                    self.worklist.push(operand.owner)
+        for inner in op.walk():
+            self.worklist.remove(inner)
+
+    def on_replace(self, op: Operation, new_results: Sequence[SSAValue | None]) -> None:
+        keep_names(op, new_results)
+        for result in op.results:
+            for use in result.uses:
+                self.worklist.push(use.operation)

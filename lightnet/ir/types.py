@@ -1,0 +1,170 @@
+"""Tensor types as plain data, and the attribute that holds an op's parameter.
+
+`TensorSpec` is what shape rules compute with (dims and a DType); `tensor_type` and `spec_of` go to xDSL's `TensorType`
+and back, cached, because building a type costs more than building an op. `ParamAttr` holds one of document 004's seven
+parameter kinds.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import NamedTuple
+
+from xdsl.dialects.builtin import (
+    Float32Type,
+    Float64Type,
+    IntegerType,
+    MemRefType,
+    NoneAttr,
+    Signedness,
+    TensorType,
+)
+from xdsl.ir import Attribute, Data
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+
+from lightnet.frontends.netlist import ParamValue
+from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
+
+#: Largest tensor, in bytes, that any level accepts (checked on Python ints before anything is allocated).
+MAX_TENSOR_BYTES = 1 << 40
+MAX_RANK = 8
+
+
+class TensorSpec(NamedTuple):
+    """The logical shape and element type of a tensor."""
+
+    dims: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def ndim(self) -> int:
+        return len(self.dims)
+
+    @property
+    def len(self) -> int:
+        return prod(self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        return self.len * self.dtype.size
+
+    def __str__(self) -> str:
+        return f"tensor<{''.join(f'{d}x' for d in self.dims)}{self.dtype}>"
+
+
+_ELEMENTS: dict[str, Attribute] = {
+    "f64": Float64Type(),
+    "f32": Float32Type(),
+    "i1": IntegerType(1),
+    **{f"i{n}": IntegerType(n) for n in (8, 16, 32, 64)},
+    **{f"ui{n}": IntegerType(n, Signedness.UNSIGNED) for n in (8, 16, 32, 64)},
+}
+_DTYPE_OF = {element: BY_NAME[name] for name, element in _ELEMENTS.items()}
+assert set(_ELEMENTS) == {d.name for d in DTYPES}
+
+
+@cache
+def element_type(dtype: DType) -> Attribute:
+    """The MLIR element type of a tensor of `dtype`."""
+    return _ELEMENTS[dtype.name]
+
+
+@cache
+def storage_type(dtype: DType) -> Attribute:
+    """The element type of a memref at level 4: integers are signless, a bool takes one byte."""
+    return IntegerType(dtype.size * 8) if not dtype.is_float else _ELEMENTS[dtype.name]
+
+
+@cache
+def tensor_type(spec: TensorSpec, layout: Attribute = NoneAttr()) -> TensorType:
+    """The (interned) tensor type of a spec, with an optional layout encoding."""
+    return TensorType(element_type(spec.dtype), spec.dims, layout)
+
+
+@cache
+def memref_type(spec: TensorSpec) -> MemRefType:
+    """The level-4 memref of a plain (row-major) tensor."""
+    return MemRefType(storage_type(spec.dtype), spec.dims)
+
+
+@cache
+def spec_of(type: Attribute) -> TensorSpec:
+    """The spec of a tensor type; TypeError for any other type or an element type that is none of ours."""
+    if not isinstance(type, TensorType):
+        raise TypeError(f"expected a ranked tensor type, got {type}")
+    dtype = _DTYPE_OF.get(type.element_type)
+    if dtype is None:
+        raise TypeError(f"unsupported element type {type.element_type}")
+    return TensorSpec(type.get_shape(), dtype)
+
+
+@irdl_attr_definition
+class ParamAttr(Data[ParamValue]):
+    """A parameter's value: null, a string, a number, a bool, or an array of strings, numbers or bools.
+
+    A number stays as it was written (int or float); ops read it through a realtype (`runtime.numbers`).
+    """
+
+    name = "ln.param"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> ParamValue:
+        with parser.in_angle_brackets():
+            return parse_param_value(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{format_param_value(self.data)}>")
+
+
+def parse_param_value(parser: AttrParser) -> ParamValue:
+    """Parse ``null``, ``"text"``, ``1.5``, ``true`` or an array of these."""
+    if parser.parse_optional_punctuation("[") is None:
+        return _parse_scalar(parser)
+    values = []
+    if parser.parse_optional_punctuation("]") is None:
+        values.append(_parse_scalar(parser))
+        while parser.parse_optional_punctuation(","):
+            values.append(_parse_scalar(parser))
+        parser.parse_punctuation("]")
+    kinds = {_kind(v) for v in values}
+    if len(kinds) > 1 or "null" in kinds:
+        parser.raise_error("the elements of an array must be all numbers, all strings or all bools")
+    return tuple(values)  # pyright: ignore[reportReturnType]
+
+
+def _parse_scalar(parser: AttrParser) -> str | bool | int | float | None:
+    if parser.parse_optional_keyword("null"):
+        return None
+    if (text := parser.parse_optional_str_literal()) is not None:
+        return text
+    if (flag := parser.parse_optional_boolean()) is not None:
+        return flag
+    return parser.parse_number(context_msg=", string, bool, null or array expected as a parameter's value")
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    return "bool" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
+
+
+def format_param_value(value: ParamValue) -> str:
+    """The text of a parameter's value in assembly; floats round-trip exactly."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(format_param_value(v) for v in value)}]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + "".join(_ESCAPES.get(c, c) for c in value) + '"'
+    if isinstance(value, int):
+        return str(value)
+    mantissa, exponent, tail = repr(value).partition("e")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}{exponent}{tail}"  # MLIR wants the point
+
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\0D", "\0": "\\00"}

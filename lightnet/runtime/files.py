@@ -1,0 +1,73 @@
+"""Opening what a user named, safely: regular files are mapped read-only, results appear whole or not at all.
+
+Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+
+
+def map_file(path: str | os.PathLike[str]) -> memoryview:
+    """The bytes of a regular file, mapped read-only (nothing is read before it is used).
+
+    Raises LightNetError for what cannot be opened and for anything but a regular file (a pipe or a device has
+    no size to check against). The map lives as long as something refers to the view. Whoever truncates the
+    file in that time crashes the reader, as with every memory map: replace weight files by renaming, never in
+    place.
+    """
+    name = os.fspath(path)
+    try:
+        # A pipe without a writer must not block the open.
+        fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except (OSError, ValueError) as error:
+        raise LightNetError(f"cannot open: {_reason(error)}", SourceLoc(name)) from None
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise LightNetError("not a regular file", SourceLoc(name))
+        if info.st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(fd, info.st_size, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise LightNetError(f"cannot map: {_reason(error)}", SourceLoc(name)) from None
+    finally:
+        os.close(fd)
+
+
+def write_atomic(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
+    """Let `write` fill a new file beside `path`, then put it in its place; on an error nothing is left
+    behind.
+
+    A device or a pipe (``/dev/null``) is written to directly. Raises LightNetError when the system refuses.
+    """
+    target = Path(path)
+    try:
+        if target.exists() and not target.is_file():
+            with open(target, "wb") as out:
+                write(out)
+            return
+        target = target.resolve()  # replace what a link points to, not the link
+        scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
+        try:
+            with open(scratch, "xb") as out:
+                write(out)
+            if target.exists():
+                os.chmod(scratch, stat.S_IMODE(target.stat().st_mode))
+            os.replace(scratch, target)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
+        raise LightNetError(f"cannot write: {_reason(error)}", SourceLoc(os.fspath(path))) from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
