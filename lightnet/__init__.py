@@ -1,0 +1,36 @@
+"""LightNet: a small multi-dialect neural-network compiler.
+
+    import lightnet
+    model = lightnet.load("squeezedet.net", weights="squeezedet.npz")
+    run = lightnet.compile(model, target="cpu")
+    boxes = run({"input": picture})["final_bbox"]
+
+Everything is imported on first use: `import lightnet` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_API = {
+    "load": "lightnet.model",
+    "loads": "lightnet.model",
+    "Model": "lightnet.model",
+    "compile": "lightnet.compiler",
+    "Executable": "lightnet.compiler",
+    "Context": "lightnet.context",
+    "load_executable": "lightnet.runtime.artifact",
+    "LightNetError": "lightnet.diagnostics",
+}
+__all__ = [*_API, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _API:
+        raise AttributeError(f"module 'lightnet' has no attribute '{name}'")
+    value = getattr(import_module(_API[name]), name)
+    globals()[name] = value
+    return value

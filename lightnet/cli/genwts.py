@@ -22,7 +22,7 @@ from lightnet.runtime.files import map_file
 from lightnet.runtime.weights import open_weights
 from lightnet.runtime.wts import write_wts
 
-_SEPARATORS = re.compile(r"[\s,;!|\[\](){}<>]+")
+_WORD = re.compile(r"[^\s,;!|\[\](){}<>]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 FLOAT, HALF, INT8 = 0, 1, 2
 
@@ -32,8 +32,8 @@ def numbers(text: str) -> np.ndarray:
 
     Words are separated by white space and by any of ``,;!|[](){}<>``.
     """
-    words = (word for word in _SEPARATORS.split(text) if _NUMBER.fullmatch(word))
-    return np.fromiter((float(word) for word in words), np.float64)
+    words = (match.group() for match in _WORD.finditer(text))
+    return np.fromiter((float(word) for word in words if _NUMBER.fullmatch(word)), np.float64)
 
 
 def to_type(values: np.ndarray, kind: int) -> np.ndarray:
@@ -64,15 +64,18 @@ def arrays(path: str) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _text(data: memoryview, path: str) -> str:
-    """The file as text. What is no text is told by a NUL byte or by many control characters near its start."""
+    """The file as UTF-8 text. What is no text is told by a NUL byte, or by a third of odd bytes, near its start."""
     head = bytes(data[:512])
-    odd = sum(byte < 32 and byte not in b"\b\t\n\v\f\r\x1b" for byte in head)
+    odd = sum(
+        (char < " " and char not in "\b\t\n\v\f\r\x1b") or char == "\ufffd" for char in head.decode(errors="replace")
+    )
     if b"\0" in head or odd * 3 > len(head):
         raise LightNetError("not a text file", SourceLoc(path))
     return bytes(data).decode("utf-8", "replace")
 
 
-def main_with(argv: list[str]) -> int:
+def genwts(argv: list[str]) -> int:
+    """The tool; a file that cannot be read is skipped with a warning, and the count in the result is without it."""
     parser = Parser(prog="genwts", description="Make a .wts weight file from numbers in text, .npy or .npz files.")
     parser.add_argument(
         "-t", "--type", required=True, type=int, metavar="TYPE", help="0 float, 1 half (not supported), 2 int8"
@@ -104,8 +107,8 @@ def main_with(argv: list[str]) -> int:
     return 0
 
 
-def main() -> int:
-    return run(main_with)
+def main(argv: list[str] | None = None) -> int:
+    return run(genwts, argv)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import lightnet
@@ -32,11 +34,11 @@ def list_ops() -> str:
     ctx = make_context()
     names = [*OURS, *(name for name in DIALECTS if DIALECTS.where(name).startswith("plugin."))]
     ops = (op for name in names for op in ctx.get_dialect(name).operations)
-    return _lines((op.name, _first_line(inspect.getdoc(op))) for op in ops)
+    return _lines((op.name, _first_sentence(inspect.getdoc(op))) for op in ops)
 
 
-def _lines(rows) -> str:
-    rows = list(rows)
+def _lines(entries: Iterable[tuple[str, str]]) -> str:
+    rows = list(entries)
     width = max((len(name) for name, _ in rows), default=0)
     return "".join(f"{name:<{width}}  {text}".rstrip() + "\n" for name, text in rows)
 
@@ -45,7 +47,7 @@ def _summary(table: Table, name: str) -> str:
     module, _, attribute = table.where(name).partition(":")
     if module in sys.modules:
         value = getattr(sys.modules[module], attribute, None)
-        return _first_line(value.__doc__ if inspect.isclass(value) else sys.modules[module].__doc__)
+        return _first_sentence(value.__doc__ if inspect.isclass(value) else sys.modules[module].__doc__)
     file = _ROOT / (module.replace(".", "/") + ".py")
     try:
         tree = ast.parse(file.read_text("utf-8"))
@@ -53,9 +55,10 @@ def _summary(table: Table, name: str) -> str:
         return ""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == attribute:
-            return _first_line(ast.get_docstring(node) or ast.get_docstring(tree))
-    return _first_line(ast.get_docstring(tree))
+            return _first_sentence(ast.get_docstring(node) or ast.get_docstring(tree))
+    return _first_sentence(ast.get_docstring(tree))
 
 
-def _first_line(doc: str | None) -> str:
-    return (doc or "").strip().split("\n", 1)[0]
+def _first_sentence(doc: str | None) -> str:
+    text = " ".join((doc or "").strip().split("\n\n", 1)[0].split())
+    return re.split(r"(?<=\.) ", text, maxsplit=1)[0].rstrip(".")

@@ -278,6 +278,15 @@ class Space:
                 a = self.knowing(self.consequences(cond, True)).simplify(then)
                 b = self.knowing(self.consequences(cond, False)).simplify(other)
                 return a if a == b else Apply("select", (cond, a, b), node.dtype)
+            case Apply(fn="eq" | "ne", args=(Apply(fn="rem", args=(a, Const(value=c) as n)), Const(value=0) as zero)) if (
+                a.dtype is I64 and c > 0
+            ):  # the remainders of / that truncates and of / that floors are zero together
+                return self.simplify(Apply(node.fn, (Apply("mod", (a, n), I64), zero), BOOL))
+            case Apply(fn="div" | "rem", args=(a, Const(value=c) as n), dtype=dtype) if dtype is I64 and c > 0:
+                a = self.simplify(a)
+                if self.interval(a)[0] >= 0:
+                    return self.linear(Apply("floordiv" if node.fn == "div" else "mod", (a, n), I64)).node()
+                return Apply(node.fn, (a, n), I64)
             case Apply(dtype=dtype) if dtype is BOOL and (known := self.decide(node)) is not None:
                 return Const(known, BOOL)
             case Apply(fn="and" | "or", args=(a, b)):

@@ -52,6 +52,13 @@ class Num:
     value: bool | int | float
     pos: int = field(default=0, compare=False)
 
+    def __eq__(self, other: object) -> bool:
+        """7, 7.0 and true are three constants."""
+        return isinstance(other, Num) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
 
 @dataclass(frozen=True, slots=True)
 class Str:
@@ -190,7 +197,7 @@ def tokenize(text: str, file: str) -> list[Token]:
 def _ends_statement(tokens: list[Token], i: int) -> bool:
     """Whether the newline `tokens[i]` separates statements: a name other than `for` follows, no operator precedes."""
     before = tokens[i - 1] if i else None
-    after = next((t for t in tokens[i:] if t.kind != "newline"))
+    after = next(t for t in tokens[i:] if t.kind != "newline")
     if before is None or before.kind == "newline" or before.text == ";":
         return False
     operand = before.kind != "op" or before.text in ("]", ")")

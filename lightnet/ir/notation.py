@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -18,7 +18,21 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import expr as ast
 from lightnet.ir.affine import Linear, Space
-from lightnet.ir.bound import BOOL, F64, I64, Apply, BoundDefinition, Const, Idx, Loop, Node, Read, Statement, indices, walk
+from lightnet.ir.bound import (
+    BOOL,
+    F64,
+    I64,
+    Apply,
+    BoundDefinition,
+    Const,
+    Idx,
+    Loop,
+    Node,
+    Read,
+    Statement,
+    indices,
+    walk,
+)
 from lightnet.ir.expr import Attr, Binary, Call, Env, Expr, Index, Name, Num, Pack, Parser, Select, Slice, Str, Unary
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -34,7 +48,7 @@ class Target:
     name: str
     subs: tuple[Expr | Pack | Slice, ...]
     flat: bool
-    pos: int
+    pos: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +59,7 @@ class Assignment:
     op: str
     value: Expr
     ranges: tuple[tuple[str, Expr], ...]
-    pos: int
+    pos: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -257,7 +271,7 @@ class _Binder:
         self.position: int | None = None  # inside a pack's pattern: which element
         self.in_subscript = 0
         self.alone: dict[str, tuple[int, str]] = {}  # index → extent and the read that says so
-        self.offsets: dict[int, int] = {}
+        self.positions: dict[Node, int] = {}  # reads → offset in the text
 
     def fail(self, message: str, pos: int | None = None) -> NoReturn:
         self.state.fail(self.s.pos if pos is None else pos, message)
@@ -659,7 +673,8 @@ class _Binder:
             if not isinstance(sub, Pack):
                 nodes.append(self._integer(self.expr(sub), sub.pos))
                 continue
-            for self.position in range(self._pattern_size(sub)):
+            for k in range(self._pattern_size(sub)):
+                self.position = k
                 nodes.append(self._integer(self.expr(sub.pattern), sub.pos))
             self.position = outer
         self.in_subscript -= 1
@@ -731,9 +746,7 @@ class _Binder:
                 if known[0] != n and sub.name not in {r for r, _ in self.s.ranges} | self._left_names():
                     self.fail(f"index '{sub.name}' ranges over {known[0]} in '{known[1]}' and over {n} in '{name}'", e.pos)
         node: Node = Read(name, tuple(subs), filler, spec.dtype, flat)
-        self.offsets.setdefault(id(node), e.pos)
-        self._positions = getattr(self, "_positions", [])
-        self._positions.append((node, e.pos))
+        self.positions.setdefault(node, e.pos)
         if self.in_subscript and not spec.dtype.is_float:
             node = cast(node, I64)
         return _Typed(node)
@@ -757,7 +770,6 @@ class _Finisher:
 
     def __init__(self, binder: _Binder, space: Space):
         self.binder, self.space = binder, space
-        self.positions = {node: pos for node, pos in getattr(binder, "_positions", [])}
 
     def finish(self, node: Node) -> Node:
         return self._check(self.space.simplify(self._clamp(node)), self.space)
@@ -777,7 +789,6 @@ class _Finisher:
                 return Apply(fn, tuple(map(self._clamp, args)), dtype)
             case _:
                 return node
-        self.positions.setdefault(new, self.positions.get(node, self.binder.s.pos))
         return new
 
     def _clamped(self, sub: Node, extent: int) -> Node:

@@ -120,11 +120,12 @@ class LocatedParser(Parser):
         return region
 
     def _parse_dense_literal_type(self) -> Any:
+        start = self.pos
         type_ = super()._parse_dense_literal_type()
         self._dense += prod(type_.get_shape())
         if self._dense > MAX_DENSE:
             text = f"the dense constants of the file have more than {MAX_DENSE} elements"
-            raise self.error_at(self.pos, f"{text}; weights belong in a weight store")
+            raise self.error_at(start, f"{text}; weights belong in a weight store")
         return type_
 
     def _parse_alias_def(self) -> None:
@@ -186,6 +187,9 @@ class LocatedParser(Parser):
             message = f"unexpected end of the file: {message}"
         notes = []
         if isinstance(error, MultipleSpansParseError):
+            if error.msg.startswith("region ends with missing block"):
+                span = error.refs[0][0]
+                return self.error_at(span.start, f"block '{span.text}' is used but never defined")
             notes = [(self.source_loc(span.start), text or error.ref_text or "") for span, text in error.refs]
         return self.error_at(error.span.start, _first_line(message), notes=notes)
 

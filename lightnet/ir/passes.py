@@ -130,8 +130,7 @@ def _one_line(error: Exception) -> str:
     return (str(error).strip().split("\n", 1)[0])[:600]
 
 
-# -- the pipeline string
-# ---------------------------------------------------------------------------------------------
+# -- the pipeline string -----------------------------------------------------------------------------------
 
 
 def parse_pipeline(text: str, defaults: Mapping[str, Any] | None = None) -> list[ModulePass]:

@@ -80,11 +80,11 @@ KERNELS = Table("kernel op", {
     "cpu": "lightnet.dialects.cpu:CpuKernelOp",
 })  # fmt: skip
 
-#: Front ends by file suffix: a module with ``load(path, ...) -> Model``.
+#: Front ends by file suffix (`frontends/loading.py` says what they take).
 FRONTENDS = Table("front end", {
-    ".net": "lightnet.frontends.il:load",
-    ".json": "lightnet.frontends.json_ir:load",
-    ".mlir": "lightnet.frontends.mlir:load",
+    ".net": "lightnet.frontends.loading:il_module",
+    ".json": "lightnet.frontends.loading:json_module",
+    ".mlir": "lightnet.frontends.loading:mlir_module",
 })  # fmt: skip
 
 #: Op families of the ln dialect: a module that holds the op classes of one family.

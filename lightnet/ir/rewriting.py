@@ -51,20 +51,21 @@ def inherit(new_op: Operation, *old_ops: Operation) -> None:
 def keep_names(old: Operation, new_results: Sequence[SSAValue | None]) -> None:
     """Hand the source names of `old` and its results on to the values that replace them.
 
-    A value that has a name keeps it. An op with regions takes none: the ops in its body carry the names.
+    A value that has a name keeps it. An op with regions gets names for its results only: the ops in its body carry
+    the names of ops.
     """
     from lightnet.ir.op import NAME, name_of, set_tensor_names, tensor_names
 
     for i, (name, value) in enumerate(zip(tensor_names(old), new_results)):
         owner = value.owner if value is not None and not isinstance(value, ErasedSSAValue) else None
-        if not isinstance(owner, Operation) or owner.regions:
+        if not isinstance(owner, Operation):
             continue
         names = list(tensor_names(owner))
         at = owner.results.index(value)
         if name and not names[at]:
             names[at] = name
             set_tensor_names(owner, names)
-        if i == 0 and name_of(owner) is None and name_of(old) is not None:
+        if i == 0 and not owner.regions and name_of(owner) is None and name_of(old) is not None:
             owner.attributes[NAME] = old.attributes[NAME]
 
 

@@ -62,7 +62,7 @@ def malformed(path: str, message: str, label: str) -> LightNetError:
 # -- .npy and .npz ------------------------------------------------------------------------------------------
 
 _NPY_ITEM = r"'(descr|fortran_order|shape)'\s*:\s*('[^']*'|True|False|\([0-9L,\s]*\))\s*"
-_NPY_HEADER = re.compile(rf"\s*\{{\s*{_NPY_ITEM},\s*{_NPY_ITEM},\s*{_NPY_ITEM},?\s*\}}\s*")
+_NPY_HEADER = re.compile(rf"\s*\{{\s*{_NPY_ITEM},\s*{_NPY_ITEM},\s*{_NPY_ITEM}(?:,\s*)?\}}\s*")
 _NPY_TYPE = re.compile(r"[<>|=]?(?:b1|[fiu](?:1|2|4|8|16))")
 
 
@@ -114,7 +114,7 @@ def npz_entries(data: memoryview, path: str) -> dict[str, Entry]:
     try:
         with zipfile.ZipFile(_Stream(data)) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, OverflowError) as error:
+    except (zipfile.BadZipFile, ValueError, OSError, struct.error, NotImplementedError) as error:
         raise malformed(path, f"not a zip archive: {error}", "npz") from None
     entries: dict[str, Entry] = {}
     for member in members:
@@ -186,7 +186,7 @@ class _Stream:
     def seek(self, offset: int, whence: int = 0) -> int:
         at = (0, self.at, len(self.data))[whence] + offset
         if at < 0:
-            raise ValueError("a position before the start of the file")
+            raise OSError("a position before the start of the file")  # what zipfile expects of a file
         self.at = at
         return at
 

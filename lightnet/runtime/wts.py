@@ -26,7 +26,8 @@ TYPES: dict[int, tuple[int, np.dtype]] = {
     1: (4, np.dtype(np.uint16)),
     2: (2, np.dtype(np.uint8)),
 }
-HALF = 1
+#: Each costs some hundred times what it takes in the file.
+MAX_TENSORS = 1 << 17
 _CHUNK = 1 << 22
 _HEADER_FIELD = 1024  # characters of a name or a number, at most
 _TOKEN = re.compile(rb"[^ \t\r\n\v\f]+")
@@ -47,6 +48,8 @@ def read_wts(data: memoryview, path: str) -> tuple[dict[str, np.ndarray], list[s
     """
     reader = _Reader(data, path)
     count = reader.integer("the number of tensors")
+    if count > MAX_TENSORS:
+        reader.fail(f"{count} tensors are more than the limit of {MAX_TENSORS}")
     tensors: dict[str, np.ndarray] = {}
     for _ in range(count):
         name = reader.name()
@@ -70,9 +73,12 @@ class _Reader:
         self.data, self.path, self.pos, self.start = data, path, 0, 0
 
     def loc(self) -> SourceLoc:
-        before = bytes(self.data[: self.start])
-        line_start = before.rfind(b"\n") + 1
-        return SourceLoc(self.path, before.count(b"\n") + 1, self.start - line_start + 1)
+        line, line_start = 1, 0
+        for at in range(0, self.start, _CHUNK):  # in chunks, since the file may be large
+            part = bytes(self.data[at : min(at + _CHUNK, self.start)])
+            if newlines := part.count(b"\n"):
+                line, line_start = line + newlines, at + part.rfind(b"\n") + 1
+        return SourceLoc(self.path, line, self.start - line_start + 1)
 
     def fail(self, message: str) -> NoReturn:
         raise LightNetError(f"invalid weight file: {message}", self.loc(), label="wts")

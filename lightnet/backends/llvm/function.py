@@ -20,7 +20,18 @@ from math import gcd
 from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from lightnet.backends.llvm.values import Lin, Mem, Sym, Vec, lanes_of, leaf_type, llvm_type, mangled, size_of, splat_literal
+from lightnet.backends.llvm.values import (
+    Lin,
+    Mem,
+    Sym,
+    Vec,
+    lanes_of,
+    leaf_type,
+    llvm_type,
+    mangled,
+    size_of,
+    splat_literal,
+)
 from lightnet.diagnostics import LightNetError
 
 Value = str | Lin | Mem | Vec

@@ -161,7 +161,6 @@ def _rounded_divide(up: bool, signed: bool) -> Emit:
     prefix = "s" if signed else "u"
 
     def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        x, y = a
         elem = t[1:-1].partition(" x ")[2] if lanes > 1 else t
         cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
         zero = splat_literal(elem, lanes, "0")
@@ -169,7 +168,7 @@ def _rounded_divide(up: bool, signed: bool) -> Emit:
         rest = _divide(f"{prefix}rem")(e, op, a, t, r, lanes)
         off = e.ins(f"icmp ne {t} {rest}, {zero}")
         if signed:  # the signs of remainder and divisor differ: the true quotient is below the truncated one
-            mixed = e.ins(f"xor {t} {rest}, {y}")
+            mixed = e.ins(f"xor {t} {rest}, {a[1]}")
             sign = e.ins(f"icmp {'sge' if up else 'slt'} {t} {mixed}, {zero}")
             off = e.ins(f"and {cond} {off}, {sign}")
         step = e.ins(f"zext {cond} {off} to {t}")
@@ -220,7 +219,7 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     arith.FPToSIOp: _saturating("fptosi.sat"), arith.FPToUIOp: _saturating("fptoui.sat"),
     arith.BitcastOp: _cast("bitcast"),
     math.RsqrtOp: _rsqrt, math.AbsIOp: _int_intrinsic("abs", "false"),
-    math.CtlzOp: _int_intrinsic("ctlz", "false"), math.CttzOp: _int_intrinsic("cttz", "false"),
+    math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"), math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
     math.CtPopOp: _int_intrinsic("ctpop"),
     math.AbsFOp: _intrinsic("fabs"), math.ExpOp: _intrinsic("exp"), math.Exp2Op: _intrinsic("exp2"),
     math.LogOp: _intrinsic("log"), math.Log2Op: _intrinsic("log2"), math.Log10Op: _intrinsic("log10"),

@@ -163,9 +163,7 @@ class Conflicts:
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         segments = [(a, b, i) for i, buffer in enumerate(buffers) for a, b in buffer.segments()]
         segments.sort()
-        self._lower, self._upper, self._owner = (
-            np.array([s[k] for s in segments], dtype=np.int64) for k in range(3)
-        )
+        self._lower, self._upper, self._owner = (np.array([s[k] for s in segments], dtype=np.int64) for k in range(3))
         self._segments = [b.segments() for b in buffers]
         self._arrays: dict[int, np.ndarray] = {}
         self.pairs = _count_pairs(segments)

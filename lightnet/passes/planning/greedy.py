@@ -114,9 +114,7 @@ def conflict_weights(buffers: Sequence[Buffer]) -> list[int]:
         for b in sorted(buffers, key=lambda b: getattr(b, key)):
             times.append(getattr(b, key))
             sums.append(sums[-1] + b.size)
-    return [
-        started[1][bisect_left(started[0], b.upper)] - ended[1][bisect_right(ended[0], b.lower)] for b in buffers
-    ]
+    return [started[1][bisect_left(started[0], b.upper)] - ended[1][bisect_right(ended[0], b.lower)] for b in buffers]
 
 
 def contention(buffers: Sequence[Buffer]) -> list[int]:

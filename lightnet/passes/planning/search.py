@@ -6,8 +6,8 @@ that the search ejects others: the guided ejection search of Nagata and Bräysy 
 offsets for routes. When everything is in, the target is lowered; when a round of steps does not get there, it is raised.
 
 The budget is counted in steps, never in seconds, and all arithmetic is in integers: equal input gives equal plans on
-every machine. A step looks at the conflicts of one buffer (tens of microseconds at a hundred of them). Imports numpy
-and `buffers`.
+every machine. A step looks at the conflicts of one buffer (tens of microseconds at a hundred of them). Imports numpy,
+`buffers` and `greedy`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from random import Random
 import numpy as np
 
 from .buffers import Buffer, Conflicts
+from .greedy import UNPLACED, place
 
 #: The weight that a failed insertion adds, and what a recently placed buffer weighs more (units: see `_base_weights`).
 WEIGHT_STEP = 100
@@ -51,10 +52,12 @@ class EjectionSearch:
     ) -> None:
         self.offsets = np.array(offsets, dtype=np.int64)
         self.bound = bound
+        self._buffers = buffers
         self._conflicts = conflicts
+        self._pinned = pinned
         self._size = np.array([b.size for b in buffers], dtype=np.int64)
         self._alignment = [b.alignment for b in buffers]
-        self._granule = math.gcd(*(n for b in buffers for n in (b.size, b.alignment)), *(offsets[i] for i in pinned))
+        self._granule = _granule(buffers, [offsets[i] for i in pinned])
         self._weight = _base_weights(buffers)
         self._weight[list(pinned)] = IMMOVABLE
         self._tabu_until = np.zeros(len(buffers), dtype=np.int64)
@@ -71,12 +74,20 @@ class EjectionSearch:
             target = self._target(cut)
             placed = current + self._size <= target
             if self._attempt(current, placed, target, min(end, self._step + round_size)):
+                current = self._settled(current)
                 self.offsets = current.copy()
                 self.peak = int((current + self._size).max())
             else:
                 cut = max(LAST_CUT, 0.7 * cut)
                 # What is out has no offset in this attempt: above every target it is out of the next one, too.
                 current[~placed] = self.peak
+
+    def _settled(self, current: np.ndarray) -> np.ndarray:
+        """The plan with every buffer moved down as far as it goes. In order of offset, none can end up higher."""
+        order = [i for i in current.argsort(kind="stable").tolist() if i not in self._pinned]
+        offsets = [int(x) if i in self._pinned else UNPLACED for i, x in enumerate(current)]
+        place(self._buffers, self._conflicts, order, False, offsets)
+        return np.array(offsets, dtype=np.int64)
 
     def _target(self, cut: float) -> int:
         """A height below the peak, above or at the bound, that a plan can have (a sum of sizes and alignments)."""
@@ -146,6 +157,15 @@ class EjectionSearch:
             return None
         choices = (in_way == least).nonzero()[0]
         return int(candidates[choices[self._random.randrange(len(choices))]])
+
+
+def _granule(buffers: Sequence[Buffer], pinned: Sequence[int]) -> int:
+    """A number of which all offsets and ends of a plan without needless gaps are multiples."""
+    granule = math.gcd(*(b.size for b in buffers), *pinned)
+    alignments = {b.alignment for b in buffers}
+    while odd := [a for a in alignments if granule % a]:
+        granule = math.gcd(granule, *odd)
+    return granule
 
 
 def _base_weights(buffers: Sequence[Buffer]) -> np.ndarray:

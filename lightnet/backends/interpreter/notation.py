@@ -1,0 +1,278 @@
+"""Evaluates bound definitions on NumPy arrays: the meaning of index notation, for tests and for the interpreter.
+
+Whole statements are evaluated at once on grids of indices, in pieces of bounded size. Shares only the tree
+(`ir.bound`) with the lowering to loops. Imports NumPy, `ir.bound` and the dtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lightnet.ir.bound import BOOL, Apply, BoundDefinition, Const, Idx, Loop, Node, Read, Statement
+from lightnet.runtime.dtypes import DType, convert
+
+#: Grid points evaluated at once.
+CHUNK = 1 << 18
+
+
+def evaluate(definition: BoundDefinition, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The results of a definition; `arrays` has every operand, in its shape and dtype."""
+    values = {name: np.ascontiguousarray(arrays[name]) for name, _ in definition.operands}
+    for name, spec in definition.operands:
+        if values[name].shape != spec.dims or values[name].dtype != spec.dtype.np:
+            raise ValueError(f"operand '{name}' is {values[name].dtype}{values[name].shape}, expected {spec}")
+    for name, spec in definition.results + definition.locals:
+        values[name] = np.zeros(spec.dims, spec.dtype.np)
+    with np.errstate(all="ignore"):
+        for statement in definition.statements:
+            _run(statement, values)
+    return {name: values[name] for name, _ in definition.results}
+
+
+def _run(s: Statement, values: dict[str, np.ndarray]) -> None:
+    if s.op != "=" and s.fresh:
+        _views(s, values)[0][_box(s)] = identity(s.op, values[s.tensor].dtype)
+        if s.arg is not None:
+            _views(s, values)[1][_box(s)] = 0
+    ranges = [(name, 0, n) for name, n in s.loops + s.reductions]
+    source = dict(values)
+    if s.op == "=" and any(isinstance(n, Read) and n.tensor == s.tensor for n in _nodes(s.value)):
+        source[s.tensor] = values[s.tensor].copy()
+    _pieces(s, ranges, values, source)
+
+
+def _nodes(node: Node) -> list[Node]:
+    found = [node]
+    for child in node.args if isinstance(node, Apply) else node.subs if isinstance(node, Read) else ():
+        found += _nodes(child)
+    return found
+
+
+def _pieces(s: Statement, ranges: list[tuple[str, int, int]], values: Any, source: Any) -> None:
+    """Split the grid in halves, outermost axis first, until a piece is small enough."""
+    if prod(high - low for _, low, high in ranges) <= CHUNK:
+        return _piece(s, ranges, values, source)
+    k = next(k for k, (_, low, high) in enumerate(ranges) if high - low > 1)
+    name, low, high = ranges[k]
+    for part in ((low, (low + high) // 2), ((low + high) // 2, high)):
+        _pieces(s, [*ranges[:k], (name, *part), *ranges[k + 1 :]], values, source)
+
+
+def _piece(s: Statement, ranges: list[tuple[str, int, int]], values: Any, source: Any) -> None:
+    shape = tuple(high - low for _, low, high in ranges)
+    grid = {
+        name: np.arange(low, high).reshape([-1 if k == axis else 1 for k in range(len(ranges))])
+        for axis, (name, low, high) in enumerate(ranges)
+    }
+    value = np.broadcast_to(_Evaluator(grid, source).value(s.value), shape)
+    if s.op == "=" and s.tensor in source and value.dtype != values[s.tensor].dtype:
+        raise TypeError(f"value of {value.dtype} for '{s.tensor}'")
+    box = _box(s, {name: (low, high) for name, low, high in ranges})
+    order = _target_order(s)
+    views = _views(s, values)
+    n = len(s.loops)
+    flat = value.reshape(*shape[:n], -1) if s.op != "=" else value
+    if s.op == "=":
+        views[0][box] = np.transpose(value, order)
+    elif s.arg is None:
+        part = np.transpose(_reduce(s.op, flat), order)
+        views[0][box] = _combine(s.op, views[0][box], part)
+    else:
+        _arg(s, flat, ranges[n][1], order, box, views)
+
+
+def _arg(s: Statement, flat: np.ndarray, first: int, order: list[int], box: Any, views: Any) -> None:
+    """The first winner along the last axis; a NaN wins over every number."""
+    pick = (np.argmax if s.op == "argmax=" else np.argmin)(flat, axis=-1)
+    best = np.transpose(np.take_along_axis(flat, pick[..., None], -1)[..., 0], order)
+    where = np.transpose(pick, order) + first
+    old = views[0][box]
+    better = best > old if s.op == "argmax=" else best < old
+    if best.dtype.kind == "f":
+        better = (better & ~np.isnan(old)) | (np.isnan(best) & ~np.isnan(old))
+    views[0][box] = np.where(better, best, old)
+    views[1][box] = np.where(better, where, views[1][box]).astype(views[1].dtype)
+
+
+def _views(s: Statement, values: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return [values[t].reshape(-1) if s.flat else values[t] for t in s.targets]
+
+
+def _target_order(s: Statement) -> list[int]:
+    """Positions of the loops in the order of the target's subscripts."""
+    axes = {name: k for k, (name, _) in enumerate(s.loops)}
+    return [axes[name] for sub in s.subs if (name := _split(sub)[0]) is not None]
+
+
+def _split(sub: Node) -> tuple[str | None, int]:
+    """The index and the constant of a subscript on the left."""
+    match sub:
+        case Const(value=value):
+            return None, int(value)
+        case Idx(name=name):
+            return name, 0
+        case Apply(fn="add", args=(Idx(name=name), Const(value=value))):
+            return name, int(value)
+    raise TypeError(f"{sub} on the left")
+
+
+def _box(s: Statement, ranges: Mapping[str, tuple[int, int]] | None = None) -> tuple[Any, ...]:
+    """The NumPy index of the elements that a piece writes."""
+    if ranges is None:
+        ranges = {name: (0, n) for name, n in s.loops}
+    parts: list[Any] = []
+    for sub in s.subs:
+        name, offset = _split(sub)
+        parts.append(offset if name is None else slice(ranges[name][0] + offset, ranges[name][1] + offset))
+    return tuple(parts)
+
+
+def identity(op: str, dtype: np.dtype) -> Any:
+    """What a reduction starts from."""
+    if op in ("+=", "*="):
+        return dtype.type(op == "*=")
+    low = op in ("max=", "argmax=")
+    if dtype.kind == "b":
+        return np.bool_(not low)
+    if dtype.kind == "f":
+        return dtype.type(-np.inf if low else np.inf)
+    return np.iinfo(dtype).min if low else np.iinfo(dtype).max
+
+
+def _reduce(op: str, flat: np.ndarray) -> np.ndarray:
+    """Reduce the last axis, in the dtype of the elements."""
+    if flat.dtype == bool:
+        return (np.logical_or if op in ("+=", "max=") else np.logical_and).reduce(flat, axis=-1)
+    ufunc = {"+=": np.add, "*=": np.multiply, "max=": np.maximum, "min=": np.minimum}[op]
+    return ufunc.reduce(flat, axis=-1, dtype=flat.dtype)
+
+
+def _combine(op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype == bool:
+        return (np.logical_or if op in ("+=", "max=") else np.logical_and)(a, b)
+    return {"+=": np.add, "*=": np.multiply, "max=": np.maximum, "min=": np.minimum}[op](a, b)
+
+
+class _Evaluator:
+    """Expressions on a grid of indices."""
+
+    def __init__(self, grid: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]):
+        self.grid, self.values = grid, values
+        self.memo: dict[Node, np.ndarray] = {}
+
+    def value(self, node: Node) -> np.ndarray:
+        found = self.memo.get(node)
+        if found is None:
+            found = self.memo[node] = self._value(node)
+        return found
+
+    def _value(self, node: Node) -> np.ndarray:
+        match node:
+            case Const(value=value, dtype=dtype):
+                return np.asarray(value, dtype.np)
+            case Idx(name=name):
+                return self.grid[name]
+            case Read():
+                return self._read(node)
+            case Apply(fn="cast", args=(a,), dtype=dtype):
+                return cast(self.value(a), dtype)
+            case Apply(fn="table", args=(i, *values), dtype=dtype):
+                return np.array([v.value for v in values if isinstance(v, Const)], dtype.np)[self.value(i)]
+            case Apply(fn="select", args=(c, a, b)):
+                return np.where(self.value(c), self.value(a), self.value(b))
+            case Apply(fn=fn, args=args):
+                return FUNCTIONS[fn](*map(self.value, args))
+        raise TypeError(node)
+
+    def _read(self, node: Read) -> np.ndarray:
+        """Both arms of a guard are evaluated here, so that subscripts are clipped before the filler is put in."""
+        array = self.values[node.tensor].reshape(-1) if node.flat else self.values[node.tensor]
+        subs = [self.value(s) for s in node.subs]
+        picked = array[tuple(np.clip(s, 0, n - 1) for s, n in zip(subs, array.shape))] if subs else array
+        if node.filler is None:
+            return picked
+        inside: Any = True
+        for s, n in zip(subs, array.shape):
+            inside = inside & (s >= 0) & (s < n)
+        return np.where(inside, picked, self.value(node.filler))
+
+
+def cast(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """Between floats as NumPy rounds; everything else saturating and truncating (`runtime.dtypes.convert`)."""
+    if dtype.is_float and array.dtype.kind == "f":
+        return array.astype(dtype.np)
+    return np.asarray(convert(array, dtype))
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Integers truncate, x/0 is 0, and the lowest integer over -1 wraps to itself."""
+    if a.dtype.kind == "f":
+        return a / b
+    divisor = np.where(b == 0, b.dtype.type(1), b)
+    if a.dtype.kind == "u":
+        return np.where(b == 0, a.dtype.type(0), a // divisor)
+    floor = a // divisor
+    truncated = floor + ((floor * divisor != a) & ((a < 0) != (divisor < 0)))
+    return np.where(b == 0, a.dtype.type(0), truncated).astype(a.dtype)
+
+
+def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The sign of `a`; x%0 is 0 for integers."""
+    if a.dtype.kind == "f":
+        return np.fmod(a, b)
+    return np.where(b == 0, a.dtype.type(0), np.fmod(a, np.where(b == 0, b.dtype.type(1), b))).astype(a.dtype)
+
+
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Integers: the power in double, converted with saturation."""
+    if a.dtype.kind == "f":
+        return np.power(a, b)
+    from lightnet.runtime.dtypes import BY_NP
+
+    return convert(np.power(a.astype(np.float64), b.astype(np.float64)), BY_NP[a.dtype])
+
+
+def _round(a: np.ndarray) -> np.ndarray:
+    """Halves away from zero."""
+    whole = np.trunc(a)
+    return np.where(np.abs(a - whole) >= 0.5, whole + np.sign(a), whole).astype(a.dtype)
+
+
+FUNCTIONS = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _divide,
+    "rem": _remainder,
+    "neg": np.negative,
+    "min": np.minimum,
+    "max": np.maximum,
+    "pow": _power,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+    "abs": np.abs,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": _round,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+}
+assert BOOL.np == np.dtype(bool)
+
+
+def trips(loops: tuple[Loop, ...]) -> int:
+    """Number of grid points."""
+    return prod(n for _, n in loops)

@@ -1,0 +1,63 @@
+"""The static tensors of a planned network: its params and the results of `ln.once`, evaluated with the references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+
+from lightnet.dialects.ln.source import ParamOp
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.kernel import YieldOp
+from lightnet.ir.op import LnOp, places_of
+from lightnet.ir.place import PlaceAttr
+from lightnet.runtime.weights import WeightStore
+
+
+def static_values(main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None,
+                  seed: int) -> Iterator[tuple[PlaceAttr, np.ndarray]]:  # fmt: skip
+    """Each static tensor's place and contents; `feeds` replaces params by name."""
+    for op in main.body.block.ops:
+        if isinstance(op, ParamOp):
+            yield places_of(op)[0], contents_of(op, feeds, store, seed)
+        elif isinstance(op, OnceOp):
+            yield from zip(places_of(op), once_values(op, feeds, store, seed))
+
+
+def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> np.ndarray:
+    """What a param holds: what is fed under its name, or its loaded contents."""
+    name = op.tensor_names[0]
+    return feeds[name] if name in feeds else op.contents(store, seed)
+
+
+def once_values(once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> list[np.ndarray]:
+    """The results of an `ln.once` region. A value is dropped after its last use, so that little more than the results
+    is held at a time."""
+    uses: dict[SSAValue, int] = {}
+    for op in once.body.ops:
+        for operand in op.operands:
+            uses[operand] = uses.get(operand, 0) + 1
+    values: dict[SSAValue, np.ndarray] = {}
+
+    def take(value: SSAValue) -> np.ndarray:
+        uses[value] -= 1
+        return values[value] if uses[value] else values.pop(value)
+
+    for op in once.body.ops:
+        if isinstance(op, YieldOp):
+            return [take(v) for v in op.operands]
+        arrays = [take(v) for v in op.operands]
+        results = _evaluate(op, arrays, feeds, store, seed)
+        values.update((r, a) for r, a in zip(op.results, results) if r in uses)
+    raise AssertionError("an ln.once region ends with ln.yield")
+
+
+def _evaluate(op: Operation, arrays: list[np.ndarray], feeds: Mapping[str, np.ndarray], store: WeightStore | None,
+              seed: int) -> tuple[np.ndarray, ...]:  # fmt: skip
+    if isinstance(op, ParamOp):
+        return (contents_of(op, feeds, store, seed),)
+    assert isinstance(op, LnOp)
+    result = op.reference(*arrays)
+    return result if isinstance(result, tuple) else (result,)

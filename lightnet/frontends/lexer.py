@@ -1,0 +1,166 @@
+"""Preprocessing tokens of C99, and where they stand: the lexical part of the IL preprocessor.
+
+A token is a plain tuple `(kind, text, space, pos, origin)`, because a network expands to some hundred thousand of them. `space` says that white
+space stands before it, `pos` is a global offset that `SourceMap` turns into a file, line and column, and `origin` is the `Expansion` it comes
+from (None for a token of the file itself). Imports the standard library and diagnostics only.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Union
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.frontends.source import Lines
+
+if TYPE_CHECKING:
+    from lightnet.frontends.preprocessor import Expansion
+
+Token = tuple[int, str, bool, int, Union["Expansion", None]]
+
+# Token kinds: the groups of `_TOKEN`, then two kinds that only the expansion makes.
+SPACE, NEWLINE, NAME, NUMBER, STRING, CHAR, PUNCT, OPEN_COMMENT, OTHER = range(1, 10)
+FROZEN = 10  # a name that must never be expanded again
+END = 11  # the end of a macro's replacement list; `text` holds the Macro
+
+# `$` belongs to names, as in GCC.
+_TOKEN = re.compile(
+    r"""([ \t\f\v]+|//[^\n]*|/\*.*?\*/)
+       |(\n)
+       |([A-Za-z_$][A-Za-z0-9_$]*)
+       |(\.?[0-9](?:[eEpP][+-]|[A-Za-z0-9_.$])*)
+       |("[^"\\\n]*(?:\\[^\n][^"\\\n]*)*")
+       |('[^'\\\n]*(?:\\[^\n][^'\\\n]*)*')
+       |(\.\.\.|<<=|>>=|\#\#|->|\+\+|--|<<|>>|&&|\|\||[-+*/%&|^<>=!]=|(?!/\*)[-!#%&()*+,./:;<=>?\[\]^{|}~])
+       |(/\*)
+       |(.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_SPLICE = re.compile(r"\\[ \t]*\n")
+
+# Pairs of adjacent punctuators that would read as one: `-` `-5` must not become `--5`.
+_RISKY = {
+    a + b
+    for a, bs in {
+        "+": "+=", "-": "-=>", "*": "=", "/": "=/*", "%": "=:>", "&": "&=", "|": "|=", "^": "=", "<": "<=:%", ">": ">=",
+        "=": "=", "!": "=", "#": "#", ":": ":>", ".": ".",
+    }.items()
+    for b in bs
+}  # fmt: skip
+_WORDS = (NAME, NUMBER, FROZEN)
+
+
+def token_kind(text: str) -> int | None:
+    """The kind of a text that is exactly one token (the result of `##`), else None."""
+    m = _TOKEN.fullmatch(text)
+    return m.lastindex if m and m.lastindex in (NAME, NUMBER, STRING, CHAR, PUNCT, OTHER) else None
+
+
+class SourceFile:
+    """One file's text after line splicing; `base` is the global offset of its first character."""
+
+    def __init__(self, name: str, text: str, base: int, included_at: int | None):
+        self.name = name
+        self.base = base
+        self.included_at = included_at
+        self.original = Lines(text.replace("\r\n", "\n"))
+        self.text = self.original.text
+        self._splices: list[int] = []
+        if _SPLICE.search(self.text):
+            self._splice()
+
+    def _splice(self) -> None:
+        """Join continued lines, and keep where something was removed and how much up to there."""
+        spans = [m.span() for m in _SPLICE.finditer(self.text)]
+        self._removed = list(accumulate(end - start for start, end in spans))
+        self._splices = [start - gone for (start, _), gone in zip(spans, [0, *self._removed])]
+        self.text = _SPLICE.sub("", self.text)
+
+    def original_offset(self, offset: int) -> int:
+        i = bisect_right(self._splices, offset)
+        return offset + (self._removed[i - 1] if i else 0)
+
+    def lines(self) -> Iterator[list[Token]]:
+        """The logical lines as token lists; comments count as white space, empty lines are left out."""
+        line: list[Token] = []
+        space, base = True, self.base
+        for m in _TOKEN.finditer(self.text):
+            kind = m.lastindex
+            if kind == SPACE:
+                space = True
+            elif kind == NEWLINE:
+                if line:
+                    yield line
+                line, space = [], True
+            elif kind == OPEN_COMMENT:
+                yield [(OPEN_COMMENT, "/*", space, base + m.start(), None)]
+                return
+            else:
+                line.append((kind, m[0], space, base + m.start(), None))
+                space = False
+        if line:
+            yield line
+
+
+class SourceMap:
+    """All files of one translation; global offsets are unique over them."""
+
+    def __init__(self) -> None:
+        self.files: list[SourceFile] = []
+        self._bases: list[int] = []
+
+    def add(self, name: str, text: str, included_at: int | None = None) -> SourceFile:
+        base = self._bases[-1] + len(self.files[-1].text) + 1 if self.files else 0
+        file = SourceFile(name, text, base, included_at)
+        self.files.append(file)
+        self._bases.append(base)
+        return file
+
+    def file_of(self, pos: int) -> SourceFile:
+        return self.files[bisect_right(self._bases, pos) - 1]
+
+    def loc(self, pos: int) -> SourceLoc:
+        file = self.file_of(pos)
+        return file.original.loc(file.name, file.original_offset(pos - file.base))
+
+    def line_at(self, pos: int) -> str:
+        file = self.file_of(pos)
+        return file.original.line_at(file.original_offset(pos - file.base))
+
+    def error(self, message: str, token: Token, **more) -> LightNetError:
+        """An error at a token: the place in the user's file, and notes for each macro and each #include around it."""
+        origin = token[4]
+        pos = origin.root if origin else token[3]
+        notes: list[tuple[SourceLoc | None, str]] = []
+        while origin is not None and len(notes) < 8:
+            loc = self.loc(origin.macro.pos) if origin.macro.pos >= 0 else None
+            notes.append((loc, f"in expansion of macro '{origin.macro.name}'"))
+            origin = origin.parent
+        at = self.file_of(pos).included_at
+        while at is not None and len(notes) < 16:
+            notes.append((self.loc(at), "included from here"))
+            at = self.file_of(at).included_at
+        return LightNetError(message, self.loc(pos), source_line=self.line_at(pos), notes=notes, **more)
+
+
+def spell(tokens: list[Token]) -> tuple[str, list[int]]:
+    """The text of tokens and the offset of each: white space is one blank, and none joins what were two tokens."""
+    parts: list[str] = []
+    starts: list[int] = []
+    at, last_kind, last = 0, 0, ""
+    for kind, text, space, _, _ in tokens:
+        if space or (
+            (kind in _WORDS and last_kind in _WORDS)
+            or (kind == PUNCT and (last[-1:] + text[0] in _RISKY or (last_kind == NUMBER and text[0] in ".+-")))
+            or (kind == NUMBER and last == ".")
+        ):
+            parts.append(" ")
+            at += 1
+        parts.append(text)
+        starts.append(at)
+        at += len(text)
+        last_kind, last = kind, text
+    return "".join(parts), starts

@@ -1,0 +1,119 @@
+"""Macro definitions: parsing `#define`, and the plan by which a use is replaced. Imports the lexer only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lightnet.frontends.lexer import NAME, PUNCT, Token
+
+# What a step of a plan does: a token of the body; a parameter, expanded; a parameter as it was written (beside ##); #parameter; ##.
+TOKEN, ARG, RAW, STRINGIZE, PASTE = range(5)
+_UNDEFINABLE = ("defined", "__VA_ARGS__")
+
+
+class MacroError(Exception):
+    def __init__(self, message: str, token: Token):
+        super().__init__(message)
+        self.message = message
+        self.token = token
+
+
+@dataclass(slots=True, eq=False)
+class Macro:
+    """A macro. `params` is None for an object-like one; the last of them is the variable one if `variadic`.
+
+    `plan` is None if the body has neither parameters nor ##, so that a use is the body itself.
+    `handler` computes a predefined macro (its kind and text).
+    """
+
+    name: str
+    pos: int
+    params: list[str] | None
+    variadic: bool
+    body: list[Token]
+    plan: list[tuple[int, Any, bool]] | None = None
+    handler: Callable | None = None
+    disabled: bool = False
+
+    def same(self, other: Macro) -> bool:
+        """Whether a second definition says the same (C99 6.10.3): white space counts only as present or not."""
+
+        def key(m: Macro) -> tuple:
+            body = [(t[1], t[2] and i > 0) for i, t in enumerate(m.body)]
+            return m.params, m.variadic, body, m.handler
+
+        return key(self) == key(other)
+
+
+def parse_define(directive: Token, rest: list[Token]) -> Macro:
+    """The macro of a `#define` line (`rest` is what follows the word); MacroError when malformed."""
+    if not rest or rest[0][0] != NAME:
+        raise MacroError("#define needs a name", rest[0] if rest else directive)
+    name = rest[0]
+    if name[1] in _UNDEFINABLE:
+        raise MacroError(f"'{name[1]}' cannot be defined", name)
+    params, variadic, body = None, False, rest[1:]
+    if body and body[0][1] == "(" and body[0][0] == PUNCT and not body[0][2]:
+        params, variadic, body = _parameters(name, body[1:])
+    macro = Macro(name[1], name[3], params, variadic, body)
+    macro.plan = _plan(macro)
+    return macro
+
+
+def _parameters(name: Token, tokens: list[Token]) -> tuple[list[str], bool, list[Token]]:
+    """The parameters after '(', whether the last is variable, and the tokens after ')'."""
+    params: list[str] = []
+    i = 0
+    while i < len(tokens):
+        kind, text, *_ = tokens[i]
+        if text == ")" and not params:
+            return params, False, tokens[i + 1 :]
+        variadic = text == "..."
+        if variadic:
+            params.append("__VA_ARGS__")
+        elif kind != NAME or text == "__VA_ARGS__":
+            raise MacroError(f"'{text[:40]}' cannot be a parameter of a macro", tokens[i])
+        elif text in params:
+            raise MacroError(f"the macro has two parameters '{text}'", tokens[i])
+        else:
+            params.append(text)
+            if i + 1 < len(tokens) and tokens[i + 1][1] == "...":  # GNU: a variable parameter with a name
+                variadic = True
+                i += 1
+        after = tokens[i + 1][1] if i + 1 < len(tokens) else ""
+        if after == ")":
+            return params, variadic, tokens[i + 2 :]
+        if after != "," or variadic:
+            break
+        i += 2
+    raise MacroError("the parameter list of the macro has no ')'", tokens[min(i, len(tokens) - 1)] if tokens else name)
+
+
+def _plan(macro: Macro) -> list[tuple[int, Any, bool]] | None:
+    """The steps that make a replacement, one a token of the body (two for #x); None if they are just the body."""
+    index = {p: i for i, p in enumerate(macro.params or [])}
+    plan: list[tuple[int, Any, bool]] = []
+    body = macro.body
+    i = 0
+    while i < len(body):
+        token = body[i]
+        kind, text, space, *_ = token
+        if kind == PUNCT and text == "##":
+            if not plan or i + 1 == len(body):
+                raise MacroError("'##' cannot stand at an end of a macro's body", token)
+            if plan[-1][0] == ARG:
+                plan[-1] = (RAW, *plan[-1][1:])
+            plan.append((PASTE, None, space))
+        elif kind == PUNCT and text == "#" and macro.params is not None:
+            i += 1
+            if i == len(body) or body[i][1] not in index:
+                raise MacroError("'#' has to stand before a parameter of the macro", token)
+            plan.append((STRINGIZE, index[body[i][1]], space))
+        elif kind == NAME and text in index:
+            plan.append((RAW if plan and plan[-1][0] == PASTE else ARG, index[text], space))
+        else:
+            plan.append((TOKEN, token, space))
+        i += 1
+    return plan if any(step[0] != TOKEN for step in plan) else None

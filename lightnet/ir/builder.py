@@ -1,0 +1,309 @@
+"""A thin builder for level 4: ops through `create` with cached types, constants once a function, trivial sums folded.
+
+The ordinary constructors cost about twice as much, and level 4 is where most ops are made. Every method appends at the
+end of the current block. Imports xDSL and `dialects.tile`.
+
+```python
+b = Builder.kernel("scale", [memref, memref], opt="O2")
+x, o = b.args
+with b.loop(b.lo, b.hi) as row, b.loop(0, 100) as col:
+    b.store(b.op(arith.MulfOp, b.load(x, [row.iv, col.iv]), b.const(2.0, f32)), o, [row.iv, col.iv])
+func = b.finish()
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+from xdsl.dialects import arith, func, memref, scf, vector
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    FunctionType,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    StringAttr,
+    VectorType,
+    i1,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from lightnet.dialects import tile
+
+INDEX = IndexType()
+#: An index, or a Python int that stands for a constant.
+Index = SSAValue | int
+
+
+@cache
+def vector_type(shape: tuple[int, ...], element: Attribute) -> VectorType:
+    return VectorType(element, shape)
+
+
+@cache
+def _default_properties(cls: type[Operation]) -> dict[str, Attribute]:
+    """The properties that an op has when none are given (fast-math and overflow flags)."""
+    names = {name for name, definition in cls.get_irdl_definition().properties.items()}
+    defaults: dict[str, Attribute] = {}
+    if "fastmath" in names:
+        defaults["fastmath"] = arith.FastMathFlagsAttr("none")
+    if "overflowFlags" in names:
+        defaults["overflowFlags"] = arith.IntegerOverflowAttr("none")
+    return defaults
+
+
+@cache
+def _predicate(number: int) -> IntegerAttr:
+    return IntegerAttr(number, i64)
+
+
+class Loop:
+    """A loop being built: `iv`, the carried values `args`; after the `with`, `results`."""
+
+    def __init__(self, iv: SSAValue, args: Sequence[SSAValue]):
+        self.iv, self.args = iv, list(args)
+        self.yielded: Sequence[SSAValue] = ()
+        self.results: Sequence[SSAValue] = ()
+
+    def yields(self, *values: SSAValue) -> None:
+        """What the next trip gets as `args`."""
+        self.yielded = values
+
+
+class Builder:
+    """Builds the body of one function. `args` are the memrefs after the block range `lo`, `hi`."""
+
+    def __init__(self, function: func.FuncOp):
+        self.function = function
+        self.entry = self.block = function.body.block
+        self._constants: dict[object, SSAValue] = {}
+        self._numbers: dict[SSAValue, int] = {}
+        self._last_constant: Operation | None = None
+
+    @classmethod
+    def kernel(cls, name: str, memrefs: Sequence[MemRefType], *, opt: str = "O2") -> Builder:
+        """A kernel function: block range, then `memrefs`; `opt` is ``O2`` or ``none``."""
+        types = [INDEX, INDEX, *memrefs]
+        function = func.FuncOp(name, FunctionType.from_lists(types, []), Region(Block(arg_types=types)))
+        function.attributes["tile.opt"] = StringAttr(opt)
+        return cls(function)
+
+    @property
+    def lo(self) -> SSAValue:
+        return self.entry.args[0]
+
+    @property
+    def hi(self) -> SSAValue:
+        return self.entry.args[1]
+
+    @property
+    def args(self) -> Sequence[SSAValue]:
+        return self.entry.args[2:]
+
+    def finish(self, *results: SSAValue) -> func.FuncOp:
+        """End the function."""
+        self.append(func.ReturnOp(*results))
+        return self.function
+
+    def append(self, op: Operation) -> Operation:
+        self.block.add_op(op)
+        return op
+
+    # ---- scalars and elementwise ---------------------------------------------------------------------------------
+
+    def const(self, value: float, type: Attribute) -> SSAValue:
+        """A constant of a scalar or (as a splat) vector type; one op a value, in the entry block."""
+        key = (repr(value), type)
+        known = self._constants.get(key)
+        if known is not None:
+            return known
+        element = type.element_type if isinstance(type, VectorType) else type
+        if isinstance(type, VectorType):
+            attr = DenseIntOrFPElementsAttr.from_list(type, [value])
+        elif isinstance(element, IntegerType | IndexType):
+            attr = IntegerAttr(int(value), element)
+        else:
+            attr = FloatAttr(value, element)
+        op = arith.ConstantOp.create(result_types=[type], properties={"value": attr})
+        self._insert_constant(op)
+        self._constants[key] = op.results[0]
+        if isinstance(type, IndexType):
+            self._numbers[op.results[0]] = int(value)
+        return op.results[0]
+
+    def _insert_constant(self, op: Operation) -> None:
+        first = self.entry.first_op
+        if self._last_constant is not None:
+            self.entry.insert_op_after(op, self._last_constant)
+        elif first is not None:
+            self.entry.insert_op_before(op, first)
+        else:
+            self.entry.add_op(op)
+        self._last_constant = op
+
+    def index(self, value: Index) -> SSAValue:
+        return value if isinstance(value, SSAValue) else self.const(value, INDEX)
+
+    def number(self, value: Index) -> int | None:
+        """The value of a constant index, None for any other."""
+        return value if isinstance(value, int) else self._numbers.get(value)
+
+    def op(self, cls: type[Operation], *operands: SSAValue, type: Attribute | None = None, **properties) -> SSAValue:
+        """An op with one result, of the first operand's type unless given."""
+        result = operands[0].type if type is None else type
+        op = cls.create(
+            operands=operands, result_types=[result], properties={**_default_properties(cls), **properties}
+        )
+        self.block.add_op(op)
+        return op.results[0]
+
+    def add(self, a: Index, b: Index) -> SSAValue:
+        """The sum of two indices; constants fold."""
+        m, n = self.number(a), self.number(b)
+        if m is not None and n is not None:
+            return self.index(m + n)
+        if m == 0 or n == 0:
+            return self.index(b if m == 0 else a)
+        return self.op(arith.AddiOp, self.index(a), self.index(b))
+
+    def mul(self, a: Index, b: Index) -> SSAValue:
+        """The product of two indices; constants fold."""
+        m, n = self.number(a), self.number(b)
+        if m is not None and n is not None:
+            return self.index(m * n)
+        if m in (0, 1) or n in (0, 1):
+            return self.index(0 if 0 in (m, n) else b if m == 1 else a)
+        return self.op(arith.MuliOp, self.index(a), self.index(b))
+
+    def divmod(self, a: Index, b: int) -> tuple[SSAValue, SSAValue]:
+        """Quotient and remainder of an index that is not negative by a positive constant."""
+        if b == 1:
+            return self.index(a), self.index(0)
+        m = self.number(a)
+        if m is not None:
+            return self.index(m // b), self.index(m % b)
+        quotient = self.op(arith.DivSIOp, self.index(a), self.index(b))
+        return quotient, self.op(arith.RemSIOp, self.index(a), self.index(b))
+
+    def cmpi(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        number = arith.CMPI_COMPARISON_OPERATIONS.index(predicate)
+        return self.op(arith.CmpiOp, a, b, type=_bool_like(a.type), predicate=_predicate(number))
+
+    def cmpf(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        number = arith.CMPF_COMPARISON_OPERATIONS.index(predicate)
+        return self.op(arith.CmpfOp, a, b, type=_bool_like(a.type), predicate=_predicate(number))
+
+    def select(self, cond: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.op(arith.SelectOp, cond, a, b, type=a.type)
+
+    # ---- memory --------------------------------------------------------------------------------------------------
+
+    def load(self, m: SSAValue, indices: Sequence[Index]) -> SSAValue:
+        return self.op(memref.LoadOp, m, *map(self.index, indices), type=m.type.element_type)
+
+    def store(self, value: SSAValue, m: SSAValue, indices: Sequence[Index]) -> None:
+        self.append(memref.StoreOp.create(operands=[value, m, *map(self.index, indices)]))
+
+    def alloca(self, type: MemRefType) -> SSAValue:
+        """Memory of this call of the kernel, on the stack: keep it small."""
+        op = memref.AllocaOp([[], []], [type])
+        return self.append(op).results[0]
+
+    def view(self, workspace: SSAValue, byte_offset: Index, type: MemRefType) -> SSAValue:
+        """Part of an i8 workspace as a memref of `type`."""
+        return self.op(memref.ViewOp, workspace, self.index(byte_offset), type=type)
+
+    def tile_load(
+        self, m: SSAValue, indices: Sequence[Index], dims: Sequence[int], shape: Sequence[int], *,
+        steps: Sequence[int] | None = None, valid: Sequence[int] | None = None, lanes: SSAValue | None = None,
+    ) -> SSAValue:  # fmt: skip
+        """`tile.load` of a vector of `shape`."""
+        type = vector_type(tuple(shape), m.type.element_type)
+        op = tile.LoadOp(m, [*map(self.index, indices)], dims, type, steps=steps, valid=valid, lanes=lanes)
+        return self.append(op).results[0]
+
+    def tile_store(
+        self, value: SSAValue, m: SSAValue, indices: Sequence[Index], dims: Sequence[int], *,
+        steps: Sequence[int] | None = None, valid: Sequence[int] | None = None, lanes: SSAValue | None = None,
+    ) -> None:  # fmt: skip
+        """`tile.store`."""
+        self.append(tile.StoreOp(value, m, [*map(self.index, indices)], dims, steps=steps, valid=valid, lanes=lanes))
+
+    def fma(self, a: SSAValue, b: SSAValue, acc: SSAValue) -> SSAValue:
+        """`tile.fma`."""
+        return self.op(tile.FmaOp, a, b, acc, type=acc.type)
+
+    def broadcast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """A scalar or a smaller tile (dimensions of 1 stretch) as a tile of `shape`."""
+        element = value.type.element_type if isinstance(value.type, VectorType) else value.type
+        return self.op(vector.BroadcastOp, value, type=vector_type(tuple(shape), element))
+
+    def reduce(self, kind: str, value: SSAValue, dims: Sequence[int]) -> SSAValue:
+        """`tile.reduce`."""
+        return self.append(tile.ReduceOp(kind, value, dims)).results[0]
+
+    # ---- control flow --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(self, lo: Index, hi: Index, step: Index = 1, carry: Sequence[SSAValue] = ()) -> Iterator[Loop]:
+        """An `scf.for`; inside, call `yields` with as many values as `carry` has."""
+        bounds = [self.index(v) for v in (lo, hi, step)]
+        types = [v.type for v in carry]
+        block, outer = Block(arg_types=[INDEX, *types]), self.block
+        handle = Loop(block.args[0], block.args[1:])
+        self.block = block
+        yield handle
+        self.block.add_op(scf.YieldOp.create(operands=list(handle.yielded)))
+        self.block = outer
+        op = scf.ForOp.create(operands=[*bounds, *carry], result_types=types, regions=[Region(block)])
+        outer.add_op(op)
+        handle.results = op.results
+
+    @contextmanager
+    def when(self, cond: SSAValue) -> Iterator[None]:
+        """An `scf.if` without results and without an else."""
+        block, outer = Block(), self.block
+        self.block = block
+        yield
+        self.block.add_op(scf.YieldOp.create())
+        self.block = outer
+        outer.add_op(scf.IfOp.create(operands=[cond], regions=[Region(block), Region()]))
+
+    def choose(self, cond: SSAValue, then, other) -> Sequence[SSAValue]:
+        """An `scf.if` with results: `then()` and `other()` build the arms and return lists of values."""
+        outer, arms, values = self.block, [], []
+        for build in (then, other):
+            self.block = Block()
+            arms.append(self.block)
+            values = build()
+            self.block.add_op(scf.YieldOp.create(operands=list(values)))
+        self.block = outer
+        op = scf.IfOp.create(
+            operands=[cond], result_types=[v.type for v in values], regions=[Region(arm) for arm in arms]
+        )
+        outer.add_op(op)
+        return op.results
+
+    def repeat(self, init: Sequence[SSAValue], before, after) -> Sequence[SSAValue]:
+        """An `scf.while`: `before(*args)` returns (condition, values), `after(*values)` the next args."""
+        outer, types = self.block, [v.type for v in init]
+        first = self.block = Block(arg_types=types)
+        cond, values = before(*first.args)
+        self.block.add_op(scf.ConditionOp.create(operands=[cond, *values]))
+        passed = [v.type for v in values]
+        second = self.block = Block(arg_types=passed)
+        self.block.add_op(scf.YieldOp.create(operands=list(after(*second.args))))
+        self.block = outer
+        op = scf.WhileOp.create(operands=list(init), result_types=passed, regions=[Region(first), Region(second)])
+        outer.add_op(op)
+        return op.results
+
+
+def _bool_like(type: Attribute) -> Attribute:
+    return vector_type(type.get_shape(), i1) if isinstance(type, VectorType) else i1
