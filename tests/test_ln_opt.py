@@ -67,7 +67,7 @@ def test_pass_option(opt, module: Path, spelling: str) -> None:
         (["--pass=canonicalize{a=" + "9" * 5000 + "}"], "error: malformed pass pipeline"),
         (["--target=abacus"], "error: unknown target 'abacus'; there are: cpu, none"),
         (["--no-such-option"], "error: unrecognized arguments: --no-such-option"),
-        (["--from=pdf"], "error: argument --from: invalid choice"),
+        (["--from=pdf"], "error: unknown format 'pdf'; there are: json, mlir, net"),
         (["--print-ir-after=cse"], "the pipeline has no pass 'cse'"),
         (["--load=/nowhere/pass.py"], "error: cannot read '/nowhere/pass.py'"),
         (["-o", "/nowhere/out.mlir"], "error: cannot write '/nowhere/out.mlir'"),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lightnet.cli.common import Parser, run, write_atomic
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.source import STDIN_NAME, read_text
-from lightnet.ir.registry import TARGETS
+from lightnet.ir.registry import FRONTENDS, TARGETS
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_INPUT = 256 << 20
 _SPLIT = re.compile(r"^\s*// -----.*$", re.MULTILINE)
-_FORMATS = ("mlir", "net", "json")
+_BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*+", re.DOTALL)
 #: Options whose value is optional: given bare they mean every pass (argparse would take the file for the
 #: value).
 _OPTIONAL_VALUE = {f"--print-ir-{when}": f"--print-ir-{when}=*" for when in ("before", "after")}
@@ -74,7 +74,9 @@ def _parser() -> Parser:
     p.add_argument("-p", "--pass", "--passes", dest="passes", action="append", default=[], metavar="PIPELINE",
                    help="passes and their options: expand,combine{max-rounds=8},plan")  # fmt: skip
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write the module to FILE")
-    p.add_argument("--from", dest="format", choices=_FORMATS, help="the input's format (default: by its name)")
+    p.add_argument("--from", dest="format", metavar="FORMAT", help="mlir, net or json (default: by the file's name)")
+    p.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="a folder for #include of IL")
+    p.add_argument("--eval", default="arith", metavar="MODE", help="how ${eval} of IL is evaluated: arith, perl")
     p.add_argument("--load", action="append", default=[], metavar="FILE.py", help="add the passes of a Python file")
     p.add_argument("--allow-unregistered-dialect", action="store_true", help="accept ops that nobody defined")
     p.add_argument("--split-input-file", action="store_true", help="process the parts between // ----- separately")
@@ -110,6 +112,9 @@ class _Run:
         self.args = args
         if args.target not in TARGETS:
             raise LightNetError(f"unknown target '{args.target}'; there are: {', '.join(TARGETS)}")
+        if args.format is not None and f".{args.format}" not in FRONTENDS:
+            formats = ", ".join(suffix[1:] for suffix in FRONTENDS)
+            raise LightNetError(f"unknown format '{args.format}'; there are: {formats}")
         defaults = {"target": args.target, "plan": args.plan, "layout": args.layout}
         self.passes = parse_pipeline(",".join(args.passes), defaults)
         self.before, self.after = (_names(v) for v in (args.print_ir_before, args.print_ir_after))
@@ -163,9 +168,12 @@ class _Run:
         from lightnet.ir.passes import run_pipeline
 
         ctx = make_context(allow_unregistered=self.args.allow_unregistered_dialect)
-        module = self.read(ctx, text, file, first_line)
-        with self.stage("passes") if self.passes else nullcontext():
-            run_pipeline(ctx, module, self.passes, self.watchers(), verify_each=self.args.verify_each)
+        try:
+            module = self.read(ctx, text, file, first_line)
+            with self.stage("passes") if self.passes else nullcontext():
+                run_pipeline(ctx, module, self.passes, self.watchers(), verify_each=self.args.verify_each)
+        except LightNetError as e:
+            raise ctx.sources.annotate(e) from e.__cause__
         return module
 
     def read(self, ctx: LnContext, text: str, file: str, first_line: int) -> ModuleOp:
@@ -186,11 +194,8 @@ class _Run:
             from lightnet.ir.parser import parse_mlir
 
             return parse_mlir(ctx, text, file, first_line=first_line)
-        from lightnet.frontends import il, importer, json_ir
-
-        netlist = (il if kind == "net" else json_ir).read(text, file)
-        ctx.sources.add(file, text, first_line)
-        return importer.to_module(netlist)
+        load = FRONTENDS.get(f".{kind}")
+        return load(text, file, ctx, include_dirs=self.args.include, eval_mode=self.args.eval)
 
     def text(self, module: ModuleOp) -> str:
         from lightnet.ir.instrumentation import module_text
@@ -238,10 +243,10 @@ def _format(file: str, text: str) -> str:
     never is.
     """
     suffix = file.rpartition(".")[2]
-    if suffix in _FORMATS:
+    if f".{suffix}" in FRONTENDS:
         return suffix
-    start = text.lstrip()[:3]
-    return "json" if start.startswith("{") and start != "{-#" else "mlir"
+    start = _BLANK.match(text).end()
+    return "json" if text.startswith("{", start) and not text.startswith("{-#", start) else "mlir"
 
 
 if __name__ == "__main__":

@@ -138,7 +138,8 @@ class _Access(IRDLOperation):
         if any(not 0 <= v <= n for v, n in zip(valid, shape)):
             raise VerifyException(f"valid {list(valid)} exceeds the shape {list(shape)}")
         reach = [1] * memref.get_num_dims()
-        for n, d, s in zip(valid, dims, steps):
+        extents = valid if self.lanes is None else (*valid[:-1], 1)
+        for n, d, s in zip(extents, dims, steps):
             reach[d] += max(n - 1, 0) * abs(s)
         if prod(valid) and any(r > n for r, n in zip(reach, memref.get_shape())):
             raise VerifyException(f"a slice of extent {reach} does not fit {memref}")

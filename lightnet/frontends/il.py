@@ -22,8 +22,8 @@ from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, Para
 from lightnet.frontends.preprocessor import preprocess
 from lightnet.frontends.source import STDIN_NAME, check_text, read_text
 
-MAX_FILE = 1 << 24  # bytes
-MAX_OPS = 1_000_000
+MAX_FILE = 1 << 23  # bytes
+MAX_OPS = 250_000
 MAX_STATEMENT = 1 << 24  # characters
 
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'

@@ -28,11 +28,10 @@ from lightnet.frontends.source import STDIN_NAME, Lines, check_text, read_text
 
 MAX_FILE = 1 << 26  # bytes, of the file and of the text in memory
 MAX_DEPTH = 100
-MAX_OPS = 1_000_000
+MAX_OPS = 250_000
 MAX_DIMS = 64
-# What a text within MAX_FILE may hold, so that no operator, however odd, takes more than a few hundred MB once decoded.
-MAX_CONTAINERS = 5_000_000
-MAX_QUOTES = 20_000_000
+# What a text within MAX_FILE may hold, so that even one odd operator decodes in a few seconds to a few hundred MB.
+_MAX_COUNTS = {"{": 4_000_000, "[": 4_000_000, '"': 20_000_000, ",": 8_000_000, "//": 1_000_000, "/*": 1_000_000}
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _COMMENT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
@@ -93,8 +92,9 @@ class _Reader:
         if sys.getsizeof(text) > MAX_FILE + 128:
             raise LightNetError(f"'{path}' is too large: more than {MAX_FILE} bytes")
         check_text(text, path)
-        if text.count("{") + text.count("[") > MAX_CONTAINERS or text.count('"') > MAX_QUOTES:
-            raise LightNetError(f"'{path}' is too large: too many objects, arrays or strings")
+        for mark, most in _MAX_COUNTS.items():
+            if text.count(mark) > most:
+                raise LightNetError(f"'{path}' is too large: more than {most} times '{mark}'")
         self.text = self.without_comments(text) if "//" in text or "/*" in text else text
 
     def error(self, message: str, at: int) -> LightNetError:

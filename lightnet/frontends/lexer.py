@@ -51,6 +51,8 @@ _RISKY = {
     for b in bs
 }  # fmt: skip
 _WORDS = (NAME, NUMBER, FROZEN)
+#: An error shows so many of the innermost macros around it, so many of the outermost, and so many #include.
+_MAX_NOTES = 4
 
 
 def token_kind(text: str) -> int | None:
@@ -135,14 +137,17 @@ class SourceMap:
         origin = token[4]
         pos = origin.root if origin else token[3]
         notes: list[tuple[SourceLoc | None, str]] = []
-        while origin is not None and len(notes) < 8:
+        while origin is not None:
             loc = self.loc(origin.macro.pos) if origin.macro.pos >= 0 else None
             notes.append((loc, f"in expansion of macro '{origin.macro.name}'"))
             origin = origin.parent
+        if len(notes) > 2 * _MAX_NOTES:
+            notes[_MAX_NOTES:-_MAX_NOTES] = [(None, f"({len(notes) - 2 * _MAX_NOTES} more macros)")]
         at = self.file_of(pos).included_at
-        while at is not None and len(notes) < 16:
-            notes.append((self.loc(at), "included from here"))
-            at = self.file_of(at).included_at
+        for _ in range(_MAX_NOTES):
+            if at is not None:
+                notes.append((self.loc(at), "included from here"))
+                at = self.file_of(at).included_at
         return LightNetError(message, self.loc(pos), source_line=self.line_at(pos), notes=notes, **more)
 
 

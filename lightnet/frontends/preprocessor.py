@@ -40,13 +40,13 @@ from lightnet.frontends.macros import ARG, PASTE, RAW, STRINGIZE, Macro, MacroEr
 class Limits:
     """What one translation may use: far above any network, far below what hurts."""
 
-    tokens: int = 4_000_000  # made by macros, and collected as their arguments
+    tokens: int = 2_000_000  # made by macros, and collected as their arguments
     text: int = 1 << 26  # characters of the result
     token_length: int = 1 << 16  # characters that `#` or `##` may put in one token
     nesting: int = 100  # macro calls within the arguments of macro calls
     include_depth: int = 40
     includes: int = 1000
-    include_bytes: int = 1 << 25
+    include_bytes: int = 1 << 23
     conditions: int = 200  # nested #if
 
 

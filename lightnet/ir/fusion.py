@@ -197,7 +197,7 @@ def inline_local(d: BoundDefinition, name: str) -> BoundDefinition | None:
     statements = []
     for k, s in enumerate(d.statements):
         if k in readers:
-            node = _inlined(s.value, name, [w for _, w in writers], spec)
+            node = _inlined(s.value, name, [w for _, w in writers], d.specs)
             node = Space(s.loops + s.reductions).simplify(node)
             if sum(1 for _ in walk(node)) > MAX_NODES:
                 return None
@@ -206,26 +206,28 @@ def inline_local(d: BoundDefinition, name: str) -> BoundDefinition | None:
     return prune(replace_body(d, statements))
 
 
-def _inlined(node: Node, name: str, writers: list[Statement], spec: TensorSpec) -> Node:
-    new = rebuild(node, lambda n: _inlined(n, name, writers, spec))
+def _inlined(node: Node, name: str, writers: list[Statement], specs: Mapping[str, TensorSpec]) -> Node:
+    new = rebuild(node, lambda n: _inlined(n, name, writers, specs))
     if not isinstance(new, Read) or new.tensor != name:
         return new
+    spec = specs[name]
     value = _written(new, writers, spec)
     if new.filler is None:
         return value
-    if isinstance(value, Read) and value.filler is None and _same_bounds(new, value, spec):
+    if isinstance(value, Read) and value.filler is None and _same_bounds(new, value, specs):
         return Read(value.tensor, value.subs, new.filler, value.dtype, value.flat)
     dims = (spec.len,) if new.flat else spec.dims
     return _select(_inside(new.subs, [(0, n) for n in dims]), value, new.filler)
 
 
-def _same_bounds(read: Read, value: Read, spec: TensorSpec) -> bool:
-    """Whether the inlined move reads a tensor of the same extents at the same subscripts, in any order.
-
-    Ranges of `value`'s tensor are those of the local by its in-bounds proof only when the subscripts pair up one to
-    one; then outside of one is outside of the other.
+def _same_bounds(read: Read, value: Read, specs: Mapping[str, TensorSpec]) -> bool:
+    """Whether the inlined move has the same subscripts with the same extents, in any order: then a subscript that
+    falls outside of one tensor falls outside of the other, and the filler may stay with the read.
     """
-    return not read.flat and not value.flat and sorted(map(str, read.subs)) == sorted(map(str, value.subs))
+    if read.flat or value.flat:
+        return False
+    one, two = (sorted((str(s), n) for s, n in zip(r.subs, specs[r.tensor].dims)) for r in (read, value))
+    return one == two
 
 
 def _written(read: Read, writers: list[Statement], spec: TensorSpec) -> Node:
@@ -312,7 +314,7 @@ def identity_reads(d: BoundDefinition) -> dict[str, tuple[str, ...]]:
 def _may_share(d: BoundDefinition, operand: str, result: str) -> bool:
     dims = d.specs[operand].dims
     written = seen = False
-    for s in d.statements:
+    for s in (s for nest in nests(d) for s in nest.statements):  # the order in which they run
         own = [r for r in reads(s.value) if r.tensor == operand]
         seen = seen or bool(own)
         if own and (written or s.op != "=" or d.specs[s.tensor].dims != dims):
@@ -379,11 +381,10 @@ def _join(nest: Nest, s: Statement) -> Statement | None:
         return None
     new = _renamed(s, nest.loops, len(nest.statements))
     writes = {t for q in nest.statements for t in q.targets}
+    if any(r.filler is not None and r.tensor in writes for r in reads(new.value)):
+        return None
     for tensor in {r.tensor for r in reads(new.value)} | set(new.targets):
-        if tensor in writes or tensor in new.targets:
-            both = nest.accesses(tensor) | _accesses(new, tensor)
-            if len(both) > 1 and (tensor in writes or nest.accesses(tensor)):
-                return None
-            if any(isinstance(r, Read) and r.filler is not None and r.tensor in writes for r in reads(new.value)):
-                return None
+        changes = tensor in writes or tensor in new.targets
+        if changes and len(nest.accesses(tensor) | _accesses(new, tensor)) > 1:
+            return None
     return new

@@ -34,9 +34,11 @@ from lightnet.ir.context import sources_of
 from lightnet.ir.locations import loc_of
 
 #: Characters of one file: more takes minutes to parse.
-MAX_TEXT = 64 << 20
-#: Ops of one file: about a gigabyte of Python objects.
-MAX_OPS = 250_000
+MAX_TEXT = 16 << 20
+#: Ops of one file: half a gigabyte of Python objects.
+MAX_OPS = 100_000
+#: Characters of a message: names and types in it are the file's.
+MAX_MESSAGE = 600
 #: Regions inside regions; attributes are bounded by Python's recursion limit.
 MAX_NESTING = 48
 #: Elements of all `dense` constants of a file together: xDSL materialises splats.
@@ -87,7 +89,7 @@ class LocatedParser(Parser):
         line = bisect_right(self._line_starts, pos) - 1
         end = self._text.find("\n", pos)
         source = self._text[self._line_starts[line] : end if end >= 0 else len(self._text)]
-        return LightNetError(message, self.source_loc(pos), source_line=source, **fields)
+        return LightNetError(message[:MAX_MESSAGE], self.source_loc(pos), source_line=source, **fields)
 
     def _parse_op_result_list(self) -> list[tuple[Span, int]]:
         results = super()._parse_op_result_list()
@@ -143,6 +145,7 @@ class LocatedParser(Parser):
         return op_type
 
     def _unknown_op(self, name: str) -> str:
+        name = name[:80]
         known = [op.name for op in self.ctx.loaded_ops]
         if "." in name and (dialect := name.split(".")[0]) not in self.ctx.registered_dialect_names:
             dialects = ", ".join(sorted(self.ctx.registered_dialect_names))
@@ -244,7 +247,7 @@ _MESSAGES = {
 
 
 def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0][:400]
+    return text.strip().split("\n", 1)[0][:MAX_MESSAGE]
 
 
 def _first_use(value: SSAValue) -> SourceLoc | None:

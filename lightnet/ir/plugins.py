@@ -26,7 +26,7 @@ from lightnet.ir.context import DIALECTS
 from lightnet.ir.passes import XDSL_PASSES
 
 MAX_SOURCE = 16 << 20
-_TABLES = (registry.PASSES, registry.TARGETS, registry.FRONTENDS, registry.FAMILIES, DIALECTS)
+_TABLES = (*(t for t in vars(registry).values() if isinstance(t, registry.Table)), DIALECTS)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.ir.bound import BOOL, Apply, BoundDefinition, Const, Idx, Loop, Node, Read, Statement
+from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement
 from lightnet.runtime.dtypes import DType, convert
 
 #: Grid points evaluated at once.
@@ -221,9 +221,9 @@ def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The sign of `a`; x%0 is 0 for integers."""
+    """The sign of `a`; x%0 is 0 for integers. Floats: a - b·trunc(a / b), in the dtype."""
     if a.dtype.kind == "f":
-        return np.fmod(a, b)
+        return a - b * np.trunc(a / b)
     return np.where(b == 0, a.dtype.type(0), np.fmod(a, np.where(b == 0, b.dtype.type(1), b))).astype(a.dtype)
 
 
@@ -270,9 +270,4 @@ FUNCTIONS = {
     "or": np.logical_or,
     "not": np.logical_not,
 }
-assert BOOL.np == np.dtype(bool)
 
-
-def trips(loops: tuple[Loop, ...]) -> int:
-    """Number of grid points."""
-    return prod(n for _, n in loops)

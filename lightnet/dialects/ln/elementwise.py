@@ -4,8 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
+from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
 from lightnet.runtime.dtypes import BY_NP, convert
+
+
+# relu(relu(x)) = relu(x)
+@rule("relu")
+def relu_of_relu(op):
+    return None if producer(op.src, Relu) is None else op.src
+
+
+# relu(x) = lrelu(x, s) = x, where the type of x has no values below 0
+@rule("relu", "lrelu")
+def relu_of_unsigned(op):
+    return op.src if op.operand_specs[0].dtype.kind in ("uint", "bool") else None
+
+
+# lrelu(x, 1) = x
+@rule("lrelu")
+def lrelu_of_slope_one(op):
+    return op.src if op.negslope == 1 else None
 
 
 @ln_op
@@ -21,6 +40,7 @@ class Relu(LnOp):
     src = operand()
     dst = result()
     definition = "dst[i...] = src[i...] < 0 ? 0 : src[i...]"
+    rewrites = (relu_of_relu, relu_of_unsigned)
 
     def reference(self, src):
         return np.maximum(src, src.dtype.type(0))
@@ -45,6 +65,7 @@ class Lrelu(LnOp):
     dst = result()
     negslope = number("float")
     definition = "dst[i...] = src[i...] >= 0 ? src[i...] : src[i...] * sat(negslope, src)"
+    rewrites = (relu_of_unsigned, lrelu_of_slope_one)
 
     def flops(self):
         return 2 * self.result_specs[0].len
@@ -97,6 +118,12 @@ _ELEW = {
 }
 
 
+# max(x, x) = min(x, x) = x
+@rule("elew")
+def extreme_with_itself(op):
+    return op.src1 if op.src1 is op.src2 and op.elew_op in ("TL_MAX", "TL_MIN") else None
+
+
 @ln_op
 class Elew(LnOp):
     """Arithmetic on two tensors of equal shape and type. Integer sums, differences and products wrap around, integer
@@ -112,6 +139,7 @@ class Elew(LnOp):
     src2 = operand(same_type="src1", same_shape="src1")
     dst = result()
     elew_op = string(*_ELEW)
+    rewrites = (extreme_with_itself,)
 
     @property
     def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]

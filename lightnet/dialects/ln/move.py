@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
 
@@ -15,6 +16,17 @@ class _Move(LnOp):
 
     def flops(self):
         return 0
+
+
+# concat(x[a:b], x[b:c]) = x[a:c]
+@rule("concat")
+def concat_of_slices(op):
+    first, second = producer(op.src1, Slice), producer(op.src2, Slice)
+    if first is None or second is None or first.src is not second.src:
+        return None
+    if not first.axis == second.axis == op.axis or first.start + first.len != second.start:
+        return None
+    return Slice.make([first.src], {"axis": op.axis, "start": first.start, "len": first.len + second.len})
 
 
 @ln_op
@@ -55,6 +67,8 @@ class Concat(_Move):
             yield 0, 0, 0
             yield 1, 0, first.nbytes
 
+    rewrites = (concat_of_slices,)
+
     def reference(self, src1, src2):
         return np.concatenate([src1, src2], axis=self.axis)
 
@@ -64,6 +78,35 @@ class Concat(_Move):
             case(src1=(1, 2, 4, 5), src2=(1, 3, 4, 5), axis=1), case(src1=(3,), src2=(1,), axis=0),
             case(src1=(2, 3), src2=(2, 17), axis=1), case("i8", src1=(2, 1, 3, 1, 2), src2=(2, 1, 2, 1, 2), axis=2),
         ]  # fmt: skip
+
+
+# x[0:n] = x, where n is the length
+@rule("slice")
+def slice_of_all(op):
+    return op.src if op.operand_specs == op.result_specs else None
+
+
+# x[a:][b:c] = x[a+b:a+c]
+@rule("slice")
+def slice_of_slice(op):
+    inner = producer(op.src, Slice)
+    if inner is None or inner.axis != op.axis:
+        return None
+    return Slice.make([inner.src], {"axis": op.axis, "start": inner.start + op.start, "len": op.len})
+
+
+# concat(x, y)[a:b] = x[a:b] or y[a-n:b-n], where n is the length of x and the range lies in one of the two
+@rule("slice")
+def slice_of_concat(op):
+    inner = producer(op.src, Concat)
+    if inner is None or inner.axis != op.axis:
+        return None
+    split = inner.operand_specs[0].dims[op.axis]
+    if op.start + op.len <= split:
+        return Slice.make([inner.src1], {"axis": op.axis, "start": op.start, "len": op.len})
+    if op.start >= split:
+        return Slice.make([inner.src2], {"axis": op.axis, "start": op.start - split, "len": op.len})
+    return None
 
 
 @ln_op
@@ -95,6 +138,8 @@ class Slice(_Move):
         if prod(src.dims[: self.axis]) == 1:
             yield 0, 0, self.start * src.nbytes // src.dims[self.axis]
 
+    rewrites = (slice_of_all, slice_of_slice, slice_of_concat)
+
     def reference(self, src):
         return src.take(range(self.start, self.start + self.len), axis=self.axis)
 
@@ -105,6 +150,22 @@ class Slice(_Move):
             case(src=(1, 8, 3, 5), axis=1, start=2, len=4), case("i16", src=(3, 1, 4, 2, 2), axis=4, start=1, len=1),
             case(src=(1, 3), axis=1, start=0, len=3),
         ]  # fmt: skip
+
+
+# transpose(x, p) = reshape(x), where p keeps the order of the axes longer than 1
+@rule("transpose")
+def transpose_of_units(op):
+    moved = [a for a in op.axes if op.operand_specs[0].dims[a] > 1]
+    return Reshape.make([op.src], {"dims": op.result_specs[0].dims}) if moved == sorted(moved) else None
+
+
+# transpose(transpose(x, p), q) = transpose(x, p[q])
+@rule("transpose")
+def transpose_of_transpose(op):
+    inner = producer(op.src, Transpose)
+    if inner is None:
+        return None
+    return Transpose.make([inner.src], {"axes": tuple(inner.axes[a] for a in op.axes)})
 
 
 @ln_op
@@ -142,6 +203,8 @@ class Transpose(_Move):
         if moved == sorted(moved):  # only axes of length 1 change places
             yield 0, 0, 0
 
+    rewrites = (transpose_of_units, transpose_of_transpose)
+
     def reference(self, src):
         return np.transpose(src, self.axes)
 
@@ -151,6 +214,19 @@ class Transpose(_Move):
             case(src=(2, 3), axes=(1, 0)), case(src=(5,), axes=(0,)), case(src=(1, 6, 1, 4, 5), axes=(0, 3, 4, 1, 2)),
             case("ui8", src=(7, 17, 3), axes=(2, 0, 1)), case(src=(1, 2, 5, 3, 4), axes=(0, 2, 1, 3, 4)),
         ]  # fmt: skip
+
+
+# reshape(x, dims of x) = x
+@rule("reshape")
+def reshape_to_itself(op):
+    return op.src if op.operand_specs == op.result_specs else None
+
+
+# reshape(reshape(x)) = reshape(x)
+@rule("reshape")
+def reshape_of_reshape(op):
+    inner = producer(op.src, Reshape)
+    return None if inner is None else Reshape.make([inner.src], {"dims": op.dims})
 
 
 @ln_op
@@ -166,6 +242,7 @@ class Reshape(_Move):
     src = operand()
     dst = result(owner="src")
     dims = dims_of_result(ge=1)
+    rewrites = (reshape_to_itself, reshape_of_reshape)
 
     @property
     def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -223,6 +300,12 @@ def reshape_definition(src: tuple[int, ...], dst: tuple[int, ...]) -> str:
     return f"dst[{', '.join(names)}] = src[{', '.join(subscripts)}]"
 
 
+# forward(x) = x
+@rule("forward")
+def forward_is_operand(op):
+    return op.src
+
+
 @ln_op
 class Forward(_Move):
     """The tensor itself.
@@ -236,6 +319,7 @@ class Forward(_Move):
     src = operand()
     dst = result(owner="src")
     definition = "dst[i...] = src[i...]"
+    rewrites = (forward_is_operand,)
 
     def views(self):
         yield 0, 0, 0
@@ -246,6 +330,17 @@ class Forward(_Move):
     @classmethod
     def samples(cls):
         return [case(src=(2, 3)), case("i1", src=(7,)), case("ui16", src=(2, 1, 3, 1, 2))]
+
+
+# gather(scatter(x)) = x; gather(x) = reshape(x)
+@rule("gather")
+def gather_of_scatter(op):
+    inner = producer(op.operands[0], Scatter)
+    if inner is not None and tuple(op.operands) == tuple(inner.results):
+        return inner.src
+    if len(op.operands) == 1:
+        return Reshape.make([op.operands[0]], {"dims": op.result_specs[0].dims})
+    return None
 
 
 @ln_op
@@ -260,6 +355,7 @@ class Gather(_Move):
     optype = "gather"
     src = operand(variadic=True)
     dst = result()
+    rewrites = (gather_of_scatter,)
 
     @property
     def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -282,6 +378,13 @@ class Gather(_Move):
         return [case(src=[(3, 4), (3, 4)]), case(src=[(1,)]), case("i8", src=[(2, 1, 3), (2, 1, 3), (2, 1, 3)])]
 
 
+# scatter(gather(x, y, ...)) = x, y, ...
+@rule("scatter")
+def scatter_of_gather(op):
+    inner = producer(op.src, Gather)
+    return None if inner is None else tuple(inner.operands)
+
+
 @ln_op
 class Scatter(_Move):
     """The slices of a tensor along its first dimension, one result each.
@@ -294,6 +397,7 @@ class Scatter(_Move):
     optype = "scatter"
     src = operand(min_rank=2)
     dst = result(variadic=True)
+    rewrites = (scatter_of_gather,)
 
     @property
     def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]

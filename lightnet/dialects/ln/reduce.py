@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME
@@ -29,6 +30,12 @@ class _AxisReduction(LnOp):
         ]  # fmt: skip
 
 
+# maxreduce(x, axis) = x, where the axis has length 1
+@rule("maxreduce")
+def maxreduce_of_one(op):
+    return op.src if op.operand_specs == op.result_specs else None
+
+
 @ln_op
 class Maxreduce(_AxisReduction):
     """The maximum along `axis`, which stays with length 1. NaN propagates.
@@ -40,6 +47,7 @@ class Maxreduce(_AxisReduction):
 
     optype = "maxreduce"
     definition = "dst[a:axis..., 0, b...] max= src[a:axis..., k, b...]"
+    rewrites = (maxreduce_of_one,)
 
     @classmethod
     def infer(cls, t, p):

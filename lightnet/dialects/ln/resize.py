@@ -7,8 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 
+from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import LnOp, case, dims_of_result, ln_op, numbers, operand, result, string
 from lightnet.ir.types import TensorSpec
+
+
+# resize(x, dims of x) = x
+@rule("resize", "upsample")
+def resample_to_itself(op):
+    return op.src if op.operand_specs == op.result_specs else None
 
 
 class _Resample(LnOp):
@@ -19,6 +26,7 @@ class _Resample(LnOp):
     dst = result()
     mode = string("TL_NEAREST", "TL_LINEAR", default="TL_NEAREST")
     checks = {"mode": 'mode == "TL_NEAREST"'}
+    rewrites = (resample_to_itself,)
 
     @property
     def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -8,7 +8,9 @@ import numpy as np
 from xdsl.irdl import traits_def
 from xdsl.traits import Pure
 
+from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import (
+    ConstraintError,
     LnOp,
     boolean,
     case,
@@ -175,6 +177,16 @@ class Arange(_Range):
         ]  # fmt: skip
 
 
+# rearange(x) = arange, in the type of x
+@rule("rearange")
+def rearange_is_arange(op):
+    params = {k: op.properties[k].data for k in ("start", "stop", "step")}
+    try:
+        return Arange.make([], {"dtype": op.result_specs[0].dtype.tl, **params})
+    except ConstraintError:  # a range that saturates: arange refuses it
+        return None
+
+
 @ln_op
 class Rearange(_Range):
     """A range in the type and length of `src`, whose contents do not matter.
@@ -185,6 +197,7 @@ class Rearange(_Range):
     """
 
     optype = "rearange"
+    rewrites = (rearange_is_arange,)
     src = operand(rank=1)
     dst = result(owner="src", overwrites=True)
 

@@ -1,0 +1,21 @@
+"""Which ops the CPU runs, and its expander patterns: one op to several kernels.
+
+`expand` wraps an op that no pattern takes into a kernel of its own, which is what the CPU wants for every op there is now.
+"""
+
+from __future__ import annotations
+
+from xdsl.pattern_rewriter import RewritePattern
+
+from lightnet.dialects.ln.sort import Sort1d, Sort1dByKey
+from lightnet.ir.op import LnOp
+
+#: Ops without a definition that have a loop-level builder.
+BUILDERS = (Sort1d, Sort1dByKey)
+
+EXPANDERS: tuple[type[RewritePattern], ...] = ()
+
+
+def supports(op: LnOp) -> bool:
+    """Whether the CPU can run `op` by itself."""
+    return op.definition is not None or isinstance(op, BUILDERS)

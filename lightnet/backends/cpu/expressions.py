@@ -1,0 +1,140 @@
+"""Elementwise ops on register tiles: the epilogue of a tiled kernel, from the ops' definitions.
+
+A tile holds some dimensions of a tensor, the others are fixed by indices. An op's index notation is evaluated on tiles:
+the value being computed stands in registers, other tensors are loaded at the same index. Imports the notation, the
+builder and the tile dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import IntegerType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.ir import bound, notation
+from lightnet.ir.builder import Builder, Index, vector_type
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import storage_type
+
+#: The ops of `bound.Apply` that are one op of arith or math on floats.
+_FLOAT = {
+    "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "neg": arith.NegfOp,
+    "min": arith.MinimumfOp, "max": arith.MaximumfOp, "exp": math.ExpOp, "log": math.LogOp, "sqrt": math.SqrtOp,
+    "tanh": math.TanhOp, "abs": math.AbsFOp, "floor": math.FloorOp, "ceil": math.CeilOp, "round": math.RoundOp,
+    "pow": math.PowFOp,
+}  # fmt: skip
+_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
+
+
+def bind_op(op: LnOp) -> bound.BoundDefinition:
+    """The bound definition of an op; tensors are called by their argument names."""
+    results = op.arg_names()[1]
+    env = op.env()
+    assert op.definition is not None
+    return notation.bind(notation.parse(op.definition), env.tensors, env.params, results)
+
+
+def is_elementwise(op: LnOp) -> bool:
+    """Whether every result element is computed from operand elements at its own index (or vectors along one axis)."""
+    if op.definition is None or op.is_host or len(op.results) != 1 or not op.operands:
+        return False
+    definition = bind_op(op)
+    if len(definition.statements) != 1 or definition.locals:
+        return False
+    (statement,) = definition.statements
+    if statement.op != "=" or statement.arg or any(not isinstance(s, bound.Idx) for s in statement.subs):
+        return False
+    simple = (bound.Idx, bound.Const)
+    return all(
+        not r.flat and r.filler is None and all(isinstance(s, simple) for s in r.subs) for r in bound.reads(statement.value)
+    ) and _supported(statement.value)
+
+
+def _supported(node: bound.Node) -> bool:
+    if isinstance(node, bound.Apply) and not (
+        (node.fn in _FLOAT and node.dtype.is_float)
+        or node.fn in ("select", "and", "or", "not")
+        or (node.fn in _COMPARE and node.args[0].dtype.is_float)
+    ):
+        return False
+    return not isinstance(node, bound.Idx) and all(
+        _supported(c) for c in (node.args if isinstance(node, bound.Apply) else ())
+    )
+
+
+@dataclass
+class Tile:
+    """Where a tile stands: `indices` of its first element in the full tensor, and which tensor dimension each of its
+    dimensions walks, by what step; `valid` extents, or None when the whole tile is inside."""
+
+    indices: Sequence[Index]
+    dims: Sequence[int]
+    shape: tuple[int, ...]
+    steps: Sequence[int]
+    valid: Sequence[int] | None
+
+
+class Evaluator:
+    """Evaluates definitions on tiles. `memory` maps SSA values of the kernel's body to memrefs, `registers` to tiles."""
+
+    def __init__(self, b: Builder, tile: Tile, memory: Callable[[SSAValue], SSAValue]):
+        self.b, self.tile, self.memory = b, tile, memory
+        self.registers: dict[SSAValue, SSAValue] = {}
+
+    def run(self, op: LnOp) -> None:
+        """Evaluate an elementwise op; its result goes to `registers`."""
+        (statement,) = bind_op(op).statements
+        names = dict(zip(op.arg_names()[0], op.operands))
+        position = {s.name: i for i, s in enumerate(statement.subs) if isinstance(s, bound.Idx)}
+        cache: dict[bound.Node, SSAValue] = {}
+        self.registers[op.results[0]] = self.node(statement.value, names, position, cache)
+
+    def type(self, element: Attribute) -> Attribute:
+        return vector_type(self.tile.shape, element)
+
+    def node(self, node: bound.Node, names: dict[str, SSAValue], position: dict[str, int],
+             cache: dict[bound.Node, SSAValue]) -> SSAValue:  # fmt: skip
+        if node not in cache:
+            cache[node] = self._node(node, names, position, cache)
+        return cache[node]
+
+    def _node(self, node, names, position, cache) -> SSAValue:
+        b = self.b
+        if isinstance(node, bound.Const):
+            element = IntegerType(1) if node.dtype.kind == "bool" else storage_type(node.dtype)
+            return b.const(node.value, self.type(element))
+        if isinstance(node, bound.Read):
+            return self.read(names[node.tensor], node.subs, position)
+        assert isinstance(node, bound.Apply)
+        args = [self.node(a, names, position, cache) for a in node.args]
+        if node.fn == "select":
+            return b.select(*args)
+        if node.fn in _COMPARE:
+            return b.cmpf(_COMPARE[node.fn], *args)
+        if node.fn in ("and", "or"):
+            return b.op(arith.AndIOp if node.fn == "and" else arith.OrIOp, *args)
+        if node.fn == "not":
+            return b.op(arith.XOrIOp, args[0], b.const(1, args[0].type))
+        return b.op(_FLOAT[node.fn], *args)
+
+    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
+        """The tile of `value` at the current index; one of its dimensions that the tile does not walk is repeated."""
+        if value in self.registers:
+            return self.registers[value]
+        tile = self.tile
+        indices: list[Index] = []
+        walks: dict[int, int] = {}  # dimension of the output -> dimension of this tensor
+        for d, sub in enumerate(subs):
+            if isinstance(sub, bound.Const):
+                indices.append(int(sub.value))
+            else:
+                out = position[sub.name]  # pyright: ignore[reportAttributeAccessIssue]
+                indices.append(tile.indices[out])
+                walks[out] = d
+        dims = [walks.get(out, 0) for out in tile.dims]
+        steps = [s if out in walks else 0 for out, s in zip(tile.dims, tile.steps)]
+        valid = tile.valid if any(out in walks and s for out, s in zip(tile.dims, steps)) else None
+        return self.b.tile_load(self.memory(value), indices, dims, tile.shape, steps=steps, valid=valid)

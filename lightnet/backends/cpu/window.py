@@ -1,0 +1,172 @@
+"""Geometry of sliding-window kernels on plain NCHW: phases, taps, staging. Numbers only, no IR.
+
+A convolution of stride s reads, for the tap (r, q), every s-th pixel. The *staged* input is a padded copy of a band of rows
+in which pixels are sorted by their remainders mod s (their *plane*), so that each tap reads contiguous pixels. A transposed
+convolution of stride s is s*s convolutions of stride 1, one for each remainder of the output pixel (its *phase*), each with
+the taps that reach it. Pools are windows without a sum over channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightnet.dialects.ln.conv import Conv2d, Deconv2d
+from lightnet.dialects.ln.pool import Maxpool2d
+from lightnet.ir.op import LnOp
+
+#: Bytes of staged input a band of rows may take: half of a usual L2.
+BAND_BYTES = 512 << 10
+
+
+@dataclass(frozen=True)
+class Tap:
+    """The weight (r, q) and where its pixels start in the staged input: plane (py, px), row and column."""
+
+    r: int
+    q: int
+    py: int
+    px: int
+    row: int
+    col: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Output pixels ``(oy + y*step_y, ox + x*step_x)`` for y < rows, x < cols; each is a sum over `taps`."""
+
+    taps: tuple[Tap, ...]
+    oy: int
+    ox: int
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window op in numbers. Channels and outputs are those of one group; `in_hw` and `out_hw` are [rows, columns]."""
+
+    kind: str  # sum (convolutions), max, mean
+    batch: int
+    groups: int
+    channels: int
+    outputs: int
+    in_hw: tuple[int, int]
+    out_hw: tuple[int, int]
+    planes: tuple[int, int]  # the stride by which staged pixels are sorted
+    origin: tuple[int, int]  # staged position 0 is input pixel -origin
+    step: tuple[int, int]  # output pixels between neighbours of a phase
+    phases: tuple[Phase, ...]
+    transposed: bool
+    itemsize: int
+
+    @property
+    def staged(self) -> bool:
+        """Whether the input is copied: not when taps read it contiguously and inside its bounds as it is."""
+        inside = all(
+            t.row - self.origin[0] >= 0 and t.col - self.origin[1] >= 0
+            and t.row - self.origin[0] + p.rows <= self.in_hw[0] and t.col - self.origin[1] + p.cols <= self.in_hw[1]
+            for p in self.phases for t in p.taps
+        )  # fmt: skip
+        return self.planes != (1, 1) or not inside
+
+    @property
+    def plane_rows(self) -> tuple[int, ...]:
+        """The remainders mod the stride that taps use, along y: only these planes are staged."""
+        return tuple(sorted({t.py for p in self.phases for t in p.taps}))
+
+    @property
+    def plane_cols(self) -> tuple[int, ...]:
+        return tuple(sorted({t.px for p in self.phases for t in p.taps}))
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Rows and columns of a plane beyond the output position that taps read."""
+        taps = [t for p in self.phases for t in p.taps]
+        return max((t.row for t in taps), default=0), max((t.col for t in taps), default=0)
+
+    @property
+    def rows(self) -> int:
+        """Most output rows of a phase."""
+        return max(p.rows for p in self.phases)
+
+    @property
+    def cols(self) -> int:
+        return max(p.cols for p in self.phases)
+
+    def staged_shape(self, band: int, lanes: int) -> tuple[int, int, int, int, int]:
+        """[channels, planes_y, planes_x, rows, columns] of the staged input for `band` output rows; a row has room for
+        whole vectors of `lanes`."""
+        columns = -(-self.cols // lanes) * lanes + self.reach[1]
+        return (self.channels, len(self.plane_rows), len(self.plane_cols), band + self.reach[0], columns)
+
+    def band(self, lanes: int, multiple: int) -> int:
+        """Output rows staged at a time: as many as fit in `BAND_BYTES`, a multiple of the tile's rows."""
+        if not self.staged:
+            return self.rows
+        channels, py, px, fixed, columns = self.staged_shape(0, lanes)
+        row = channels * py * px * columns * self.itemsize
+        fit = BAND_BYTES // row - fixed
+        if fit >= self.rows:
+            return self.rows
+        bands = -(-self.rows // max(fit // multiple * multiple, multiple))
+        even = -(-self.rows // bands)
+        return min(-(-even // multiple) * multiple, self.rows)
+
+    def staged_bytes(self, band: int, lanes: int) -> int:
+        if not self.staged:
+            return 0
+        size = self.itemsize
+        for d in self.staged_shape(band, lanes):
+            size *= d
+        return size
+
+
+def window_of(op: LnOp) -> Window:
+    """The window of a conv2d, deconv2d, maxpool2d or avgpool2d."""
+    if isinstance(op, Deconv2d):
+        return _transposed(op)
+    pad = op.derived_values()["pad"]
+    n, c, *in_hw = op.operand_specs[0].dims
+    out = op.result_specs[0].dims
+    size, stride = op.size, op.stride
+    is_conv = isinstance(op, Conv2d)
+    dilation = op.dilation if is_conv else (1, 1)
+    kind = "sum" if is_conv else "max" if isinstance(op, Maxpool2d) else "mean"
+    groups = op.group if is_conv else c
+    itemsize = op.operand_specs[0].dtype.size
+    if size == (1, 1) and stride == (1, 1) and not any(pad):  # pixels are independent: one row of H*W
+        in_hw, out_hw = (1, in_hw[0] * in_hw[1]), (1, out[2] * out[3])
+    else:
+        out_hw = (out[2], out[3])
+    taps = tuple(
+        Tap(r, q, r * dilation[0] % stride[0], q * dilation[1] % stride[1], r * dilation[0] // stride[0],
+            q * dilation[1] // stride[1])
+        for r in range(size[0]) for q in range(size[1])
+    )  # fmt: skip
+    return Window(kind, n, groups, c // groups, out[1] // groups, tuple(in_hw), out_hw, tuple(stride), (pad[0], pad[1]),
+                  (1, 1), (Phase(taps, 0, 0, *out_hw),), False, itemsize)  # fmt: skip
+
+
+def _transposed(op: Deconv2d) -> Window:
+    """Output row y takes tap r from input row (y + top - r*d) / s where that is whole."""
+    pad = op.derived_values()["pad"]
+    n, c, *in_hw = op.operand_specs[0].dims
+    _, o, *out_hw = op.result_specs[0].dims
+    rows, columns = (_axis_phases(op.size[i], op.stride[i], op.dilation[i], pad[i], out_hw[i]) for i in (0, 1))
+    shift = tuple(-min((at for _, _, taps in axis for _, at in taps), default=0) for axis in (rows, columns))
+    phases = []
+    for oy, height, row_taps in rows:
+        for ox, width, col_taps in columns:
+            taps = tuple(Tap(r, q, 0, 0, y + shift[0], x + shift[1]) for r, y in row_taps for q, x in col_taps)
+            phases.append(Phase(taps, oy, ox, height, width))
+    return Window("sum", n, op.group, c // op.group, o // op.group, tuple(in_hw), tuple(out_hw), (1, 1), shift,
+                  tuple(op.stride), tuple(phases), True, op.operand_specs[0].dtype.size)  # fmt: skip
+
+
+def _axis_phases(size: int, stride: int, dilation: int, pad: int, out: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """For each remainder: (first output position, how many, taps as (r, input offset)), positions that exist only."""
+    phases = []
+    for first in range(min(stride, out)):
+        taps = [(r, (first + pad - r * dilation) // stride) for r in range(size) if (first + pad - r * dilation) % stride == 0]
+        phases.append((first, (out - first + stride - 1) // stride, taps))
+    return phases

@@ -1,0 +1,496 @@
+"""Index notation → level 4: a bound definition as kernel functions of `scf`, `arith`, `math` and `memref`.
+
+The code is scalar and LLVM's middle end vectorises it, so what matters here is its shape: memory as rank-1 memrefs with
+linear addresses, adjacent loops collapsed where every address allows it, reductions in registers, guards of reads
+turned into bounds of the reduction loops, and each value computed in the outermost loop that knows its indices.
+Imports `ir` and xDSL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from lightnet.backends.loop_values import Values, combine, convert, scalar_type, signed
+from lightnet.ir.affine import Linear, Space
+from lightnet.ir.bound import BOOL, I64, Apply, BoundDefinition, Const, Idx, Loop, Node, Read, Statement, reads, rebuild, substitute, walk
+from lightnet.ir.builder import Builder
+from lightnet.ir.fusion import Nest, linearize, nests
+from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.runtime.dtypes import BY_NAME, DType
+
+#: Locals up to this many bytes live on the stack of a block.
+STACK_BYTES = 16 << 10
+#: A block has at least this many evaluations, and a launch about this many blocks.
+BLOCK_TRIPS = 1 << 13
+BLOCKS = 64
+
+
+@dataclass(frozen=True)
+class LoopKernel:
+    """One kernel function; `args` names the operands, results and workspace tensors of its memrefs, in order.
+
+    Memrefs are rank-1: the row-major elements of the tensor.
+    """
+
+    func: FuncOp
+    grid: int
+    args: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The launches of a definition, in order, and the tensors that they need as workspace."""
+
+    kernels: tuple[LoopKernel, ...]
+    workspace: tuple[tuple[str, TensorSpec], ...] = ()
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The size of the workspace, each tensor aligned to 64 bytes."""
+        return sum(-(-spec.nbytes // 64) * 64 for _, spec in self.workspace)
+
+
+def lower_definition(
+    name: str,
+    definition: BoundDefinition,
+    order: Sequence[str] = (),
+    aliases: Mapping[str, str] | None = None,
+    blocks: int = BLOCKS,
+) -> Lowered:
+    """Lower a definition (of one op, or composed) to kernel functions called `name`, `name_1`, ….
+
+    `order` is the order of the memref arguments (operands and results; unused ones of a launch are left out); workspace
+    tensors follow. `aliases` maps an operand to the result that shares its memory (`fusion.identity_reads`); both then
+    stand for one argument, under the result's name. `blocks` is the number of blocks to aim for.
+    """
+    order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
+    aliases = dict(aliases or {})
+    groups = nests(definition)
+    shared = _shared_prefix(definition, groups)
+    parallel = prod(n for _, n in groups[0].loops[:shared]) if groups else 1
+    trips = sum(s.trips for g in groups for s in g.statements)
+    together = len(groups) == 1 or (shared > 0 and parallel >= 8) or trips <= 2 * BLOCK_TRIPS
+    launches = [groups] if together else [[g] for g in groups]
+    memory_locals = _memory_locals(definition, groups)
+    private = {}
+    if together and len(groups) > 1:
+        private = _private(definition, groups, memory_locals, shared)
+    workspace = tuple((n, definition.specs[n]) for n in memory_locals if n not in private)
+    kernels = []
+    for k, launch in enumerate(launches):
+        function = _Function(definition, launch, shared if len(launch) > 1 else None, private, aliases, blocks)
+        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in workspace)]))
+    return Lowered(tuple(kernels), workspace)
+
+
+# --- Which loops, which memory --------------------------------------------------------------------------------------
+
+
+def _uses(s: Statement) -> list[tuple[str, tuple[Node, ...], bool]]:
+    return [(t, s.subs, s.flat) for t in s.targets] + [(r.tensor, r.subs, r.flat) for r in reads(s.value)]
+
+
+def _memory_locals(d: BoundDefinition, groups: list[Nest]) -> list[str]:
+    """Locals that more than one nest touches; the others live in registers."""
+    count = {n: sum(any(n == t for s in g.statements for t, _, _ in _uses(s)) for g in groups) for n, _ in d.locals}
+    return [n for n, k in count.items() if k > 1]
+
+
+def _shared_prefix(d: BoundDefinition, groups: list[Nest]) -> int:
+    """How many leading loops all nests share, such that no block of them touches what another one writes."""
+    if not groups:
+        return 0
+    limit = min(len(g.loops) for g in groups)
+    p = 0
+    while p < limit and all(g.loops[p] == groups[0].loops[p] for g in groups):
+        p += 1
+    written = {t for g in groups for s in g.statements for t in s.targets}
+    between = {t for t in written if sum(any(t == u for s in g.statements for u, _, _ in _uses(s)) for g in groups) > 1}
+    while p and _prefix_positions(groups, between, p) is None:
+        p -= 1
+    return p
+
+
+def _prefix_positions(groups: list[Nest], tensors: set[str], p: int) -> dict[str, tuple[int, ...]] | None:
+    """For each tensor, the dimensions that the first `p` loops index in every access; None if there are none such."""
+    found: dict[str, tuple[int, ...]] = {}
+    for g in groups:
+        for s in g.statements:
+            for tensor, subs, flat in _uses(s):
+                if tensor not in tensors:
+                    continue
+                wanted = [Idx(f"p{k}") for k in range(p)]
+                if flat or not all(w in subs for w in wanted):
+                    return None
+                places = tuple(subs.index(w) for w in wanted)
+                if found.setdefault(tensor, places) != places:
+                    return None
+    return found
+
+
+def _private(d: BoundDefinition, groups: list[Nest], names: list[str], shared: int) -> dict[str, tuple[int, ...]]:
+    """Locals that fit on the stack of one block, with the dimensions that the block fixes."""
+    places = _prefix_positions(groups, set(names), shared) or {}
+    fits = {}
+    for name in names:
+        dims = [1 if k in places.get(name, ()) else n for k, n in enumerate(d.specs[name].dims)]
+        if prod(dims) * d.specs[name].dtype.size <= STACK_BYTES:
+            fits[name] = places.get(name, ())
+    return fits
+
+
+# --- One function ---------------------------------------------------------------------------------------------------
+
+
+class _Function:
+    """Builds one kernel function from nests; `shared` leading loops are the grid when there are several."""
+
+    def __init__(self, d: BoundDefinition, groups: list[Nest], shared: int | None, private: dict[str, tuple[int, ...]],
+                 aliases: dict[str, str], blocks: int):  # fmt: skip
+        self.d, self.private, self.aliases, self.blocks = d, private, aliases, blocks
+        self.shared = shared
+        self.specs = {n: self._private_spec(n, spec) for n, spec in d.specs.items()}
+        self.nests = [self._flat_nest(g) for g in groups]
+        touched = {t for g in groups for s in g.statements for t, _, _ in _uses(s)}
+        self.touched = {aliases.get(t, t) for t in touched}
+        written = {t for g in groups for s in g.statements for t in s.targets}
+        self.written = written | {x for x, r in aliases.items() if r in written}
+        counts = {n: sum(any(n == t for s in g.statements for t, _, _ in _uses(s)) for g in nests(d)) for n, _ in d.locals}
+        self.scalars = {n for n, k in counts.items() if k <= 1}
+
+    def _private_spec(self, name: str, spec: TensorSpec) -> TensorSpec:
+        fixed = self.private.get(name, ())
+        return TensorSpec(tuple(1 if k in fixed else n for k, n in enumerate(spec.dims)), spec.dtype)
+
+    # -- Flat addresses
+
+    def _flat_nest(self, g: Nest) -> Nest:
+        flat = Nest(g.loops, [self._flat_statement(s) for s in g.statements])
+        first = self.shared or 0
+        k = len(flat.loops) - 2
+        while k >= first:
+            flat = _collapsed(flat, k) or flat
+            k -= 1
+        return flat
+
+    def _flat_statement(self, s: Statement) -> Statement:
+        space = Space(s.loops + s.reductions)
+        address = self._address(s.tensor, s.subs, s.flat)
+        value = space.simplify(self._flat(s.value))
+        return replace(s, subs=(space.simplify(address),), flat=True, value=value)
+
+    def _address(self, tensor: str, subs: tuple[Node, ...], flat: bool) -> Node:
+        if flat:
+            return subs[0]
+        fixed = self.private.get(tensor, ())
+        return linearize([Const(0, I64) if k in fixed else s for k, s in enumerate(subs)], self.specs[tensor].dims)
+
+    def _flat(self, node: Node) -> Node:
+        """Reads by linear address; fillers as explicit guards."""
+        new = rebuild(node, self._flat)
+        if not isinstance(new, Read):
+            return new
+        spec = self.d.specs[new.tensor]
+        read = Read(new.tensor, (self._address(new.tensor, new.subs, new.flat),), None, new.dtype, True)
+        if new.filler is None:
+            return read
+        cond: Node = Const(True, BOOL)
+        for sub, n in zip(new.subs, (spec.len,) if new.flat else spec.dims):
+            for test in (Apply("le", (Const(0, I64), sub), BOOL), Apply("lt", (sub, Const(n, I64)), BOOL)):
+                cond = Apply("and", (cond, test), BOOL)
+        return Apply("select", (cond, read, new.filler), new.dtype)
+
+    # -- The function
+
+    def lower(self, name: str, order: Sequence[str]) -> LoopKernel:
+        args = tuple(n for n in dict.fromkeys(order) if n in self.touched and n not in self.private and n not in self.scalars)
+        self.b = b = Builder.kernel(name, [self._memref(n) for n in args], opt="O2")
+        memory: dict[str, SSAValue] = dict(zip(args, b.args))
+        for local in self.private:
+            memory[local] = b.alloca(self._memref(local))
+        for operand, result in self.aliases.items():
+            if result in memory:
+                memory[operand] = memory[result]
+        sizes = {n: spec.len for n, spec in self.specs.items()}
+        self.values = Values(b, memory, sizes, self.written)
+        if self.shared is not None:
+            grid = self._blocks(self.nests[0].loops[: self.shared])
+        else:
+            grid = self._one_nest(self.nests[0])
+        return LoopKernel(b.finish(), grid, args)
+
+    def _memref(self, name: str) -> MemRefType:
+        spec = self.specs[name]
+        return MemRefType(storage_type(spec.dtype), (spec.len,))
+
+    def _blocks(self, loops: tuple[Loop, ...]) -> int:
+        """Several nests in each block of the shared loops."""
+        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
+            self._unpack(block.iv, loops)
+            for nest in self.nests:
+                self._loops(nest, nest.loops[len(loops) :])
+        return prod(n for _, n in loops)
+
+    def _one_nest(self, nest: Nest) -> int:
+        """The grid is the leading loops, as many as give enough blocks; a long single loop is cut into pieces."""
+        inner = max(1, sum(s.trips for s in nest.statements) // max(1, prod(n for _, n in nest.loops)))
+        total = inner * prod(n for _, n in nest.loops)
+        lead, grid = 0, 1
+        while lead < len(nest.loops) - 1 and grid < self.blocks and total // grid > BLOCK_TRIPS:
+            grid *= nest.loops[lead][1]
+            lead += 1
+        left = nest.loops[lead:]
+        if left and grid < self.blocks and total // grid > BLOCK_TRIPS:
+            return self._cut(nest, lead, inner)
+        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
+            self._unpack(block.iv, nest.loops[:lead])
+            self._loops(nest, left)
+        return grid
+
+    def _cut(self, nest: Nest, lead: int, inner: int) -> int:
+        """The last loop in pieces, so that a block has work but not all of it."""
+        b, (name, n) = self.b, nest.loops[lead]
+        outer = prod(m for _, m in nest.loops[:lead])
+        pieces = max(1, min(-(-self.blocks // outer), n * inner // BLOCK_TRIPS, n))
+        size = -(-n // pieces)
+        size = -(-size // 64) * 64 if size >= 256 else size  # whole vectors and cache lines
+        pieces = -(-n // size)
+        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
+            quotient, piece = b.divmod(block.iv, pieces)
+            self._unpack(quotient, nest.loops[:lead])
+            low = b.mul(piece, size)
+            high = b.add(low, size)
+            if n % size:
+                high = b.op(arith.MinSIOp, high, b.index(n))
+            with b.loop(low, high) as loop, self.values.scope({name: loop.iv}):
+                self._loops(nest, nest.loops[lead + 1 :])
+        return outer * pieces
+
+    def _unpack(self, position: SSAValue, loops: tuple[Loop, ...]) -> None:
+        """The indices of a block from its number."""
+        for k in range(len(loops) - 1, -1, -1):
+            name, n = loops[k]
+            if k:
+                position, value = self.b.divmod(position, n)
+            else:
+                value = position
+            self.values.define(name, value)
+
+    def _loops(self, nest: Nest, loops: tuple[Loop, ...]) -> None:
+        if not loops:
+            return self._body(nest)
+        (name, n), *rest = loops
+        with self.b.loop(0, n) as loop, self.values.scope({name: loop.iv}):
+            self._loops(nest, tuple(rest))
+
+    # -- Statements
+
+    def _body(self, nest: Nest) -> None:
+        """The statements at one point; what they write is stored once, at the end."""
+        v, stores = self.values, {}
+        v.registers = {}
+        for s in nest.statements:
+            v.space = Space(nest.loops + s.reductions)
+            v.hoist_reads = True
+            if s.op == "=":
+                results = [v.value(s.value)]
+            elif s.arg is not None:
+                results = self._argument(s)
+            else:
+                results = [self._reduce(s)]
+            for tensor, value in zip(s.targets, results):
+                v.registers[tensor] = value
+                if tensor not in self.scalars:
+                    stores[tensor] = s.subs[0]
+        for tensor, address in stores.items():
+            self._store(tensor, address, v.registers[tensor])
+        v.registers = {}
+
+    def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
+        if self.specs[tensor].dtype is BOOL:
+            value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
+        self.b.store(value, self.values.memory[tensor], [self.values.index(address)])
+
+    def _initial(self, s: Statement) -> SSAValue:
+        dtype = self.specs[s.tensor].dtype
+        if s.fresh:
+            return self.b.const(identity(s.op, dtype), scalar_type(dtype))
+        return self.values.value(Read(s.tensor, s.subs, None, dtype, True))
+
+    def _reduce(self, s: Statement) -> SSAValue:
+        """A reduction in a register; guards whose filler is its identity become bounds of its loops."""
+        dtype = self.specs[s.tensor].dtype
+        order = _reduction_order(s)
+        value, bounds = _pull_guards(s, dtype, order, self.values.space)
+        self.values.hoist_reads = not bounds
+        return self._reduce_over(s, order, value, bounds, self._initial(s))
+
+    def _reduce_over(self, s: Statement, order: tuple[Loop, ...], value: Node, bounds: dict[str, tuple[Node, Node]],
+                     start: SSAValue) -> SSAValue:  # fmt: skip
+        if not order:
+            return combine(self.b, s.op, start, self.values.value(value), self.specs[s.tensor].dtype)
+        (name, n), *rest = order
+        low, high = bounds.get(name, (Const(0, I64), Const(n, I64)))
+        with self.b.loop(self.values.index(low), self.values.index(high), carry=[start]) as loop:
+            with self.values.scope({name: loop.iv}):
+                loop.yields(self._reduce_over(s, tuple(rest), value, bounds, loop.args[0]))
+        return loop.results[0]
+
+    def _argument(self, s: Statement) -> list[SSAValue]:
+        """Value and position of the first winner; a NaN wins over every number."""
+        b, v = self.b, self.values
+        dtype, index_dtype = self.specs[s.tensor].dtype, self.specs[s.arg or ""].dtype
+        start = [b.const(identity(s.op, dtype), scalar_type(dtype)), b.const(0, scalar_type(index_dtype))]
+        (name, n), = s.reductions
+        with b.loop(0, n, carry=start) as loop, v.scope({name: loop.iv}):
+            value, (best, place) = v.value(s.value), loop.args
+            better = _better(b, s.op, value, best, dtype)
+            here = convert(b, v.value(Idx(name)), I64, index_dtype)
+            loop.yields(b.select(better, value, best), b.select(better, here, place))
+        return list(loop.results)
+
+
+def _better(b: Builder, op: str, value: SSAValue, best: SSAValue, dtype: DType) -> SSAValue:
+    if not dtype.is_float:
+        sign = "u" if dtype.kind in ("uint", "bool") else "s"
+        return b.cmpi(f"{sign}{'gt' if op == 'argmax=' else 'lt'}", value, best)
+    wins = b.cmpf("ogt" if op == "argmax=" else "olt", value, best)
+    first_nan = b.op(arith.AndIOp, b.cmpf("uno", value, value), b.cmpf("ord", best, best))
+    return b.op(arith.OrIOp, wins, first_nan)
+
+
+def identity(op: str, dtype: DType) -> float:
+    """What a reduction starts from."""
+    if op in ("+=", "*="):
+        return int(op == "*=")
+    low = op in ("max=", "argmax=")
+    if dtype.is_float:
+        return float("-inf") if low else float("inf")
+    if dtype.kind == "bool":
+        return int(not low)
+    if dtype.kind == "uint":
+        return signed(0 if low else (1 << dtype.bits) - 1, dtype)
+    return -(1 << (dtype.bits - 1)) if low else (1 << (dtype.bits - 1)) - 1
+
+
+# --- Shapes of loops ------------------------------------------------------------------------------------------------
+
+
+def _divisions(nest: Nest) -> int:
+    nodes = (n for s in nest.statements for part in (*s.subs, s.value) for n in walk(part))
+    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for n in nodes)
+
+
+def _collapsed(nest: Nest, k: int) -> Nest | None:
+    """Loops `k` and `k + 1` as one, when every address is linear in their common position."""
+    (a, m), (c, n) = nest.loops[k : k + 2]
+    both = Idx(a)
+    by: dict[str, Node] = {
+        a: Apply("floordiv", (both, Const(n, I64)), I64),
+        c: Apply("mod", (both, Const(n, I64)), I64),
+    }
+    loops = (*nest.loops[:k], (a, m * n), *nest.loops[k + 2 :])
+    statements = []
+    for s in nest.statements:
+        space = Space(loops + s.reductions)
+        change = lambda node: space.simplify(substitute(node, by))  # noqa: E731, B023
+        statements.append(replace(s, loops=loops, subs=tuple(map(change, s.subs)), value=change(s.value)))
+    joined = Nest(loops, statements)
+    return joined if _divisions(joined) <= _divisions(nest) else None
+
+
+def _reduction_order(s: Statement) -> tuple[Loop, ...]:
+    """The loop along which most reads are contiguous comes innermost."""
+    space = Space(s.loops + s.reductions)
+
+    def contiguous(loop: Loop) -> int:
+        forms = [space.linear(r.subs[0]) for r in reads(s.value)]
+        return sum(f.terms.get(Idx(loop[0])) == 1 for f in forms)
+
+    return tuple(sorted(s.reductions, key=contiguous))
+
+
+def _pull_guards(s: Statement, dtype: DType, order: tuple[Loop, ...], space: Space) -> tuple[Node, dict[str, tuple[Node, Node]]]:
+    """The value without the guards that bound a reduction loop, and those bounds.
+
+    ``acc op= cond ? v : identity`` runs only where `cond` holds. In a sum, ``(cond ? v : 0) * w`` counts as such: a
+    padding of zero contributes nothing, whatever its partner.
+    """
+    neutral = identity(s.op, dtype)
+    conds, value = _guards(s.value, s.op, neutral, dtype)
+    limits: dict[str, tuple[list[Node], list[Node]]] = {}
+    rest: list[Node] = []
+    for cond in conds:
+        forms = space.consequences(cond, True) if isinstance(cond, Apply) and cond.fn in ("lt", "le") else []
+        placed = forms and all([_limit(form, order, limits) for form in forms])
+        if not placed:
+            rest.append(cond)
+    for cond in rest:
+        value = Apply("select", (cond, value, Const(neutral, dtype)), dtype)
+    bounds = {}
+    for name, n in order:
+        if name not in limits:
+            continue
+        low: Node = Const(0, I64)
+        high: Node = Const(n, I64)
+        for node in limits[name][0]:
+            low = Apply("max", (low, node), I64)
+        for node in limits[name][1]:
+            high = Apply("min", (high, node), I64)
+        bounds[name] = (space.simplify(low), space.simplify(high))
+    return value, bounds
+
+
+def _guards(node: Node, op: str, neutral: float, dtype: DType) -> tuple[list[Node], Node]:
+    """The conditions that an expression must meet to count, and the expression under them."""
+    match node:
+        case Apply(fn="select", args=(cond, value, Const(value=other))) if other == neutral and dtype is not BOOL:
+            conds, inner = _guards(value, op, neutral, dtype)
+            return _conjuncts(cond) + conds, inner
+        case Apply(fn="mul", args=(a, b)) if op == "+=":
+            (left, x), (right, y) = _guards(a, op, neutral, dtype), _guards(b, op, neutral, dtype)
+            return left + right, Apply("mul", (x, y), node.dtype)
+    return [], node
+
+
+def _conjuncts(cond: Node) -> list[Node]:
+    if isinstance(cond, Apply) and cond.fn == "and":
+        return _conjuncts(cond.args[0]) + _conjuncts(cond.args[1])
+    return [cond]
+
+
+def _limit(form: Linear, order: tuple[Loop, ...], limits: dict[str, tuple[list[Node], list[Node]]]) -> bool:
+    """Turn ``form >= 0`` into a bound of its innermost reduction index, if that occurs in it once and linearly."""
+    names = [name for name, _ in order]
+    used = [name for name in names if any(name in _names(atom) for atom in form.terms)]
+    if not used:
+        return False
+    index = Idx(used[-1])
+    c = form.terms.get(index)
+    if c is None or any(used[-1] in _names(atom) for atom in form.terms if atom != index):
+        return False
+    rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
+    lows, highs = limits.setdefault(used[-1], ([], []))
+    if c > 0:  # index >= ceil(-rest / c)
+        lows.append(_floordiv(rest.times(-1).plus(Linear(c - 1)), c))
+    else:  # index < floor(rest / -c) + 1
+        highs.append(Apply("add", (_floordiv(rest, -c), Const(1, I64)), I64))
+    return True
+
+
+def _floordiv(form: Linear, c: int) -> Node:
+    return form.node() if c == 1 else Apply("floordiv", (form.node(), Const(c, I64)), I64)
+
+
+def _names(node: Node) -> set[str]:
+    return {n.name for n in walk(node) if isinstance(n, Idx)}
+
+
+assert BY_NAME["i1"] is BOOL

@@ -1,0 +1,102 @@
+"""The body of a kernel as a graph of its own: what a target looks at to decide whether one of its generators takes it.
+
+A `Body` may be the union of two kernels that are not merged yet, so that a refusal costs nothing. Imports xDSL and `ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import ParamAttr
+
+
+@dataclass(frozen=True)
+class Body:
+    """Ops in order, and the values that leave. `value` looks through block arguments, so that an operand is either the
+    result of another op of the body or a value from outside of all its kernels."""
+
+    ops: tuple[LnOp, ...]
+    yielded: tuple[SSAValue, ...]
+    outside: dict[SSAValue, SSAValue] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kernel: KernelOp) -> Body:
+        """The body of one kernel."""
+        args = dict(zip(kernel.body.args, kernel.operands))
+        return cls(tuple(kernel.ops), tuple(kernel.terminator.operands), cast(dict[SSAValue, SSAValue], args))
+
+    @classmethod
+    def union(cls, producer: KernelOp, consumer: KernelOp) -> Body:
+        """The body of `producer` and `consumer` merged, where `consumer` alone uses the results of `producer`."""
+        first, second = cls.of(producer), cls.of(consumer)
+        inner = dict(zip(producer.results, first.yielded))
+        joined = {arg: inner.get(value, value) for arg, value in second.outside.items()}  # pyright: ignore
+        return cls((*first.ops, *second.ops), second.yielded, {**first.outside, **joined})
+
+    def value(self, operand: SSAValue) -> SSAValue:
+        """The value behind an operand of one of the ops."""
+        return self.outside.get(operand, operand)
+
+    def producer(self, operand: SSAValue) -> LnOp | None:
+        """The op of the body that makes an operand; None for a value from outside."""
+        value = self.value(operand)
+        owner = value.owner
+        inside = isinstance(owner, LnOp) and isinstance(owner.parent, Block) and isinstance(owner.parent_op(), KernelOp)
+        return owner if inside else None  # pyright: ignore[reportReturnType]
+
+
+def merge(producer: KernelOp, consumer: KernelOp) -> KernelOp:
+    """One kernel, not inserted yet, that does the work of both and yields what `consumer` does; their ops move into it
+    and keep names and locations. Values from outside that both read become one operand. The choices are dropped: they
+    were made for the parts."""
+    union = Body.union(producer, consumer)
+    inputs = dict.fromkeys(v for op in union.ops for v in map(union.value, op.operands) if union.producer(v) is None)
+    inputs.update(dict.fromkeys(v for v in map(union.value, union.yielded) if union.producer(v) is None))
+    block = Block(arg_types=[v.type for v in inputs])
+    args = dict(zip(inputs, block.args))
+    for value, arg in args.items():
+        arg.name_hint = value.name_hint
+    sources = [[args.get(v, v) for v in map(union.value, op.operands)] for op in union.ops]
+    yielded = [args.get(v, v) for v in map(union.value, union.yielded)]
+    for op, operands in zip(union.ops, sources):
+        op.detach()
+        op.operands = operands
+        block.add_op(op)
+    return type(consumer).around(block, list(inputs), yielded)
+
+
+def choice(kernel: Operation, name: str) -> str | None:
+    """A choice of a kernel that is a string, however it was written."""
+    attr = kernel.attributes.get(name)
+    value = attr.data if isinstance(attr, StringAttr | ParamAttr) else None
+    return value if isinstance(value, str) else None
+
+
+def structure(ops: Sequence[Operation], values: dict[SSAValue, object]) -> tuple[object, ...]:
+    """What ops compute, as a hashable key: equal keys, equal results. `values` gives keys to values from outside, and
+    is extended by the results; names, locations and places do not count."""
+    key: list[object] = []
+    for op in ops:
+        inner = tuple(_region_key(block) for region in op.regions for block in region.blocks)
+        key.append((op.name, tuple(values.get(v, v) for v in op.operands), tuple(op.result_types),
+                    tuple(sorted(op.properties.items())), attribute_key(op), inner))  # fmt: skip
+        values.update({r: (len(key), i) for i, r in enumerate(op.results)})
+    return tuple(key)
+
+
+def _region_key(block: Block) -> object:
+    return structure(list(block.ops), {a: ("arg", i) for i, a in enumerate(block.args)})
+
+
+def attribute_key(op: Operation) -> tuple[tuple[str, Attribute], ...]:
+    """The attributes that tell equal ops apart: all but names and places."""
+    from lightnet.ir.op import SUFFIX
+
+    return tuple(sorted((k, v) for k, v in op.attributes.items() if k not in SUFFIX))

@@ -1,0 +1,284 @@
+"""Which values of an op may be the same memory: views (moves that cost nothing) and operands that may be overwritten.
+
+Planning merges such values, the checker allows them to overlap, the interpreter and the lowering write nothing for a
+move whose places coincide. All three ask here, for single ops and for kernels (their bodies are composed). Imports the
+op base, kernels, places and the parser of index notation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from lightnet.ir import notation
+from lightnet.ir.expr import Binary, Call, Index, Name, Pack, Select, Slice, Unary
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp, places_of
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import spec_of
+
+
+class Piece(NamedTuple):
+    """`size` bytes from byte `offset` of operand number `operand`."""
+
+    operand: int
+    offset: int
+    size: int
+
+
+class View(NamedTuple):
+    """The op only moves: nothing need be done if the result's address is the operand's plus `delta` bytes. The smaller
+    of the two lies inside the larger one then (`delta` is negative where the operand is part of the result)."""
+
+    operand: int
+    result: int
+    delta: int
+
+
+def place_of(value: SSAValue) -> PlaceAttr | None:
+    """Where a planned value stands; None before `plan` (and for block arguments)."""
+    if not isinstance(value, OpResult):
+        return None
+    places = places_of(value.op)
+    return places[value.index] if value.index < len(places) else None
+
+
+# -- moves -----------------------------------------------------------------------------------------------------------
+
+
+def pieces_of(op: Operation) -> list[list[Piece] | None]:
+    """For each result: the runs of operand bytes that it consists of, in order; None where it is computed, or moved in
+    another order."""
+    if isinstance(op, KernelOp):
+        return _kernel_pieces(op)
+    if not isinstance(op, LnOp) or not op.is_move:
+        return [None] * len(op.results)
+    found: list[list[tuple[int, Piece]]] = [[] for _ in op.results]
+    sizes = [spec_of(r.type).nbytes for r in op.results]
+    for k, j, offset in op.views():
+        size = spec_of(op.operands[k].type).nbytes
+        inside = size >= sizes[j]  # the result is a part of the operand
+        found[j].append((0, Piece(k, offset, sizes[j])) if inside else (offset, Piece(k, 0, size)))
+    return [_whole(parts, size) for parts, size in zip(found, sizes)]
+
+
+def _whole(parts: list[tuple[int, Piece]], size: int) -> list[Piece] | None:
+    """The pieces in order of their place in the result, if they fill it."""
+    parts.sort()
+    end = 0
+    for at, piece in parts:
+        if at != end:
+            return None
+        end += piece.size
+    return [p for _, p in parts] if end == size and parts else None
+
+
+def _kernel_pieces(kernel: KernelOp) -> list[list[Piece] | None]:
+    known: dict[SSAValue, list[Piece] | None] = {
+        a: [Piece(k, 0, spec_of(a.type).nbytes)] for k, a in enumerate(kernel.body.args)
+    }
+    for op in kernel.ops:
+        if not op.is_move:  # nothing behind a computation is a view
+            return [None] * len(kernel.results)
+        for value, pieces in zip(op.results, pieces_of(op)):
+            known[value] = _composed(pieces, [known.get(o) for o in op.operands])
+    return [known.get(v) for v in kernel.terminator.operands]
+
+
+def _composed(pieces: list[Piece] | None, operands: Sequence[list[Piece] | None]) -> list[Piece] | None:
+    if pieces is None:
+        return None
+    out: list[Piece] = []
+    for k, offset, size in pieces:
+        inner = operands[k]
+        if inner is None:
+            return None
+        out += cut(inner, offset, size)
+    return joined(out)
+
+
+def cut(pieces: Sequence[Any], offset: int, size: int) -> list[Any]:
+    """The part of a run of (source, offset, size) pieces from byte `offset` on."""
+    out, at = [], 0
+    for piece in pieces:
+        lo, hi = max(at, offset), min(at + piece[2], offset + size)
+        if lo < hi:
+            out.append(type(piece)(piece[0], piece[1] + lo - at, hi - lo))
+        at += piece[2]
+    return out
+
+
+def joined(pieces: Sequence[Any]) -> list[Any]:
+    """The same bytes in as few pieces as can be."""
+    out: list[Any] = []
+    for piece in pieces:
+        if out and out[-1][0] == piece[0] and out[-1][1] + out[-1][2] == piece[1]:
+            out[-1] = type(piece)(piece[0], out[-1][1], out[-1][2] + piece[2])
+        else:
+            out.append(piece)
+    return out
+
+
+def views_of(op: Operation) -> list[View]:
+    """The pairs of an operand and a result that may share memory because the op only moves."""
+    views = []
+    for j, pieces in enumerate(pieces_of(op)):
+        if pieces is None:
+            continue
+        if len(pieces) == 1:
+            views.append(View(pieces[0].operand, j, pieces[0].offset))
+            continue
+        at = 0
+        for k, offset, size in pieces:
+            if offset == 0 and size == spec_of(op.operands[k].type).nbytes:
+                views.append(View(k, j, -at))
+            at += size
+    return views
+
+
+def is_elided(op: Operation, place: Callable[[SSAValue], PlaceAttr | None] = place_of) -> bool:
+    """Whether a planned op has nothing to do: it is a move, and every piece of every result stands in place."""
+    return bool(op.results) and not moves_left(op, place)
+
+
+def moves_left(op: Operation, place: Callable[[SSAValue], PlaceAttr | None] = place_of) -> list[tuple[int, int | None]]:
+    """What a planned op has to do: (result, operand) for each piece of a move that does not stand in place, or
+    (result, None) for a result that is computed."""
+    left: list[tuple[int, int | None]] = []
+    for j, pieces in enumerate(pieces_of(op)):
+        to = place(op.results[j])
+        if pieces is None or to is None:
+            left.append((j, None))
+            continue
+        at = to.offset.data
+        for k, offset, size in pieces:
+            source = place(op.operands[k])
+            if source is None or source.space != to.space or source.offset.data + offset != at:
+                left.append((j, k))
+            at += size
+    return left
+
+
+# -- overwriting an operand ------------------------------------------------------------------------------------------
+
+
+def overwritable(op: Operation) -> list[tuple[int, int]]:
+    """(operand, result) pairs that may have the same memory, as far as the op is concerned: the operand is read at
+    exactly the element that is written, or not at all, and no other result needs it."""
+    rows = _relations(op)
+    pairs = []
+    for k, row in enumerate(rows):
+        needing = [j for j, relation in enumerate(row) if relation is not None]
+        for j, relation in enumerate(row):
+            sizes = [spec_of(v.type) for v in (op.operands[k], op.results[j])]
+            same = sizes[0].nbytes == sizes[1].nbytes and sizes[0].dtype.size == sizes[1].dtype.size
+            if same and relation is not False and needing in ([], [j]):
+                pairs.append((k, j))
+    return pairs
+
+
+def _relations(op: Operation) -> list[list[bool | None]]:
+    """relation[operand][result]: None where the result does not depend on the operand, True where each of its elements
+    depends on the operand's element of the same row-major number alone, False else."""
+    if isinstance(op, KernelOp):
+        return _kernel_relations(op)
+    if not isinstance(op, LnOp) or op.is_host:
+        return [[False] * len(op.results) for _ in op.operands]
+    pieces = pieces_of(op)
+    operands, results = op.arg_names()
+    text = op.definition
+    table = _definition_relations(text, tuple(operands), tuple(results)) if isinstance(text, str) else None
+    rows: list[list[bool | None]] = []
+    for k, operand in enumerate(op.operands):
+        spec, row = spec_of(operand.type), []
+        for j, result in enumerate(op.results):
+            relation = table[k][j] if table else False
+            other = spec_of(result.type)
+            if pieces[j] == [Piece(k, 0, other.nbytes)] and other.nbytes == spec.nbytes:
+                relation = True  # a reshape: other subscripts, the same row-major number
+            elif relation and spec.dims != other.dims:
+                relation = False
+            row.append(relation)
+        rows.append(row)
+    return rows
+
+
+def _kernel_relations(kernel: KernelOp) -> list[list[bool | None]]:
+    """Compose the relations of the body's ops, for all block arguments at once."""
+    args = kernel.body.args
+    known: dict[SSAValue, list[bool | None]] = {a: [True if a is b else None for b in args] for a in args}
+    for op in kernel.ops:
+        rows = _relations(op)
+        for j, value in enumerate(op.results):
+            column: list[bool | None] = [None] * len(args)
+            for k, operand in enumerate(op.operands):
+                if rows[k][j] is None:
+                    continue
+                for n, inner in enumerate(known[operand]):
+                    if inner is not None:
+                        column[n] = inner and bool(rows[k][j]) and column[n] is not False
+            known[value] = column
+    columns = [known[v] for v in kernel.terminator.operands]
+    return [[column[n] for column in columns] for n in range(len(args))]
+
+
+@lru_cache(1024)
+def _definition_relations(text: str, operands: tuple[str, ...],
+                          results: tuple[str, ...]) -> tuple[tuple[bool | None, ...], ...]:  # fmt: skip
+    """The relations of one op from its definition: True where every read of the operand stands in an ``=`` statement,
+    under the very subscripts that are written (equal dims are the caller's to check), and before which no statement
+    has written the result."""
+    statements = notation.parse(text).statements
+    rows = []
+    for operand in operands:
+        needs: set[str] = {operand}  # the operand and the tensors that depend on it
+        exact = True
+        written: set[str] = set()
+        for s in statements:
+            found = [i for i in _reads(s.value)]
+            own = [i for i in found if _tensor(i) == operand]
+            targets = {t.name for t in s.targets}
+            if any(_tensor(i) in needs for i in found) or targets & needs:
+                needs |= targets
+            if own and (s.op != "=" or written & set(results) or any(i.filler is not None for i in own)):
+                exact = False
+            # A local that depends on the operand would be read later, perhaps at another element.
+            if own and not targets <= set(results):
+                exact = False
+            if any(i.subs != t.subs or _is_flat(i) != t.flat for i in own for t in s.targets):
+                exact = False
+            written |= targets
+        rows.append(tuple(None if r not in needs else exact for r in results))
+    return tuple(rows)
+
+
+def _tensor(e: Index) -> str:
+    base = e.base if isinstance(e.base, Name) else getattr(e.base, "base", None)
+    return base.name if isinstance(base, Name) and getattr(e.base, "attr", "flat") == "flat" else ""
+
+
+def _is_flat(e: Index) -> bool:
+    return getattr(e.base, "attr", "") == "flat"
+
+
+def _reads(e: Any) -> list[Index]:
+    """Every subscripted name of an expression, inner ones too."""
+    match e:
+        case Unary(arg=arg):
+            return _reads(arg)
+        case Binary(left=left, right=right):
+            return _reads(left) + _reads(right)
+        case Select(cond=cond, then=then, other=other):
+            return _reads(cond) + _reads(then) + _reads(other)
+        case Call(args=args):
+            return [r for a in args for r in _reads(a)]
+        case Index(subs=subs, filler=filler):
+            return [e, *(r for s in subs for r in _reads(s)), *(_reads(filler) if filler is not None else [])]
+        case Pack(pattern=pattern):
+            return _reads(pattern)
+        case Slice(start=start, stop=stop):
+            return _reads(start) + _reads(stop)
+    return []
