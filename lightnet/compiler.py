@@ -21,11 +21,12 @@ from lightnet.dialects.ln.source import Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.dialects.tile import HostOp
 from lightnet.ir.context import make_context
+from lightnet.ir.module import main_of
 from lightnet.ir.op import places_of, tensor_names
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.types import spec_of
-from lightnet.model import Model, Weights, load, main_of
+from lightnet.model import Model, Weights, load
 from lightnet.passes import pipelines
 from lightnet.runtime import artifact
 from lightnet.runtime.dtypes import BY_NAME

@@ -11,9 +11,9 @@ from xdsl.context import Context as XdslContext
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.diagnostics import LightNetError
 from lightnet.frontends.source import STDIN_NAME, read_text
 from lightnet.ir.context import make_context
+from lightnet.ir.module import main_of
 from lightnet.ir.registry import FRONTENDS
 from lightnet.runtime.weights import WeightStore, open_weights
 
@@ -41,14 +41,6 @@ class Model:
 
     def __str__(self) -> str:
         return str(self.module)
-
-
-def main_of(module: ModuleOp) -> func.FuncOp:
-    """The function ``@main``. Raises `LightNetError` when there is none."""
-    for op in module.ops:
-        if isinstance(op, func.FuncOp) and op.sym_name.data == "main":
-            return op
-    raise LightNetError("the module has no function @main")
 
 
 def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequence[int]] | None = None, *,

@@ -33,7 +33,7 @@ def op_of(cls: type[LnOp], case, seed: int = 0) -> tuple[LnOp, list[np.ndarray]]
     op = cls.make(list(block.args), case.params, name=cls.optype)
     block.add_op(op)
     tensors = dict(zip(names, specs))
-    arrays = [cls.sample_data(n, k, s, tensors, seed) for n, k, s in zip(names, kinds, specs)]
+    arrays = [cls.sample_data(n, k, s, tensors, case.params, seed) for n, k, s in zip(names, kinds, specs)]
     return op, arrays
 
 

@@ -79,11 +79,12 @@ class Values:
         """The outermost scope in which a value may be computed."""
         names, has_reads, changes = self._about(node)
         here = len(self.scopes) - 1
-        if changes or (has_reads and not self.hoist_reads):
+        guarded = has_reads and not self.speculable(node)  # what is read may not be there further out
+        if changes or (guarded and not self.hoist_reads):
             return here
         depth = 0
         for k, scope in enumerate(self.scopes):
-            if names & scope.indices.keys() or (scope.guard and has_reads):
+            if names & scope.indices.keys() or (scope.guard and guarded):
                 depth = k
         return depth
 

@@ -12,21 +12,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.loop_values import Values, combine, convert, scalar_type, signed
 from lightnet.ir.affine import Linear, Space
-from lightnet.ir.bound import BOOL, I64, Apply, BoundDefinition, Const, Idx, Loop, Node, Read, Statement, reads, rebuild, substitute, walk
-from lightnet.ir.builder import Builder
+from lightnet.ir.bound import (
+    BOOL,
+    I64,
+    Apply,
+    BoundDefinition,
+    Const,
+    Idx,
+    Loop,
+    Node,
+    Read,
+    Statement,
+    reads,
+    rebuild,
+    substitute,
+    walk,
+)
+from lightnet.ir.builder import Builder, Index
 from lightnet.ir.fusion import Nest, linearize, nests
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Locals up to this many bytes live on the stack of a block.
 STACK_BYTES = 16 << 10
+#: The accumulators of a reduction by rows.
+ROW_BYTES = 8 << 10
 #: A block has at least this many evaluations, and a launch about this many blocks.
 BLOCK_TRIPS = 1 << 13
 BLOCKS = 64
@@ -214,7 +231,8 @@ class _Function:
         self.b = b = Builder.kernel(name, [self._memref(n) for n in args], opt="O2")
         memory: dict[str, SSAValue] = dict(zip(args, b.args))
         for local in self.private:
-            memory[local] = b.alloca(self._memref(local))
+            alloca = memref.AllocaOp.get(storage_type(self.specs[local].dtype), 64, [self.specs[local].len])
+            memory[local] = b.append(alloca).results[0]
         for operand, result in self.aliases.items():
             if result in memory:
                 memory[operand] = memory[result]
@@ -256,7 +274,7 @@ class _Function:
 
     def _cut(self, nest: Nest, lead: int, inner: int) -> int:
         """The last loop in pieces, so that a block has work but not all of it."""
-        b, (name, n) = self.b, nest.loops[lead]
+        b, n = self.b, nest.loops[lead][1]
         outer = prod(m for _, m in nest.loops[:lead])
         pieces = max(1, min(-(-self.blocks // outer), n * inner // BLOCK_TRIPS, n))
         size = -(-n // pieces)
@@ -269,8 +287,7 @@ class _Function:
             high = b.add(low, size)
             if n % size:
                 high = b.op(arith.MinSIOp, high, b.index(n))
-            with b.loop(low, high) as loop, self.values.scope({name: loop.iv}):
-                self._loops(nest, nest.loops[lead + 1 :])
+            self._loop(nest, low, high, nest.loops[lead:])
         return outer * pieces
 
     def _unpack(self, position: SSAValue, loops: tuple[Loop, ...]) -> None:
@@ -286,17 +303,99 @@ class _Function:
     def _loops(self, nest: Nest, loops: tuple[Loop, ...]) -> None:
         if not loops:
             return self._body(nest)
+        self._loop(nest, 0, loops[0][1], loops)
+
+    def _loop(self, nest: Nest, low: Index, high: Index, loops: tuple[Loop, ...]) -> None:
+        """The first of `loops` from `low` to `high`, and the others inside."""
         (name, n), *rest = loops
-        with self.b.loop(0, n) as loop, self.values.scope({name: loop.iv}):
+        if not rest and (reduction := _row_reduction(nest)) is not None:
+            return self._rows(nest, reduction, name, low, high, n)
+        with self.b.loop(low, high) as loop, self.values.scope({name: loop.iv}):
             self._loops(nest, tuple(rest))
+
+    # -- Reductions by rows
+
+    def _rows(self, nest: Nest, s: Statement, name: str, low: Index, high: Index, n: int) -> None:
+        """A reduction whose innermost loop runs along a row of the target, so that it vectorises; the accumulators of
+        the row stand on the stack. The statements before the reduction are evaluated again after it.
+        """
+        b, dtype = self.b, self.specs[s.tensor].dtype
+        length = min(n, ROW_BYTES // dtype.size)
+        alloca = memref.AllocaOp.get(storage_type(dtype), 64, [length])
+        row = b.append(alloca).results[0]
+        if length == n:
+            return self._row(nest, s, name, low, high, low, row)
+        with b.loop(low, high, length) as piece, self.values.scope({}):
+            end = b.op(arith.MinSIOp, b.add(piece.iv, length), b.index(high))
+            self._row(nest, s, name, piece.iv, end, piece.iv, row)
+
+    def _row(self, nest: Nest, s: Statement, name: str, low: Index, high: Index, origin: Index, row: SSAValue) -> None:
+        b, v = self.b, self.values
+        place = nest.statements.index(s)
+        base = b.mul(origin, -1)
+
+        with b.loop(low, high) as loop, v.scope({name: loop.iv}):
+            self._run(nest, nest.statements[:place])
+            v.space = Space(nest.loops)
+            self._put(self._initial(s), row, b.add(loop.iv, base))
+        v.registers = {}
+        v.space = Space(nest.loops + s.reductions)
+        v.hoist_reads = True
+        order = _reduction_order(s)
+        loop_n = dict(nest.loops)[name]
+        value, bounds = _pull_guards(s, self.specs[s.tensor].dtype, (*order, (name, loop_n)), v.space)
+        v.hoist_reads = not bounds
+        self._accumulate(s, order, name, (low, high), value, bounds, (row, base))
+        with b.loop(low, high) as loop, v.scope({name: loop.iv}):
+            stores = self._run(nest, nest.statements[:place])
+            v.registers[s.tensor] = self._get(s, row, b.add(loop.iv, base))
+            if s.tensor not in self.scalars:
+                stores[s.tensor] = s.subs[0]
+            stores |= self._run(nest, nest.statements[place + 1 :])
+            self._finish(stores)
+
+    def _accumulate(self, s: Statement, order: tuple[Loop, ...], name: str, ends: tuple[Index, Index], value: Node,
+                    bounds: dict[str, tuple[Node, Node]], row: tuple[SSAValue, Index]) -> None:  # fmt: skip
+        """The reduction loops, and inside of them the loop along the row, within the bounds that guards give."""
+        b, v = self.b, self.values
+        if order:
+            (index, n), *rest = order
+            low, high = bounds.get(index, (Const(0, I64), Const(n, I64)))
+            with b.loop(v.index(low), v.index(high)) as loop, v.scope({index: loop.iv}):
+                self._accumulate(s, tuple(rest), name, ends, value, bounds, row)
+            return
+        first, last = (b.index(e) for e in ends)
+        if name in bounds:
+            low, high = (v.index(n) for n in bounds[name])
+            first, last = b.op(arith.MaxSIOp, first, low), b.op(arith.MinSIOp, last, high)
+        memory, base = row
+        with b.loop(first, last) as loop, v.scope({name: loop.iv}):
+            at = b.add(loop.iv, base)
+            step = combine(b, s.op, self._get(s, memory, at), v.value(value), self.specs[s.tensor].dtype)
+            self._put(step, memory, at)
+
+    def _get(self, s: Statement, row: SSAValue, at: SSAValue) -> SSAValue:
+        loaded = self.b.load(row, [at])
+        bool_ = self.specs[s.tensor].dtype is BOOL
+        return self.b.cmpi("ne", loaded, self.b.const(0, loaded.type)) if bool_ else loaded
+
+    def _put(self, value: SSAValue, row: SSAValue, at: SSAValue) -> None:
+        if value.type == scalar_type(BOOL):
+            value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
+        self.b.store(value, row, [at])
 
     # -- Statements
 
     def _body(self, nest: Nest) -> None:
         """The statements at one point; what they write is stored once, at the end."""
-        v, stores = self.values, {}
-        v.registers = {}
-        for s in nest.statements:
+        self.values.registers = {}
+        self._finish(self._run(nest, nest.statements))
+
+    def _run(self, nest: Nest, statements: Sequence[Statement]) -> dict[str, Node]:
+        """Statements in registers; the addresses where results go."""
+        v: Values = self.values
+        stores: dict[str, Node] = {}
+        for s in statements:
             v.space = Space(nest.loops + s.reductions)
             v.hoist_reads = True
             if s.op == "=":
@@ -309,9 +408,12 @@ class _Function:
                 v.registers[tensor] = value
                 if tensor not in self.scalars:
                     stores[tensor] = s.subs[0]
+        return stores
+
+    def _finish(self, stores: dict[str, Node]) -> None:
         for tensor, address in stores.items():
-            self._store(tensor, address, v.registers[tensor])
-        v.registers = {}
+            self._store(tensor, address, self.values.registers[tensor])
+        self.values.registers = {}
 
     def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
         if self.specs[tensor].dtype is BOOL:
@@ -406,6 +508,24 @@ def _collapsed(nest: Nest, k: int) -> Nest | None:
     return joined if _divisions(joined) <= _divisions(nest) else None
 
 
+def _row_reduction(nest: Nest) -> Statement | None:
+    """The one reduction of a nest, if it should run by rows: its target is contiguous along the last loop, and the
+    operands are not contiguous along a long reduction loop (which LLVM vectorises as it is).
+    """
+    found = [s for s in nest.statements if s.op != "="]
+    if len(found) != 1 or found[0].arg is not None or not found[0].reductions or not nest.loops:
+        return None
+    s, (name, n) = found[0], nest.loops[-1]
+    space = Space(nest.loops + s.reductions)
+    inner, trips = _reduction_order(s)[-1]
+    forms = [space.linear(r.subs[0]).terms for r in reads(s.value)]
+    vectorised = trips >= 32 and all(f.get(Idx(inner), 0) in (0, 1) for f in forms)
+    along = [f for f in forms if Idx(name) in f]
+    if n < 8 or vectorised or not along or space.linear(s.subs[0]).terms.get(Idx(name)) != 1:
+        return None
+    return s
+
+
 def _reduction_order(s: Statement) -> tuple[Loop, ...]:
     """The loop along which most reads are contiguous comes innermost."""
     space = Space(s.loops + s.reductions)
@@ -429,7 +549,7 @@ def _pull_guards(s: Statement, dtype: DType, order: tuple[Loop, ...], space: Spa
     rest: list[Node] = []
     for cond in conds:
         forms = space.consequences(cond, True) if isinstance(cond, Apply) and cond.fn in ("lt", "le") else []
-        placed = forms and all([_limit(form, order, limits) for form in forms])
+        placed = forms and all(_limit(form, order, limits) for form in forms)
         if not placed:
             rest.append(cond)
     for cond in rest:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import ClassVar, NamedTuple
 
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
@@ -29,6 +30,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     SymbolRefAttr,
     VectorType,
+    i1,
     i64,
 )
 from xdsl.dialects.func import FuncOp
@@ -120,7 +122,7 @@ class _Access(IRDLOperation):
         properties = {key: _parse_ints(parser, key) for key in ("dims", "steps", "valid")}
         if properties["dims"] is None:
             parser.raise_error("expected `dims [...]`")
-        lanes = [parser.parse_operand()] if parser.parse_optional_keyword("lanes") else []
+        lanes = [parser.parse_operand(IndexType())] if parser.parse_optional_keyword("lanes") else []
         return memref, parser.resolve_operands(indices, [IndexType()] * len(indices), parser.pos), properties, lanes
 
     def _verify_slice(self, writes: bool) -> None:
@@ -326,6 +328,150 @@ class FmaOp(IRDLOperation):
 
 
 @irdl_op_definition
+class SelectOp(IRDLOperation):
+    """Element by element ``mask ? a : b`` (`arith.select` takes a scalar condition only)."""
+
+    name = "tile.select"
+    T: ClassVar = VarConstraint("T", base(VectorType))
+
+    mask = operand_def(VectorType)
+    a = operand_def(T)
+    b = operand_def(T)
+    result = result_def(T)
+
+    traits = traits_def(Pure())
+    assembly_format = "$mask `,` $a `,` $b attr-dict `:` type($mask) `,` type($result)"
+
+    def __init__(self, mask: SSAValue | Operation, a: SSAValue | Operation, b: SSAValue | Operation):
+        super().__init__(operands=[mask, a, b], result_types=[SSAValue.get(a).type])
+
+    def verify_(self) -> None:
+        if self.mask.type != VectorType(i1, self.a.type.get_shape()):
+            raise VerifyException(f"expected a mask of i1 with the shape of {self.a.type}, got {self.mask.type}")
+
+
+#: The casts of `tile.cast`, with the meaning of arith's ops of these names.
+CAST_KINDS = ("extf", "truncf", "extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "bitcast")
+#: The predicates of `tile.cmp` on integers and floats, with the meaning of `arith.cmpi` and `arith.cmpf`.
+INT_PREDICATES = tuple(arith.CMPI_COMPARISON_OPERATIONS)
+FLOAT_PREDICATES = tuple(arith.CMPF_COMPARISON_OPERATIONS)
+
+
+@irdl_op_definition
+class CastOp(IRDLOperation):
+    """Element by element conversion: ``tile.cast sitofp %v : vector<4x16xi32> to vector<4x16xf32>``.
+
+    arith's casts take scalars only in xDSL; the kinds are theirs.
+    """
+
+    name = "tile.cast"
+
+    kind = prop_def(StringAttr)
+    value = operand_def(VectorType)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, kind: str, value: SSAValue | Operation, element: Attribute):
+        shape = SSAValue.get(value).type.get_shape()
+        super().__init__(
+            operands=[value], result_types=[VectorType(element, shape)], properties={"kind": StringAttr(kind)}
+        )
+
+    def verify_(self) -> None:
+        if self.kind.data not in CAST_KINDS:
+            raise VerifyException(f"unknown kind {self.kind.data}; there are: {', '.join(CAST_KINDS)}")
+        source, target = self.value.type, self.result.type
+        if source.get_shape() != target.get_shape():
+            raise VerifyException(f"a cast keeps the shape, got {source} and {target}")
+        kind = self.kind.data
+        floats = [not isinstance(t.element_type, IntegerType | IndexType) for t in (source, target)]
+        widths = [getattr(t.element_type, "bitwidth", 64) for t in (source, target)]
+        expected = {"ext": widths[0] < widths[1], "tru": widths[0] > widths[1], "bit": widths[0] == widths[1]}
+        sides = [kind in ("extf", "truncf") or kind.startswith("fp"), kind in ("extf", "truncf") or kind.endswith("fp")]
+        if not expected.get(kind[:3], True) or (kind != "bitcast" and floats != sides):
+            raise VerifyException(f"{kind} cannot take {source} to {target}")
+
+    def print(self, printer: Printer) -> None:
+        _print_kind(printer, self.kind.data, self.operands, self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.value.type)
+        printer.print_string(" to ")
+        printer.print_attribute(self.result.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CastOp:
+        kind = parser.parse_identifier(" of the cast")
+        value = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        operand = parser.resolve_operand(value, parser.parse_type())
+        parser.parse_keyword("to")
+        return cls.build(
+            operands=[operand],
+            result_types=[parser.parse_type()],
+            properties={"kind": StringAttr(kind)},
+            attributes=attributes,
+        )
+
+
+@irdl_op_definition
+class CmpOp(IRDLOperation):
+    """Element by element comparison: ``tile.cmp olt %a, %b : vector<16xf32>`` gives a vector of i1."""
+
+    name = "tile.cmp"
+
+    predicate = prop_def(StringAttr)
+    a = operand_def(VectorType)
+    b = operand_def(VectorType)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, predicate: str, a: SSAValue | Operation, b: SSAValue | Operation):
+        shape = SSAValue.get(a).type.get_shape()
+        super().__init__(
+            operands=[a, b],
+            result_types=[VectorType(i1, shape)],
+            properties={"predicate": StringAttr(predicate)},
+        )
+
+    def verify_(self) -> None:
+        integer = isinstance(self.a.type.element_type, IntegerType | IndexType)
+        known = INT_PREDICATES if integer else FLOAT_PREDICATES
+        if self.predicate.data not in known:
+            raise VerifyException(f"unknown predicate {self.predicate.data}; there are: {', '.join(known)}")
+        if self.a.type != self.b.type or self.result.type != VectorType(i1, self.a.type.get_shape()):
+            raise VerifyException("expected operands of one type and a result of i1 with their shape")
+
+    def print(self, printer: Printer) -> None:
+        _print_kind(printer, self.predicate.data, self.operands, self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.a.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CmpOp:
+        predicate = parser.parse_identifier(" of the comparison")
+        a = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        b = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        type = parser.parse_type()
+        if not isinstance(type, VectorType):
+            parser.raise_error(f"expected a vector type, got {type}")
+        op = cls(predicate, parser.resolve_operand(a, type), parser.resolve_operand(b, type))
+        op.attributes |= attributes
+        return op
+
+
+def _print_kind(printer: Printer, kind: str, operands: Sequence[SSAValue], attributes: dict[str, Attribute]) -> None:
+    printer.print_string(f" {kind} ")
+    printer.print_list(operands, printer.print_ssa_value)
+    printer.print_op_attributes(attributes)
+
+
+@irdl_op_definition
 class TransposeOp(IRDLOperation):
     """n tiles ``[m, r..]`` to m tiles ``[n, r..]``: ``out_j[i] = in_i[j]``. With a nonempty ``r`` it moves nothing."""
 
@@ -522,5 +668,4 @@ def verify_launches(module: ModuleOp) -> None:
             raise VerifyException(f"@{name} takes {len(memrefs)} memrefs, launched with {len(op.args)} places")
 
 
-Tile = Dialect("tile", [LoadOp, StoreOp, FmaOp, TransposeOp, ReduceOp, LaunchOp, HostOp], [])
-__all__ = ["FmaOp", "HostOp", "LaunchOp", "LoadOp", "ReduceOp", "Slice", "StoreOp", "Tile", "TransposeOp"]
+Tile = Dialect("tile", [LoadOp, StoreOp, FmaOp, SelectOp, CastOp, CmpOp, TransposeOp, ReduceOp, LaunchOp, HostOp], [])

@@ -19,7 +19,7 @@ _LEVELS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
 )  # fmt: skip
 _BINDING = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
-MAX_DEPTH = 60
+MAX_DEPTH = 25
 
 
 class ConditionError(Exception):

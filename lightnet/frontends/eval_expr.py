@@ -26,7 +26,7 @@ from collections.abc import Callable
 from lightnet.diagnostics import LightNetError
 
 MAX_LENGTH = 1 << 16
-MAX_DEPTH = 100
+MAX_DEPTH = 40
 
 Value = int | float | str
 
@@ -93,7 +93,12 @@ def _modulo(a: int | float, b: int | float) -> int | float:
     """Both operands are truncated to integers; the result has the sign of the right one."""
     if not (math.isfinite(a) and math.isfinite(b)) or int(b) == 0:
         raise LightNetError("modulo by zero or of an infinite number in ${eval}")
-    return _fit(int(a) % int(b))
+    if max(abs(a), abs(b)) < 1 << 64:
+        return _fit(int(a) % int(b))
+    rest = math.fmod(abs(a), abs(b))
+    if (a < 0) != (b < 0) and rest:
+        rest = abs(b) - rest
+    return -rest if b < 0 else rest
 
 
 def _power(a: int | float, b: int | float) -> int | float:
@@ -103,6 +108,9 @@ def _power(a: int | float, b: int | float) -> int | float:
         bits = abs(a).bit_length()
         if abs(a) & (abs(a) - 1) and bits * b <= 64:
             return _fit(a**b)
+        if a < 0:
+            size = _power(-a, b)
+            return -size if b % 2 else size
     try:
         result = float(a) ** float(b)
     except ZeroDivisionError:
@@ -129,7 +137,7 @@ _UNARY: dict[str, Callable] = {
     "floor": lambda x: float(math.floor(x)) if math.isfinite(x) else x,
     "ceil": lambda x: float(math.ceil(x)) if math.isfinite(x) else x,
 }
-_FUNCTIONS: dict[str, Callable] = {**_UNARY, "min": lambda *xs: min(xs), "max": lambda *xs: max(xs)}
+_CHOICES: dict[str, Callable] = {"min": min, "max": max}
 
 
 def _number(value: Value) -> int | float:
@@ -306,7 +314,7 @@ class _Evaluator:
             return self.number(match)
         if match := _STRING.match(self.text, self.at):
             return self.string(match)
-        if (match := _NAME.match(self.text, self.at)) and match[0] in _FUNCTIONS:
+        if (match := _NAME.match(self.text, self.at)) and (match[0] in _UNARY or match[0] in _CHOICES):
             self.at = match.end()
             return self.call(match[0])
         raise self.unexpected()
@@ -359,4 +367,7 @@ class _Evaluator:
             self.expect(")")
         if name in _UNARY and len(args) != 1:
             raise LightNetError(f"{name}() takes one argument in ${{eval}}, not {len(args)}")
-        return 0 if self.idle else _FUNCTIONS[name](*(_number(a) for a in args))
+        if self.idle:
+            return 0
+        # min and max give the argument itself: a string stays one
+        return _UNARY[name](_number(args[0])) if name in _UNARY else _CHOICES[name](args, key=_number)

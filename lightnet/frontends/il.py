@@ -26,7 +26,7 @@ MAX_FILE = 1 << 23  # bytes
 MAX_OPS = 250_000
 MAX_STATEMENT = 1 << 24  # characters
 
-_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _BREAK = re.compile(rf'{_STRING}|;|"', re.DOTALL)
 _SECTION = re.compile(rf'{_STRING}|[|\[\]",]', re.DOTALL)

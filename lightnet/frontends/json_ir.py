@@ -31,11 +31,11 @@ MAX_DEPTH = 100
 MAX_OPS = 250_000
 MAX_DIMS = 64
 # What a text within MAX_FILE may hold, so that even one odd operator decodes in a few seconds to a few hundred MB.
-_MAX_COUNTS = {"{": 4_000_000, "[": 4_000_000, '"': 20_000_000, ",": 8_000_000, "//": 1_000_000, "/*": 1_000_000}
+_MAX_COUNTS = {"{": 4_000_000, "[": 4_000_000, '"': 20_000_000, ",": 8_000_000, ":": 4_000_000, "//": 1_000_000, "/*": 1_000_000}
 
 _BLANK = re.compile(r"[ \t\r\n]*")
-_COMMENT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
-_PIECE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
+_COMMENT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
+_PIECE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
 _TOP_KEYS = ("ops", "mem_sizes_h", "mem_sizes_l")
 _OP_KEYS = frozenset(("name", "optype", "tensors_in", "tensors_out", "params", "body"))
 _TENSOR_KEYS = frozenset(("arg_name", "name", "dims", "offset_h", "offset_l"))

@@ -32,8 +32,8 @@ _TOKEN = re.compile(
        |(\n)
        |([A-Za-z_$][A-Za-z0-9_$]*)
        |(\.?[0-9](?:[eEpP][+-]|[A-Za-z0-9_.$])*)
-       |("[^"\\\n]*(?:\\[^\n][^"\\\n]*)*")
-       |('[^'\\\n]*(?:\\[^\n][^'\\\n]*)*')
+       |("[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+")
+       |('[^'\\\n]*+(?:\\[^\n][^'\\\n]*+)*+')
        |(\.\.\.|<<=|>>=|\#\#|->|\+\+|--|<<|>>|&&|\|\||[-+*/%&|^<>=!]=|(?!/\*)[-!#%&()*+,./:;<=>?\[\]^{|}~])
        |(/\*)
        |(.)""",
@@ -51,6 +51,8 @@ _RISKY = {
     for b in bs
 }  # fmt: skip
 _WORDS = (NAME, NUMBER, FROZEN)
+#: Tokens, white space included, that one file may hold.
+MAX_TOKENS = 4_000_000
 #: An error shows so many of the innermost macros around it, so many of the outermost, and so many #include.
 _MAX_NOTES = 4
 
@@ -89,8 +91,10 @@ class SourceFile:
         """The logical lines as token lists; comments count as white space, empty lines are left out."""
         line: list[Token] = []
         space, base = True, self.base
-        for m in _TOKEN.finditer(self.text):
+        for count, m in enumerate(_TOKEN.finditer(self.text)):
             kind = m.lastindex
+            if count > MAX_TOKENS:
+                raise LightNetError(f"'{self.name}' is too large: more than {MAX_TOKENS} tokens")
             if kind == SPACE:
                 space = True
             elif kind == NEWLINE:
@@ -128,7 +132,7 @@ class SourceMap:
         file = self.file_of(pos)
         return file.original.loc(file.name, file.original_offset(pos - file.base))
 
-    def line_at(self, pos: int) -> str:
+    def line_at(self, pos: int) -> str | None:
         file = self.file_of(pos)
         return file.original.line_at(file.original_offset(pos - file.base))
 

@@ -41,10 +41,11 @@ class Limits:
     """What one translation may use: far above any network, far below what hurts."""
 
     tokens: int = 2_000_000  # made by macros, and collected as their arguments
+    result: int = 4_000_000  # tokens of the result
     text: int = 1 << 26  # characters of the result
     token_length: int = 1 << 16  # characters that `#` or `##` may put in one token
-    nesting: int = 100  # macro calls within the arguments of macro calls
-    include_depth: int = 40
+    nesting: int = 60  # macro calls within the arguments of macro calls
+    include_depth: int = 30
     includes: int = 1000
     include_bytes: int = 1 << 23
     conditions: int = 200  # nested #if
@@ -139,6 +140,7 @@ class _Preprocessor:
         self.files = 0
         self.counter = 0
         self.collecting = False
+        self.in_condition = False
         self.once: set[str] = set()
         self.file: _File
         self.directives: dict[str, Callable[[Token, list[Token]], None]] = {
@@ -171,6 +173,8 @@ class _Preprocessor:
         self.file = _File(source, level)
         while (line := self.next_line()) is not None:
             self.expand(line[::-1], self.out, from_file=True)
+            if len(self.out) > self.limits.result:
+                raise self.error(f"the network has more than {self.limits.result} tokens", line[0])
         if self.file.conditions:
             raise self.error("#if without #endif", self.at(self.file.conditions[-1].pos))
         if outer is not None:
@@ -230,14 +234,16 @@ class _Preprocessor:
                 raise self.error(f"#{name} needs a macro's name", token)
             return (rest[0][1] in self.macros) == (name == "ifdef")
         tokens: list[Token] = []
+        self.in_condition = True
         self.expand(self.replace_defined(rest)[::-1], tokens)
+        self.in_condition = False
         try:
             return evaluate_condition(tokens)
         except ConditionError as e:
             raise self.error(e.message, e.token or token) from None
 
     def replace_defined(self, line: list[Token]) -> list[Token]:
-        """`defined X` and `defined(X)` as 1 or 0, before macros are expanded."""
+        """`defined X` and `defined(X)` as 1 or 0, before the names there are expanded."""
         out, i = [], 0
         while i < len(line):
             token = line[i]
@@ -436,6 +442,8 @@ class _Preprocessor:
             result = [(k, t, s, p, origin) for k, t, s, p, _ in macro.body]
         else:
             result = self.substitute(macro, name, args or [], origin)
+        if self.in_condition:
+            result = self.replace_defined(result)  # as GCC does; C99 leaves it open
         if result:
             k, t, _, p, o = result[0]
             result[0] = (k, t, name[2], p, o)

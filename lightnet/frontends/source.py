@@ -15,6 +15,8 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 
 #: What a location calls text that came from standard input.
 STDIN_NAME = "<stdin>"
+#: Longest line that an error shows a part of.
+MAX_SHOWN = 1 << 16
 _CHUNK = 1 << 20
 
 
@@ -115,8 +117,9 @@ class Lines:
     def loc(self, path: str, offset: int) -> SourceLoc:
         return SourceLoc(path, *self.line_col(offset))
 
-    def line_at(self, offset: int) -> str:
-        """The whole line that holds `offset`, without its end."""
+    def line_at(self, offset: int) -> str | None:
+        """The line that holds `offset`, without its end; None if it is too long to be worth showing."""
         start = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)
-        return self.text[start : end if end >= 0 else len(self.text)]
+        end = end if end >= 0 else len(self.text)
+        return self.text[start:end] if end - start <= MAX_SHOWN else None

@@ -229,9 +229,13 @@ class Space:
                 if holds:
                     return [margin.plus(Linear(-int(strict)))]
                 return [Linear(0 if strict else -1).plus(margin, -1)]
-            case Apply(fn="eq" | "ne", args=(a, b)) if a.dtype is I64 and (cond.fn == "eq") == holds:
+            case Apply(fn="eq" | "ne", args=(a, b)) if a.dtype is I64:
                 margin = self.linear(b).plus(self.linear(a), -1)
-                return [margin, margin.times(-1)]
+                if (cond.fn == "eq") == holds:
+                    return [margin, margin.times(-1)]
+                if self.bounds(margin)[0] >= 0:  # not zero, so at least 1
+                    return [margin.plus(Linear(-1))]
+                return [margin.times(-1).plus(Linear(-1))] if self.bounds(margin)[1] <= 0 else []
         return []
 
     def decide(self, cond: Node) -> Known:

@@ -63,6 +63,13 @@ def _predicate(number: int) -> IntegerAttr:
     return IntegerAttr(number, i64)
 
 
+_CASTS: dict[str, type[Operation]] = {
+    "extf": arith.ExtFOp, "truncf": arith.TruncFOp, "extsi": arith.ExtSIOp, "extui": arith.ExtUIOp,
+    "trunci": arith.TruncIOp, "sitofp": arith.SIToFPOp, "uitofp": arith.UIToFPOp, "fptosi": arith.FPToSIOp,
+    "fptoui": arith.FPToUIOp, "bitcast": arith.BitcastOp,
+}  # fmt: skip
+
+
 class Loop:
     """A loop being built: `iv`, the carried values `args`; after the `with`, `results`."""
 
@@ -192,15 +199,27 @@ class Builder:
         return quotient, self.op(arith.RemSIOp, self.index(a), self.index(b))
 
     def cmpi(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        if isinstance(a.type, VectorType):
+            return self.append(tile.CmpOp(predicate, a, b)).results[0]
         number = arith.CMPI_COMPARISON_OPERATIONS.index(predicate)
-        return self.op(arith.CmpiOp, a, b, type=_bool_like(a.type), predicate=_predicate(number))
+        return self.op(arith.CmpiOp, a, b, type=i1, predicate=_predicate(number))
 
     def cmpf(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        if isinstance(a.type, VectorType):
+            return self.append(tile.CmpOp(predicate, a, b)).results[0]
         number = arith.CMPF_COMPARISON_OPERATIONS.index(predicate)
-        return self.op(arith.CmpfOp, a, b, type=_bool_like(a.type), predicate=_predicate(number))
+        return self.op(arith.CmpfOp, a, b, type=i1, predicate=_predicate(number))
 
     def select(self, cond: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
-        return self.op(arith.SelectOp, cond, a, b, type=a.type)
+        """A scalar condition chooses a value of any type, a vector of i1 element by element."""
+        kind = tile.SelectOp if isinstance(cond.type, VectorType) else arith.SelectOp
+        return self.op(kind, cond, a, b, type=a.type)
+
+    def cast(self, kind: str, value: SSAValue, element: Attribute) -> SSAValue:
+        """A conversion by arith's name (``sitofp``, ``extui``, ...) of a scalar or a vector to `element`."""
+        if isinstance(value.type, VectorType):
+            return self.append(tile.CastOp(kind, value, element)).results[0]
+        return self.op(_CASTS[kind], value, type=element)
 
     # ---- memory --------------------------------------------------------------------------------------------------
 
@@ -304,6 +323,3 @@ class Builder:
         outer.add_op(op)
         return op.results
 
-
-def _bool_like(type: Attribute) -> Attribute:
-    return vector_type(type.get_shape(), i1) if isinstance(type, VectorType) else i1

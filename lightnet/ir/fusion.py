@@ -125,8 +125,22 @@ def simplify(d: BoundDefinition) -> BoundDefinition:
     d = prune(d)
     for name in [n for n, _ in d.locals]:
         if worth_inlining(d, name):
-            d = inline_local(d, name) or d
+            inlined = inline_local(d, name)
+            if inlined is not None and (_divisions(inlined) <= _divisions(d) or _evaluations(d, name) <= 1):
+                d = inlined
     return prune(d)
+
+
+def _divisions(d: BoundDefinition) -> int:
+    """Index divisions in the statements: what reading through a reshape may cost."""
+    nodes = (n for s in d.statements for n in walk(s.value))
+    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for n in nodes)
+
+
+def _evaluations(d: BoundDefinition, name: str) -> float:
+    """How often an element of a local is read, on average."""
+    count = sum(s.trips for s in d.statements for r in reads(s.value) if r.tensor == name)
+    return count / max(1, d.specs[name].len)
 
 
 def prune(d: BoundDefinition) -> BoundDefinition:
@@ -165,14 +179,10 @@ def worth_inlining(d: BoundDefinition, name: str) -> bool:
     """Whether recomputing a local costs no more than one store and its loads."""
     writers = [s for s in d.statements if name in s.targets]
     total = max((cost(s.value) for s in writers), default=0) + 2 * (len(writers) - 1)
-    guarded, evaluations = 0, 0
-    for s in d.statements:
-        for r in reads(s.value):
-            if r.tensor == name:
-                evaluations += s.trips
-                guarded = guarded or (2 if r.filler is not None else 0)
-    factor = evaluations / max(1, d.specs[name].len)
-    return (total + guarded) * factor <= total + guarded + 2 + factor
+    if any(r.tensor == name and r.filler is not None for s in d.statements for r in reads(s.value)):
+        total += 2
+    factor = _evaluations(d, name)
+    return total * factor <= total + 2 + factor
 
 
 def inline_local(d: BoundDefinition, name: str) -> BoundDefinition | None:
@@ -193,7 +203,6 @@ def inline_local(d: BoundDefinition, name: str) -> BoundDefinition | None:
     for k, s in enumerate(d.statements[: end + 1]):
         if any(t in sources and k > sources[t] for t in s.targets):
             return None
-    spec = d.specs[name]
     statements = []
     for k, s in enumerate(d.statements):
         if k in readers:

@@ -284,6 +284,18 @@ class LnOp(Operation):
         `autopad` decides)."""
         return {}
 
+    #: True where `build_loops` is the op's definition (sorts): it cannot be fused.
+    has_builder: ClassVar[bool] = False
+
+    def build_loops(self, b: Any, operands: Sequence[SSAValue], results: Sequence[SSAValue], workspace: Any) -> None:
+        """The op at the loop level: fill a kernel of one block (`ir/builder.py`) on rank-1 memrefs; `workspace` is an i8
+        memref of `workspace_bytes`, or None."""
+        raise NotImplementedError(f"{self.name} has no loop-level builder")
+
+    def workspace_bytes(self) -> int:
+        """Bytes of workspace that `build_loops` needs."""
+        return 0
+
     def views(self) -> Iterator[tuple[int, int, int]]:
         """For a move: (operand index, result index, byte offset), one for each pair that is the same memory when the
         smaller of the two lies at that offset inside the larger."""
@@ -303,8 +315,10 @@ class LnOp(Operation):
         return []
 
     @classmethod
-    def sample_data(cls, name: str, kind: str, spec: TensorSpec, tensors: Mapping[str, Any], seed: int) -> np.ndarray:
-        """Test data for one operand; override where values are constrained (indices)."""
+    def sample_data(cls, name: str, kind: str, spec: TensorSpec, tensors: Mapping[str, TensorSpec],
+                    params: Mapping[str, ParamValue], seed: int) -> np.ndarray:  # fmt: skip
+        """Test data for the operand `name`, from all operand types and the parameters; override where values are
+        constrained (indices in range, positive bases)."""
         from lightnet.runtime.initial import sample
 
         fan_in = int(np.prod(spec.dims[1:])) if kind == "weight" and spec.ndim > 1 else None

@@ -97,28 +97,29 @@ def _composed(pieces: list[Piece] | None, operands: Sequence[list[Piece] | None]
         if inner is None:
             return None
         out += cut(inner, offset, size)
-    return joined(out)
+    return [Piece(*p) for p in joined(out)]
 
 
-def cut(pieces: Sequence[Any], offset: int, size: int) -> list[Any]:
+def cut(pieces: Sequence[tuple[Any, int, int]], offset: int, size: int) -> list[tuple[Any, int, int]]:
     """The part of a run of (source, offset, size) pieces from byte `offset` on."""
-    out, at = [], 0
+    out: list[tuple[Any, int, int]] = []
+    at = 0
     for piece in pieces:
         lo, hi = max(at, offset), min(at + piece[2], offset + size)
         if lo < hi:
-            out.append(type(piece)(piece[0], piece[1] + lo - at, hi - lo))
+            out.append((piece[0], piece[1] + lo - at, hi - lo))
         at += piece[2]
     return out
 
 
-def joined(pieces: Sequence[Any]) -> list[Any]:
+def joined(pieces: Sequence[tuple[Any, int, int]]) -> list[tuple[Any, int, int]]:
     """The same bytes in as few pieces as can be."""
-    out: list[Any] = []
+    out: list[tuple[Any, int, int]] = []
     for piece in pieces:
         if out and out[-1][0] == piece[0] and out[-1][1] + out[-1][2] == piece[1]:
-            out[-1] = type(piece)(piece[0], out[-1][1], out[-1][2] + piece[2])
+            out[-1] = (piece[0], out[-1][1], out[-1][2] + piece[2])
         else:
-            out.append(piece)
+            out.append(tuple(piece))
     return out
 
 

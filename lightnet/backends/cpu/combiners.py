@@ -7,9 +7,9 @@
 What all have in common: no element is computed twice, and each value inside is used inside alone (`combine` sees to it).
 
 A move that the planner can make free (`LnOp.views`: a reshape, a slice or concat of the outermost axis) is never merged
-into a kernel that computes: as a kernel of its own it costs nothing once source and result share their bytes, and the
-ops around it stay able to work in place, while inside a body it would turn their reads into another index. Only chains
-with a real copy take such moves in (a channel shuffle is reshape, transpose, reshape: one kernel, one pass). `concat`,
+into a kernel that could work in place: as a kernel of its own it costs nothing once source and result share their bytes,
+and the ops around it stay able to work in place, while inside a body it would turn their reads into another index. Only
+bodies with a real copy take such moves in (a channel shuffle is reshape, transpose, reshape: one kernel, one pass). `concat`,
 `gather` and `scatter` stay alone: as views they let the producers write into the result directly.
 """
 
@@ -64,29 +64,27 @@ def _data_operands(op: LnOp) -> list:
 
 
 def _is_copy(body: Body) -> bool:
-    """Moves and elementwise ops with at least one move that no plan makes free."""
+    """Moves and elementwise ops with at least one move that no plan makes free: the kernel copies anyway, so free moves
+    in it cost nothing. One at the end of a body that computes stays outside, lest it hide that an operand is read at the
+    index written."""
     if not all(isinstance(op, (*ELEMENTWISE, *INJECTIVE, *REPLICATING)) for op in body.ops):
         return False
     moves = [op for op in body.ops if not isinstance(op, ELEMENTWISE)]
-    pure = len(moves) == len(body.ops)
-    if not any(map(_must_copy, moves)) or (not pure and any(map(is_free, moves))):
+    if not any(map(_must_copy, moves)):
         return False
-    # An op in front of a replicating move would be computed once for each copy.
-    return not any(isinstance(op, REPLICATING) and isinstance(body.producer(op.src), ELEMENTWISE) for op in moves) and (
-        pure or _no_replication_behind(body)
-    )
+    return len(moves) == len(body.ops) or not (is_free(body.ops[-1]) or _computes_twice(body))
 
 
-def _no_replication_behind(body: Body) -> bool:
-    """No replicating move reads, through other moves, what an elementwise op computes."""
+def _computes_twice(body: Body) -> bool:
+    """Whether a replicating move reads, perhaps through other moves, what an elementwise op computes."""
     computed: set = set()
     for op in body.ops:
         reads_computed = any(body.value(v) in computed for v in op.operands)
         if isinstance(op, REPLICATING) and reads_computed:
-            return False
+            return True
         if isinstance(op, ELEMENTWISE) or reads_computed:
             computed.update(op.results)
-    return True
+    return False
 
 
 def is_free(op: LnOp) -> bool:

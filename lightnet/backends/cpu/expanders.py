@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from xdsl.pattern_rewriter import RewritePattern
 
-from lightnet.dialects.ln.sort import Sort1d, Sort1dByKey
 from lightnet.ir.op import LnOp
-
-#: Ops without a definition that have a loop-level builder.
-BUILDERS = (Sort1d, Sort1dByKey)
 
 EXPANDERS: tuple[type[RewritePattern], ...] = ()
 
 
 def supports(op: LnOp) -> bool:
-    """Whether the CPU can run `op` by itself."""
-    return op.definition is not None or isinstance(op, BUILDERS)
+    """Whether the CPU can run `op` by itself: from its definition, or by its loop-level builder."""
+    return op.definition is not None or op.has_builder

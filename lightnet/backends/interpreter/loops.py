@@ -48,7 +48,8 @@ _INFIX = {
     "arith.maxui": "lib.like(np.maximum(lib.unsigned({0}), lib.unsigned({1})), {0})",
     "arith.minui": "lib.like(np.minimum(lib.unsigned({0}), lib.unsigned({1})), {0})",
     "math.round": "lib.round_away({0})", "math.rsqrt": "1 / np.sqrt({0})", "math.fma": "{0} * {1} + {2}",
-    "vector.fma": "{0} * {1} + {2}", "tile.fma": "lib.fma({0}, {1}, {2})",
+    "vector.fma": "{0} * {1} + {2}", "tile.select": "np.where({0}, {1}, {2})",
+    "tile.fma": "lib.fma({0}, {1}, {2})",
 }  # fmt: skip
 _CASTS = {
     "arith.extf": "np.asarray({0}).astype({t})[()]", "arith.truncf": "np.asarray({0}).astype({t})[()]",
@@ -210,8 +211,9 @@ class _Writer:
         if op.name in _INFIX:
             name = {"arith.addi": "arith.xori", "arith.subi": "arith.xori", "arith.muli": "arith.andi"}
             return _INFIX[name.get(op.name, op.name) if bit else op.name].format(*args)
-        if op.name in _CASTS:
-            return _CASTS[op.name].format(*args, t=self._const(dtype_of(element)))
+        cast = f"arith.{op.kind.data}" if isinstance(op, tile.CastOp) else op.name
+        if cast in _CASTS:
+            return _CASTS[cast].format(*args, t=self._const(dtype_of(element)))
         if op.name in ("arith.maxsi", "arith.minsi"):
             plain = isinstance(type, IndexType)
             return f"{'' if plain else 'np.'}{op.name[6:9]}{'' if plain else 'imum'}({args[0]}, {args[1]})"
@@ -248,21 +250,22 @@ class _Writer:
         args = f"{self._name(op.lhs)}, {self._name(op.rhs)}"
         self._line(f"{self._name(op.result)} = lib.compare_float('{predicate}', {args})")
 
+    def _cmp(self, op: tile.CmpOp) -> None:
+        integer = isinstance(op.a.type.element_type, IntegerType | IndexType)
+        kind = "int" if integer else "float"
+        args = f"{self._const(op.predicate.data)}, {self._name(op.a)}, {self._name(op.b)}"
+        self._line(f"{self._name(op.result)} = lib.compare_{kind}({args})")
+
     def _select(self, op: arith.SelectOp) -> None:
         cond, a, b = (self._name(v) for v in op.operands)
-        vector_cond = isinstance(op.cond.type, VectorType)
-        text = f"np.where({cond}, {a}, {b})" if vector_cond else f"{a} if {cond} else {b}"
-        self._line(f"{self._name(op.result)} = {text}")
+        self._line(f"{self._name(op.result)} = {a} if {cond} else {b}")
 
     def _index_cast(self, op: arith.IndexCastOp) -> None:
         source = self._name(op.input)
         if isinstance(op.result.type, IndexType):
             text = f"lib.to_index({source})"
-        elif isinstance(op.input.type, IndexType):
-            text = f"lib.from_index({source}, {self._const(dtype_of(op.result.type))})"
         else:
-            element = op.result.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
-            text = f"lib.resize({source}, {self._const(dtype_of(element))}, True)"
+            text = f"lib.from_index({source}, {self._const(dtype_of(op.result.type))})"
         self._line(f"{self._name(op.result)} = {text}")
 
     def _check(self, op: Operation, indices: Sequence[SSAValue], type: MemRefType) -> str:
@@ -366,7 +369,7 @@ class _Writer:
         condition = before.last_op
         assert isinstance(condition, scf.ConditionOp)
         self._assign(op.res, condition.args)
-        self._line(f"if not {self._name(condition.cond)}: break")
+        self._line(f"if not {self._name(condition.condition)}: break")
         self._assign(after.args, condition.args)
         self._block(after)
         self._assign(before.args, after.last_op.operands)
@@ -386,6 +389,7 @@ class _Writer:
 
 _SPECIAL: dict[type[Operation], Callable[[_Writer, Any], None]] = {
     arith.ConstantOp: _Writer._constant, arith.CmpiOp: _Writer._cmpi, arith.CmpfOp: _Writer._cmpf,
+    tile.CmpOp: _Writer._cmp,
     arith.SelectOp: _Writer._select, arith.IndexCastOp: _Writer._index_cast,
     memref.LoadOp: _Writer._load, memref.StoreOp: _Writer._store, memref.AllocaOp: _Writer._alloca,
     memref.ViewOp: _Writer._view, tile.LoadOp: _Writer._tile_load, tile.StoreOp: _Writer._tile_store,

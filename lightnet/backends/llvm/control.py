@@ -167,7 +167,7 @@ def _while(e: Function, op: scf.WhileOp) -> None:
     condition = before.last_op
     assert isinstance(condition, scf.ConditionOp)
     passed = [e.parts(v) for v in condition.args]
-    e.emit(f"br i1 {e.operand(condition.cond)}, label %{body}, label %{exit}")
+    e.emit(f"br i1 {e.operand(condition.condition)}, label %{body}, label %{exit}")
     e.scopes.pop()
     after = op.after_region.block
     tail = _push(e, pre)

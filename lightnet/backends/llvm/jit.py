@@ -6,9 +6,12 @@ the launch list do not: their code is as good without, and it costs 24 to 136 ms
 
 from __future__ import annotations
 
+import ctypes
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
-from threading import Lock
+from functools import cache, cached_property
 
 import llvmlite.binding as llvm
 from xdsl.dialects.builtin import ModuleOp
@@ -41,15 +44,18 @@ class Machine:
             return Vectors(8)
         return Vectors(4)
 
-    def target_machine(self) -> llvm.TargetMachine:
+    def target_machine(self, opt: int = 3) -> llvm.TargetMachine:
+        """LLVM's code generator for it, at level `opt` (the launch list is made at 0: it is long and runs once)."""
         initialize()
         target = llvm.Target.from_default_triple()
-        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=3, reloc="pic", codemodel="small")
+        return target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=opt, reloc="pic", codemodel="small"
+        )
 
 
 #: Objects by (machine, symbol); a kernel's symbol is the hash of its text.
 _objects: dict[tuple[Machine, str], bytes] = {}
-_lock = Lock()
+_lock = threading.Lock()
 
 
 @dataclass
@@ -73,9 +79,9 @@ class NativeModule:
     @cached_property
     def assembly(self) -> str:
         """The machine code as assembly text (compiled again)."""
-        machine = self.machine.target_machine()
+        compiler = _Compiler(self.machine)
         texts = [*self.emitted.kernels.values()] + ([(self.emitted.main, False)] if self.emitted.main else [])
-        return "\n".join(machine.emit_assembly(_module(text, optimize, machine)) for text, optimize in texts)
+        return "\n".join(compiler.target.emit_assembly(compiler.module(*text)) for text in texts)
 
     def kernel_address(self, name: str) -> int:
         """The address of ``void (i64 lo, i64 hi, ptr...)``, the kernel called `name` in the module."""
@@ -94,44 +100,100 @@ def compile_module(
     emitted = emit_module(module, vectors or machine.vectors)
     objects = compile_texts(emitted.kernels, machine, verify)
     if emitted.main is not None:
-        objects.append(_compile(emitted.main, False, machine.target_machine(), verify))
+        objects.append(_Compiler(machine, opt=0).run(emitted.main, False, verify))
     return NativeModule(emitted, machine, objects)
 
 
-def compile_texts(kernels: dict[str, tuple[str, bool]], machine: Machine, verify: bool = False) -> list[bytes]:
-    """The objects of kernels given as symbol -> (text, runs O2), from the cache where they are there."""
-    target = None
-    objects = []
-    for symbol, (text, optimize) in kernels.items():
+def compile_texts(
+    kernels: dict[str, tuple[str, bool]], machine: Machine, verify: bool = False, threads: int | None = None
+) -> list[bytes]:
+    """The objects of kernels given as symbol -> (text, runs O2), in that order, from the cache where they are there.
+
+    `threads` (as many as processors, at most 8, unless given) compile at the same time.
+    """
+    with _lock:
+        missing = [symbol for symbol in kernels if (machine, symbol) not in _objects]
+    threads = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    workers = min(threads, len(missing)) if _unlocked() else 1
+    local = threading.local()
+
+    def one(symbol: str) -> None:
+        if not hasattr(local, "compiler"):
+            local.compiler = _Compiler(machine)
+        image = local.compiler.run(*kernels[symbol], verify)
         with _lock:
-            image = _objects.get((machine, symbol))
-        if image is None:
-            target = target or machine.target_machine()
-            image = _compile(text, optimize, target, verify)
-            with _lock:
-                _objects[machine, symbol] = image
-        objects.append(image)
-    return objects
+            _objects[machine, symbol] = image
+
+    if workers > 1:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(one, missing))
+    else:
+        for symbol in missing:
+            one(symbol)
+    with _lock:
+        return [_objects[machine, symbol] for symbol in kernels]
 
 
-def _compile(text: str, optimize: bool, target: llvm.TargetMachine, verify: bool = False) -> bytes:
-    return target.emit_object(_module(text, optimize, target, verify))
+@cache
+def _unlocked() -> ctypes.CDLL | None:
+    """LLVM without llvmlite's lock, for the two calls that take the time.
 
-
-def _module(text: str, optimize: bool, target: llvm.TargetMachine, verify: bool = False) -> llvm.ModuleRef:
-    """Parse LLVM IR, and run the middle end if asked."""
+    llvmlite serialises every call in the process. LLVM itself needs only that a context and a target machine stay with
+    one thread, which holds here. None where this llvmlite does not tell its library: then one thread compiles.
+    """
     try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-    except RuntimeError as error:
-        raise LightNetError(f"LLVM refuses the emitted code (a bug of the emitter): {error}") from None
-    module.triple = target.triple
-    module.data_layout = str(target.target_data)
-    if verify:
-        module.verify()
-    if optimize:
+        library = ctypes.CDLL(llvm.ffi.lib._name)
+        library.LLVMPY_TargetMachineEmitToMemory.restype = ctypes.c_void_p
+        library.LLVMPY_RunNewModulePassManager.restype = None
+    except (AttributeError, OSError):
+        return None
+    return library
+
+
+class _Compiler:
+    """A target machine, for the use of one thread."""
+
+    def __init__(self, machine: Machine, opt: int = 3):
+        self.target = machine.target_machine(opt)
+
+    def run(self, text: str, optimize: bool, verify: bool = False) -> bytes:
+        """LLVM IR text to an object file."""
+        module = self.module(text, optimize, verify)
+        library = _unlocked()
+        if library is None:
+            return self.target.emit_object(module)
+        message = ctypes.c_char_p()
+        memory = library.LLVMPY_TargetMachineEmitToMemory(self.target._ptr, module._ptr, 1, ctypes.byref(message))
+        if not memory:
+            raise LightNetError(f"LLVM cannot make code for this machine: {(message.value or b'').decode()}")
+        buffer = ctypes.cast(memory, llvm.ffi.LLVMMemoryBufferRef)
+        try:
+            start = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer)
+            return ctypes.string_at(start, llvm.ffi.lib.LLVMPY_GetBufferSize(buffer))
+        finally:
+            llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+    def module(self, text: str, optimize: bool, verify: bool = False) -> llvm.ModuleRef:
+        """Parse LLVM IR (into a context of its own), and run the middle end if asked."""
+        try:
+            module = llvm.parse_assembly(text, llvm.create_context())
+        except RuntimeError as error:
+            raise LightNetError(f"LLVM refuses the emitted code (a bug of the emitter): {error}") from None
+        module.triple = self.target.triple
+        module.data_layout = str(self.target.target_data)
+        if verify:
+            module.verify()
+        if optimize:
+            self._optimize(module)
+        return module
+
+    def _optimize(self, module: llvm.ModuleRef) -> None:
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = options.slp_vectorization = options.loop_interleaving = True
-        builder = llvm.create_pass_builder(target, options)
+        builder = llvm.create_pass_builder(self.target, options)
         manager = builder.getModulePassManager()
-        manager.run(module, builder)
-    return module
+        library = _unlocked()
+        if library is None:
+            manager.run(module, builder)
+        else:
+            library.LLVMPY_RunNewModulePassManager(manager._ptr, module._ptr, builder._ptr)

@@ -28,6 +28,7 @@ from lightnet.backends.llvm.values import (
     splat_literal,
 )
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects import tile
 
 #: (emitter, op, operand texts, operand type, result type, lanes) -> operand text of the result
 Emit = Callable[[Function, Operation, list[str], str, str, int], str]
@@ -187,6 +188,34 @@ def _cmpf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) 
     return e.ins(f"fcmp {predicate} {t} {a[0]}, {a[1]}")
 
 
+def _cmp(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    """`tile.cmp`."""
+    predicate = op.properties["predicate"].data
+    instruction = "fcmp" if any(f in t for f in ("half", "bfloat", "float", "double")) else "icmp"
+    return e.ins(f"{instruction} {predicate} {t} {a[0]}, {a[1]}")
+
+
+def _tile_cast(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    """`tile.cast`: the arith op of that name."""
+    return _CASTS[op.properties["kind"].data](e, op, a, t, r, lanes)
+
+
+_CASTS: dict[str, Emit] = {
+    "extf": _cast("fpext"), "truncf": _cast("fptrunc"), "extsi": _cast("sext"), "extui": _cast("zext"),
+    "trunci": _cast("trunc"), "sitofp": _cast("sitofp"), "uitofp": _cast("uitofp"),
+    "fptosi": _saturating("fptosi.sat"), "fptoui": _saturating("fptoui.sat"), "bitcast": _cast("bitcast"),
+}  # fmt: skip
+
+
+def _fma(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    """A short float's product is exact in float, and the machine has no short fma."""
+    if "half" not in r and "bfloat" not in r:
+        return e.intrinsic("fma", r, [(r, x) for x in a])
+    wide = leaf_type("float", lanes)
+    parts = [(wide, e.ins(f"fpext {t} {x} to {wide}")) for x in a]
+    return e.ins(f"fptrunc {wide} {e.intrinsic('fma', wide, parts)} to {r}")
+
+
 def _negf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     return e.ins(f"fneg {t} {a[0]}")
 
@@ -213,11 +242,10 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     arith.MaximumfOp: _extremum("maximum", "ogt"), arith.MinimumfOp: _extremum("minimum", "olt"),
     arith.MaxnumfOp: _intrinsic("maxnum"), arith.MinnumfOp: _intrinsic("minnum"),
     arith.CmpiOp: _cmpi, arith.CmpfOp: _cmpf,
-    arith.ExtFOp: _cast("fpext"), arith.TruncFOp: _cast("fptrunc"),
-    arith.ExtSIOp: _cast("sext"), arith.ExtUIOp: _cast("zext"), arith.TruncIOp: _cast("trunc"),
-    arith.SIToFPOp: _cast("sitofp"), arith.UIToFPOp: _cast("uitofp"),
-    arith.FPToSIOp: _saturating("fptosi.sat"), arith.FPToUIOp: _saturating("fptoui.sat"),
-    arith.BitcastOp: _cast("bitcast"),
+    arith.ExtFOp: _CASTS["extf"], arith.TruncFOp: _CASTS["truncf"], arith.ExtSIOp: _CASTS["extsi"],
+    arith.ExtUIOp: _CASTS["extui"], arith.TruncIOp: _CASTS["trunci"], arith.SIToFPOp: _CASTS["sitofp"],
+    arith.UIToFPOp: _CASTS["uitofp"], arith.FPToSIOp: _CASTS["fptosi"], arith.FPToUIOp: _CASTS["fptoui"],
+    arith.BitcastOp: _CASTS["bitcast"], tile.CmpOp: _cmp, tile.CastOp: _tile_cast,
     math.RsqrtOp: _rsqrt, math.AbsIOp: _int_intrinsic("abs", "false"),
     math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"), math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
     math.CtPopOp: _int_intrinsic("ctpop"),
@@ -229,14 +257,14 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     math.SinhOp: _intrinsic("sinh"), math.CoshOp: _intrinsic("cosh"), math.TanhOp: _intrinsic("tanh"),
     math.AsinOp: _intrinsic("asin"), math.AcosOp: _intrinsic("acos"), math.AtanOp: _intrinsic("atan"),
     math.Atan2Op: _intrinsic("atan2"), math.PowFOp: _intrinsic("pow"), math.CopySignOp: _intrinsic("copysign"),
-    math.FmaOp: _intrinsic("fma"),
+    math.FmaOp: _fma,
     math.ErfOp: _libm("erf"), math.ExpM1Op: _libm("expm1"), math.Log1pOp: _libm("log1p"), math.CbrtOp: _libm("cbrt"),
     math.AsinhOp: _libm("asinh"), math.AcoshOp: _libm("acosh"), math.AtanhOp: _libm("atanh"),
 }  # fmt: skip
 
 
 def elementwise(e: Function, op: Operation) -> None:
-    """Any op of `ELEMENTWISE`, and `arith.select`'s vector form, on scalars or vectors."""
+    """Any op of `ELEMENTWISE`, on scalars or vectors."""
     emit, result = ELEMENTWISE[type(op)], op.results[0]
     if not isinstance(result.type, VectorType):
         source = llvm_type(op.operands[0].type)
@@ -409,27 +437,124 @@ def _select(e: Function, op: arith.SelectOp) -> None:
         text = f"select i1 {cond}, {type} {e.operand(op.lhs)}, {type} {e.operand(op.rhs)}"
         e.scalar_result(result, e.ins(text))
         return
-    a, b = e.get_vec(op.lhs), e.get_vec(op.rhs)
-    scalar_cond = None if isinstance(op.cond.type, VectorType) else e.operand(op.cond)
-    conds = e.get_vec(op.cond) if scalar_cond is None else None
+    cond, a, b = e.operand(op.cond), e.get_vec(op.lhs), e.get_vec(op.rhs)
 
     def make_leaf(f: int) -> str:
-        t = a.leaf_type
-        cond = f"i1 {scalar_cond}" if conds is None else f"{conds.leaf_type} {conds.leaf(f)}"
-        return e.ins(f"select {cond}, {t} {a.leaf(f)}, {t} {b.leaf(f)}")
+        return e.ins(f"select i1 {cond}, {a.leaf_type} {a.leaf(f)}, {a.leaf_type} {b.leaf(f)}")
 
     def make_scalar(i: int) -> str:
-        cond = scalar_cond if conds is None else e.element(conds, i)
         return e.ins(f"select i1 {cond}, {a.elem} {e.element(a, i)}, {a.elem} {e.element(b, i)}")
 
-    roots = _roots([v for v in (a, b, conds) if v is not None])
-    e.bind(result, e.vec(result.type, make_leaf, make_scalar, roots))
+    e.bind(result, e.vec(result.type, make_leaf, make_scalar, _roots([a, b])))
+
+
+def _vector_select(e: Function, op: tile.SelectOp) -> None:
+    mask, a, b = (e.get_vec(v) for v in op.operands)
+
+    def make_leaf(f: int) -> str:
+        text = f"select {mask.leaf_type} {mask.leaf(f)}, {a.leaf_type} {a.leaf(f)}, {a.leaf_type} {b.leaf(f)}"
+        return e.ins(text)
+
+    def make_scalar(i: int) -> str:
+        return e.ins(f"select i1 {e.element(mask, i)}, {a.elem} {e.element(a, i)}, {a.elem} {e.element(b, i)}")
+
+    e.bind(op.result, e.vec(op.result.type, make_leaf, make_scalar, _roots([mask, a, b])))
 
 
 def _index_cast(e: Function, op: arith.IndexCastOp) -> None:
     source, target = op.input.type, op.result.type
-    if isinstance(source, VectorType):
-        return elementwise(e, op)
+    bits, text = int(llvm_type(target)[1:]), e.operand(op.input)
+    known = int(llvm_type(source)[1:])
+    if bits != known and text.startswith("%"):
+        text = e.ins(f"{'trunc' if bits < known else 'sext'} i{known} {text} to i{bits}")
+    if isinstance(target, IndexType):
+        e.bind_parts(op.result, [text])
+    else:
+        e.vals[op.result] = text
+
+
+HANDLERS: dict[type[Operation], Handler] = {
+    arith.AddiOp: _add, arith.SubiOp: _sub, arith.MuliOp: _mul, arith.CmpiOp: _cmpi_index,
+    **dict.fromkeys(_INDEX_NAMES, _extremum_index),
+    **dict.fromkeys(
+        (arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp, arith.FloorDivSIOp, arith.CeilDivSIOp,
+         arith.CeilDivUIOp), _divide_index),
+}  # fmt: skip
+
+
+def _maybe_index(handler: Handler, e: Function, op: Operation) -> None:
+    if isinstance(op.operands[0].type, IndexType):
+        handler(e, op)
+    else:
+        elementwise(e, op)
+
+
+# ---- constants, select, casts ------------------------------------------------------------------------------------
+
+
+def _constant(e: Function, op: arith.ConstantOp) -> None:
+    type, value = op.result.type, op.value
+    if isinstance(type, VectorType):
+        return _constant_vector(e, op.result, type, value)
+    number = value.value.data  # pyright: ignore[reportAttributeAccessIssue]
+    e.vals[op.result] = Lin(number) if isinstance(type, IndexType) else literal(number, llvm_type(type))
+
+
+def _constant_vector(e: Function, result: SSAValue, type: VectorType, value: object) -> None:
+    if not isinstance(value, DenseIntOrFPElementsAttr):
+        raise LightNetError(f"unsupported constant {value}")
+    elem = llvm_type(type.element_type)
+    numbers = value.get_values()
+    if value.is_splat():
+        text = literal(numbers[0], elem)
+        vec = e.vec(type, lambda f: splat_literal(elem, vec.lanes, text), lambda i: text)
+    else:
+        texts = [literal(n, elem) for n in numbers]
+
+        def make_leaf(f: int) -> str:
+            lanes = texts[f * vec.lanes : (f + 1) * vec.lanes]
+            return lanes[0] if vec.lanes == 1 else f"<{', '.join(f'{elem} {t}' for t in lanes)}>"
+
+        vec = e.vec(type, make_leaf, texts.__getitem__)
+    e.vals[result] = vec
+
+
+def _select(e: Function, op: arith.SelectOp) -> None:
+    result = op.result
+    if not isinstance(result.type, VectorType):
+        type, cond = llvm_type(result.type), e.operand(op.cond)
+        if cond in ("true", "false"):
+            e.vals[result] = e.vals[op.lhs if cond == "true" else op.rhs]
+            return
+        text = f"select i1 {cond}, {type} {e.operand(op.lhs)}, {type} {e.operand(op.rhs)}"
+        e.scalar_result(result, e.ins(text))
+        return
+    cond, a, b = e.operand(op.cond), e.get_vec(op.lhs), e.get_vec(op.rhs)
+
+    def make_leaf(f: int) -> str:
+        return e.ins(f"select i1 {cond}, {a.leaf_type} {a.leaf(f)}, {a.leaf_type} {b.leaf(f)}")
+
+    def make_scalar(i: int) -> str:
+        return e.ins(f"select i1 {cond}, {a.elem} {e.element(a, i)}, {a.elem} {e.element(b, i)}")
+
+    e.bind(result, e.vec(result.type, make_leaf, make_scalar, _roots([a, b])))
+
+
+def _vector_select(e: Function, op: tile.SelectOp) -> None:
+    mask, a, b = (e.get_vec(v) for v in op.operands)
+
+    def make_leaf(f: int) -> str:
+        text = f"select {mask.leaf_type} {mask.leaf(f)}, {a.leaf_type} {a.leaf(f)}, {a.leaf_type} {b.leaf(f)}"
+        return e.ins(text)
+
+    def make_scalar(i: int) -> str:
+        return e.ins(f"select i1 {e.element(mask, i)}, {a.elem} {e.element(a, i)}, {a.elem} {e.element(b, i)}")
+
+    e.bind(op.result, e.vec(op.result.type, make_leaf, make_scalar, _roots([mask, a, b])))
+
+
+def _index_cast(e: Function, op: arith.IndexCastOp) -> None:
+    source, target = op.input.type, op.result.type
     bits, text = int(llvm_type(target)[1:]), e.operand(op.input)
     known = int(llvm_type(source)[1:])
     if bits != known and text.startswith("%"):
@@ -453,5 +578,6 @@ HANDLERS: dict[type[Operation], Handler] = {
     **{kind: partial(_maybe_index, handler) for kind, handler in _INDEX_HANDLERS.items()},
     arith.ConstantOp: _constant,
     arith.SelectOp: _select,
+    tile.SelectOp: _vector_select,
     arith.IndexCastOp: _index_cast,
 }

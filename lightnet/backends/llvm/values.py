@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import prod
+from math import gcd, prod
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
@@ -153,14 +153,18 @@ class Vec:
         self.scalars.clear()
 
 
-def lanes_of(shape: Sequence[int], width: int) -> int:
-    """Elements a leaf: all of a short last dimension, else the hardware's width, else the largest power of two in it."""
+@cache
+def lanes_of(shape: tuple[int, ...], width: int) -> int:
+    """Elements a leaf: all of a short last dimension, else the hardware's width or the best divisor below it.
+
+    A power of two is preferred unless another divisor is more than twice as long.
+    """
     last = shape[-1] if shape else 1
     if last <= width:
-        return last
-    while last % width:
-        width //= 2
-    return width
+        return max(last, 1)
+    power = gcd(last, width)
+    longest = max(d for d in range(1, width + 1) if last % d == 0)
+    return power if 2 * power >= longest else longest
 
 
 @cache

@@ -25,9 +25,7 @@ class Submean(LnOp):
     mean = numbers("double", 3)
     dtype = dtype_of_result()
     checks = {"channels": "src.dims[2] == 3", "not-bool": 'dtype != "TL_BOOL"'}
-    definition = """
-        dst[c, y, x] = sat(f64(src[y, x, c]) - (c == 0 ? mean[0] : c == 1 ? mean[1] : mean[2]), dst)
-    """
+    definition = "dst[c, y, x] = sat(f64(src[y, x, c]) - mean[c], dst)"
 
     @classmethod
     def infer(cls, t, p):
@@ -72,15 +70,18 @@ class TransformBboxSQD(LnOp):
     y_shift = number("int")
     checks = {"last-dim": "src_delta.dims[4] == 4"}
     definition = """
-        growth[a, b, c, e, k] = src_delta[a, b, c, e, k + 2] < 1 ? exp(src_delta[a, b, c, e, k + 2])
-                                : src_delta[a, b, c, e, k + 2] * 2.718281828 for k < 2
-        extent[a, b, c, e, k] = src_anchor[a, b, c, e, k + 2] * growth[a, b, c, e, k]
-            * (k == 0 ? f32(img_width) / f32(width) : f32(img_height) / f32(height)) for k < 2
-        centre[a, b, c, e, k] = (src_anchor[a, b, c, e, k] + src_delta[a, b, c, e, k] * src_anchor[a, b, c, e, k + 2])
-            * (k == 0 ? f32(img_width) / f32(width) : f32(img_height) / f32(height)) + (k == 0 ? x_shift : y_shift) for k < 2
-        dst[a, b, c, e, k] = clamp(k < 2 ? centre[a, b, c, e, k % 2] - extent[a, b, c, e, k % 2] / 2
-                                         : centre[a, b, c, e, k % 2] + extent[a, b, c, e, k % 2] / 2,
-                                   0, (k % 2 == 0 ? img_width : img_height) - 1)
+        sx[i] = f32(img_width) / f32(width) for i < 1
+        sy[i] = f32(img_height) / f32(height) for i < 1
+        cx[i...] = (src_anchor[i..., 0] + src_delta[i..., 0] * src_anchor[i..., 2]) * sx[0] + x_shift
+        cy[i...] = (src_anchor[i..., 1] + src_delta[i..., 1] * src_anchor[i..., 3]) * sy[0] + y_shift
+        w[i...] = src_anchor[i..., 2] * sx[0]
+            * (src_delta[i..., 2] < 1 ? exp(src_delta[i..., 2]) : src_delta[i..., 2] * 2.718281828)
+        h[i...] = src_anchor[i..., 3] * sy[0]
+            * (src_delta[i..., 3] < 1 ? exp(src_delta[i..., 3]) : src_delta[i..., 3] * 2.718281828)
+        dst[i..., 0] = clamp(cx[i...] - w[i...] / 2, 0, img_width - 1)
+        dst[i..., 1] = clamp(cy[i...] - h[i...] / 2, 0, img_height - 1)
+        dst[i..., 2] = clamp(cx[i...] + w[i...] / 2, 0, img_width - 1)
+        dst[i..., 3] = clamp(cy[i...] + h[i...] / 2, 0, img_height - 1)
     """
 
     def flops(self):
@@ -141,11 +142,12 @@ class DetectYolov3(LnOp):
         "channels": "feature.dims[1] % anchors.dims[0] == 0 && feature.dims[1] / anchors.dims[0] > 5",
     }
     definition = """
-        box_centers[n, a, k, y, x] = (1 / (1 + exp(-feature[n, a * (probs.dims[2] + 5) + k, y, x])) + (k == 0 ? f32(x) : f32(y)))
-            * (k == 0 ? f32(img_width) / f32(feature.dims[3]) : f32(img_height) / f32(feature.dims[2]))
-        box_sizes[n, a, k, y, x] = anchors[a, k] * clamp(exp(feature[n, a * (probs.dims[2] + 5) + 2 + k, y, x]), 1e-9, 50)
-        boxes[n, a, k, y, x] = k < 2 ? box_centers[n, a, k % 2, y, x] - box_sizes[n, a, k % 2, y, x] / 2
-                                     : box_centers[n, a, k % 2, y, x] + box_sizes[n, a, k % 2, y, x] / 2
+        box_centers[n, a, k, y, x] = (1 / (1 + exp(-feature[n, a * (probs.dims[2] + 5) + k, y, x])) + (k == 0 ? x : y))
+            * (k == 0 ? img_width : img_height) / (k == 0 ? feature.dims[3] : feature.dims[2])
+        box_sizes[n, a, k, y, x] = anchors[a, k]
+            * clamp(exp(feature[n, a * (probs.dims[2] + 5) + 2 + k, y, x]), 1e-9, 50)
+        boxes[n, a, k, y, x] = box_centers[n, a, k, y, x] - box_sizes[n, a, k, y, x] / 2 for k < 2
+        boxes[n, a, k + 2, y, x] = box_centers[n, a, k, y, x] + box_sizes[n, a, k, y, x] / 2
         confs[n, a, k, y, x] = 1 / (1 + exp(-feature[n, a * (probs.dims[2] + 5) + 4, y, x]))
         probs[n, a, k, y, x] = 1 / (1 + exp(-feature[n, a * (probs.dims[2] + 5) + 5 + k, y, x]))
     """

@@ -6,6 +6,7 @@ from functools import cache
 
 from xdsl.ir import Dialect
 
+from lightnet.ir.layout import LayoutAttr
 from lightnet.ir.op import LnOp
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import FAMILIES
@@ -17,7 +18,7 @@ def _ops() -> tuple[type, ...]:
     return tuple(op for family in FAMILIES for op in FAMILIES.get(family))
 
 
-Ln = Dialect("ln", list(_ops()), [ParamAttr, PlaceAttr])
+Ln = Dialect("ln", list(_ops()), [ParamAttr, PlaceAttr, LayoutAttr])
 
 
 def optypes() -> dict[str, type[LnOp]]:

@@ -107,15 +107,7 @@ class Sigmoid(LnOp):
         return [*_SHAPES(), case("f64", src=(3, 3))]
 
 
-_ELEW = {
-    "TL_MUL": "{a} * {b}",
-    "TL_DIV": "{a} / {b}",
-    "TL_SUM": "{a} + {b}",
-    "TL_SUB": "{a} - {b}",
-    "TL_MAX": "max({a}, {b})",
-    "TL_MIN": "min({a}, {b})",
-    "TL_POW": "pow({a}, {b})",
-}
+_ELEW = ("TL_MUL", "TL_DIV", "TL_SUM", "TL_SUB", "TL_MAX", "TL_MIN", "TL_POW")
 
 
 # max(x, x) = min(x, x) = x
@@ -141,13 +133,23 @@ class Elew(LnOp):
     elew_op = string(*_ELEW)
     rewrites = (extreme_with_itself,)
 
-    @property
-    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
-        return "dst[i...] = " + _ELEW[self.elew_op].format(a="src1[i...]", b="src2[i...]")
+    definition = """
+        dst[i...] = elew_op == "TL_MUL" ? src1[i...] * src2[i...] : elew_op == "TL_DIV" ? src1[i...] / src2[i...]
+            : elew_op == "TL_SUM" ? src1[i...] + src2[i...] : elew_op == "TL_SUB" ? src1[i...] - src2[i...]
+            : elew_op == "TL_MAX" ? max(src1[i...], src2[i...]) : elew_op == "TL_MIN" ? min(src1[i...], src2[i...])
+            : pow(src1[i...], src2[i...])
+    """
 
     def reference(self, src1, src2):
         with np.errstate(all="ignore"):
             return _ELEW_NUMPY[self.elew_op](src1, src2).astype(src1.dtype)
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        data = super().sample_data(name, kind, spec, tensors, params, seed)
+        if params["elew_op"] == "TL_POW" and spec.dtype.is_float:
+            return np.abs(data) + spec.dtype.np.type(0.1)  # a negative base has no real power
+        return data
 
     @classmethod
     def samples(cls):
@@ -159,12 +161,12 @@ class Elew(LnOp):
 
 
 def _integer_pow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Exact powers, truncated toward zero and saturated; 0 to a negative power is 0."""
+    """Exact powers, truncated toward zero and saturated (0 to a negative power is infinite)."""
     info = np.iinfo(a.dtype)
     out = np.empty(a.shape, object)
     for i, (x, y) in enumerate(zip(a.ravel().tolist(), b.ravel().tolist())):
         if y < 0:
-            value = 0 if x == 0 or abs(x) > 1 else x ** (-y % 2) if x < 0 else 1
+            value = info.max if x == 0 else 0 if abs(x) > 1 else x ** (-y % 2)
         else:
             value = x ** min(y, 64 + (y & 1)) if abs(x) > 1 else x**y if x >= 0 else x ** (y % 2)
         out.ravel()[i] = min(max(value, info.min), info.max)

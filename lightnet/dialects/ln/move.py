@@ -45,8 +45,8 @@ class Concat(_Move):
     axis = number("int", ge=0, lt="src1.ndim")
     checks = {"same-rank": "src1.ndim == src2.ndim"}
     definition = """
-        dst[a:axis..., i, b...] = src1[a:axis..., i, b...]
-        dst[a:axis..., i + src1.dims[axis], b...] = src2[a:axis..., i, b...]
+        dst[i:axis..., j, k...] = src1[i..., j, k...] for j < src1.dims[axis]
+        dst[i:axis..., j + src1.dims[axis], k...] = src2[i..., j, k...]
     """
 
     @classmethod
@@ -125,7 +125,7 @@ class Slice(_Move):
     start = number("int", ge=0, lt="src.dims[axis]")
     len = number("int", gt=0, le="src.dims[axis]")
     checks = {"range": "start + len <= src.dims[axis]"}
-    definition = "dst[a:axis..., i, b...] = src[a:axis..., i + start, b...]"
+    definition = "dst[i:axis..., j, k...] = src[i..., j + start, k...]"
 
     @classmethod
     def infer(cls, t, p):
@@ -182,11 +182,7 @@ class Transpose(_Move):
     dst = result()
     axes = numbers("int", "src.ndim", ge=0, lt="src.ndim")
 
-    @property
-    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
-        names = [f"i{k}" for k in range(len(self.axes))]
-        source = [names[self.axes.index(k)] for k in range(len(self.axes))]
-        return f"dst[{', '.join(names)}] = src[{', '.join(source)}]"
+    definition = "dst[i...] = src[i[inverse(axes)]...]"
 
     @classmethod
     def infer(cls, t, p):
@@ -244,9 +240,7 @@ class Reshape(_Move):
     dims = dims_of_result(ge=1)
     rewrites = (reshape_to_itself, reshape_of_reshape)
 
-    @property
-    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
-        return reshape_definition(self.operand_specs[0].dims, self.result_specs[0].dims)
+    definition = "dst.flat[i] = src.flat[i]"
 
     @classmethod
     def infer(cls, t, p):
@@ -269,35 +263,6 @@ class Reshape(_Move):
             case(src=(2, 3), dims=(3, 2)), case(src=(1,), dims=(1, 1, 1)), case(src=(1, 6, 4, 5), dims=(1, 2, 3, 4, 5)),
             case("i32", src=(2, 3, 5), dims=(30,)), case(src=(6, 35), dims=(7, 5, 6)),
         ]  # fmt: skip
-
-
-def reshape_definition(src: tuple[int, ...], dst: tuple[int, ...]) -> str:
-    """Index notation of a reshape: runs of dimensions with equal products are matched, so that untouched dimensions
-    stay plain indices and only the regrouped ones need division."""
-    names = [f"i{k}" for k in range(len(dst))]
-    subscripts: list[str] = []
-    i = j = 0
-    while i < len(src) or j < len(dst):
-        i0, j0, a, b = i, j, 1, 1
-        while i < len(src) or j < len(dst):
-            if i > i0 and j > j0 and a == b:
-                break
-            if (a <= b and i < len(src)) or j == len(dst):
-                a, i = a * src[i], i + 1
-            else:
-                b, j = b * dst[j], j + 1
-        group = [(names[k], prod(dst[k + 1 : j])) for k in range(j0, j) if dst[k] > 1]
-        linear = " + ".join(f"{n} * {s}" if s > 1 else n for n, s in group) or "0"
-        for k in range(i0, i):
-            below = prod(src[k + 1 : i])
-            if src[k] == 1:
-                subscripts.append("0")
-            elif src[k] == a:  # the only dimension of the run that is larger than 1
-                subscripts.append(linear)
-            else:
-                divided = f"({linear}) / {below}" if below > 1 else f"({linear})"
-                subscripts.append(f"{divided} % {src[k]}" if prod(src[i0:k]) > 1 else divided)
-    return f"dst[{', '.join(names)}] = src[{', '.join(subscripts)}]"
 
 
 # forward(x) = x

@@ -63,9 +63,10 @@ class Softmax(LnOp):
     dst = result()
     axis = number("int", ge=0, lt="src.ndim")
     definition = """
-        top[a:axis..., b...] max= src[a:axis..., k, b...]
-        sum[a:axis..., b...] += exp(src[a:axis..., k, b...] - top[a..., b...])
-        dst[a:axis..., k, b...] = exp(src[a..., k, b...] - top[a..., b...]) / sum[a..., b...]
+        top[i:axis..., k...] max= src[i..., j, k...]
+        e[i:axis..., j, k...] = exp(src[i..., j, k...] - top[i..., k...])
+        sum[i:axis..., k...] += e[i..., j, k...]
+        dst[i:axis..., j, k...] = e[i..., j, k...] / sum[i..., k...]
     """
 
     def flops(self):

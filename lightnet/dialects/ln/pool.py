@@ -99,9 +99,9 @@ class Avgpool2d(_Pool):
     optype = "avgpool2d"
     src = operand(rank=4, dtypes=("f32", "f64"))
     definition = """
-        sum[n, c, y, x] += src[n, c, y * stride[0] + r - pad[0], x * stride[1] + q - pad[1] | 0]
+        dst[n, c, y, x] += src[n, c, y * stride[0] + r - pad[0], x * stride[1] + q - pad[1] | 0]
             for r < size[0], q < size[1]
-        dst[n, c, y, x] = sum[n, c, y, x]
+        dst[n, c, y, x] = dst[n, c, y, x]
             / ((min(y * stride[0] - pad[0] + size[0], src.dims[2]) - max(y * stride[0] - pad[0], 0))
              * (min(x * stride[1] - pad[1] + size[1], src.dims[3]) - max(x * stride[1] - pad[1], 0)))
     """

@@ -46,7 +46,7 @@ class Maxreduce(_AxisReduction):
     """
 
     optype = "maxreduce"
-    definition = "dst[a:axis..., 0, b...] max= src[a:axis..., k, b...]"
+    definition = "dst[i:axis..., 0, k...] max= src[i..., j, k...]"
     rewrites = (maxreduce_of_one,)
 
     @classmethod
@@ -68,7 +68,7 @@ class MaxreduceArg(_AxisReduction):
 
     optype = "maxreduce_arg"
     arg = result()
-    definition = "dst[a:axis..., 0, b...], arg[a:axis..., 0, b...] argmax= src[a:axis..., k, b...]"
+    definition = "dst[i:axis..., 0, k...], arg[i:axis..., 0, k...] argmax= src[i..., j, k...]"
 
     @classmethod
     def infer(cls, t, p):

@@ -28,11 +28,9 @@ class _Resample(LnOp):
     checks = {"mode": 'mode == "TL_NEAREST"'}
     rewrites = (resample_to_itself,)
 
-    @property
-    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
-        names = [f"i{k}" for k in range(len(self.result_specs[0].dims))]
-        pairs = zip(names, self.operand_specs[0].dims, self.result_specs[0].dims)
-        return f"dst[{', '.join(names)}] = src[{', '.join(_nearest(n, old, new) for n, old, new in pairs)}]"
+    #: (d + 0.5) * old / new - 0.5 rounded half away from zero is floor((2*d + 1) * old / (2 * new)) where it is not
+    #: below zero; below, it is above -0.5 and rounds to 0.
+    definition = "dst[i...] = src[(2 * i + 1) * src.dims / (2 * dst.dims)...]"
 
     def reference(self, src):
         for axis, (old, new) in enumerate(zip(src.shape, self.result_specs[0].dims)):
@@ -40,15 +38,6 @@ class _Resample(LnOp):
             index = [math.floor(x + Fraction(1, 2)) if x >= 0 else -math.floor(Fraction(1, 2) - x) for x in at]
             src = src.take(np.clip(index, 0, old - 1), axis=axis)
         return src
-
-
-def _nearest(name: str, old: int, new: int) -> str:
-    """The source index in integer arithmetic: floor((d + 0.5) * old / new), exactly, because rounding
-    (d + 0.5) * old / new - 0.5 half away from zero is floor of that plus a half, but where it is below zero (never
-    below -0.5, which rounds to -1 and is clamped to 0)."""
-    if old == new:
-        return name
-    return f"min((2 * {name} + 1) * {old} / {2 * new}, {old - 1})"
 
 
 @ln_op

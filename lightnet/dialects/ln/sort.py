@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, MemRefType
 
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
-from lightnet.ir.types import TensorSpec
+from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.runtime.initial import sample
 
 _DIRECTIONS = ("TL_SORT_DIR_ASCENDING", "TL_SORT_DIR_DESCENDING")
 
@@ -17,8 +20,82 @@ def _order(keys: np.ndarray, direction: str) -> np.ndarray:
     return len(keys) - 1 - np.argsort(keys[::-1], kind="stable")[::-1]
 
 
+class _Sort(LnOp):
+    """Bottom-up merge sort between two halves of the workspace, then a copy to the results (Knuth, volume 3, 5.2.4).
+
+    Keys and values move together. Of two runs, the right element goes first only if it belongs strictly before the left
+    one: that is what makes the sort stable.
+    """
+
+    has_builder = True
+
+    def workspace_bytes(self):
+        return sum(_rounded(2 * s.nbytes) for s in self.result_specs)
+
+    def flops(self):
+        n = self.operand_specs[0].len
+        return n * max(1, (n - 1).bit_length())
+
+    def build_loops(self, b, operands, results, workspace):
+        n = self.operand_specs[0].len
+        buffers, at = [], 0
+        for spec in self.result_specs:
+            buffers.append(b.view(workspace, at, MemRefType(storage_type(spec.dtype), [2, n])))
+            at += _rounded(2 * spec.nbytes)
+        with b.loop(0, n) as i:
+            for source, buffer in zip(operands, buffers):
+                b.store(b.load(source, [i.iv]), buffer, [0, i.iv])
+        passes = (n - 1).bit_length()
+        with b.loop(0, passes, carry=[b.index(1)]) as step:
+            source = b.op(arith.RemSIOp, step.iv, b.index(2))
+            target = b.op(arith.SubiOp, b.index(1), source)
+            width = step.args[0]
+            double = b.add(width, width)
+            with b.loop(0, n, double) as run:
+                ends = [_min(b, b.add(run.iv, w), n) for w in (width, double)]
+                self.merge(b, buffers, source, target, run.iv, *ends, n)
+            step.yields(double)
+        with b.loop(0, n) as i:
+            for result, buffer in zip(results, buffers):
+                b.store(b.load(buffer, [passes % 2, i.iv]), result, [i.iv])
+
+    def merge(self, b, buffers, source, target, low, middle, high, n) -> None:
+        """Merge [low, middle) and [middle, high) of half `source` into half `target`."""
+        keys, one = buffers[0], b.index(1)
+        with b.loop(low, high, carry=[low, middle]) as out:
+            left, right = out.args
+            here = b.load(keys, [source, _min(b, left, n - 1)])
+            there = b.load(keys, [source, _min(b, right, n - 1)])
+            first = self.before(b, there, here)
+            has_left, has_right = b.cmpi("slt", left, middle), b.cmpi("slt", right, high)
+            none_left = b.op(arith.XOrIOp, has_left, b.const(1, IntegerType(1)))
+            take = b.op(arith.OrIOp, none_left, b.op(arith.AndIOp, has_right, first))
+            chosen = b.select(take, right, left)
+            for buffer in buffers:
+                b.store(b.load(buffer, [source, chosen]), buffer, [target, out.iv])
+            out.yields(b.select(take, left, b.add(left, one)), b.select(take, b.add(right, one), right))
+
+    def before(self, b, x, y):
+        """Whether key x belongs strictly before key y; NaN is the largest key."""
+        if self.dir == _DIRECTIONS[1]:
+            x, y = y, x
+        dtype = self.operand_specs[0].dtype
+        if not dtype.is_float:
+            return b.cmpi("slt" if dtype.kind == "int" else "ult", x, y)
+        nan = b.op(arith.AndIOp, b.cmpf("uno", y, y), b.cmpf("ord", x, x))
+        return b.op(arith.OrIOp, b.cmpf("olt", x, y), nan)
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // 64) * 64
+
+
+def _min(b, x, limit):
+    return b.op(arith.MinSIOp, x, b.index(limit))
+
+
 @ln_op
-class Sort1d(LnOp):
+class Sort1d(_Sort):
     """The elements in order; stable; NaN counts as the largest.
 
     ```mlir
@@ -42,7 +119,7 @@ class Sort1d(LnOp):
 
 
 @ln_op
-class Sort1dByKey(LnOp):
+class Sort1dByKey(_Sort):
     """The keys in order, and the values in the order of their keys; stable; NaN counts as the largest key.
 
     ```mlir
@@ -99,6 +176,13 @@ class Pick1d(LnOp):
     def reference(self, src, src_index):
         groups = src[: len(src) // self.stride * self.stride].reshape(-1, self.stride)
         return groups[np.clip(src_index[: self.len], 0, len(groups) - 1)].reshape(-1)
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        if kind != "index":
+            return super().sample_data(name, kind, spec, tensors, params, seed)
+        groups = tensors["src"].len // params["stride"]
+        return sample(name, kind, spec.dims, spec.dtype, seed=seed, bound=groups)
 
     @classmethod
     def samples(cls):

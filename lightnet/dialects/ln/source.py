@@ -127,7 +127,7 @@ class _Range(LnOp):
     stop = number("double")
     step = number("double")
     checks = {"step": "step > 0", "order": "stop > start"}
-    definition = "dst[i] = sat(start + f64(i) * step, dst)"
+    definition = "dst[i] = sat(start + i * step, dst)"
 
     def reference(self, *_):
         spec = self.result_specs[0]

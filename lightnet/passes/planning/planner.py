@@ -17,7 +17,7 @@ from .greedy import UNPLACED, portfolio
 from .search import EjectionSearch
 
 #: Steps of the ejection search for each named effort; it runs only where the portfolio misses the lower bound.
-EFFORTS = {"fast": 0, "default": 6_000, "high": 120_000}
+EFFORTS = {"fast": 0, "default": 6_000, "high": 60_000}
 
 #: At most so many steps for each buffer: a small problem is soon exhausted.
 STEPS_A_BUFFER = 600

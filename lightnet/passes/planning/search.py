@@ -160,10 +160,13 @@ class EjectionSearch:
 
 
 def _granule(buffers: Sequence[Buffer], pinned: Sequence[int]) -> int:
-    """A number of which all offsets and ends of a plan without needless gaps are multiples."""
+    """A number of which all offsets and ends of a plan without needless gaps are multiples.
+
+    Rounding a multiple of g up to an alignment a gives a multiple of g if one of g and a divides the other.
+    """
     granule = math.gcd(*(b.size for b in buffers), *pinned)
     alignments = {b.alignment for b in buffers}
-    while odd := [a for a in alignments if granule % a]:
+    while odd := [a for a in alignments if granule % a and a % granule]:
         granule = math.gcd(granule, *odd)
     return granule
 

@@ -1,0 +1,142 @@
+"""Kernel regions → kernel functions: the generators of the CPU, asked in order.
+
+    tiled     register-tiled windows with an epilogue (`tiled.py`), where the kernel's `alg` is ``direct``
+    builder   an op with a loop-level builder of its own (sorts)
+    loops     everything else, from the ops' definitions (`backends/loops.py`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from lightnet.backends.cpu import tiled
+from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.loops import lower_definition
+from lightnet.ir.body import choice
+from lightnet.ir.bound import BoundDefinition
+from lightnet.ir.builder import Builder
+from lightnet.ir.fusion import Part, compose
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import storage_type
+
+#: Attribute of a kernel: bytes of workspace that one launch needs.
+WORKSPACE_SIZE = "ln.workspace_size"
+ALIGNMENT = 64
+
+
+class Argument(NamedTuple):
+    """A memref argument of a launch: an ``operand`` or ``result`` by number, or the ``workspace`` from a byte on."""
+
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One function of a generated kernel, its grid, and what its memrefs are."""
+
+    function: FuncOp
+    grid: int
+    args: tuple[Argument, ...]
+
+
+def uses_tiles(kernel: KernelOp) -> bool:
+    """Whether the kernel is for the tiled generator."""
+    return choice(kernel, "alg") == "direct" and tiled.accepts(kernel.ops)
+
+
+def workspace_bytes(kernel: KernelOp, width: int) -> int:
+    """Bytes of workspace that the kernel's generator needs, decided before memory is planned."""
+    if uses_tiles(kernel):
+        return tiled.workspace_bytes(kernel, width)
+    if (op := _builder_op(kernel)) is not None:
+        return op.workspace_bytes()
+    if all(op.is_move or op.definition is None for op in kernel.ops):
+        return 0
+    definition = composed(kernel)
+    if not definition.locals:
+        return 0
+    return lower_definition("probe", definition).workspace_bytes
+
+
+def generate(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -> list[Launch]:
+    """The functions of a kernel; `aliases` maps a result to the operand whose memory it takes."""
+    if uses_tiles(kernel):
+        return _tiled(kernel, name, width, dict(aliases))
+    if (op := _builder_op(kernel)) is not None:
+        return _built(op, name)
+    return _loops(kernel, name, aliases)
+
+
+def _tiled(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> list[Launch]:
+    function, grid = tiled.build(kernel, name, width, aliases)
+    args = [Argument("operand", i) for i in range(len(kernel.operands))]
+    args += [Argument("result", i) for i in range(len(kernel.results)) if i not in aliases]
+    if tiled.workspace_bytes(kernel, width):
+        args.append(Argument("workspace", 0))
+    return [Launch(function, grid, tuple(args))]
+
+
+def _builder_op(kernel: KernelOp) -> LnOp | None:
+    ops = kernel.ops
+    return ops[0] if len(ops) == 1 and ops[0].has_builder else None
+
+
+def _built(op: LnOp, name: str) -> list[Launch]:
+    """A kernel from an op's own loop-level builder: rank-1 memrefs, then an i8 workspace."""
+    specs = [*op.operand_specs, *op.result_specs]
+    types = [MemRefType(storage_type(s.dtype), [s.len]) for s in specs]
+    if size := op.workspace_bytes():
+        types.append(MemRefType(IntegerType(8), [size]))
+    b = Builder.kernel(name, types)
+    args, count = list(b.args), len(op.operands)
+    op.build_loops(b, args[:count], args[count : len(specs)], args[-1] if size else None)
+    arguments = [Argument("operand", i) for i in range(count)]
+    arguments += [Argument("result", i) for i in range(len(op.results))]
+    arguments += [Argument("workspace", 0)] if size else []
+    return [Launch(b.finish(), 1, tuple(arguments))]
+
+
+def _loops(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+    definition = composed(kernel)
+    names = [n for n, _ in definition.operands + definition.results]
+    shared = {f"in{operand}": f"out{result}" for result, operand in aliases.items()}
+    lowered = lower_definition(name, definition, names, shared)
+    offsets, at = {}, 0
+    for workspace, spec in lowered.workspace:
+        offsets[workspace], at = at, at + -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
+    launches = []
+    for k in lowered.kernels:
+        args = tuple(_argument(a, offsets) for a in k.args)
+        launches.append(Launch(k.func, k.grid, args))
+    return launches
+
+
+def _argument(name: str, workspace: Mapping[str, int]) -> Argument:
+    if name in workspace:
+        return Argument("workspace", workspace[name])
+    kind = "operand" if name.startswith("in") else "result"
+    return Argument(kind, int(name.removeprefix("in").removeprefix("out")))
+
+
+def composed(kernel: KernelOp) -> BoundDefinition:
+    """The kernel's body as one definition: operands ``in0, in1, …``, results ``out0, out1, …``."""
+    names: dict[SSAValue, str] = {a: f"in{i}" for i, a in enumerate(kernel.body.args)}
+    yielded = list(kernel.terminator.operands)
+    for i, value in enumerate(yielded):
+        names.setdefault(value, f"out{i}")
+    parts = []
+    for k, op in enumerate(kernel.ops):
+        for i, result in enumerate(op.results):
+            names.setdefault(result, f"v{k}.{i}")
+        parts.append(Part(bind_op(op), tuple(names[v] for v in op.operands), tuple(names[r] for r in op.results)))
+    used = {v for op in kernel.ops for v in op.operands} | set(yielded)
+    operands = [names[a] for a in kernel.body.args if a in used]
+    return compose(parts, [names[v] for v in yielded], operands)

@@ -1,0 +1,70 @@
+"""The CPU's patterns over several kernels, for the pass `subgraph`."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from lightnet.dialects.cpu import CpuKernelOp
+from lightnet.dialects.ln.move import Concat, Reshape, Transpose
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
+
+
+def single_op(value: SSAValue, cls: type[LnOp]) -> LnOp | None:
+    """The op inside the one-op kernel that makes `value`, if it is a `cls` and nothing else uses the value."""
+    kernel = value.owner
+    if not isinstance(kernel, KernelOp) or not value.has_one_use() or len(kernel.ops) != 1:
+        return None
+    op = kernel.ops[0]
+    return op if isinstance(op, cls) else None
+
+
+class InterleaveConcat(RewritePattern):
+    """The channel shuffle of two halves as one interleaving copy, without the concatenation in between.
+
+    ```
+    %c = concat %a, %b along axis k             each [.., p, ..], p elements along axis k
+    %r = reshape %c                       ->    %a1 = reshape %a, %b1 = reshape %b     (views: [.., p, 1, ..])
+    %t = transpose %r, axes k and k+1           %t = concat %a1, %b1 along axis k+1
+    ```
+    A half that cannot be planned into the concatenation (it is a slice of something else, as in ShuffleNet) was copied
+    twice; now each half is read once, from where it lies.
+    """
+
+    # t[.., i, h, ..] = r[.., h, i, ..] = c[.., h*p + i, ..] = (a, b)[h][.., i, ..]
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, CpuKernelOp) or len(op.ops) != 1 or not isinstance(transpose := op.ops[0], Transpose):
+            return
+        if (reshape := single_op(op.operands[0], Reshape)) is None:
+            return
+        if (concat := single_op(reshape.parent_op().operands[0], Concat)) is None:  # pyright: ignore
+            return
+        axis = concat.axis
+        first, second = concat.operand_specs
+        halves = (*first.dims[:axis], 2, *first.dims[axis:])
+        swapped = (*range(axis), axis + 1, axis, *range(axis + 2, len(halves)))
+        if first != second or reshape.result_specs[0].dims != halves or transpose.axes != swapped:
+            return
+        parts = concat.parent_op()
+        assert isinstance(parts, CpuKernelOp)
+        a, b = (parts.operands[parts.body.args.index(v)] for v in concat.operands)
+        stacked = (*first.dims[: axis + 1], 1, *first.dims[axis + 1 :])
+        new = [self.kernel(Reshape.make([v], {"dims": stacked})) for v in (a, b)]
+        interleave = Concat.make([k.results[0] for k in new], {"axis": axis + 1}, name=transpose.op_name)
+        new.append(self.kernel(interleave, tensor_names(transpose)[0]))
+        views = (reshape.parent_op(), parts)
+        rewriter.replace_op(op, new)
+        for kernel in views:
+            rewriter.erase_op(kernel)
+
+    @staticmethod
+    def kernel(op: LnOp, name: str | None = None) -> CpuKernelOp:
+        if name is not None:
+            set_tensor_names(op, [name])
+        kernel = CpuKernelOp.wrap([op])
+        op.erase()  # wrapped as a clone
+        return kernel
+
+
+SUBGRAPHS: tuple[type[RewritePattern], ...] = (InterleaveConcat,)

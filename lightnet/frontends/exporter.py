@@ -1,0 +1,292 @@
+"""Module → netlist: level 1 as the source network's statements, levels 2 and 3 as lowered ops and kernel regions.
+
+* `ln.input` and `ln.param` are written as `create`; which was which stands under ``lightnet.roles``.
+* A kernel of one op without choices is that op with the target's suffix (``conv2d_cpu``), as upstream writes it; any
+  other kernel is an op ``cpu.kernel`` with a `body`, and its choices are params. In a region, `arg_name` is a tensor's
+  name inside and `name` the one outside. `ln.once` is an op ``once`` with a body.
+* A planned network has dims (logical ones) and offsets on every tensor of main. Its spaces lie one behind the other in
+  one numbering, which starts at 64, since an offset of 0 means "unplanned" to upstream; ``lightnet.spaces`` maps each
+  to [first byte, size].
+
+`importer.to_module` reads all of it back. Imports the IR and the netlist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.frontends.importer import MEMORY, PLAN_RULES, WORKSPACE_PARAM
+from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
+from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import WORKSPACE, LnOp, name_of, tensor_names
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.ir.views import place_of
+
+#: First byte of the first memory space, and the multiple at which each next one starts.
+BASE = 64
+
+
+def from_module(module: ModuleOp) -> Netlist:
+    """The netlist of a module of level 1, 2 or 3. Raises `LightNetError` for an op that no netlist can say."""
+    return _Exporter(module).run()
+
+
+class _Names:
+    """Unique names: a wanted one if it is free, else ``<prefix><n>`` with n one more than the largest in use."""
+
+    def __init__(self, taken: Iterable[str | None] = ()):
+        self.used = {t for t in taken if t}
+        self.given: set[str] = set()
+        self.largest: dict[str, int] = {}
+        for name in self.used:
+            self._note(name)
+
+    def take(self, wanted: str | None, prefix: str) -> str:
+        if wanted and wanted not in self.given:
+            name = wanted
+        else:
+            name = f"{prefix}{self.largest.get(prefix, 0) + 1}"
+        self.given.add(name)
+        self._note(name)
+        return name
+
+    def take_exact(self, wanted: str) -> str:
+        """`wanted`, or `wanted` with the number that makes it new."""
+        if wanted in self.given or wanted in self.used:
+            return self.take(None, f"{wanted}_")
+        return self.take(wanted, wanted)
+
+    def _note(self, name: str) -> None:
+        match = re.fullmatch(r"(.*?)(\d{1,18})", name, re.DOTALL)
+        if match:
+            self.largest[match[1]] = max(self.largest.get(match[1], 0), int(match[2]))
+
+
+class _Scope:
+    """The names of one block: ops, tensors, and the name of each value."""
+
+    def __init__(self, block: Block):
+        self.ops = _Names(name_of(op) for op in block.ops)
+        self.tensors = _Names(n for op in block.ops for n in tensor_names(op))
+        self.of: dict[SSAValue, str] = {}
+        self.overwritten: set[SSAValue] = set()
+
+
+class _Exporter:
+    def __init__(self, module: ModuleOp):
+        self.module = module
+        main = next((op for op in module.body.block.ops if isinstance(op, FuncOp) and op.sym_name.data == "main"), None)
+        if main is None or len(main.body.blocks) != 1:
+            raise LightNetError("the module has no function @main of one block")
+        self.block = main.body.block
+        self.kernels = {op.name.partition(".")[0] for op in self.block.ops if isinstance(op, KernelOp)}
+        self.upstream = module.attributes.get(PLAN_RULES) == StringAttr("upstream")
+        self.target = min(self.kernels, default=None)
+        self.spaces = self.bases()
+        self.roles: dict[str, list[str]] = {"input": [], "param": []}
+        self.order = {op: i for i, op in enumerate(self.block.ops)}
+
+    def bases(self) -> dict[str, tuple[int, int]] | None:
+        memory = self.module.attributes.get(MEMORY)
+        if not isinstance(memory, DictionaryAttr):
+            return None
+        base, spaces = 0 if self.upstream else BASE, {}
+        for name, size in memory.data.items():
+            assert isinstance(size, IntegerAttr)
+            spaces[name] = (base, size.value.data)
+            base = -(-(base + size.value.data) // BASE) * BASE
+        return spaces
+
+    def run(self) -> Netlist:
+        scope = _Scope(self.block)
+        ops: list[NetOp] = []
+        for op in self.block.ops:
+            if not isinstance(op, ReturnOp):
+                ops += self.statement(op, scope, planned=self.spaces is not None)
+        last = self.block.last_op
+        outputs = [self.read(v, scope, last) for v in last.operands] if isinstance(last, ReturnOp) else []
+        file = next((l.file for op in self.block.ops if (l := loc_of(op)) is not None), "<module>")
+        return Netlist(ops, file, self.mem_sizes(), extra=self.extra(ops, outputs))
+
+    def mem_sizes(self) -> list[int] | None:
+        if self.spaces is None:
+            return None
+        return [0, max((base + size for base, size in self.spaces.values()), default=0)]
+
+    def extra(self, ops: Sequence[NetOp], outputs: list[str]) -> dict[str, Any]:
+        """What upstream's form cannot say, under ``lightnet``; upstream ignores it."""
+        ours: dict[str, Any] = {}
+        if self.spaces is not None and not self.upstream:
+            ours["spaces"] = {name: list(span) for name, span in self.spaces.items()}
+        if roles := {k: v for k, v in self.roles.items() if v}:
+            ours["roles"] = roles
+        consumed = {t.name for op in ops for t in op.tensors_in}
+        if outputs != [t.name for op in ops for t in op.tensors_out if t.name not in consumed]:
+            ours["outputs"] = outputs
+        return {"lightnet": ours} if ours else {}
+
+    # -- statements
+
+    def statement(self, op: Operation, scope: _Scope, planned: bool) -> list[NetOp]:
+        if isinstance(op, KernelOp):
+            inner = _flat(op)
+            if inner is not None and not self.rereads(op, inner):
+                return self.ordinary(op, inner, scope, planned)
+            return [self.region(op, scope, planned)]
+        if isinstance(op, OnceOp):
+            return [self.region(op, scope, planned)]
+        if isinstance(op, LnOp):
+            return self.ordinary(op, op, scope, planned)
+        raise LightNetError(f"'{op.name}' has no form in a netlist", loc_of(op))
+
+    def ordinary(self, outer: Operation, op: LnOp, scope: _Scope, planned: bool) -> list[NetOp]:
+        """An op of the ln dialect, alone or in a kernel of its own."""
+        source = isinstance(op, Create | Input | ParamOp)
+        base = "create" if source else op.optype
+        suffix = isinstance(outer, KernelOp) or ((source or op.is_host) and self.target and outer.parent is self.block)
+        optype = f"{base}_{self.target}" if suffix else base
+        name = scope.ops.take(name_of(op), base)
+        ins, outs = op.arg_names()
+        operands = list(outer.operands)
+        if isinstance(outer, KernelOp):
+            across = dict(zip(outer.body.args, outer.operands))
+            operands = [across[v] for v in op.operands]
+        before: list[NetOp] = []
+        if not isinstance(outer, KernelOp) and self.rereads(outer, op):
+            before = [self.copied(outer, operands, scope, planned)]
+        tensors_in = [self.tensor(arg, v, scope, planned, outer) for arg, v in zip(ins, operands)]
+        if before:
+            tensors_in[0].name = before[0].tensors_out[0].name
+        tensors_out = [self.define(arg, v, scope, planned, name, n)
+                       for arg, v, n in zip(outs, outer.results, tensor_names(outer))]  # fmt: skip
+        if source and not isinstance(op, Create) and outer.parent is self.block:
+            self.roles["input" if isinstance(op, Input) else "param"].append(tensors_out[0].name)
+        params = [NetParam(k, v) for k, v in op.param_values().items()]
+        return [*before, NetOp(name, optype, tensors_in, tensors_out, params, _loc(op))]
+
+    def region(self, op: KernelOp | OnceOp, scope: _Scope, planned: bool) -> NetOp:
+        """A kernel or `ln.once` as an op with a body."""
+        once = isinstance(op, OnceOp)
+        name = scope.ops.take(name_of(op), "once" if once else "kernel")
+        inner = _Scope(op.body)
+        tensors_in = []
+        for arg, value in zip(op.body.args, op.operands):
+            tensor = self.tensor("", value, scope, planned, op)
+            tensor.arg = inner.of[arg] = inner.tensors.take_exact(tensor.name)
+            tensors_in.append(tensor)
+        body: list[NetOp] = []
+        for sub in op.body.ops:
+            if not isinstance(sub, YieldOp):
+                body += self.statement(sub, inner, planned=False)
+        tensors_out = []
+        for value, source, wanted in zip(op.results, op.terminator.operands, tensor_names(op)):
+            tensor = self.define(inner.of[source], value, scope, planned, name, wanted)
+            tensors_out.append(tensor)
+        params = [] if once else [NetParam(k, _choice(op, k, v)) for k, v in op.choices.items()]
+        if isinstance(work := op.attributes.get(WORKSPACE), ArrayAttr):
+            params.append(NetParam(WORKSPACE_PARAM, tuple(self.offset(p) for p in work if isinstance(p, PlaceAttr))))
+        return NetOp(name, "once" if once else op.name, tensors_in, tensors_out, params, _loc(op), body)
+
+    # -- tensors
+
+    def read(self, value: SSAValue, scope: _Scope, op: Operation | None) -> str:
+        name = scope.of.get(value)
+        if name is None:
+            raise LightNetError("an operand is defined neither by an op nor by the region around it", op and loc_of(op))
+        return name
+
+    def tensor(self, arg: str, value: SSAValue, scope: _Scope, planned: bool, op: Operation) -> NetTensor:
+        return self.located(NetTensor(arg, self.read(value, scope, op)), value, planned)
+
+    def define(self, arg: str, value: SSAValue, scope: _Scope, planned: bool, op: str, wanted: str | None) -> NetTensor:
+        scope.of[value] = scope.tensors.take(wanted, "") if _free(scope, wanted) else scope.tensors.take_exact(f"{op}_{arg}")
+        return self.located(NetTensor(arg, scope.of[value]), value, planned)
+
+    def located(self, tensor: NetTensor, value: SSAValue, planned: bool) -> NetTensor:
+        if planned:
+            tensor.dims = spec_of(value.type).dims
+            place = place_of(value)
+            tensor.offset = None if place is None else self.offset(place)
+        return tensor
+
+    def offset(self, place: PlaceAttr) -> int:
+        assert self.spaces is not None
+        if place.space.data not in self.spaces:
+            raise LightNetError(f"a value stands at {place}; the module's spaces are {', '.join(self.spaces)}")
+        return self.spaces[place.space.data][0] + place.offset.data
+
+    # -- ops that overwrite their source in a netlist
+
+    def rereads(self, outer: Operation, op: LnOp) -> bool:
+        """Whether a source that the netlist's op overwrites is read again behind it (in the IR both are values)."""
+        if not any(r.overwrites for r in op.schema.results) or outer.parent is None:
+            return False
+        following = set()
+        for value in outer.operands:
+            following.update(use.operation for use in value.uses if use.operation is not outer)
+        block = list(outer.parent.ops) if outer.parent is not self.block else None
+        order: Callable[[Operation], int] = self.order.__getitem__ if block is None else block.index
+        return any(order(o) > order(outer) for o in following)
+
+    def copied(self, outer: Operation, operands: list[SSAValue], scope: _Scope, planned: bool) -> NetOp:
+        """A copy of the first operand, for an op that would overwrite what is read later."""
+        if planned or len(operands) != 1:
+            raise LightNetError("a tensor that is overwritten in the netlist is read again later: wrap the op in a kernel "
+                                "(expand)", loc_of(outer))  # fmt: skip
+        value = operands[0]
+        name = scope.ops.take(None, "slice")
+        source = NetTensor("src", self.read(value, scope, outer))
+        copy = NetTensor("dst", scope.tensors.take_exact(f"{name}_dst"))
+        params = [NetParam("axis", 0), NetParam("start", 0), NetParam("len", spec_of(value.type).dims[0])]
+        return NetOp(name, "slice", [source], [copy], params, _loc(outer))
+
+
+def _free(scope: _Scope, wanted: str | None) -> bool:
+    return wanted is not None and wanted not in scope.tensors.given
+
+
+def _flat(kernel: KernelOp) -> LnOp | None:
+    """The one op of a kernel that reading `<optype>_<target>` gives again, or None."""
+    ops = kernel.ops
+    if len(ops) != 1 or kernel.choices or name_of(kernel) is not None or WORKSPACE in kernel.attributes:
+        return None
+    op = ops[0]
+    if isinstance(op, Create | Input | ParamOp):
+        return None
+    whole = list(dict.fromkeys(op.operands)) == list(kernel.body.args)
+    yielded = list(kernel.terminator.operands) == list(op.results)
+    distinct = len(set(kernel.operands)) == len(kernel.operands)
+    return op if whole and yielded and distinct and tensor_names(op) == tensor_names(kernel) else None
+
+
+def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
+    """A choice of a kernel as a parameter's value."""
+    match attr:
+        case ParamAttr():
+            return attr.data
+        case UnitAttr():
+            return None
+        case StringAttr():
+            return attr.data
+        case IntegerAttr():
+            return bool(attr.value.data) if attr.type.name == "integer_type" and attr.type.width.data == 1 else attr.value.data  # pyright: ignore
+        case FloatAttr():
+            return attr.value.data
+        case ArrayAttr():
+            return tuple(_choice(op, key, a) for a in attr)  # pyright: ignore[reportReturnType]
+    raise LightNetError(f"choice '{key}' of {op.name} is {attr}, which JSON cannot say", loc_of(op))
+
+
+def _loc(op: Operation) -> SourceLoc:
+    return loc_of(op) or SourceLoc("<module>")

@@ -1,0 +1,89 @@
+"""`bind`: which tensors a caller feeds, and which are constant from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp, tensor_names
+from lightnet.ir.passes import LnPass
+from lightnet.passes.graph import graphs
+
+
+@dataclass(frozen=True)
+class BindPass(LnPass):
+    """Make each `create` an `input` or a `param`, by the role of its uses.
+
+    ```mlir
+    %x = ln.create : tensor<1x1x4x4xf32>                ->  %x = ln.input : tensor<1x1x4x4xf32>
+    %w = ln.create : tensor<2x1x3x3xf32>                ->  %w = ln.param : tensor<2x1x3x3xf32>
+    %y = ln.conv2d %x, %w, %b {size = [3, 3]} : ...         %y = ln.conv2d %x, %w, %b {size = [3, 3]} : ...
+    ```
+
+    A tensor with a use as data is an input, its contents the default; any other is a param. A `print` decides nothing
+    where there is another use, so that a look at a weight does not make it an input. Options `inputs` and `params` name
+    tensors that are what they say, whatever their uses.
+    """
+
+    name = "bind"
+    inputs: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if both := sorted(set(self.inputs) & set(self.params)):
+            raise LightNetError(f"bind: '{both[0]}' is named both as an input and as a param")
+        unseen = {*self.inputs, *self.params}
+        for block in graphs(op):
+            for source in list(block.ops):
+                if not isinstance(source, Create | Input | ParamOp):
+                    continue
+                name = tensor_names(source)[0]
+                unseen.discard(name or "")
+                cls = self.class_of(source, name)
+                if not isinstance(source, cls):
+                    self.rebind(source, cls)
+        if unseen:
+            raise LightNetError(f"bind: no input or param is named '{min(unseen)}'")
+
+    def class_of(self, source: LnOp, name: str | None) -> type[LnOp]:
+        if name in self.inputs:
+            return Input
+        if name in self.params:
+            return ParamOp
+        if not isinstance(source, Create):
+            return type(source)
+        return Input if is_data(source.results[0]) else ParamOp
+
+    @staticmethod
+    def rebind(source: LnOp, cls: type[LnOp]) -> None:
+        new = cls.create(result_types=source.result_types, properties=dict(source.properties),
+                         attributes=dict(source.attributes), location=source.location)  # fmt: skip
+        assert source.parent is not None
+        source.parent.insert_op_before(new, source)
+        source.results[0].replace_all_uses_with(new.results[0])
+        source.detach()
+        source.erase()
+
+
+def is_data(value: SSAValue) -> bool:
+    """Whether a tensor is data: an op reads it as such; a host op's look counts only where no op reads it at all."""
+    uses = list(roles(value))
+    device = [role for role, host in uses if not host]
+    return "data" in (device or [role for role, _ in uses])
+
+
+def roles(value: SSAValue) -> Iterator[tuple[str, bool]]:
+    """For each use of a value as an op's operand, inside kernels too: its role, and whether the op is a host op."""
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, LnOp):
+            yield user.schema.operand_fields(len(user.operands))[use.index].role, user.is_host
+        elif isinstance(user, KernelOp):
+            yield from roles(user.body.args[use.index])

@@ -1,0 +1,311 @@
+"""`check-plan`: is the plan of a module right? It trusts nothing but the IR and the places written on it.
+
+The checker runs the network on a map of each memory space that records, for every byte, which byte of which computed
+value it holds (moves copy those records). Every operand must be found whole at its place when its op runs, outputs at
+the end, and inputs and static tensors after that too, since the next call needs them. Within an op, a result may touch
+an operand only where the op is a move whose bytes stand in place, or where the operand is read at exactly the element
+that is written. So disjoint lifetimes need no notion of liveness here: what nobody reads any more may be overwritten.
+
+Plans by upstream's rules (`ln.plan = "upstream"`) may also write results over the operand that owns their memory, and
+lose static tensors and outputs that nobody consumes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import WORKSPACE, LnOp, places_of
+from lightnet.ir.passes import LnPass
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import spec_of
+from lightnet.ir.views import cut, joined, overwritable, pieces_of
+from lightnet.passes.plan import CAPACITY, is_upstream, memory_of
+from lightnet.passes.plan_buffers import main_of, op_label, planned_ops, value_name, workspace_size
+
+#: (leaf, offset, size): bytes of a computed value, or of None where nothing is known to stand.
+Run = tuple["Leaf | None", int, int]
+
+
+@dataclass(frozen=True)
+class CheckPlanPass(LnPass):
+    """Check a planned module. `capacity` (bytes, for each space) and `alignment` (bytes; of values that share no memory
+    with another) are checked when given."""
+
+    name = "check-plan"
+
+    capacity: int | None = None
+    alignment: int | None = None
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        check_plan(op, capacity=self.capacity or CAPACITY, alignment=self.alignment)
+
+
+def check_plan(module: ModuleOp, *, capacity: int = CAPACITY, alignment: int | None = None) -> None:
+    """Raise `LightNetError` unless every value of `module` has a place at which it survives until its last use."""
+    _Checker(module, capacity, alignment).run()
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """What an op writes: a result, or the garbage of a workspace."""
+
+    name: str
+    op: str
+    where: str
+
+
+class ByteMap:
+    """A memory space as runs of known bytes, sorted and disjoint."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._runs: list[Run] = []
+
+    def write(self, at: int, runs: list[Run]) -> None:
+        """Put `runs` one behind the other from byte `at` on."""
+        end = at + sum(r[2] for r in runs)
+        first = max(0, bisect_right(self._starts, at) - 1)
+        last = first
+        kept: list[tuple[int, Run]] = []
+        while last < len(self._starts) and self._starts[last] < end:
+            start, (leaf, offset, size) = self._starts[last], self._runs[last]
+            if start < at:
+                kept.append((start, (leaf, offset, min(size, at - start))))
+            if start + size > end:
+                skip = max(0, end - start)
+                kept.append((start + skip, (leaf, offset + skip, size - skip)))
+            last += 1
+        new = [k for k in kept if k[0] < at]
+        for run in runs:
+            new.append((at, run))
+            at += run[2]
+        new += [k for k in kept if k[0] >= end]
+        self._starts[first:last] = [s for s, _ in new]
+        self._runs[first:last] = [r for _, r in new]
+
+    def read(self, at: int, size: int) -> list[Run]:
+        """What stands in `size` bytes from `at` on."""
+        out: list[Run] = []
+        k = max(0, bisect_right(self._starts, at) - 1)
+        end = at + size
+        while at < end:
+            if k >= len(self._starts) or self._starts[k] >= end:
+                out.append((None, 0, end - at))
+                break
+            start, (leaf, offset, length) = self._starts[k], self._runs[k]
+            if start > at:
+                out.append((None, 0, start - at))
+                at = start
+            if start + length > at:
+                top = min(end, start + length)
+                out.append((leaf, offset + at - start, top - at))
+                at = top
+            k += 1
+        return joined(out)
+
+
+class _Checker:
+    def __init__(self, module: ModuleOp, capacity: int, alignment: int | None):
+        self.upstream = is_upstream(module)
+        self.capacity = capacity
+        self.alignment = alignment
+        self.sizes = memory_of(module)
+        self.ops = planned_ops(main_of(module).body.block)
+        if not self.sizes:
+            raise LightNetError("the module has no plan: run the plan pass first", label="check-plan.unplanned")
+        self.maps = {space: ByteMap() for space in self.sizes}
+        self.content: dict[SSAValue, list[Run]] = {}
+        self.kept: list[OpResult] = []  # what must survive the run
+
+    def run(self) -> None:
+        self.check_ranges()
+        for op in self.ops:
+            if isinstance(op, Input | Create | ParamOp | OnceOp):
+                self.load(op)
+        for op in self.ops:
+            self.step(op)
+        if self.upstream:
+            return
+        for value in self.kept:
+            self.expect(value, self.ops[-1], "the next call needs")
+
+    # -- places by themselves
+
+    def check_ranges(self) -> None:
+        for space, size in self.sizes.items():
+            if size > self.capacity:
+                raise LightNetError(f"memory space '{space}' has {size} bytes, the capacity is {self.capacity}",
+                                    label="check-plan.capacity")  # fmt: skip
+        for op in self.ops:
+            if len(places_of(op)) != len(op.results):
+                raise self.error(op, "planned", f"has {len(op.results)} results, but {len(places_of(op))} places")
+            for value in op.results:
+                self.check_range(op, value)
+            for place in self.workspace(op):
+                self.check_bounds(op, "its workspace", place, workspace_size(op))
+
+    def check_range(self, op: Operation, value: OpResult) -> None:
+        spec, place = spec_of(value.type), self.place(value)
+        self.check_bounds(op, f"'{value_name(value)}'", place, spec.nbytes)
+        unit = 1 if self.upstream else spec.dtype.size
+        if self.alignment is not None and not self.shares(value):
+            unit = self.alignment
+        if place.offset.data % unit:
+            raise self.error(op, "alignment", f"'{value_name(value)}' stands at {place}, which is no multiple of {unit}")
+
+    def check_bounds(self, op: Operation, what: str, place: PlaceAttr, size: int) -> None:
+        limit = self.sizes.get(place.space.data)
+        if limit is None:
+            raise self.error(op, "space", f"{what} stands at {place}; the module's spaces are {', '.join(self.sizes)}")
+        if place.offset.data + size > limit:
+            raise self.error(op, "bounds", f"{what} takes {_bytes(place, size)}, but the space has {limit} bytes")
+
+    def shares(self, value: OpResult) -> bool:
+        """Whether a value is a part of another one or has parts: then only its group is aligned."""
+        others = [*value.op.operands, *(r for use in value.uses for r in use.operation.results)]
+        return any(isinstance(o, OpResult) and places_of(o.op) and self.overlap(value, o) for o in others)
+
+    # -- the run
+
+    def load(self, op: Operation) -> None:
+        """What is in memory before the first op: inputs, params and results of ln.once."""
+        for value in op.results:
+            place, size = self.place(value), spec_of(value.type).nbytes
+            for leaf, _, _ in self.maps[place.space.data].read(place.offset.data, size):
+                if leaf is not None:
+                    raise self.error(op, "overlap", f"'{value_name(value)}' at {_bytes(place, size)} overlaps "
+                                     f"'{leaf.name}' of `{leaf.op}` at {leaf.where}; both live throughout")  # fmt: skip
+            self.store(op, value, None)
+            self.kept.append(value)
+
+    def step(self, op: Operation) -> None:
+        if isinstance(op, Input | Create | ParamOp | OnceOp):
+            return
+        if not (isinstance(op, ReturnOp) and self.upstream):
+            for value in op.operands:
+                if isinstance(value, OpResult):
+                    self.expect(value, op, f"`{op_label(op)}` reads")
+        new: dict[OpResult, list[Run] | None] = {}
+        for value, pieces in zip(op.results, pieces_of(op)):
+            runs = None
+            if pieces is not None:
+                runs = joined([r for k, at, n in pieces for r in cut(self.content[op.operands[k]], at, n)])
+            new[value] = runs
+        self.check_op(op, new)
+        for place in self.workspace(op):
+            garbage = Leaf(f"workspace of {op_label(op)}", op_label(op), _bytes(place, workspace_size(op)))
+            self.maps[place.space.data].write(place.offset.data, [(garbage, 0, workspace_size(op))])
+        for value, runs in new.items():
+            self.store(op, value, runs)
+
+    def store(self, op: Operation, value: OpResult, runs: list[Run] | None) -> None:
+        place, size = self.place(value), spec_of(value.type).nbytes
+        self.content[value] = runs or [(Leaf(value_name(value), op_label(op), _bytes(place, size)), 0, size)]
+        self.maps[place.space.data].write(place.offset.data, self.content[value])
+
+    def expect(self, value: OpResult, op: Operation, who: str) -> None:
+        """The value must stand whole at its place."""
+        place, at = self.place(value), 0
+        found = self.maps[place.space.data].read(place.offset.data, spec_of(value.type).nbytes)
+        wanted = joined(self.content[value])
+        if found == wanted:
+            return
+        for leaf, offset, size in found:
+            if cut(wanted, at, size) != [(leaf, offset, size)]:
+                by = f"'{leaf.name}' of `{leaf.op}` at {leaf.where}" if leaf is not None else "nothing known"
+                raise self.error(op, "overlap", f"{who} '{value_name(value)}' of `{op_label(value.op)}` at "
+                                 f"{_bytes(place, spec_of(value.type).nbytes)}, but {size} of its bytes from "
+                                 f"{place.space.data}+{place.offset.data + at} on hold {by}")  # fmt: skip
+            at += size
+        raise AssertionError("unequal runs without a difference")
+
+    def check_op(self, op: Operation, new: dict[OpResult, list[Run] | None]) -> None:
+        """What an op writes must not damage what the same op reads, nor anything else that it writes."""
+        pairs: list[tuple[int, int]] | None = None
+        for j, (value, runs) in enumerate(new.items()):
+            for k, operand in enumerate(op.operands):
+                shared = self.overlap(value, operand) if isinstance(operand, OpResult) else None
+                if shared is None:
+                    continue
+                if runs is not None and self.same_content(value, runs, operand, shared):
+                    continue
+                pairs = overwritable(op) if pairs is None else pairs
+                if self.place(value) == self.place(operand) and ((k, j) in pairs or self.owns(op, k, j)):
+                    continue
+                raise self.error(op, "overlap", f"its result {self.described(value)} overlaps its operand "
+                                 f"{self.described(operand)} of `{op_label(operand.op)}`, which it does not read at "
+                                 "exactly the element that it writes")  # fmt: skip
+            for other in list(new)[:j]:
+                if self.overlap(value, other) is not None:
+                    raise self.error(op, "overlap", f"its results {self.described(other)} and {self.described(value)} "
+                                     "overlap")  # fmt: skip
+        for place in self.workspace(op):
+            for value in [*op.results, *op.operands]:
+                if isinstance(value, OpResult) and _meet(place, workspace_size(op), self.place(value), _size(value)):
+                    raise self.error(op, "overlap", f"its workspace at {_bytes(place, workspace_size(op))} overlaps "
+                                     f"{self.described(value)} of `{op_label(value.op)}`")  # fmt: skip
+
+    def same_content(self, value: OpResult, runs: list[Run], operand: OpResult, shared: tuple[int, int]) -> bool:
+        lo, hi = shared
+        ours = cut(runs, lo - self.place(value).offset.data, hi - lo)
+        theirs = cut(self.content[operand], lo - self.place(operand).offset.data, hi - lo)
+        return joined(ours) == joined(theirs)
+
+    def owns(self, op: Operation, k: int, j: int) -> bool:
+        """Upstream's rule: the result is made in its owner's memory."""
+        if not self.upstream:
+            return False
+        inner = op.ops[0] if isinstance(op, KernelOp) and len(op.ops) == 1 else op
+        if not isinstance(inner, LnOp):
+            return False
+        operands, _ = inner.arg_names()
+        owner = inner.schema.results[min(j, len(inner.schema.results) - 1)].owner
+        return owner is not None and operands.index(owner) == k
+
+    # -- helpers
+
+    def place(self, value: OpResult) -> PlaceAttr:
+        return places_of(value.op)[value.index]
+
+    def overlap(self, a: OpResult, b: OpResult) -> tuple[int, int] | None:
+        """The bytes that two values share."""
+        p, q = self.place(a), self.place(b)
+        if p.space != q.space:
+            return None
+        lo = max(p.offset.data, q.offset.data)
+        hi = min(p.offset.data + _size(a), q.offset.data + _size(b))
+        return (lo, hi) if lo < hi else None
+
+    def workspace(self, op: Operation) -> list[PlaceAttr]:
+        attr = op.attributes.get(WORKSPACE)
+        return [p for p in attr if isinstance(p, PlaceAttr)] if isinstance(attr, ArrayAttr) else []
+
+    def described(self, value: OpResult) -> str:
+        return f"'{value_name(value)}' at {_bytes(self.place(value), _size(value))}"
+
+    def error(self, op: Operation, label: str, text: str) -> LightNetError:
+        return LightNetError(f"the plan is wrong: `{op_label(op)}`: {text}", loc_of(op), f"check-plan.{label}")
+
+
+def _size(value: SSAValue) -> int:
+    return spec_of(value.type).nbytes
+
+
+def _bytes(place: PlaceAttr, size: int) -> str:
+    return f"{place.space.data} [{place.offset.data}, {place.offset.data + size})"
+
+
+def _meet(a: PlaceAttr, size_a: int, b: PlaceAttr, size_b: int) -> bool:
+    x, y = a.offset.data, b.offset.data
+    return a.space == b.space and x < y + size_b and y < x + size_a

@@ -1,0 +1,43 @@
+"""`decompose`: ops that are defined as a graph of other ops become that graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from lightnet.ir.passes import LnPass, rewrite_greedily
+
+
+@dataclass(frozen=True)
+class DecomposePass(LnPass):
+    """Replace each op that has a decomposition by it.
+
+    ```mlir
+    %y = ln.gelu %x : tensor<3xf32>    ->    the ops that gelu's class returns from `decomposition`
+    ```
+
+    An op class of this kind has a method ``decomposition(self) -> Sequence[Operation]``: new ops on the operands of
+    `self`, in order, the last of which has as many results as the op. They may decompose further; the rewriting is
+    bounded, so that two ops that decompose into each other are an error. LightNet's own ops are defined in index
+    notation, by a builder or by a call of the host; op families that are added (`registry.FAMILIES`) use this hook, and
+    `combine` fuses what comes out of it.
+    """
+
+    name = "decompose"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        rewrite_greedily(op, [Decompose()])
+
+
+class Decompose(RewritePattern):
+    """One step of the pass."""
+
+    # op(x) = the graph that op.decomposition() builds on x
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        decomposition = getattr(op, "decomposition", None)
+        if decomposition is not None:
+            rewriter.replace_op(op, list(decomposition()))

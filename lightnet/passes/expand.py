@@ -1,0 +1,118 @@
+"""`expand`: from the graph to kernels of a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.ir.locations import fused, has_loc, loc_of, set_loc
+from lightnet.ir.op import LnOp, tensor_names
+from lightnet.ir.passes import LnPass
+from lightnet.ir.rewriting import keep_names
+from lightnet.ir.target import Target, get_target
+from lightnet.passes.graph import graphs
+
+#: An error lists at most so many unsupported ops.
+MAX_LISTED = 20
+
+
+@dataclass(frozen=True)
+class ExpandPass(LnPass):
+    """Make each op a kernel of the target.
+
+    ```mlir
+    %y = ln.relu %x : tensor<3xf32>    ->    %y = cpu.kernel(%x_ = %x) {
+                                               %0 = ln.relu %x_ : tensor<3xf32>
+                                               ln.yield %0
+                                             }
+    ```
+
+    Each op is visited once, in order, and never what an expansion made. The first pattern that matches (those that
+    files registered for ``expand``, then the target's expanders) replaces it, by kernels or by `ln` ops, which are
+    wrapped in their turn; where none does, a kernel is put around it. Inputs, params, `ln.once` and host ops stay. At
+    the end, every op that the target cannot run is listed in one error.
+    """
+
+    name = "expand"
+    target: str = "cpu"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        target = get_target(self.target)
+        if target.kernel is None:
+            return
+        expander = _Expander(target)
+        for block in graphs(op):
+            expander.run(block)
+        expander.report()
+
+
+class _Expander:
+    def __init__(self, target: Target):
+        self.target = target
+        self.kernel_op = target.kernel_op
+        self.patterns = target.patterns("expand")
+        self.unsupported: list[tuple[SourceLoc | None, str]] = []
+
+    def run(self, block: Block) -> None:
+        for op in list(block.ops):
+            if op.parent is block and _is_computed(op):
+                for new in self.expansion(op):
+                    self.wrap(new)
+
+    def expansion(self, op: Operation) -> list[LnOp]:
+        """The ops to put kernels around: `op`, or the `ln` ops that a pattern put in its place."""
+        rewriter = PatternRewriter(op)
+        rewriter.insertion_point = InsertPoint.before(op)
+        inserted: list[Operation] = []
+        rewriter.operation_insertion_handler.append(inserted.append)
+        rewriter.operation_replacement_handler.append(keep_names)
+        location = fused([op])
+        if not any(self.matches(pattern, op, rewriter) for pattern in self.patterns):
+            return [op]  # pyright: ignore[reportReturnType]
+        for new in (inner for root in inserted for inner in root.walk()):
+            if not has_loc(new):
+                set_loc(new, location)
+        return [new for new in inserted if new.parent is not None and _is_computed(new)]  # pyright: ignore
+
+    @staticmethod
+    def matches(pattern: RewritePattern, op: Operation, rewriter: PatternRewriter) -> bool:
+        pattern.match_and_rewrite(op, rewriter)
+        return rewriter.has_done_action
+
+    def wrap(self, op: LnOp) -> None:
+        if not self.target.supports(op):
+            name = op.op_name or next((n for n in tensor_names(op) if n), None)
+            who = f"`{name}`" if name else "an op without a name"
+            self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}"))
+            return
+        kernel = self.kernel_op.wrap([op])
+        set_loc(kernel, op.location)
+        assert op.parent is not None
+        op.parent.insert_op_before(kernel, op)
+        for old, new in zip(op.results, kernel.results):
+            new.name_hint = old.name_hint
+            old.replace_all_uses_with(new)
+        op.detach()
+        op.erase()
+
+    def report(self) -> None:
+        if not self.unsupported:
+            return
+        first, count = self.unsupported[0], len(self.unsupported)
+        notes: list[tuple[SourceLoc | None, str]] = [(loc, f"cannot run {who}") for loc, who in self.unsupported]
+        if count > MAX_LISTED:
+            notes = [*notes[:MAX_LISTED], (None, f"and {count - MAX_LISTED} more")]
+        ops = f"{first[1]}" if count == 1 else f"{count} ops, the first {first[1]}"
+        raise LightNetError(f"target '{self.target.name}' cannot run {ops}", first[0], label="expand.unsupported",
+                            notes=notes if count > 1 else [])  # fmt: skip
+
+
+def _is_computed(op: Operation) -> bool:
+    return isinstance(op, LnOp) and not op.is_host and not isinstance(op, Input | ParamOp | Create)

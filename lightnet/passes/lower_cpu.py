@@ -1,0 +1,197 @@
+"""`lower-cpu`: planned kernels become kernel functions and `@main` a list of launches (level 3 → level 4).
+
+A move whose pieces stand in place lowers to nothing; pieces that do not are copied. Kernels of equal structure, choices,
+alias pattern and alignment share one function, whatever their names and places.
+
+    %y = cpu.kernel(%x_ = %x) {…ln.relu…} at arena+64        func.func @relu_0(%lo: index, %hi: index, %x: …, %y: …) {…}
+                                                        →    func.func @main() {
+                                                               tile.launch @relu_0 grid 1 [arena+0, arena+64]
+                                                               func.return }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from lightnet.backends.cpu.generators import WORKSPACE_SIZE, Argument, Launch, generate
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.dialects.tile import HostOp, LaunchOp
+from lightnet.ir.body import structure
+from lightnet.ir.builder import Builder
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.module import main_of
+from lightnet.ir.op import WORKSPACE, LnOp
+from lightnet.ir.passes import LnPass
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.views import Piece, pieces_of, place_of
+from lightnet.runtime.dtypes import BY_NAME
+
+#: Base addresses of the memory spaces are multiples of this.
+BASE_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class LowerCpuPass(LnPass):
+    """Lower planned kernels to functions of loops and a list of launches. `width` is the number of f32 lanes of a
+    vector register."""
+
+    name = "lower-cpu"
+    width: int = 16
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        _Lowering(op, self.width).run()
+
+
+class _Lowering:
+    def __init__(self, module: ModuleOp, width: int):
+        self.module, self.width = module, width
+        self.functions: list[func.FuncOp] = []
+        self.known: dict[object, list[Launch]] = {}
+        self.lines: list[Operation] = []
+        self.names: dict[str, int] = {}
+
+    def run(self) -> None:
+        main = main_of(self.module)
+        for op in main.body.block.ops:
+            self.lower(op)
+        self.module.body.block.erase_op(main)
+        block = self.module.body.block
+        block.add_ops(self.functions)
+        entry = Builder(func.FuncOp("main", ((), ())))
+        for line in self.lines:
+            entry.append(line)
+        block.add_op(entry.finish())
+
+    def lower(self, op: Operation) -> None:
+        if isinstance(op, Input | ParamOp | Create | OnceOp | func.ReturnOp):
+            return
+        if isinstance(op, LnOp) and op.is_host:
+            self.lines.append(_host_call(op))
+            return
+        if not isinstance(op, KernelOp):
+            raise LightNetError(f"{op.name} cannot be lowered: the module is at no level that lower-cpu takes (run expand)")
+        if any(place_of(r) is None for r in op.results):
+            raise LightNetError(f"{op.name} has no place: run plan before lower-cpu")
+        pieces = pieces_of(op)
+        if all(p is not None for p in pieces):
+            self.copy(op, pieces)  # pyright: ignore[reportArgumentType]
+        else:
+            self.launch(op)
+
+    # -- moves
+
+    def copy(self, op: KernelOp, pieces: list[list[Piece]]) -> None:
+        """Copy the pieces of a move that do not stand in place."""
+        for result, parts in zip(op.results, pieces):
+            to = _place(result)
+            at = to.offset.data
+            for operand, offset, size in parts:
+                source = _place(op.operands[operand])
+                start = source.offset.data + offset
+                if (source.space, start) != (to.space, at):
+                    self.copy_bytes(PlaceAttr(source.space, start), PlaceAttr(to.space, at), size)
+                at += size
+
+    def copy_bytes(self, source: PlaceAttr, to: PlaceAttr, size: int) -> None:
+        unit = gcd(source.offset.data, to.offset.data, size, 8)
+        key = ("copy", size, unit)
+        if key not in self.known:
+            type = MemRefType(storage_type(BY_NAME[f"i{unit * 8}"]), [size // unit])
+            b = Builder.kernel(self.fresh("copy"), [type, type])
+            with b.loop(b.lo, b.hi) as i:
+                b.store(b.load(b.args[0], [i.iv]), b.args[1], [i.iv])
+            function = b.finish()
+            function.attributes["tile.align"] = IntegerAttr(unit, i64)
+            self.functions.append(function)
+            self.known[key] = [Launch(function, size // unit, ())]
+        (launch,) = self.known[key]
+        self.lines.append(LaunchOp(launch.function.sym_name.data, launch.grid, [source, to]))
+
+    # -- kernels
+
+    def launch(self, op: KernelOp) -> None:
+        aliases = _aliases(op)
+        workspace = _workspace(op)
+        align = _alignment([_place(v) for v in (*op.operands, *op.results)])
+        values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
+        body = structure(list(op.body.ops), values)
+        types = tuple(op.operand_types)
+        choices = tuple(sorted((k, v) for k, v in op.choices.items() if k != WORKSPACE_SIZE))
+        key = (body, types, choices, tuple(sorted(aliases.items())), align, self.width)
+        if key not in self.known:
+            launches = generate(op, self.fresh(_title(op)), self.width, aliases)
+            for made in launches:
+                if align != BASE_ALIGNMENT:
+                    made.function.attributes["tile.align"] = IntegerAttr(align, i64)
+                self.functions.append(made.function)
+            self.known[key] = launches
+        for made in self.known[key]:
+            places = [self.argument(op, a, workspace) for a in made.args]
+            line = LaunchOp(made.function.sym_name.data, made.grid, places)
+            line.location = op.location
+            self.lines.append(line)
+
+    def argument(self, op: KernelOp, argument: Argument, workspace: PlaceAttr | None) -> PlaceAttr:
+        if argument.kind == "operand":
+            return _place(op.operands[argument.number])
+        if argument.kind == "result":
+            return _place(op.results[argument.number])
+        if workspace is None:
+            raise LightNetError(f"{op.name} needs workspace, but the plan gives it none: run choose before plan")
+        return PlaceAttr(workspace.space, workspace.offset.data + argument.number)
+
+    def fresh(self, title: str) -> str:
+        number = self.names[title] = self.names.get(title, -1) + 1
+        return f"{title}_{number}"
+
+
+def _title(kernel: KernelOp) -> str:
+    """A name from the ops of a body: ``conv2d_relu``."""
+    types = [op.optype for op in kernel.ops]
+    return "_".join(types[:3]) + ("_etc" if len(types) > 3 else "")
+
+
+def _place(value: SSAValue) -> PlaceAttr:
+    place = place_of(value)
+    if place is None:
+        raise LightNetError("a value has no place: run plan before lower-cpu")
+    return place
+
+
+def _workspace(op: KernelOp) -> PlaceAttr | None:
+    attr = op.attributes.get(WORKSPACE)
+    return attr.data[0] if isinstance(attr, ArrayAttr) and attr.data else None  # pyright: ignore[reportReturnType]
+
+
+def _aliases(op: KernelOp) -> dict[int, int]:
+    """Results that take the memory of an operand: result -> operand."""
+    aliases: dict[int, int] = {}
+    for j, result in enumerate(op.results):
+        for k, operand in enumerate(op.operands):
+            if _place(operand) == _place(result) and spec_of(operand.type).nbytes == spec_of(result.type).nbytes:
+                aliases.setdefault(j, k)
+    return aliases
+
+
+def _alignment(places: Sequence[PlaceAttr]) -> int:
+    """The largest power of two, up to the base's alignment, that divides every offset."""
+    return gcd(BASE_ALIGNMENT, *(p.offset.data for p in places))
+
+
+def _host_call(op: LnOp) -> HostOp:
+    """A run-time call: its parameters, and the type of its tensor."""
+    spec = op.operand_specs[0]
+    attributes: dict[str, Attribute] = {k: StringAttr(str(v)) for k, v in op.param_values().items()}
+    attributes["dims"] = ArrayAttr([IntegerAttr(d, i64) for d in spec.dims])
+    attributes["dtype"] = StringAttr(spec.dtype.name)
+    return HostOp(op.optype, [_place(op.operands[0])], attributes)

@@ -1,0 +1,181 @@
+"""`plan`: give every value a place, a byte offset in a memory space (level 2 → 3).
+
+```mlir
+%y = cpu.kernel(%x_ = %x) {…}             →   %y = cpu.kernel(%x_ = %x) {…} at arena+0
+```
+
+`static` holds params and results of `ln.once`, one behind the other, for the whole program. `arena` holds everything
+else: liveness over op positions gives each value an interval, views and in-place results are merged
+(`plan_buffers`), and what is left is packed (`planning.pack`). Inputs live throughout, for a call need not feed them
+again; outputs live to the end. The checker runs on every result. Dropping the attributes un-plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.ir import Operation, SSAValue
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import PLACES, WORKSPACE
+from lightnet.ir.passes import LnPass
+from lightnet.ir.place import PlaceAttr
+from lightnet.passes.plan_buffers import (
+    ARENA,
+    STATIC,
+    Network,
+    Problem,
+    best_groups,
+    main_of,
+    op_label,
+)
+from lightnet.passes.planning import Plan, pack
+from lightnet.passes.planning.buffers import align_up, load_profile
+
+#: Module attribute: bytes of each memory space.
+MEMORY = "ln.memory"
+#: Module attribute: ``"upstream"`` on a module whose places follow upstream's rules instead of ours.
+PLAN_RULES = "ln.plan"
+#: Bytes of each memory space of a target that says nothing else (document 004's pools: 16 GiB).
+CAPACITY = 16 << 30
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class PlanPass(LnPass):
+    """Plan memory. `mode` is ``default`` or ``upstream``; `capacity` is in bytes, for each space; `alignment` in bytes
+    (default 64; upstream's is 1); `effort` is the packing's (``fast``, ``default``, ``high`` or a number of steps);
+    `report` is a file to write the report to (.txt, .json, .svg or .html)."""
+
+    name = "plan"
+
+    target: str = "cpu"
+    mode: str = "default"
+    capacity: int | None = None
+    alignment: int | None = None
+    effort: str = "default"
+    report: str | None = None
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from lightnet.passes.check_plan import check_plan
+
+        capacity = CAPACITY if self.capacity is None else self.capacity
+        if self.mode == "upstream":
+            from lightnet.passes.plan_upstream import plan_upstream
+
+            plan_upstream(op, alignment=self.alignment or 1, capacity=capacity)
+        elif self.mode == "default":
+            effort = int(self.effort) if self.effort.isdigit() else self.effort
+            plan_module(op, alignment=self.alignment or ALIGNMENT, capacity=capacity, effort=effort)
+        else:
+            raise LightNetError(f"unknown plan mode '{self.mode}'; there are: default, upstream", label="plan.mode")
+        check_plan(op, capacity=capacity, alignment=self.alignment)
+        if self.report is not None:
+            write_report(op, self.report)
+
+
+def unplan(module: ModuleOp) -> None:
+    """Drop every place."""
+    for op in module.walk():
+        op.attributes.pop(PLACES, None)
+        op.attributes.pop(WORKSPACE, None)
+    module.attributes.pop(MEMORY, None)
+    module.attributes.pop(PLAN_RULES, None)
+
+
+def plan_module(module: ModuleOp, *, alignment: int = ALIGNMENT, capacity: int = CAPACITY,
+                effort: str | int = "default") -> Plan:  # fmt: skip
+    """Plan a module of level 1 or 2 in place; returns the plan of the arena. Raises `LightNetError` when a space
+    exceeds `capacity`."""
+    if alignment < 1:
+        raise LightNetError(f"the alignment should be at least 1, but is {alignment}", label="plan.alignment")
+    unplan(module)
+    network = Network.of(module)
+    problem = best_groups(network, alignment, lambda p: pack(p.buffers, effort="fast").peak)
+    try:
+        plan = pack(problem.buffers, capacity=capacity, effort=effort)
+    except LightNetError as e:
+        raise e if e.label != "plan.capacity" else _overflow(network, problem, e, capacity) from None
+    base = {id(g): plan.offsets[problem.ids[id(g)]] - g.lo for g in problem.groups}
+    top = 0
+    for group in problem.static:
+        base[id(group)] = align_up(top, alignment) - group.lo
+        top = base[id(group)] + group.hi
+    if top > capacity:
+        raise LightNetError(f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}",
+                            label="plan.capacity")  # fmt: skip
+    places = {v: PlaceAttr(s.space, base[id(s.group)] + s.offset) for v, s in network.slots.items()}
+    work = {i: PlaceAttr(ARENA, plan.offsets[name]) for i, name in problem.workspaces.items()}
+    write_places(module, network.ops, places, work)
+    set_memory(module, {STATIC: top, ARENA: plan.peak})
+    return plan
+
+
+def write_places(module: ModuleOp, ops: list[Operation], places: dict[SSAValue, PlaceAttr],
+                 work: dict[int, PlaceAttr]) -> None:  # fmt: skip
+    """Set `ln.places` and `ln.workspace`."""
+    for i, op in enumerate(ops):
+        if op.results:
+            op.attributes[PLACES] = ArrayAttr([places[r] for r in op.results])
+        if i in work:
+            op.attributes[WORKSPACE] = ArrayAttr([work[i]])
+
+
+def set_memory(module: ModuleOp, sizes: dict[str, int]) -> None:
+    """Set the module attribute that says how large each space is."""
+    module.attributes[MEMORY] = DictionaryAttr({k: IntegerAttr(n, i64) for k, n in sizes.items()})
+
+
+def memory_of(module: ModuleOp) -> dict[str, int]:
+    """Bytes of each memory space of a planned module; empty before `plan`."""
+    attr = module.attributes.get(MEMORY)
+    if not isinstance(attr, DictionaryAttr):
+        return {}
+    return {k: v.value.data for k, v in attr.data.items() if isinstance(v, IntegerAttr)}
+
+
+def is_upstream(module: ModuleOp) -> bool:
+    """Whether the places follow upstream's rules (`--plan=upstream`)."""
+    return module.attributes.get(PLAN_RULES) == StringAttr("upstream")
+
+
+def _overflow(network: Network, problem: Problem, error: LightNetError, capacity: int) -> LightNetError:
+    """The capacity error with the op where the most is live, and what the largest buffers there are."""
+    moment, load = max(load_profile(problem.buffers), key=lambda p: p[1])
+    op = network.ops[min(moment, len(network.ops) - 1)]
+    there = sorted((b for b in problem.buffers if b.lower <= moment < b.upper), key=lambda b: -b.size)
+    error.message = (f"the network does not fit into '{ARENA}': {error.message}; {load} bytes are live at "
+                     f"`{op_label(op)}`, the most of all ops")  # fmt: skip
+    error.loc = loc_of(op)
+    for b in there[:5]:
+        error.notes.append((None, f"'{b.id}' takes {b.size} bytes there"))
+    return error
+
+
+# -- the report ------------------------------------------------------------------------------------------------------
+
+
+def plan_report(module: ModuleOp, space: str = ARENA):
+    """The report on a planned module's space (`planning.report.Report`: text, json, svg, html): peak, lower bound,
+    ratio, and the interval of each buffer. Values that share bytes by the plan's rules count as one buffer."""
+    from lightnet.passes.planning.buffers import lower_bound
+    from lightnet.passes.planning.report import report
+    from lightnet.passes.plan_report import buffers_of
+
+    buffers, offsets, ops = buffers_of(module, space)
+    peak = max((offsets[b.id] + b.size for b in buffers), default=0)
+    found = "upstream's pool" if is_upstream(module) else "plan"
+    return report(buffers, Plan(offsets, peak, lower_bound(buffers), found), ops)
+
+
+def write_report(module: ModuleOp, file: str) -> None:
+    """Write the arena's report in the form that the file's suffix names."""
+    form = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html"}.get(Path(file).suffix.lower(), "text")
+    try:
+        Path(file).write_text(getattr(plan_report(module), form)(), encoding="utf-8")
+    except OSError as e:
+        raise LightNetError(f"cannot write the report to '{file}': {e.strerror}") from None

@@ -1,0 +1,363 @@
+"""From a module to buffers: which values may share bytes, and how long each buffer lives.
+
+A *group* is a set of values with fixed offsets to each other. Three kinds of merges make groups: a move whose result
+is a part of its operand (reshape, slice, scatter), a move whose operands are parts of its result (concat, gather), and
+a result that takes the bytes of an operand that dies. Every merge is checked value by value, so none is ever wrong;
+but keeping a large value because a small part of it lives on can cost memory, so `best_groups` tries without.
+Imports `ir` and the numbers of `planning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp, name_of, tensor_names
+from lightnet.ir.types import spec_of
+from lightnet.ir.views import cut, joined, overwritable, pieces_of, views_of
+from lightnet.passes.planning import Buffer, lower_bound
+
+STATIC, ARENA = "static", "arena"
+#: Attribute of a kernel: bytes of workspace that it wants while it runs.
+WORKSPACE_SIZE = "ln.workspace_size"
+#: Merging two groups compares at most so many pairs of values; larger ones stay apart.
+MAX_PAIRS = 20_000
+
+
+def main_of(module: ModuleOp) -> FuncOp:
+    """The network's function. Raises `LightNetError` when there is none, or it has more than one block."""
+    for op in module.body.block.ops:
+        if isinstance(op, FuncOp) and op.sym_name.data == "main" and len(op.body.blocks) == 1:
+            return op
+    raise LightNetError("the module has no function @main of one block")
+
+
+def planned_ops(block: Block) -> list[Operation]:
+    """The ops of a network in order, `func.return` last. Raises `LightNetError` for an op that cannot be planned."""
+    ops = list(block.ops)
+    for op in ops:
+        known = isinstance(op, LnOp | KernelOp | OnceOp)
+        if not known and not (isinstance(op, ReturnOp) and op is ops[-1]):
+            raise LightNetError(f"'{op.name}' cannot be planned: main holds ln ops, kernels, ln.once and func.return",
+                                loc_of(op), label="plan.op")  # fmt: skip
+    if not ops or not isinstance(ops[-1], ReturnOp):
+        raise LightNetError("main should end with func.return", label="plan.op")
+    return ops
+
+
+def value_name(value: SSAValue) -> str:
+    """The tensor name of a result, or its SSA name, for reports and errors."""
+    owner = value.owner
+    name = tensor_names(owner)[value.index] if isinstance(owner, Operation) else None  # pyright: ignore
+    return name or (f"%{value.name_hint}" if value.name_hint else "?")
+
+
+def op_label(op: Operation) -> str:
+    """A short name of an op: its name in the source, or what a kernel computes."""
+    if (name := name_of(op)) is not None:
+        return name
+    if isinstance(op, KernelOp):
+        return "+".join(name_of(o) or o.name for o in op.ops[:6]) or op.name
+    return op.name
+
+
+def workspace_size(op: Operation) -> int:
+    """Bytes of workspace of a kernel."""
+    attr = op.attributes.get(WORKSPACE_SIZE)
+    return attr.value.data if isinstance(attr, IntegerAttr) else 0
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A value to be placed. Live in op positions [lower, upper); `pieces` is its content as runs of bytes of values
+    that are computed (leaves), by which copies are told from new data."""
+
+    value: SSAValue
+    number: int
+    size: int
+    element: int
+    home: str  # the space it has by itself; a view of a static tensor stands where that does
+    lower: int
+    upper: int
+    protected: bool  # an input, a param or a result of ln.once: never overwritten
+    pieces: list[tuple[int, int, int]] = field(default_factory=list)
+    group: Group = None  # type: ignore[assignment]
+    offset: int = 0
+    space: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Values at fixed offsets to each other; `lo` and `hi` bound their bytes. `doubtful` lists the ops whose merges
+    made the group larger than the value merged."""
+
+    slots: list[Slot]
+    live: list[Slot]
+    lo: int
+    hi: int
+    doubtful: list[int]
+
+    @property
+    def lower(self) -> int:
+        return min(s.lower for s in self.slots)
+
+    @property
+    def upper(self) -> int:
+        return max(s.upper for s in self.slots)
+
+    @property
+    def protected(self) -> bool:
+        return any(s.protected for s in self.slots)
+
+
+@dataclass
+class Network:
+    """What planning needs to know of a module: its ops, and a slot for each value."""
+
+    ops: list[Operation]
+    slots: dict[SSAValue, Slot]
+    workspaces: list[tuple[int, int]]  # (op position, bytes)
+    views: list[list]  # of each op
+    pairs: list[list[tuple[int, int]]]  # of each op: operands that may be overwritten
+
+    @classmethod
+    def of(cls, module: ModuleOp) -> Network:
+        """Read a module of level 1 or 2 (old places are ignored)."""
+        ops = planned_ops(main_of(module).body.block)
+        position = {op: i for i, op in enumerate(ops)}
+        end = len(ops)
+        slots: dict[SSAValue, Slot] = {}
+        for i, op in enumerate(ops):
+            source = isinstance(op, Input | Create | ParamOp | OnceOp)
+            static = isinstance(op, ParamOp | OnceOp)
+            pieces = pieces_of(op)
+            for j, value in enumerate(op.results):
+                spec = spec_of(value.type)
+                last = max((position.get(use.operation, end - 1) for use in value.uses), default=i)
+                lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
+                slot = Slot(value, len(slots), spec.nbytes, spec.dtype.size, STATIC if static else ARENA,
+                            lower, upper, source)  # fmt: skip
+                runs = pieces[j]
+                if runs is None:
+                    slot.pieces = [(slot.number, 0, slot.size)]
+                else:
+                    parts = (cut(slots[op.operands[k]].pieces, at, n) for k, at, n in runs)
+                    slot.pieces = joined([p for part in parts for p in part])
+                slots[value] = slot
+        workspaces = [(i, n) for i, op in enumerate(ops) if (n := workspace_size(op)) > 0]
+        return cls(ops, slots, workspaces, [views_of(op) for op in ops],
+                   [overwritable(op) if op.operands else [] for op in ops])  # fmt: skip
+
+    def groups(self, disabled: frozenset[int] = frozenset(), inplace: bool = True) -> list[Group]:
+        """Merge what can be merged; `disabled` are the positions of ops without doubtful merges."""
+        for slot in self.slots.values():
+            slot.group, slot.offset, slot.space = Group([slot], [slot], 0, slot.size, []), 0, slot.home
+        for i, op in enumerate(self.ops):
+            for k, j, delta in self.views[i]:
+                self._view(i, op, k, j, delta, i not in disabled)
+            if inplace:
+                self._in_place(i, op, i not in disabled)
+        return list({id(s.group): s.group for s in self.slots.values()}.values())
+
+    def _view(self, i: int, op: Operation, k: int, j: int, delta: int, doubtful: bool) -> None:
+        source, target = self.slots[op.operands[k]], self.slots[op.results[j]]
+        if source.size > target.size and not doubtful:
+            return
+        if target.size > source.size and (not doubtful or source.group.protected):
+            return  # the rest of the result would be written among protected bytes
+        self._merge(i, source, target, delta)
+
+    def _in_place(self, i: int, op: Operation, doubtful: bool) -> None:
+        taken: set[int] = set()
+        for k, j in self.pairs[i]:
+            source, target = self.slots[op.operands[k]], self.slots[op.results[j]]
+            if j in taken or source.upper != i + 1 or source.protected or source.space != target.space:
+                continue
+            if source.group is target.group:
+                taken.add(j)  # the op is a view, too
+                continue
+            if not doubtful and source.group.hi - source.group.lo > source.size:
+                continue
+            if self._merge(i, source, target, 0):
+                taken.add(j)
+
+    def _merge(self, i: int, source: Slot, target: Slot, delta: int) -> bool:
+        """Put `target` at `delta` bytes from `source`, with the groups of both, if no value is damaged by it."""
+        a, b = source.group, target.group
+        if a is b:
+            return source.offset + delta == target.offset
+        shift = source.offset + delta - target.offset  # what b's offsets gain
+        if shift % max(target.element, 1):
+            return False
+        if target.size > source.size and any(s.space != target.space for s in a.slots):
+            return False
+        if not self._compatible(a, b, shift, i):
+            return False
+        grown = max(a.hi, b.hi + shift) - min(a.lo, b.lo + shift)
+        wasteful = grown > min(source.size, target.size)
+        if len(b.slots) > len(a.slots):
+            a, b, shift = b, a, -shift
+        for slot in b.slots:
+            slot.group, slot.offset = a, slot.offset + shift
+        a.slots += b.slots
+        a.live += b.live
+        a.lo, a.hi = min(a.lo, b.lo + shift), max(a.hi, b.hi + shift)
+        a.doubtful += b.doubtful
+        if wasteful:
+            a.doubtful.append(i)
+        if target.space != source.space:
+            for slot in a.slots:
+                slot.space = source.space
+        return True
+
+    def _compatible(self, a: Group, b: Group, shift: int, i: int) -> bool:
+        """Whether no two values, one of each group, disturb each other when b moves by `shift`."""
+        ours = _recent(a, i) if len(b.slots) == 1 and b.slots[0].lower == i else a.slots
+        lo, hi = b.lo + shift, b.hi + shift
+        ours = [s for s in ours if s.offset < hi and lo < s.offset + s.size]
+        theirs = [s for s in b.slots if s.offset + shift < a.hi and a.lo < s.offset + shift + s.size]
+        if len(ours) * len(theirs) > MAX_PAIRS:
+            return False
+        return all(self._apart(s, t, t.offset + shift) for s in ours for t in theirs)
+
+    def _apart(self, s: Slot, t: Slot, t_offset: int) -> bool:
+        lo, hi = max(s.offset, t_offset), min(s.offset + s.size, t_offset + t.size)
+        if lo >= hi or s.upper <= t.lower or t.upper <= s.lower:
+            return True
+        same = cut(s.pieces, lo - s.offset, hi - lo) == cut(t.pieces, lo - t_offset, hi - lo)
+        if same:
+            return True
+        first, second = (s, t) if s.lower < t.lower else (t, s)
+        if first.protected or first.upper != second.lower + 1 or s.offset != t_offset or s.size != t.size:
+            return False
+        op = self.ops[second.lower]
+        used = [k for k, v in enumerate(op.operands) if v is first.value]
+        made = [j for j, v in enumerate(op.results) if v is second.value]
+        return bool(used and made) and all((k, made[0]) in self.pairs[second.lower] for k in used)
+
+
+def _recent(group: Group, i: int) -> list[Slot]:
+    """The values of a group that are live at position `i` or later (positions only grow)."""
+    group.live = [s for s in group.live if s.upper > i]
+    return group.live
+
+
+# -- buffers ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Problem:
+    """The arena as a packing problem: a buffer for each group and each workspace, and what they stand for."""
+
+    groups: list[Group]
+    buffers: list[Buffer]
+    static: list[Group]
+    workspaces: dict[int, str]  # op position -> buffer id
+    ids: dict[int, str]  # id(group) -> buffer id
+
+    def bound(self) -> int:
+        return lower_bound(self.buffers)
+
+
+def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Problem:
+    """Buffers for the groups of the arena, and the groups of the static space in order of definition."""
+    arena = [g for g in groups if g.slots[0].space == ARENA]
+    static = sorted((g for g in groups if g.slots[0].space == STATIC), key=lambda g: min(s.number for s in g.slots))
+    names: dict[str, int] = {}
+    buffers, ids = [], {}
+    for g in arena:
+        largest = max(g.slots, key=lambda s: (s.size, -s.number))
+        name = _unique(value_name(largest.value), names)
+        ids[id(g)] = name
+        buffers.append(Buffer(name, g.lower, g.upper, g.hi - g.lo, alignment))
+    workspaces = {}
+    for i, size in network.workspaces:
+        workspaces[i] = _unique(f"workspace of {op_label(network.ops[i])}", names)
+        buffers.append(Buffer(workspaces[i], i, i + 1, size, alignment))
+    return Problem(arena, buffers, static, workspaces, ids)
+
+
+def _unique(name: str, names: dict[str, int]) -> str:
+    count = names[name] = names.get(name, 0) + 1
+    return name if count == 1 else _unique(f"{name}#{count}", names)
+
+
+def best_groups(network: Network, alignment: int, peak: Callable[[Problem], int]) -> Problem:
+    """The groups with the lowest `peak`: all merges, less the doubtful ones that the peak can do better without.
+
+    At each step the groups that waste bytes at the moment of the highest load lose their doubtful merges; a step is
+    kept if the lower bound falls. Equal peaks go to more merges, which are fewer copies.
+    """
+    disabled: frozenset[int] = frozenset()
+    current = problem_of(network, network.groups(), alignment)
+    budget = 24 if len(network.ops) <= 2_000 else 6
+    tried: set[int] = set()
+    while budget:
+        suspects = _wasteful(current) - tried - disabled
+        if not suspects:
+            break
+        for sites in _trials(suspects, current):
+            budget -= 1
+            tried |= sites
+            trial = problem_of(network, network.groups(disabled | sites), alignment)
+            if trial.bound() < current.bound():
+                disabled, current = disabled | sites, trial
+                break
+            if not budget:
+                break
+        else:
+            break
+    best: tuple[int, frozenset[int]] | None = None
+    for sites in dict.fromkeys((frozenset(), disabled, frozenset(range(len(network.ops))))):
+        trial = problem_of(network, network.groups(sites), alignment)
+        if best is not None and trial.bound() >= best[0]:
+            continue
+        height = peak(trial)
+        if best is None or height < best[0]:
+            best = (height, sites)
+    assert best is not None
+    return problem_of(network, network.groups(best[1]), alignment)
+
+
+def _trials(suspects: frozenset[int], problem: Problem) -> list[frozenset[int]]:
+    """Sets of merges to try without: all suspects, then those of each group alone."""
+    each = [frozenset(g.doubtful) & suspects for g in problem.groups]
+    alone = sorted((s for s in each if s), key=len)
+    return [suspects, *(s for s in alone if s != suspects)][:6]
+
+
+def _wasteful(problem: Problem) -> frozenset[int]:
+    """The doubtful merges in groups that, at the moment of the highest load, are larger than what lives in them."""
+    change: dict[int, int] = {}
+    for b in problem.buffers:
+        change[b.lower] = change.get(b.lower, 0) + b.size
+        change[b.upper] = change.get(b.upper, 0) - b.size
+    load = best = moment = 0
+    for time in sorted(change):
+        load += change[time]
+        if load > best:
+            best, moment = load, time
+    found: set[int] = set()
+    for g in problem.groups:
+        if g.doubtful and g.lower <= moment < g.upper and _live_bytes(g, moment) < g.hi - g.lo:
+            found.update(g.doubtful)
+    return frozenset(found)
+
+
+def _live_bytes(group: Group, moment: int) -> int:
+    total, end = 0, group.lo
+    for slot in sorted((s for s in group.slots if s.lower <= moment < s.upper), key=lambda s: s.offset):
+        top = slot.offset + slot.size
+        if top > end:
+            total += top - max(slot.offset, end)
+            end = top
+    return total

@@ -1,0 +1,69 @@
+"""The buffers of a module that is planned already, read off its places: what the report draws.
+
+Values that an op makes out of each other and that share bytes (views, in-place results) are one buffer. Imports `ir`
+and the numbers of `planning`.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from lightnet.ir.op import WORKSPACE
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import spec_of
+from lightnet.ir.views import place_of
+from lightnet.passes.plan_buffers import Network, op_label, value_name, workspace_size
+from lightnet.passes.planning import Buffer
+
+
+def buffers_of(module: ModuleOp, space: str) -> tuple[list[Buffer], dict[str, int], list[str]]:
+    """(buffers, offsets by id, the op at each position) of one memory space."""
+    network = Network.of(module)
+    ranges = {v: r for v in network.slots if (r := _range(v, space)) is not None}
+    parent = {v: v for v in ranges}
+
+    def root(v: SSAValue) -> SSAValue:
+        while parent[v] is not v:
+            parent[v] = parent[parent[v]]
+            v = parent[v]
+        return v
+
+    for op in network.ops:
+        for a in op.operands:
+            for b in op.results:
+                if a in ranges and b in ranges and _meet(ranges[a], ranges[b]):
+                    parent[root(b)] = root(a)
+    groups: dict[SSAValue, list[SSAValue]] = {}
+    for v in ranges:
+        groups.setdefault(root(v), []).append(v)
+    buffers, offsets, names = [], {}, set()
+
+    def add(name: str, lo: int, hi: int, lower: int, upper: int) -> None:
+        name = name if name not in names else f"{name}#{len(names)}"
+        names.add(name)
+        buffers.append(Buffer(name, lower, upper, hi - lo))
+        offsets[name] = lo
+
+    for values in groups.values():
+        slots = [network.slots[v] for v in values]
+        largest = max(slots, key=lambda s: (s.size, -s.number))
+        add(value_name(largest.value), min(ranges[v][0] for v in values), max(ranges[v][1] for v in values),
+            min(s.lower for s in slots), max(s.upper for s in slots))  # fmt: skip
+    for i, op in enumerate(network.ops):
+        for place in getattr(op.attributes.get(WORKSPACE), "data", ()):
+            if isinstance(place, PlaceAttr) and place.space.data == space:
+                at = place.offset.data
+                add(f"workspace of {op_label(op)}", at, at + workspace_size(op), i, i + 1)
+    return buffers, offsets, [op_label(op) for op in network.ops]
+
+
+def _range(value: SSAValue, space: str) -> tuple[int, int] | None:
+    place = place_of(value)
+    if place is None or place.space.data != space:
+        return None
+    return place.offset.data, place.offset.data + spec_of(value.type).nbytes
+
+
+def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] < b[1] and b[0] < a[1]

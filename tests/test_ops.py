@@ -1,0 +1,88 @@
+"""Every op of the dialect on every sample: text round trip, definition (evaluated in NumPy), generated code in the level-4
+interpreter and natively; each against the op's own reference, and the references against ONNX elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels import agree, op_of
+from xdsl.dialects.builtin import ModuleOp
+
+from lightnet.backends.cpu import generators
+from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.interpreter.notation import evaluate
+from lightnet.dialects.cpu import CpuKernelOp
+from lightnet.dialects.ln.dialect import optypes
+from lightnet.runtime.program import aligned
+
+OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
+CASES = [(name, i) for name, cls in sorted(OPS.items()) for i in range(len(cls.samples()))]
+#: Ops that compute nothing in a kernel: sources and host calls.
+NO_SAMPLES = {"create", "input", "param", "print", "fprint"}
+
+
+def test_every_op_has_samples():
+    assert set(optypes()) - set(OPS) == NO_SAMPLES
+
+
+def references(op, arrays) -> list[np.ndarray]:
+    out = op.reference(*arrays)
+    return [np.asarray(a) for a in (out if isinstance(out, tuple) else (out,))]
+
+
+@pytest.mark.parametrize("name, index", CASES)
+def test_reference_has_the_inferred_types(name, index):
+    op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
+    for array, spec in zip(references(op, arrays), op.result_specs, strict=True):
+        assert array.shape == spec.dims and array.dtype == spec.dtype.np
+
+
+@pytest.mark.parametrize("name, index", CASES)
+def test_definition_agrees_with_the_reference(name, index):
+    op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
+    if op.definition is None:
+        assert op.has_builder
+        return
+    names, results = op.arg_names()
+    got = evaluate(bind_op(op), dict(zip(names, arrays)))
+    for result, want in zip(results, references(op, arrays), strict=True):
+        agree(got[result], want, 1e-5)
+
+
+@pytest.mark.parametrize("name, index", CASES)
+def test_loops_agree_with_the_reference(name, index):
+    op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
+    kernel = CpuKernelOp.wrap([op])
+    got = run_kernel(kernel, arrays)
+    for array, want in zip(got, references(op, arrays), strict=True):
+        agree(array, want, 1e-5)
+
+
+def run_kernel(kernel, arrays) -> list[np.ndarray]:
+    """All launches of a kernel region, natively."""
+    launches = generators.generate(kernel, "k", 16, {})
+    specs = kernel.ops[-1].result_specs
+    memory = {("operand", i): aligned(a.nbytes) for i, a in enumerate(arrays)}
+    for i, a in enumerate(arrays):
+        memory["operand", i][:] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+    memory |= {("result", i): aligned(s.nbytes) for i, s in enumerate(specs)}
+    workspace = aligned(generators.workspace_bytes(kernel, 16))
+    for launch in launches:
+        run_launch(launch, memory, workspace)
+    return [memory["result", i].view(s.dtype.np).reshape(s.dims) for i, s in enumerate(specs)]
+
+
+def run_launch(launch, memory, workspace) -> None:
+    import ctypes
+
+    from lightnet.backends.llvm.jit import compile_module
+
+    native = compile_module(ModuleOp([launch.function]), verify=True)
+    pointers = [
+        workspace.ctypes.data + a.number if a.kind == "workspace" else memory[a.kind, a.number].ctypes.data
+        for a in launch.args
+    ]
+    call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * len(pointers))
+    call(native.kernel_address(launch.function.sym_name.data))(0, launch.grid, *pointers)
+
+
