@@ -13,7 +13,8 @@ from typing import Any, TextIO
 
 import numpy as np
 from xdsl.dialects import func
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
+from xdsl.passes import ModulePass
 
 from lightnet.backends.interpreter.static import static_values
 from lightnet.diagnostics import LightNetError
@@ -21,6 +22,7 @@ from lightnet.dialects.ln.source import Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.dialects.tile import HostOp
 from lightnet.ir.context import make_context
+from lightnet.ir.memory import MEMORY
 from lightnet.ir.module import main_of
 from lightnet.ir.op import places_of, tensor_names
 from lightnet.ir.passes import parse_pipeline, run_pipeline
@@ -35,12 +37,13 @@ from lightnet.runtime.weights import WeightStore, open_weights
 
 
 def compile(model: Model | str | Path, target: str = "cpu", *, plan: str = "default", layout: str = "plain",
-            outputs: Sequence[str] = (), weights: Weights = None, pipeline: str | None = None,
-            instrumentation: Sequence[Any] = ()) -> Executable:  # fmt: skip
+            outputs: Sequence[str] = (), weights: Weights = None, pipeline: str | None = None, compiled: bool = False,
+            features: str | None = None, instrumentation: Sequence[Any] = ()) -> Executable:  # fmt: skip
     """Compile a model (or the network at a path) for a target.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
-    tensors by name; `pipeline` replaces the target's pass list; `weights` replaces the model's.
+    tensors by name; `pipeline` replaces the target's pass list; `weights` replaces the model's; `compiled` says that the
+    model is planned already and is to be lowered only; `features` are those of the machine to compile for (the host's).
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
     if not isinstance(model, Model):
@@ -50,8 +53,13 @@ def compile(model: Model | str | Path, target: str = "cpu", *, plan: str = "defa
     module = model.module.clone()
     if outputs:
         keep_outputs(module, outputs)
-    spec = pipeline or pipelines.spec(target, plan=plan, layout=layout)
-    return Executable(Compilation(module, spec, target, model.ctx, instrumentation), store, model.seed)
+    if compiled and memory_attr(module) is None:
+        raise LightNetError(f"{model.source}: the network is not planned: compile it first")
+    compiled = compiled or memory_attr(module) is not None
+    features = host_features() if features is None else features
+    spec = pipeline or pipelines.default(target, plan, planned=compiled)
+    options = {"target": target, "mode": plan, "layout": layout, "features": features}
+    return Executable(Compilation(module, parse_pipeline(spec, options), model.ctx, instrumentation), store, model.seed)
 
 
 def keep_outputs(module: ModuleOp, names: Sequence[str]) -> None:
@@ -73,19 +81,18 @@ def keep_outputs(module: ModuleOp, names: Sequence[str]) -> None:
 class Compilation:
     """A module on its way through a pipeline, and the stages it went through."""
 
-    def __init__(self, module: ModuleOp, spec: str, target: str, ctx: Any, instrumentation: Sequence[Any] = ()):
+    def __init__(self, module: ModuleOp, passes: Sequence[ModulePass], ctx: Any, instrumentation: Sequence[Any] = ()):
         self.source = module
         self.ctx = ctx or make_context()
-        self.passes = parse_pipeline(spec, target=target)
-        self.target = target
+        self.passes = list(passes)
         names = [p.name for p in self.passes]
-        lowering = next((i for i, n in enumerate(names) if n.startswith("lower-")), len(names))
+        planned = max((i + 1 for i, n in enumerate(names) if n in ("bind", "plan", "check-plan")), default=0)
         self.planned = module.clone()
-        run_pipeline(self.ctx, self.planned, self.passes[:lowering], instrumentation)
+        run_pipeline(self.ctx, self.planned, self.passes[:planned], instrumentation)
         self.loops: ModuleOp | None = None
-        if lowering < len(names):
+        if any(n.startswith("lower-") for n in names):
             self.loops = self.planned.clone()
-            run_pipeline(self.ctx, self.loops, self.passes[lowering:], instrumentation)
+            run_pipeline(self.ctx, self.loops, self.passes[planned:], instrumentation)
 
     def stage(self, name: str) -> ModuleOp:
         """The module after the pass called `name` (``source`` is before all)."""
@@ -111,19 +118,19 @@ class Executable:
         self.missing: list[str] = []
         main = main_of(compilation.planned)
         self._sources = [op for op in main.walk() if isinstance(op, ParamOp | Input)]
-        self._param_specs = {n: spec_of(op.dst.type) for op in self._sources
-                             if isinstance(op, ParamOp) and (n := op.tensor_names[0])}  # fmt: skip
+        self._source_specs = {n: spec_of(op.dst.type) for op in self._sources if (n := op.tensor_names[0])}
+        self._params = {n for op in self._sources if isinstance(op, ParamOp) and (n := op.tensor_names[0])}
 
     # -- calling
 
     def __call__(self, feeds: Mapping[str, Any] | None = None, *, stream: TextIO | None = None) -> dict[str, np.ndarray]:
         """Run the network on `feeds`; `print` ops write to `stream` (default: standard output)."""
         feeds = dict(feeds or {})
-        params = {k: feeds.pop(k) for k in list(feeds) if k in self._param_specs}
+        params = {k: feeds.pop(k) for k in list(feeds) if k in self._params}
         self._check_names(feeds)
         if self._compilation.loops is None:
             return self._interpret(feeds | params, stream)
-        static = self._static_image({k: self._checked_param(k, v) for k, v in params.items()}) if params else None
+        static = self._static_image({k: self.checked(k, v) for k, v in params.items()}) if params else None
         return self.instance.call(feeds, static=static, stream=stream)
 
     run = __call__
@@ -142,15 +149,47 @@ class Executable:
                                 f"inputs: {inputs}")  # fmt: skip
         raise LightNetError(f"no input or param is called '{name}'; inputs: {inputs}")
 
-    def _checked_param(self, name: str, value: Any) -> np.ndarray:
-        spec = self._param_specs[name]
-        return checked_array(name, value, spec.dims, spec.dtype)
-
     def _interpret(self, feeds: Mapping[str, Any], stream: TextIO | None) -> dict[str, np.ndarray]:
         from lightnet.backends.interpreter import graph
 
         options = {"stream": stream} if stream is not None else {}
         return graph.run(self._compilation.planned, feeds, self._store, seed=self._seed, **options)
+
+    def prepare(self) -> None:
+        """Make machine code and load the data now, not at the first call."""
+        if self._compilation.loops is not None:
+            _ = self.instance
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was odd about the weights: names in the store that the network does not use, and the reverse."""
+        used = {n for op in self._sources for n in op.tensor_names if n}
+        store = self._store
+        return [*store.warnings, *store.unused_warnings(used)] if store is not None else []
+
+    def checked(self, name: str, value: Any) -> np.ndarray:
+        """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""
+        spec = self._source_specs.get(name)
+        if spec is None:
+            self._explain(name)
+        assert spec is not None
+        return checked_array(name, value, spec.dims, spec.dtype)
+
+    def loaded(self, name: str) -> np.ndarray:
+        """What an input or param holds after loading."""
+        for op in self._sources:
+            if op.tensor_names[0] == name:
+                return op.contents(self._store, self._seed)
+        raise LightNetError(f"tensor '{name}' holds nothing that can be read: it is no input, param or output; keep it with "
+                            "outputs=[...] at compile time")  # fmt: skip
+
+    def nbytes(self, name: str) -> int:
+        """Bytes of a tensor of the source network."""
+        for op in self._compilation.source.walk():
+            for tensor, value in zip(tensor_names(op), op.results):
+                if tensor == name:
+                    return spec_of(value.type).nbytes
+        raise LightNetError(f"no tensor is called '{name}'")
 
     # -- the parts
 
@@ -197,7 +236,7 @@ class Executable:
     @property
     def plan(self) -> Any:
         """The memory plan's report: `peak`, `bound`, `.text()`, `.json()`, `.svg()`, `.html()`."""
-        from lightnet.passes.planning.module import plan_report
+        from lightnet.passes.plan_report import plan_report
 
         return plan_report(self._compilation.planned)
 
@@ -206,7 +245,7 @@ class Executable:
         """The planned module (level 3)."""
         return self._compilation.planned
 
-    def ir(self, stage: str = "check-plan") -> str:
+    def ir(self, stage: str = "plan") -> str:
         """The IR after the pass called `stage`; ``source`` is the network as it came in."""
         return str(self._compilation.stage(stage))
 
@@ -235,7 +274,7 @@ def build_program(compilation: Compilation) -> Program:
     assert loops is not None
     main = main_of(planned)
     native = native_module(compilation)
-    memory = memory_of(planned)
+    memory = memory_of(loops)  # lowering may add workspace to what was planned
     sources = list(main.body.block.ops)
     inputs = tuple(_tensor(op.tensor_names[0] or op.op_name or f"input{i}", op, 0)
                    for i, op in enumerate(o for o in sources if isinstance(o, Input)))  # fmt: skip
@@ -243,8 +282,8 @@ def build_program(compilation: Compilation) -> Program:
     fused = sorted({n for op in compilation.source.walk() for n in tensor_names(op) if n} - names)
     params = tuple(op.tensor_names[0] or "" for op in main.walk() if isinstance(op, ParamOp))
     single = "static" not in memory and any(isinstance(op, ParamOp | OnceOp) for op in sources)
-    return Program(tuple(native.objects), memory, inputs, _outputs(main), params, tuple(_hosts(loops)), native.cpu,
-                   native.features, tuple(fused), single)  # fmt: skip
+    return Program(tuple(native.objects), memory, inputs, _outputs(main), params, tuple(_hosts(loops)),
+                   native.machine.cpu, native.machine.features, tuple(fused), single)  # fmt: skip
 
 
 def native_module(compilation: Compilation) -> Any:
@@ -256,9 +295,22 @@ def native_module(compilation: Compilation) -> Any:
     return compilation._native  # pyright: ignore
 
 
+def memory_attr(module: ModuleOp) -> DictionaryAttr | None:
+    """The memory sizes of a module, None before `plan`."""
+    attr = module.attributes.get(MEMORY)
+    return attr if isinstance(attr, DictionaryAttr) else None
+
+
+def host_features() -> str:
+    """The feature of this machine that decides how kernels are shaped."""
+    from lightnet.backends.llvm.jit import Machine
+
+    return {16: "avx512", 8: "avx2"}.get(Machine.host().vectors.width, "neon")
+
+
 def memory_of(module: ModuleOp) -> dict[str, int]:
     """Bytes of each memory space of a planned module."""
-    attr = module.attributes.get("ln.memory")
+    attr = memory_attr(module)
     if attr is None:
         raise LightNetError("the module is not planned: it has no ln.memory")
     return {k: v.value.data for k, v in attr.data.items() if isinstance(v, IntegerAttr)}  # pyright: ignore

@@ -97,6 +97,8 @@ def test_usage_errors(opt, module: Path, argv: list[str], message: str) -> None:
          "error: aliases expand to more than"),
         ('"unfinished', "in.mlir:1:1: error: End of file reached before closing string literal"),
         ("\x01", "in.mlir:1:1: error: Unexpected character"),
+        ("!a = tensor<" + "1x" * 5000 + "f32>", "in.mlir:1:14: error: a shape has more than 4096 characters"),
+        ("arith." + "x" * 100_000, "in.mlir:1:1: error: unknown op 'arith.xxx"),
         ("a\0b", "in.mlir:1:2: error: the text holds a NUL byte"),
         ("func.func @f() {\n  cf.br ^nowhere\n}", "in.mlir:2:9: error: block '^nowhere' is used"),
         ("builtin.module {} }", "in.mlir:1:19: error: expected an op"),

@@ -135,6 +135,18 @@ CASES = {
     "long-vector": op("dst[i] = floor(src[i] * 8) / 8 + round(src[i])", {"src": (100003,)}, {"dst": (100003,)}),
     "guards": op("dst[i, j] = i > 0 && src[i - 1, j] > 0 ? src[i - 1, j] : j == 0 ? 7 : -src[i, j - 1]", {"src": (4, 5)}, {"dst": (4, 5)}),
     "casts": op("dst[i] = i8(src[i] * 100) + i8(i16(300)) / i8(3)", {"src": (50,)}, {"dst": TensorSpec((50,), BY_NAME["i8"])}),
+    "rows-conv": op(t.CONV2D, {"src": (1, 3, 9, 37), "weight": (4, 3, 3, 5), "bias": (4,)}, {"dst": (1, 4, 4, 17)},
+                    {"stride": (2, 2), "padding": (1, 3, 0, 2), "dilation": (1, 2), "group": 1}),
+    "rows-depthwise": op(t.CONV2D, {"src": (2, 3, 9, 20), "weight": (3, 1, 3, 3), "bias": (3,)}, {"dst": (2, 3, 9, 20)},
+                         GROUPED | {"group": 3}),
+    "rows-deconv": op(t.DECONV2D, {"src": (1, 2, 3, 9), "weight": (2, 3, 3, 4), "bias": (3,)}, {"dst": (1, 3, 7, 20)},
+                      {"stride": (2, 2), "padding": (0, 0, 0, 0), "dilation": (1, 1), "group": 1}),
+    "rows-maxpool": op(t.MAXPOOL, {"src": (1, 2, 9, 31)}, {"dst": (1, 2, 6, 32)}, {"size": (4, 2), "stride": (2, 1), "padding": (3, 1, 3, 1)}),
+    "rows-avgpool": op(t.AVGPOOL, {"src": (1, 2, 9, 31)}, {"dst": (1, 2, 9, 31)}, {"size": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1)}),
+    "rows-bool": op("dst[j] += src[i, j]", {"src": TensorSpec((5, 40), BY_NAME["i1"])}, {"dst": TensorSpec((40,), BY_NAME["i1"])}),
+    "rows-i8": op("dst[j] = src[0, j]\ndst[j] *= src[i, j]\ndst[j] = dst[j] + src[1, j]", {"src": TensorSpec((5, 40), BY_NAME["i8"])},
+                  {"dst": TensorSpec((40,), BY_NAME["i8"])}),
+    "rows-long": op("dst[j] min= src[i, j]", {"src": (3, 30011)}, {"dst": (30011,)}),
     "many-blocks": op("dst[i, j] += a[i, k] * b[k, j]", {"a": (40, 30), "b": (30, 50)}, {"dst": (40, 50)}),
 }  # fmt: skip
 

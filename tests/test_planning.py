@@ -231,7 +231,6 @@ def test_a_dense_problem_stores_no_pairs_and_places_as_a_sparse_one(monkeypatch)
                ((a, a + 1),) if k % 9 == 0 else ())
         for k in range(150)
     ]  # fmt: skip
-    buffers = [b for b in buffers if b.segments()]
     sparse = Conflicts(buffers)
     monkeypatch.setattr("lightnet.passes.planning.buffers.STORED_PAIRS", 0)
     dense = Conflicts(buffers)
@@ -265,6 +264,8 @@ def test_small_cases():
     assert pack([Buffer("a", 0, 1, 0)]).offsets == {"a": 0}
     # Disjoint lifetimes share everything; touching half-open intervals are disjoint.
     assert pack([Buffer("a", 0, 2, 8), Buffer("b", 2, 4, 8)]).peak == 8
+    # Never live, yet it has an offset: the peak is above it.
+    assert pack([Buffer("a", 0, 2, 8, gaps=((0, 2),)), Buffer("b", 0, 2, 4)]).peak == 8
     # A buffer fits into the gap of another.
     assert pack([Buffer("a", 0, 9, 8, gaps=((3, 6),)), Buffer("b", 3, 6, 8)]).peak == 8
     # Only the topmost buffer goes without its padding, and it is the one with the largest.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.frontends.lexer import NEWLINE, SPACE, _TOKEN
+from lightnet.frontends.lexer import _TOKEN, NEWLINE, SPACE
 from lightnet.frontends.preprocessor import preprocess
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
@@ -115,7 +115,9 @@ def test_network_as_gcc(net):
 
 
 _WORD = st.sampled_from(["a", "b", "f", "g", "h", "x", "1", "2", ",", "(", ")", "+", "f(", "g(", "h(", " ", "-"])
-_BODY = st.lists(st.one_of(_WORD, st.sampled_from(["x##y", "#x", "x", "y", "x##_", "__VA_ARGS__"])), max_size=7).map(" ".join)
+_BODY = st.lists(st.one_of(_WORD, st.sampled_from(["x##y", "#x", "x", "y", "x##_", "__VA_ARGS__"])), max_size=7).map(
+    " ".join
+)
 
 
 @pytest.mark.skipif(not GCC, reason="gcc is the oracle")
@@ -123,7 +125,9 @@ _BODY = st.lists(st.one_of(_WORD, st.sampled_from(["x##y", "#x", "x", "y", "x##_
 @given(_BODY, _BODY, _BODY, st.lists(_WORD, max_size=14).map("".join))
 def test_random_programs_as_gcc(f, g, a, text):
     """Random macros and random uses: the same tokens as gcc, or both find a mistake (gcc accepts some ## that makes no token)."""
-    program = f"#define f(x,y) {f}\n#define g(x,...) {g.replace('y', 'x')}\n#define a {a}\n#define h(x) f(x,a)\n{text}\n"
+    program = (
+        f"#define f(x,y) {f}\n#define g(x,...) {g.replace('y', 'x')}\n#define a {a}\n#define h(x) f(x,a)\n{text}\n"
+    )
     expected = gcc(program)
     try:
         ours = tokens(expand(program))
@@ -165,7 +169,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_error(name):
     text, line, message = ERRORS[name]
-    with pytest.raises(LightNetError, match="(?s).*") as e:
+    with pytest.raises(LightNetError) as e:
         expand(text)
     assert message in e.value.message
     assert e.value.loc is not None and (e.value.loc.file, e.value.loc.line) == ("net.net", line)
@@ -234,7 +238,9 @@ def test_include_reads_beside_the_includer_and_in_the_folders(folder):
         included(folder, "#include <top.h>")
 
 
-@pytest.mark.parametrize("name", ["/etc/hostname", "../secret", "sub/../../secret", "link", "linked/secret", "hard", "fifo", "sub"])
+@pytest.mark.parametrize(
+    "name", ["/etc/hostname", "../secret", "sub/../../secret", "link", "linked/secret", "hard", "fifo", "sub"]
+)
 def test_include_refuses_what_it_may_not_read(folder, name):
     (folder / "net" / "link").symlink_to(folder / "secret")
     (folder / "net" / "linked").symlink_to(folder)

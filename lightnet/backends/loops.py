@@ -8,9 +8,11 @@ Imports `ir` and xDSL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import MemRefType
@@ -88,23 +90,41 @@ def lower_definition(
     stand for one argument, under the result's name. `blocks` is the number of blocks to aim for.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
-    aliases = dict(aliases or {})
+    plan = _plan(definition)
+    kernels = []
+    for k, launch in enumerate(plan.launches):
+        shared = plan.shared if len(launch) > 1 else None
+        function = _Function(definition, launch, shared, plan.private, dict(aliases or {}), blocks)
+        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in plan.workspace)]))
+    return Lowered(tuple(kernels), plan.workspace)
+
+
+def workspace_of(definition: BoundDefinition) -> tuple[tuple[str, TensorSpec], ...]:
+    """The workspace tensors that `lower_definition` will ask for."""
+    return _plan(definition).workspace
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which nests make a launch, how many leading loops they share, and where locals live."""
+
+    launches: list[list[Nest]]
+    shared: int
+    private: dict[str, tuple[int, ...]]
+    workspace: tuple[tuple[str, TensorSpec], ...]
+
+
+def _plan(definition: BoundDefinition) -> _Plan:
+    """One launch if all nests share enough parallel loops or there is little work, else one for each nest."""
     groups = nests(definition)
-    shared = _shared_prefix(definition, groups)
+    shared = _shared_prefix(groups)
     parallel = prod(n for _, n in groups[0].loops[:shared]) if groups else 1
     trips = sum(s.trips for g in groups for s in g.statements)
     together = len(groups) == 1 or (shared > 0 and parallel >= 8) or trips <= 2 * BLOCK_TRIPS
-    launches = [groups] if together else [[g] for g in groups]
     memory_locals = _memory_locals(definition, groups)
-    private = {}
-    if together and len(groups) > 1:
-        private = _private(definition, groups, memory_locals, shared)
+    private = _private(definition, groups, memory_locals, shared) if together and len(groups) > 1 else {}
     workspace = tuple((n, definition.specs[n]) for n in memory_locals if n not in private)
-    kernels = []
-    for k, launch in enumerate(launches):
-        function = _Function(definition, launch, shared if len(launch) > 1 else None, private, aliases, blocks)
-        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in workspace)]))
-    return Lowered(tuple(kernels), workspace)
+    return _Plan([groups] if together else [[g] for g in groups], shared, private, workspace)
 
 
 # --- Which loops, which memory --------------------------------------------------------------------------------------
@@ -120,7 +140,7 @@ def _memory_locals(d: BoundDefinition, groups: list[Nest]) -> list[str]:
     return [n for n, k in count.items() if k > 1]
 
 
-def _shared_prefix(d: BoundDefinition, groups: list[Nest]) -> int:
+def _shared_prefix(groups: list[Nest]) -> int:
     """How many leading loops all nests share, such that no block of them touches what another one writes."""
     if not groups:
         return 0
@@ -343,9 +363,9 @@ class _Function:
         v.hoist_reads = True
         order = _reduction_order(s)
         loop_n = dict(nest.loops)[name]
-        value, bounds = _pull_guards(s, self.specs[s.tensor].dtype, (*order, (name, loop_n)), v.space)
-        v.hoist_reads = not bounds
-        self._accumulate(s, order, name, (low, high), value, bounds, (row, base))
+        guarded = _pull_guards(s, self.specs[s.tensor].dtype, (*order, (name, loop_n)), nest)
+        v.hoist_reads, v.space = not guarded.bounds, guarded.space
+        self._accumulate(s, order, name, (low, high), guarded, (row, base))
         with b.loop(low, high) as loop, v.scope({name: loop.iv}):
             stores = self._run(nest, nest.statements[:place])
             v.registers[s.tensor] = self._get(s, row, b.add(loop.iv, base))
@@ -354,25 +374,40 @@ class _Function:
             stores |= self._run(nest, nest.statements[place + 1 :])
             self._finish(stores)
 
-    def _accumulate(self, s: Statement, order: tuple[Loop, ...], name: str, ends: tuple[Index, Index], value: Node,
-                    bounds: dict[str, tuple[Node, Node]], row: tuple[SSAValue, Index]) -> None:  # fmt: skip
+    def _accumulate(self, s: Statement, order: tuple[Loop, ...], name: str, ends: tuple[Index, Index], g: _Guarded,
+                    row: tuple[SSAValue, Index]) -> None:  # fmt: skip
         """The reduction loops, and inside of them the loop along the row, within the bounds that guards give."""
         b, v = self.b, self.values
         if order:
             (index, n), *rest = order
-            low, high = bounds.get(index, (Const(0, I64), Const(n, I64)))
-            with b.loop(v.index(low), v.index(high)) as loop, v.scope({index: loop.iv}):
-                self._accumulate(s, tuple(rest), name, ends, value, bounds, row)
+            with self._bounded(g, index, 0, n):
+                self._accumulate(s, tuple(rest), name, ends, g, row)
             return
-        first, last = (b.index(e) for e in ends)
-        if name in bounds:
-            low, high = (v.index(n) for n in bounds[name])
-            first, last = b.op(arith.MaxSIOp, first, low), b.op(arith.MinSIOp, last, high)
         memory, base = row
-        with b.loop(first, last) as loop, v.scope({name: loop.iv}):
-            at = b.add(loop.iv, base)
-            step = combine(b, s.op, self._get(s, memory, at), v.value(value), self.specs[s.tensor].dtype)
+        with self._bounded(g, name, *ends):
+            at = b.add(v.index(g.indices.get(name, Idx(name))), base)
+            step = combine(b, s.op, self._get(s, memory, at), v.value(g.value), self.specs[s.tensor].dtype)
             self._put(step, memory, at)
+
+    @contextmanager
+    def _bounded(self, g: _Guarded, name: str, low: Index, high: Index, carry: Sequence[SSAValue] = ()) -> Iterator[Any]:
+        """A loop from `low` to `high` within the bounds of its guards."""
+        b, v, bound = self.b, self.values, g.bounds.get(name)
+        if bound is not None:
+            low = _tighter(b, arith.MaxSIOp, low, v.index(bound.low))
+            high = _tighter(b, arith.MinSIOp, high, v.index(bound.high))
+        if bound is None or bound.residue is None:
+            with b.loop(low, high, carry=carry) as loop, v.scope({name: loop.iv}):
+                yield loop
+            return
+        step = b.index(bound.step)
+        gap = b.op(arith.SubiOp, v.index(bound.residue), b.index(low))
+        gap = b.op(arith.SubiOp, gap, b.mul(b.op(arith.FloorDivSIOp, gap, step), step))
+        base = b.add(low, gap)
+        span = b.op(arith.SubiOp, b.add(high, bound.step - 1), base)
+        trips = b.op(arith.FloorDivSIOp, span, step)
+        with v.scope({f"{name}.base": base}), b.loop(0, trips, carry=carry) as loop, v.scope({f"{name}.trip": loop.iv}):
+            yield loop
 
     def _get(self, s: Statement, row: SSAValue, at: SSAValue) -> SSAValue:
         loaded = self.b.load(row, [at])
@@ -403,7 +438,7 @@ class _Function:
             elif s.arg is not None:
                 results = self._argument(s)
             else:
-                results = [self._reduce(s)]
+                results = [self._reduce(s, nest)]
             for tensor, value in zip(s.targets, results):
                 v.registers[tensor] = value
                 if tensor not in self.scalars:
@@ -426,23 +461,20 @@ class _Function:
             return self.b.const(identity(s.op, dtype), scalar_type(dtype))
         return self.values.value(Read(s.tensor, s.subs, None, dtype, True))
 
-    def _reduce(self, s: Statement) -> SSAValue:
+    def _reduce(self, s: Statement, nest: Nest) -> SSAValue:
         """A reduction in a register; guards whose filler is its identity become bounds of its loops."""
         dtype = self.specs[s.tensor].dtype
         order = _reduction_order(s)
-        value, bounds = _pull_guards(s, dtype, order, self.values.space)
-        self.values.hoist_reads = not bounds
-        return self._reduce_over(s, order, value, bounds, self._initial(s))
+        guarded = _pull_guards(s, dtype, order, nest)
+        self.values.hoist_reads, self.values.space = not guarded.bounds, guarded.space
+        return self._reduce_over(s, order, guarded, self._initial(s))
 
-    def _reduce_over(self, s: Statement, order: tuple[Loop, ...], value: Node, bounds: dict[str, tuple[Node, Node]],
-                     start: SSAValue) -> SSAValue:  # fmt: skip
+    def _reduce_over(self, s: Statement, order: tuple[Loop, ...], g: _Guarded, start: SSAValue) -> SSAValue:
         if not order:
-            return combine(self.b, s.op, start, self.values.value(value), self.specs[s.tensor].dtype)
+            return combine(self.b, s.op, start, self.values.value(g.value), self.specs[s.tensor].dtype)
         (name, n), *rest = order
-        low, high = bounds.get(name, (Const(0, I64), Const(n, I64)))
-        with self.b.loop(self.values.index(low), self.values.index(high), carry=[start]) as loop:
-            with self.values.scope({name: loop.iv}):
-                loop.yields(self._reduce_over(s, tuple(rest), value, bounds, loop.args[0]))
+        with self._bounded(g, name, 0, n, [start]) as loop:
+            loop.yields(self._reduce_over(s, tuple(rest), g, loop.args[0]))
         return loop.results[0]
 
     def _argument(self, s: Statement) -> list[SSAValue]:
@@ -457,6 +489,14 @@ class _Function:
             here = convert(b, v.value(Idx(name)), I64, index_dtype)
             loop.yields(b.select(better, value, best), b.select(better, here, place))
         return list(loop.results)
+
+
+def _tighter(b: Builder, op: Any, a: Index, limit: SSAValue) -> Index:
+    """The larger low end, or the smaller high end."""
+    m, n = b.number(a), b.number(limit)
+    if m is not None and n is not None:
+        return max(m, n) if op is arith.MaxSIOp else min(m, n)
+    return b.op(op, b.index(a), limit)
 
 
 def _better(b: Builder, op: str, value: SSAValue, best: SSAValue, dtype: DType) -> SSAValue:
@@ -537,35 +577,103 @@ def _reduction_order(s: Statement) -> tuple[Loop, ...]:
     return tuple(sorted(s.reductions, key=contiguous))
 
 
-def _pull_guards(s: Statement, dtype: DType, order: tuple[Loop, ...], space: Space) -> tuple[Node, dict[str, tuple[Node, Node]]]:
-    """The value without the guards that bound a reduction loop, and those bounds.
+@dataclass(frozen=True)
+class _Bound:
+    """A loop from `low` to `high`; with a `step`, over the values congruent to `residue` modulo it. The index of a
+    loop with a step is ``{name}.base + step * {name}.trip``.
+    """
+
+    low: Node
+    high: Node
+    step: int = 1
+    residue: Node | None = None
+
+
+@dataclass
+class _Guarded:
+    """The value of a reduction without the guards that `bounds` take care of, and the space of its indices."""
+
+    value: Node
+    bounds: dict[str, _Bound]
+    space: Space
+    indices: dict[str, Node]
+
+
+def _pull_guards(s: Statement, dtype: DType, order: tuple[Loop, ...], nest: Nest) -> _Guarded:
+    """Turn guards into bounds and steps of the loops of `order`.
 
     ``acc op= cond ? v : identity`` runs only where `cond` holds. In a sum, ``(cond ? v : 0) * w`` counts as such: a
     padding of zero contributes nothing, whatever its partner.
     """
+    space = Space(nest.loops + s.reductions)
     neutral = identity(s.op, dtype)
     conds, value = _guards(s.value, s.op, neutral, dtype)
     limits: dict[str, tuple[list[Node], list[Node]]] = {}
+    steps: dict[str, tuple[int, Node]] = {}
     rest: list[Node] = []
     for cond in conds:
+        if _congruence(cond, order, space, steps):
+            continue
         forms = space.consequences(cond, True) if isinstance(cond, Apply) and cond.fn in ("lt", "le") else []
         placed = forms and all(_limit(form, order, limits) for form in forms)
         if not placed:
             rest.append(cond)
     for cond in rest:
         value = Apply("select", (cond, value, Const(neutral, dtype)), dtype)
-    bounds = {}
+    bounds: dict[str, _Bound] = {}
     for name, n in order:
-        if name not in limits:
+        if name not in limits and name not in steps:
             continue
+        lows, highs = limits.get(name, ([], []))
         low: Node = Const(0, I64)
         high: Node = Const(n, I64)
-        for node in limits[name][0]:
+        for node in lows:
             low = Apply("max", (low, node), I64)
-        for node in limits[name][1]:
+        for node in highs:
             high = Apply("min", (high, node), I64)
-        bounds[name] = (space.simplify(low), space.simplify(high))
-    return value, bounds
+        step, residue = steps.get(name, (1, None))
+        bounds[name] = _Bound(space.simplify(low), space.simplify(high), step, residue)
+    return _stepped(_Guarded(value, bounds, space, {}), dict(order), nest.loops + s.reductions)
+
+
+def _congruence(cond: Node, order: tuple[Loop, ...], space: Space, steps: dict[str, tuple[int, Node]]) -> bool:
+    """Turn ``(±index + rest) mod c == 0`` into a step of its innermost loop, if that loop has none yet."""
+    match cond:
+        case Apply(fn="eq", args=(Apply(fn="mod", args=(inner, Const(value=c))), Const(value=0))):
+            form = space.linear(inner)
+        case _:
+            return False
+    used = [name for name, _ in order if any(name in _names(atom) for atom in form.terms)]
+    if not used or used[-1] in steps:
+        return False
+    index = Idx(used[-1])
+    sign = form.terms.get(index)
+    rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
+    if sign not in (1, -1) or any(used[-1] in _names(atom) for atom in rest.terms):
+        return False
+    steps[used[-1]] = (int(c), rest.times(-sign).node())
+    return True
+
+
+def _stepped(g: _Guarded, extents: dict[str, int], loops: tuple[Loop, ...]) -> _Guarded:
+    """Replace each index of a loop with a step by ``base + step * trip``, so that divisions by the step vanish."""
+    for name, bound in g.bounds.items():
+        if bound.step > 1:
+            base, trip = Idx(f"{name}.base"), Idx(f"{name}.trip")
+            g.indices[name] = Apply("add", (base, Apply("mul", (trip, Const(bound.step, I64)), I64)), I64)
+            loops = (*loops, (base.name, extents[name]), (trip.name, -(-extents[name] // bound.step)))
+    if not g.indices:
+        return g
+    space = Space(loops)
+
+    def change(node: Node) -> Node:
+        return space.simplify(substitute(node, g.indices))
+
+    bounds = {
+        name: _Bound(change(b.low), change(b.high), b.step, None if b.residue is None else change(b.residue))
+        for name, b in g.bounds.items()
+    }
+    return _Guarded(change(g.value), bounds, space, g.indices)
 
 
 def _guards(node: Node, op: str, neutral: float, dtype: DType) -> tuple[list[Node], Node]:

@@ -1,4 +1,5 @@
-"""What every command-line tool shares: exit codes, usage errors, reading and writing files. Imports no xDSL and no numpy, to start fast.
+"""What every command-line tool shares: exit codes, usage errors, reading and writing files. Imports no xDSL and no
+numpy, to start fast.
 
 A tool is a function `main(argv) -> int` and an entry point that passes it through `run`.
 """
@@ -22,8 +23,8 @@ __all__ = ["Parser", "read_text", "run", "write_atomic"]
 def run(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
     """Call `main` with the arguments (those of the process if None); the exit status.
 
-    A LightNetError is printed on stderr and gives 1, as does running out of memory; a reader that went away gives 1 in silence;
-    an interrupt gives 130. Anything else is a bug of ours and keeps its traceback.
+    A LightNetError is printed on stderr and gives 1, as does running out of memory; a reader that went away gives 1 in
+    silence; an interrupt gives 130. Anything else is a bug of ours and keeps its traceback.
     """
     try:
         status = main(sys.argv[1:] if argv is None else argv)
@@ -45,7 +46,8 @@ def run(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose usage errors are ordinary errors: ``error: ...`` and exit status 1. Options may stand anywhere."""
+    """An argument parser whose usage errors are ordinary errors: ``error: ...`` and exit status 1. Options may
+    stand anywhere."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(1, f"error: {message}\n{self.format_usage()}")

@@ -18,16 +18,16 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     parser = common.Parser(prog="il2json", description="Translate a network in LightNet IL to JSON IR.")
     parser.add_argument("file", nargs="?", default="-", help="the network (default: standard input)")
-    parser.add_argument("-o", "--outfile", metavar="FILE", default="-", help="where to write (default: standard output)")
+    parser.add_argument(
+        "-o", "--outfile", metavar="FILE", default="-", help="where to write (default: standard output)"
+    )
     parser.add_argument("-I", dest="include", metavar="DIR", action="append", default=[], help="a folder for #include")
     parser.add_argument("-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
     parser.add_argument(
         "--eval", choices=MODES, default="arith", help="how ${eval} is evaluated; perl runs code from the file"
     )
     args = parser.parse_args(argv)
-    net = il.read_file(
-        args.file, include_dirs=args.include, defines=args.define, eval_mode=args.eval, on_warning=_warn
-    )
+    net = il.read_file(args.file, include_dirs=args.include, defines=args.define, eval_mode=args.eval, on_warning=_warn)
     common.write_atomic(args.outfile, json_ir.write(net))
     return 0
 

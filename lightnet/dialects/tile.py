@@ -149,8 +149,14 @@ class _Access(IRDLOperation):
             raise VerifyException("a store must write each element once: distinct dims, steps other than 0")
 
 
+def is_plain(memref: Attribute) -> bool:
+    """Whether a type is a memref as level 4 has them: a static shape, row-major, identity layout."""
+    plain = isinstance(memref, MemRefType) and isinstance(memref.layout, NoneAttr)
+    return plain and min(memref.get_shape(), default=0) >= 0
+
+
 def _verify_memref(memref: Attribute) -> None:
-    if not isinstance(memref, MemRefType) or not isinstance(memref.layout, NoneAttr) or -1 in memref.get_shape():
+    if not is_plain(memref):
         raise VerifyException(f"expected a memref with a static shape and the identity layout, got {memref}")
 
 

@@ -32,7 +32,8 @@ class ConditionError(Exception):
 
 
 def evaluate(tokens: list[Token]) -> bool:
-    """Whether the expanded tokens of a condition hold; names that are left count as 0. ConditionError when malformed."""
+    """Whether the expanded tokens of a condition hold; names that are left count as 0. ConditionError when
+    malformed."""
     parser = _Parser(tokens)
     value = parser.ternary()
     if parser.at < len(tokens):

@@ -9,9 +9,11 @@
     power   := primary ("**" unary)?
     primary := number | string | "(" expr ")" | name "(" expr ("," expr)* ")" | name sum      (one-argument names only)
 
-Perl's numbers: an integer is exact while it fits 64 bits (signed or unsigned) and a double otherwise; a double that is an integer below 2^53
-takes part in `+ - * % **` as an integer; `/` gives a double. A comparison gives 1 or "". `%` has the sign of its right operand. `&& || ?:`
-evaluate only what they need and give the operand itself. Sources: the Perl manual (perlop, perlnumber) and what perl 5.36 prints.
+Perl's numbers: an integer is exact while it fits 64 bits (signed or unsigned) and a double otherwise; a double that is
+an integer below 2^53
+takes part in `+ - * % **` as an integer; `/` gives a double. A comparison gives 1 or "". `%` has the sign of its right
+operand. `&& || ?:` evaluate only what they need and give the operand itself; `min` and `max` give a number. Sources:
+the Perl manual (perlop, perlnumber) and what perl 5.36 prints.
 
 Imports the standard library and diagnostics only. Time and memory are bounded by the length of the text (`MAX_LENGTH`).
 """
@@ -46,7 +48,8 @@ _COMPARE: dict[str, Callable] = {
 
 
 def evaluate(text: str) -> str:
-    """The value of an expression as Perl prints it; LightNetError (without a location) for anything that is no arithmetic."""
+    """The value of an expression as Perl prints it; LightNetError (without a location) for anything that is no
+    arithmetic."""
     if len(text) > MAX_LENGTH:
         raise LightNetError(f"the expression of ${{eval}} is longer than {MAX_LENGTH} characters")
     return to_text(_Evaluator(text).run())
@@ -75,8 +78,8 @@ def _settle(x: int | float) -> int | float:
 
 def _arith(op: Callable, a: int | float, b: int | float) -> int | float:
     a, b = _settle(a), _settle(b)
-    if isinstance(a, int) and isinstance(b, int):
-        return _fit(op(a, b))
+    if isinstance(a, int) and isinstance(b, int) and isinstance(exact := _fit(op(a, b)), int):
+        return exact
     return op(float(a), float(b))
 
 
@@ -156,7 +159,8 @@ def _truth(value: Value) -> bool:
 
 
 class _Evaluator:
-    """Parses and evaluates at once. While `idle` is positive (an arm not taken) it only parses, and every value is 0."""
+    """Parses and evaluates at once. While `idle` is positive (an arm not taken) it only parses, and every value is
+    0."""
 
     def __init__(self, text: str):
         self.text = text
@@ -340,7 +344,8 @@ class _Evaluator:
         raise self.unexpected("; the number is too long")
 
     def string(self, match: re.Match) -> Value:
-        """A literal: "..." with the escapes of \\n, \\t, \\r, \\0 and punctuation, '...' raw but for \\' and \\\\; no interpolation."""
+        """A literal: "..." with the escapes of \\n, \\t, \\r, \\0 and punctuation, '...' raw but for \\' and
+        \\\\; no interpolation."""
         double, single = match.groups()
         if single is not None:
             self.at = match.end()
@@ -351,7 +356,8 @@ class _Evaluator:
         return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), double, flags=re.DOTALL)
 
     def call(self, name: str) -> Value:
-        """A function with its arguments in parentheses, or a one-argument function with a bare sum: `int 7/2` is int(7/2)."""
+        """A function with its arguments in parentheses, or a one-argument function with a bare sum: `int 7/2`
+        is int(7/2)."""
         if not self.take("("):
             if name not in _UNARY:
                 raise self.unexpected("; expected '('")
@@ -369,5 +375,7 @@ class _Evaluator:
             raise LightNetError(f"{name}() takes one argument in ${{eval}}, not {len(args)}")
         if self.idle:
             return 0
-        # min and max give the argument itself: a string stays one
-        return _UNARY[name](_number(args[0])) if name in _UNARY else _CHOICES[name](args, key=_number)
+        numbers = [_number(a) for a in args]
+        if name in _UNARY:
+            return _UNARY[name](numbers[0])
+        return math.nan if any(map(math.isnan, numbers)) else _CHOICES[name](numbers)

@@ -1,6 +1,8 @@
-"""The `${eval EXPR}` of IL: found in preprocessed text, evaluated innermost first, and replaced by the text of the value.
+"""The `${eval EXPR}` of IL: found in preprocessed text, evaluated innermost first, and replaced by the text of the
+value.
 
-`arith` (the default) evaluates by `eval_expr`; `perl` runs one child process with limits for all expressions of a file, for files that the user
+`arith` (the default) evaluates by `eval_expr`; `perl` runs one child process with limits for all expressions of a file,
+for files that the user
 trusts. Imports the standard library, `eval_expr`, the preprocessor's result type and diagnostics only.
 """
 
@@ -22,7 +24,7 @@ MAX_DEPTH = 50
 MAX_TEXT = 1 << 26
 
 #: Limits of the Perl process: processor seconds, wall seconds, bytes of memory, bytes of output.
-CPU_SECONDS, WALL_SECONDS, MEMORY, OUTPUT = 4, 6, 512 << 20, 1 << 24
+CPU_SECONDS, WALL_SECONDS, MEMORY, OUTPUT = 2, 5, 512 << 20, 1 << 24
 
 _MARK = re.compile(r"\$\{\s*eval\b|\}")
 
@@ -49,7 +51,8 @@ class EvalError(Exception):
 def substitute(translation: Translation, mode: str) -> tuple[str, list[int], list[Token]]:
     """The text with every `${eval}` replaced, and for each token that is left its offset and the token, for locations.
 
-    A value stands where its expression stood, so text around it joins it. LightNetError at an expression that is malformed or refused.
+    A value stands where its expression stood, so text around it joins it. LightNetError at an expression that is
+    malformed or refused.
     """
     text, starts, tokens = translation.text, translation.starts, translation.tokens
     if "${" not in text:
@@ -89,7 +92,9 @@ def _find(text: str) -> list[_Eval]:
     return found
 
 
-def _splice(text: str, starts: list[int], tokens: list[Token], found: list[_Eval], values: list[str]) -> tuple[str, list[int], list[Token]]:
+def _splice(
+    text: str, starts: list[int], tokens: list[Token], found: list[_Eval], values: list[str]
+) -> tuple[str, list[int], list[Token]]:
     parts: list[str] = []
     new_starts: list[int] = []
     new_tokens: list[Token] = []
@@ -127,8 +132,10 @@ def _arith(found: list[_Eval]) -> list[str]:
 
 
 # -- Perl -------------------------------------------------------------------------------------------------------------
-# The child answers on a private copy of its stdout, one record a value: its length, a colon, its bytes. A failure is "!", the number of the
-# expression, a colon, and Perl's message. Expressions share one interpreter, so that a variable set in one is seen by the next.
+# The child answers on a private copy of its stdout, one record a value: its length, a colon, its bytes. A failure is
+# "!", the number of the
+# expression, a colon, and Perl's message. Expressions share one interpreter, so that a variable set in one is seen by
+# the next.
 _PROLOGUE = """sub __ln_eval {
     my $r = eval $_[1];
     if ($@ ne '') { print {$main::__ln_out} "!$_[0]:" . substr($@, 0, 500); close $main::__ln_out; require POSIX; POSIX::_exit(1) }

@@ -17,17 +17,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.frontends.importer import MEMORY, PLAN_RULES, WORKSPACE_PARAM
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import is_upstream, memory_of
 from lightnet.ir.op import WORKSPACE, LnOp, name_of, tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import ParamAttr, spec_of
@@ -91,22 +91,19 @@ class _Exporter:
             raise LightNetError("the module has no function @main of one block")
         self.block = main.body.block
         self.kernels = {op.name.partition(".")[0] for op in self.block.ops if isinstance(op, KernelOp)}
-        self.upstream = module.attributes.get(PLAN_RULES) == StringAttr("upstream")
+        self.upstream = is_upstream(module)
         self.target = min(self.kernels, default=None)
         self.spaces = self.bases()
         self.roles: dict[str, list[str]] = {"input": [], "param": []}
         self.order = {op: i for i, op in enumerate(self.block.ops)}
 
     def bases(self) -> dict[str, tuple[int, int]] | None:
-        memory = self.module.attributes.get(MEMORY)
-        if not isinstance(memory, DictionaryAttr):
-            return None
+        """(first byte in the file's numbering, size) of each memory space; None for a module without a plan."""
         base, spaces = 0 if self.upstream else BASE, {}
-        for name, size in memory.data.items():
-            assert isinstance(size, IntegerAttr)
-            spaces[name] = (base, size.value.data)
-            base = -(-(base + size.value.data) // BASE) * BASE
-        return spaces
+        for name, size in memory_of(self.module).items():
+            spaces[name] = (base, size)
+            base = -(-(base + size) // BASE) * BASE
+        return spaces or None
 
     def run(self) -> Netlist:
         scope = _Scope(self.block)
@@ -195,7 +192,7 @@ class _Exporter:
             tensors_out.append(tensor)
         params = [] if once else [NetParam(k, _choice(op, k, v)) for k, v in op.choices.items()]
         if isinstance(work := op.attributes.get(WORKSPACE), ArrayAttr):
-            params.append(NetParam(WORKSPACE_PARAM, tuple(self.offset(p) for p in work if isinstance(p, PlaceAttr))))
+            params.append(NetParam(WORKSPACE, tuple(self.offset(p) for p in work if isinstance(p, PlaceAttr))))
         return NetOp(name, "once" if once else op.name, tensors_in, tensors_out, params, _loc(op), body)
 
     # -- tensors

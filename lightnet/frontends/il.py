@@ -1,4 +1,5 @@
-"""The reader of LightNet IL: preprocessed text, `${eval}` replaced, split into statements, each an operator of a `Netlist`.
+"""The reader of LightNet IL: preprocessed text, `${eval}` replaced, split into statements, each an operator of a
+`Netlist`.
 
     network   := (statement? ";")* statement?
     statement := optype "(" tensors "|" tensors "|" params ")"
@@ -6,8 +7,8 @@
     value     := number | string | name | "true" | "false" | "null" | "[" element ("," element)* ","? "]"
     element   := number | string | "true" | "false"                  all of one kind
 
-A bare name as a value is a string. A string keeps its escapes as they are written. Operators are named by their type and a count from 0 of each
-type. Imports the standard library, the netlist, the preprocessor and diagnostics only.
+A bare name as a value is a string. A string keeps its escapes as they are written. Operators are named by their type
+and a count from 0 of each type. Imports the standard library, the netlist, the preprocessor and diagnostics only.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ def read(
 ) -> Netlist:
     """The network in `text`, which was read from `path` ("-" or "<stdin>" for standard input).
 
-    `include_dirs`: folders that #include searches after the including file's. `defines`: macros, as `NAME` or `NAME=value`.
-    `eval_mode`: "arith" or "perl" (which runs Perl code from the file). `on_warning` gets what #warning and redefinitions say.
+    `include_dirs`: folders that #include searches after the including file's. `defines`: macros, as `NAME` or
+    `NAME=value`.
+    `eval_mode`: "arith" or "perl" (which runs Perl code from the file). `on_warning` gets what #warning and
+    redefinitions say.
     Raises LightNetError, located in the user's file also within macros, for anything malformed or beyond the limits.
     """
     if eval_mode not in MODES:
@@ -212,7 +215,9 @@ class _Statement:
             values.append(self.scalar(m))
             at = stop + 1
         if not values:
-            raise self.error(f"wrong param value format in '{self.quote(element, end + 1)}': the array is empty", element)
+            raise self.error(
+                f"wrong param value format in '{self.quote(element, end + 1)}': the array is empty", element
+            )
         self.check_kinds(values, start, end)
         return tuple(values)
 
@@ -220,7 +225,11 @@ class _Statement:
         kinds = set(map(type, values))
         if kinds in ({int}, {float}, {int, float}, {str}, {bool}):
             return
-        why = "an array has no null" if type(None) in kinds else "an array has numbers, strings or booleans, not a mixture"
+        why = (
+            "an array has no null"
+            if type(None) in kinds
+            else "an array has numbers, strings or booleans, not a mixture"
+        )
         raise self.error(f"wrong array param element format in '{self.quote(start, end)}': {why}", start)
 
     def scalar(self, m: re.Match) -> ParamValue:

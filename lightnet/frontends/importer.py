@@ -7,23 +7,22 @@ the statement's location.
 from __future__ import annotations
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, i64
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, f64, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
-from lightnet.dialects.ln.source import Input, ParamOp
+from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import file_loc, set_loc
-from lightnet.ir.op import PLACES, LnOp, set_tensor_names
+from lightnet.ir.memory import PLAN_RULES, set_memory
+from lightnet.ir.op import PLACES, WORKSPACE, LnOp, set_tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
-from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.ir.types import spec_of
 
-#: Module attribute: bytes of each memory space of a planned network.
-MEMORY = "ln.memory"
 #: Upstream keeps everything of one memory type in one block.
 UPSTREAM_SPACE = "arena"
 
@@ -38,19 +37,31 @@ class _Importer:
         self.netlist = netlist
         self.classes = optypes()
         self.spaces = _spaces(netlist)
+        self.roles, self.outputs = _roles(netlist), _ours(netlist).get("outputs")
+        self.depth = 0
 
     def run(self) -> ModuleOp:
         block = Block()
         scope = _Scope()
         for op in self.netlist.ops:
             self.located(op, lambda op=op: self.statement(op, block, scope))
-        outputs = scope.outputs()
+        outputs = self.chosen(scope) if self.outputs is not None else scope.outputs()
         block.add_op(func.ReturnOp(*outputs))
         main = func.FuncOp("main", ((), [v.type for v in outputs]), Region(block))
         module = ModuleOp([main])
         if self.spaces:
-            module.attributes[MEMORY] = DictionaryAttr({k: IntegerAttr(n, i64) for k, (_, n) in self.spaces.items()})
+            set_memory(module, {k: n for k, (_, n) in self.spaces.items()})
+            if "spaces" not in _ours(self.netlist):
+                module.attributes[PLAN_RULES] = StringAttr("upstream")
         return module
+
+    def chosen(self, scope: _Scope) -> list[SSAValue]:
+        """The outputs that the file names (a pipeline may have kept others than the unconsumed tensors)."""
+        names = self.outputs if isinstance(self.outputs, list) else [self.outputs]
+        for name in names:
+            if not isinstance(name, str) or name not in scope.defined:
+                raise LightNetError(f"'outputs' names {name!r}, which is no tensor of the network")
+        return [scope.defined[name] for name in names]
 
     def located(self, op: NetOp, build) -> None:
         try:
@@ -71,6 +82,8 @@ class _Importer:
 
     def plain(self, op: NetOp, scope: _Scope) -> Operation:
         cls, target = self.op_class(op)
+        if cls is Create and op.tensors_out:
+            cls = ParamOp if self.depth else self.roles.get(op.tensors_out[0].name, Create)
         operands = self.arguments(op, cls, scope)
         params = self.params(op)
         specs = len(op.tensors_out)
@@ -84,7 +97,7 @@ class _Importer:
         set_tensor_names(built, [t.name for t in names])
         scope.use(operands)
         outer: Operation = built
-        if target and not cls.is_host and not isinstance(built, Input | ParamOp) and cls.optype != "create":
+        if target and not cls.is_host and not isinstance(built, Input | ParamOp | Create):
             outer = KERNELS.get(target).wrap([built])
         for tensor, value, result in zip(names, outer.results, _result_fields(cls, len(names))):
             scope.define(tensor.name, value, overwritten=_overwritten(cls, built, operands, result))
@@ -132,51 +145,75 @@ class _Importer:
     # -- regions: kernels and ln.once
 
     def region(self, op: NetOp, scope: _Scope) -> Operation:
-        if op.optype == "once":
-            inner, operands, block = _Scope(), [], Block()
-        else:
-            target = op.optype.partition(".")[0]
-            if target not in KERNELS:
-                raise LightNetError(f"op {op.name}: '{op.optype}' is no kernel of a target ({', '.join(TARGETS)})")
-            operands = [scope.read(op, t.name) for t in op.tensors_in]
-            block = Block(arg_types=[v.type for v in operands])
-            inner = _Scope({t.name: a for t, a in zip(op.tensors_in, block.args)})
+        """A kernel or `ln.once`. Inside, tensors go by their `arg_name`s."""
+        once = op.optype == "once"
+        target = op.optype.partition(".")[0]
+        if not once and (target not in KERNELS or op.optype != KERNELS.get(target).name):
+            raise LightNetError(f"op {op.name}: '{op.optype}' is no kernel of a target ({', '.join(TARGETS)})")
+        operands = [scope.read(op, t.name) for t in op.tensors_in]
+        if once and operands:
+            raise LightNetError(f"op {op.name}: an op 'once' has no input tensors")
+        block = Block(arg_types=[v.type for v in operands])
+        for argument, value in zip(block.args, operands):
+            argument.name_hint = value.name_hint
+        inner = _Scope({t.arg: a for t, a in zip(op.tensors_in, block.args)})
+        self.depth += 1
         for sub in op.body or ():
             self.located(sub, lambda sub=sub: self.statement(sub, block, inner))
-        yielded = [inner.read(op, t.name) for t in op.tensors_out]
-        if op.optype == "once":
+        self.depth -= 1
+        yielded = [inner.read(op, t.arg) for t in op.tensors_out]
+        if once:
             block.add_op(YieldOp.of(yielded))
             built: Operation = OnceOp.of(Region(block))
         else:
-            choices: dict[str, Attribute] = {p.arg: ParamAttr(p.value) for p in op.params}
+            choices = {p.arg: _choice(op, p.arg, p.value) for p in op.params if p.arg != WORKSPACE}
             built = KERNELS.get(target).around(block, operands, yielded, choices)
+            self.workspace(op, built)
         set_tensor_names(built, [t.name for t in op.tensors_out])
         scope.use(operands)
         for tensor, value in zip(op.tensors_out, built.results):
             scope.define(tensor.name, value)
         return built
 
+    def workspace(self, op: NetOp, built: Operation) -> None:
+        """The places of a kernel's workspace, which the file keeps as a parameter with their offsets."""
+        value = next((p.value for p in op.params if p.arg == WORKSPACE), None)
+        if value is None:
+            return
+        if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
+            raise LightNetError(f"op {op.name}: '{WORKSPACE}' should be an array of offsets")
+        built.attributes[WORKSPACE] = ArrayAttr([self.place_at(f"the workspace of {op.name}", int(v), 1) for v in value])
+
     # -- plans
 
     def place(self, op: NetOp, built: Operation) -> None:
         if not self.spaces or all(t.offset is None for t in op.tensors_out):
             return
+        tensors = op.tensors_out
+        if isinstance(inner := built.ops[0] if isinstance(built, KernelOp) and op.body is None else built, LnOp):
+            tensors = self.in_order(inner, tensors)
         places = []
-        for tensor, value in zip(op.tensors_out, built.results):
+        for tensor, value in zip(tensors, built.results):
             if tensor.offset is None:
                 raise LightNetError(f"op {op.name}: tensor '{tensor.name}' has no offset")
             if tensor.dims is not None and tensor.dims != spec_of(value.type).dims:
                 raise LightNetError(f"op {op.name}: tensor '{tensor.name}' has dims {list(tensor.dims)}, but the op makes "
                                     f"{spec_of(value.type)}")  # fmt: skip
-            places.append(self.place_of(tensor, spec_of(value.type).nbytes))
+            places.append(self.place_at(f"tensor '{tensor.name}'", tensor.offset, spec_of(value.type).nbytes))
         built.attributes[PLACES] = ArrayAttr(places)
 
-    def place_of(self, tensor: NetTensor, nbytes: int) -> PlaceAttr:
-        assert tensor.offset is not None
+    def in_order(self, op: LnOp, tensors: list[NetTensor]) -> list[NetTensor]:
+        """Output tensors in the order of the op's results (they were checked when it was built)."""
+        if op.schema.variadic_result is not None:
+            return tensors
+        by_arg = {t.arg: t for t in tensors}
+        return [by_arg[name] for name in op.arg_names()[1]]
+
+    def place_at(self, what: str, offset: int, nbytes: int) -> PlaceAttr:
         for space, (base, size) in self.spaces.items():
-            if base <= tensor.offset < base + size and tensor.offset + nbytes <= base + size:
-                return PlaceAttr(space, tensor.offset - base)
-        raise LightNetError(f"data of tensor '{tensor.name}' ({nbytes} bytes at {tensor.offset}) exceeds the planned memory")
+            if base <= offset < base + size and offset + nbytes <= base + size:
+                return PlaceAttr(space, offset - base)
+        raise LightNetError(f"data of {what} ({nbytes} bytes at {offset}) exceeds the planned memory")
 
 
 class _Scope:
@@ -230,15 +267,50 @@ def _overwritten(cls: type[LnOp], op: LnOp, operands: list[SSAValue], result) ->
     return operands[names.index(result.owner)]
 
 
+def _choice(op: NetOp, key: str, value: ParamValue) -> Attribute:
+    """A choice of a kernel: the attribute that the same text in `.mlir` would be."""
+    match value:
+        case None:
+            return UnitAttr()
+        case bool():
+            return BoolAttr.from_bool(value)
+        case str():
+            return StringAttr(value)
+        case int():
+            return IntegerAttr(value, i64)
+        case float():
+            return FloatAttr(value, f64)
+    return ArrayAttr([_choice(op, key, v) for v in value])
+
+
+def _ours(netlist: Netlist) -> dict:
+    """The keys that only we write (`exporter.py`)."""
+    ours = netlist.extra.get("lightnet")
+    return ours if isinstance(ours, dict) else {}
+
+
+def _roles(netlist: Netlist) -> dict[str, type[LnOp]]:
+    """Tensor name -> class of the `create` that makes it, where `bind` has decided."""
+    roles = _ours(netlist).get("roles")
+    found: dict[str, type[LnOp]] = {}
+    for cls in (Input, ParamOp):
+        names = roles.get(cls.optype) if isinstance(roles, dict) else None
+        found.update({str(n): cls for n in names} if isinstance(names, list) else {})
+    return found
+
+
 def _spaces(netlist: Netlist) -> dict[str, tuple[int, int]]:
-    """Memory spaces of a planned netlist: name -> (first byte in the file's numbering, size); empty if unplanned."""
+    """Memory spaces of a planned netlist: name -> (first byte in the file's numbering, size), by first byte; empty if
+    unplanned."""
     if netlist.mem_sizes is None:
         return {}
-    ours = netlist.extra.get("lightnet", {}).get("spaces") if isinstance(netlist.extra.get("lightnet"), dict) else None
-    if isinstance(ours, dict):
-        try:
-            return {str(k): (int(base), int(size)) for k, (base, size) in ours.items()}
-        except (TypeError, ValueError):
-            raise LightNetError("'spaces' should map a memory space to [base, size]") from None
-    return {UPSTREAM_SPACE: (0, max(netlist.mem_sizes, default=0))}
-
+    ours = _ours(netlist).get("spaces")
+    if not isinstance(ours, dict):
+        return {UPSTREAM_SPACE: (0, max(netlist.mem_sizes, default=0))}
+    try:
+        spaces = {str(k): (int(base), int(size)) for k, (base, size) in ours.items()}
+    except (TypeError, ValueError):
+        raise LightNetError("'spaces' should map a memory space to [base, size]") from None
+    if any(not k.isidentifier() or base < 0 or size < 0 for k, (base, size) in spaces.items()):
+        raise LightNetError("'spaces' should map identifiers to a first byte and a size of at least 0")
+    return dict(sorted(spaces.items(), key=lambda item: item[1]))

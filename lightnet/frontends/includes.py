@@ -1,6 +1,8 @@
-"""Which files `#include` may read, and reading them: only below the network's folder and the include folders, by real path.
+"""Which files `#include` may read, and reading them: only below the network's folder and the include folders, by real
+path.
 
-A refusal says nothing about the file, not even whether it exists. Imports the standard library, `source` and diagnostics only.
+A refusal says nothing about the file, not even whether it exists. Imports the standard library, `source` and
+diagnostics only.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from lightnet.frontends.source import STDIN_NAME, decode, read_regular
 
 
 class Folders:
-    """The folders of one translation. `path` is the network's file; standard input counts as a file in the current folder."""
+    """The folders of one translation. `path` is the network's file; standard input counts as a file in the current
+    folder."""
 
     def __init__(self, path: str, include_dirs: Iterable[str], limit: int):
         own = os.curdir if path in ("-", STDIN_NAME) else os.path.dirname(path) or os.curdir
@@ -23,10 +26,12 @@ class Folders:
         self._left = limit
 
     def read(self, name: str, angled: bool, includer: str) -> tuple[str, str]:
-        """Find and read the file that `includer` names: `"name"` beside the includer first, then (and `<name>` only) the folders.
+        """Find and read the file that `includer` names: `"name"` beside the includer first, then (and `<name>`
+        only) the folders.
 
-        Returns its path and its text. LightNetError without a location for a name that is absolute, found nowhere, or found
-        outside the folders, for a file with several hard links (unless it is below an include folder), and for one that is too large.
+        Returns its path and its text. LightNetError without a location for a name that is absolute, found nowhere, or
+        found outside the folders, for a file with several hard links (unless it is below an include folder), and for
+        one that is too large.
         """
         if os.path.isabs(name):
             raise LightNetError(f"#include of '{name[:200]}' is refused: an absolute path")
@@ -53,7 +58,9 @@ class Folders:
         try:
             # A hard link could make any file of the same owner look as if it stood here.
             if os.fstat(fd).st_nlink > 1 and not any(_below(real, top) for top in self._trusted):
-                raise LightNetError(f"#include of '{name[:200]}' is refused: it has several hard links (name its folder with -I)")
+                raise LightNetError(
+                    f"#include of '{name[:200]}' is refused: it has several hard links (name its folder with -I)"
+                )
             data = read_regular(fd, name, self._left)
         finally:
             os.close(fd)

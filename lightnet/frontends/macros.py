@@ -8,7 +8,8 @@ from typing import Any
 
 from lightnet.frontends.lexer import NAME, PUNCT, Token
 
-# What a step of a plan does: a token of the body; a parameter, expanded; a parameter as it was written (beside ##); #parameter; ##.
+# What a step of a plan does: a token of the body; a parameter, expanded; a parameter as it was written (beside ##);
+# #parameter; ##.
 TOKEN, ARG, RAW, STRINGIZE, PASTE = range(5)
 _UNDEFINABLE = ("defined", "__VA_ARGS__")
 

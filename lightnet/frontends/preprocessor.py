@@ -1,9 +1,12 @@
-"""The C99 preprocessor of IL: macros, `#`, `##`, `__VA_ARGS__`, conditions and includes, as `gcc -E` does them, within bounds.
+"""The C99 preprocessor of IL: macros, `#`, `##`, `__VA_ARGS__`, conditions and includes, as `gcc -E` does them, within
+bounds.
 
-Expansion follows GCC's algorithm: a macro is disabled while its replacement is read, and a disabled macro's name that is read is frozen for ever.
-A replacement list is pushed, reversed, on the stack of pending tokens, above an END token that enables the macro again.
+Expansion follows GCC's algorithm: a macro is disabled while its replacement is read, and a disabled macro's name that
+is read is frozen for ever. A replacement list is pushed, reversed, on the stack of pending tokens, above an END token
+that enables the macro again.
 
-What differs from `gcc -E`: `linux` and `unix` are not predefined, nor __DATE__ and __TIME__ (a network must not depend on the day);
+What differs from `gcc -E`: `linux` and `unix` are not predefined, nor __DATE__ and __TIME__ (a network must not depend
+on the day);
 `#include` reads only below the file's folder and the include folders (`includes.py`); everything is bounded (`Limits`).
 Imports the lexer, the conditions, the includes and diagnostics only.
 """
@@ -63,7 +66,8 @@ class Expansion:
 
 @dataclass(slots=True)
 class _Condition:
-    """An open #if: whether its present group is read, whether one was, whether anything around it is, and #else seen."""
+    """An open #if: whether its present group is read, whether one was, whether anything around it is, and #else
+    seen."""
 
     pos: int
     active: bool
@@ -164,7 +168,9 @@ class _Preprocessor:
             self.read_file(self.sources.add("<command line>", line), 0)
         self.read_file(source, 0)
         if sum(map(len, (t[1] for t in self.out))) > self.limits.text:
-            raise LightNetError(f"the network is too large: more than {self.limits.text} characters after preprocessing")
+            raise LightNetError(
+                f"the network is too large: more than {self.limits.text} characters after preprocessing"
+            )
         return Translation(self.out, *spell(self.out), self.sources, self.warnings)
 
     # -- lines --------------------------------------------------------------------------------------------------------
@@ -223,9 +229,7 @@ class _Preprocessor:
         if group.has_else:
             raise self.error(f"#{name} after #else", token)
         group.has_else = name == "else"
-        group.active = (
-            group.outer and not group.taken and (name == "else" or self.holds("if", token, rest))
-        )
+        group.active = group.outer and not group.taken and (name == "else" or self.holds("if", token, rest))
         group.taken |= group.active
 
     def holds(self, name: str, token: Token, rest: list[Token]) -> bool:
@@ -306,7 +310,8 @@ class _Preprocessor:
             self.read_file(self.sources.add(path, text, token[3]), self.file.level + 1)
 
     def header_name(self, token: Token, rest: list[Token]) -> tuple[str, bool]:
-        """The file name of an #include, and whether it stands in <>; macros are expanded unless one stands there at once."""
+        """The file name of an #include, and whether it stands in <>; macros are expanded unless one stands
+        there at once."""
         if rest and rest[0][0] != STRING and rest[0][1] != "<":
             expanded: list[Token] = []
             self.expand(rest[::-1], expanded)
@@ -320,7 +325,8 @@ class _Preprocessor:
 
     # -- expansion ----------------------------------------------------------------------------------------------------
     def expand(self, pending: list[Token], out: list[Token], from_file: bool = False) -> None:
-        """Expand a stack of tokens (the next one last) to `out`; with `from_file` a call may go on in the next lines."""
+        """Expand a stack of tokens (the next one last) to `out`; with `from_file` a call may go on in the next
+        lines."""
         macros = self.macros
         while pending:
             token = pending.pop()
@@ -355,7 +361,8 @@ class _Preprocessor:
             raise self.error(f"macros expand to more than {self.limits.tokens} tokens", at)
 
     def collect(self, macro: Macro, name: Token, pending: list[Token], from_file: bool) -> list | None:
-        """The arguments of a call, or None if no '(' follows the name. An absent variable argument is None in the list."""
+        """The arguments of a call, or None if no '(' follows the name. An absent variable argument is None in
+        the list."""
         if not self.at_paren(pending, from_file):
             return None
         pending.pop()
@@ -422,7 +429,9 @@ class _Preprocessor:
             return [None]
         if given != wanted:
             more = " or more" if macro.variadic else ""
-            raise self.call_error(f"macro '{macro.name}' takes {wanted - macro.variadic}{more} arguments, not {given}", name, macro)
+            raise self.call_error(
+                f"macro '{macro.name}' takes {wanted - macro.variadic}{more} arguments, not {given}", name, macro
+            )
         return args
 
     def call_error(self, message: str, name: Token, macro: Macro) -> LightNetError:
@@ -450,7 +459,8 @@ class _Preprocessor:
         return result
 
     def substitute(self, macro: Macro, name: Token, args: list, origin: Expansion) -> list[Token]:
-        """Carry out the macro's plan: C99 6.10.3.1 (arguments), 6.10.3.2 (#) and 6.10.3.3 (##; an empty operand is a placemarker)."""
+        """Carry out the macro's plan: C99 6.10.3.1 (arguments), 6.10.3.2 (#) and 6.10.3.3 (##; an empty operand
+        is a placemarker)."""
         out: list[Token] = []
         expanded: dict[int, list[Token]] = {}
         paste = False

@@ -1,7 +1,8 @@
-"""Reading the user's text safely, and finding lines and columns in it. Imports the standard library and diagnostics only.
+"""Reading the user's text safely, and finding lines and columns in it. Imports the standard library and diagnostics
+only.
 
-Every front end reads files through `read_text`, so that one place keeps the promises: regular files only, bounded size, valid UTF-8, and an
-error with a location for anything else.
+Every front end reads files through `read_text`, so that one place keeps the promises: regular files only, bounded size,
+valid UTF-8, and an error with a location for anything else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _CHUNK = 1 << 20
 def read_text(path: str, limit: int) -> str:
     """The text of `path` ("-" is standard input), at most `limit` bytes of UTF-8 without NUL.
 
-    Raises LightNetError for a missing or unreadable file, for anything that is no regular file (folders, FIFOs, devices), and for text that
+    Raises LightNetError for a missing or unreadable file, for anything that is no regular file (folders, FIFOs,
+    devices), and for text that
     is too long, is not UTF-8 or holds a NUL byte.
     """
     if path == "-":
@@ -40,7 +42,8 @@ def read_text(path: str, limit: int) -> str:
 
 
 def read_regular(fd: int, path: str, limit: int) -> bytes:
-    """What an open file holds; LightNetError unless it is a regular file of at most `limit` bytes. `path` is for the message."""
+    """What an open file holds; LightNetError unless it is a regular file of at most `limit` bytes. `path` is for
+    the message."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISDIR(mode):
         raise LightNetError(f"cannot read '{path}': it is a folder")

@@ -34,7 +34,7 @@ from lightnet.ir.bound import (
     walk,
 )
 from lightnet.ir.expr import Attr, Binary, Call, Env, Expr, Index, Name, Num, Pack, Parser, Select, Slice, Str, Unary
-from lightnet.ir.types import TensorSpec
+from lightnet.ir.types import MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 MAX_STATEMENTS = 256
@@ -460,6 +460,8 @@ class _Binder:
             self.fail(f"the first assignment to local '{t.name}' has plain indices", t.pos)
         dtype = BY_NAME["i32"] if index else value.node.dtype
         spec = TensorSpec(tuple(extents[s.name] for s in subs if isinstance(s, Idx)), dtype)
+        if spec.nbytes > MAX_TENSOR_BYTES:
+            self.fail(f"local '{t.name}' has {spec.nbytes} bytes", t.pos)
         self.state.locals[t.name] = self.state.specs[t.name] = spec
 
     # -- Expressions

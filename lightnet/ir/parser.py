@@ -24,10 +24,10 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
 )
 from xdsl.ir import Attribute, Operation, Region, SSAValue
-from xdsl.parser import Parser
+from xdsl.parser import Parser, ParserState
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
-from xdsl.utils.lexer import Span
-from xdsl.utils.mlir_lexer import MLIRTokenKind
+from xdsl.utils.lexer import Input, Span
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import sources_of
@@ -35,6 +35,10 @@ from lightnet.ir.locations import loc_of
 
 #: Characters of one file: more takes minutes to parse.
 MAX_TEXT = 16 << 20
+#: Tokens of one file: some ten seconds of parsing and 700 MiB, whatever they mean.
+MAX_TOKENS = 2_000_000
+#: Characters of a shape: xDSL lexes the rest of it again at each dimension.
+MAX_SHAPE = 4096
 #: Ops of one file: half a gigabyte of Python objects.
 MAX_OPS = 100_000
 #: Characters of a message: names and types in it are the file's.
@@ -57,6 +61,22 @@ def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int
     return LocatedParser(ctx, text, file, first_line).parse_file()
 
 
+class _Lexer(MLIRLexer):
+    """xDSL's lexer with a bound, and without a backtracking stack of gigabytes for a long comment."""
+
+    _whitespace_regex = re.compile(r"(?:\s++|//[^\n]*+)*+", re.ASCII)
+
+    def __init__(self, text: str, file: str):
+        super().__init__(Input(text, file))
+        self.left = MAX_TOKENS
+
+    def lex(self) -> MLIRToken:
+        self.left -= 1
+        if self.left < 0:
+            raise ParseError(Span(self.pos, self.pos, self.input), f"the file has more than {MAX_TOKENS} tokens")
+        return super().lex()
+
+
 class LocatedParser(Parser):
     """xDSL's parser with locations, limits and our errors; `parse_file` is the entry."""
 
@@ -70,11 +90,12 @@ class LocatedParser(Parser):
         self._file_attr = StringAttr(file)
         self._op_starts: list[int] = []
         self._op_count = self._depth = self._dense = 0
+        super().__init__(ctx, "", file)
+        self.attribute_aliases = _Aliases()
         try:
-            super().__init__(ctx, text, file)
+            self._parser_state = ParserState(_Lexer(text, file))
         except ParseError as e:
             raise self._converted(e) from e
-        self.attribute_aliases = _Aliases()
 
     # -- locations
 
@@ -129,6 +150,12 @@ class LocatedParser(Parser):
             text = f"the dense constants of the file have more than {MAX_DENSE} elements"
             raise self.error_at(start, f"{text}; weights belong in a weight store")
         return type_
+
+    def _parse_optional_shape_delimiter(self) -> str | None:
+        span = self._current_token.span
+        if span.end - span.start > MAX_SHAPE:
+            raise self.error_at(span.start, f"a shape has more than {MAX_SHAPE} characters")
+        return super()._parse_optional_shape_delimiter()
 
     def _parse_alias_def(self) -> None:
         before = self.attribute_aliases.spent

@@ -41,7 +41,7 @@ def _nothing(body: Body) -> str | None:
     return None
 
 
-def _no_choices(kernel: KernelOp) -> Mapping[str, Attribute]:
+def _no_choices(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
     return {}
 
 
@@ -53,7 +53,7 @@ class Target:
     `supports(op)` says whether one op by itself becomes a kernel; `accepts(body)` names the generator that takes a body
     of several ops, None if there is none. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
     `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `schedule` gives a block's ops another
-    order. `choose(kernel)` gives the choices of a kernel. `lowering` is the pass from level 3 to 4. `runtime` is the
+    order. `choose(kernel, features)` gives the choices of a kernel for a machine. `lowering` is the pass from level 3 to 4. `runtime` is the
     ``module:Attribute`` that runs the result. `init` and `cleanup` are called around the life of a context.
     """
 
@@ -62,7 +62,7 @@ class Target:
     kernel: str | None = None
     supports: Callable[[LnOp], bool] = _everything
     accepts: Callable[[Body], str | None] = _nothing
-    choose: Callable[[KernelOp], Mapping[str, Attribute]] = _no_choices
+    choose: Callable[[KernelOp, str], Mapping[str, Attribute]] = _no_choices
     expanders: tuple[type[RewritePattern], ...] = ()
     combiners: tuple[type[RewritePattern], ...] = ()
     subgraphs: tuple[type[RewritePattern], ...] = ()

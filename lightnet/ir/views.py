@@ -239,7 +239,7 @@ def _definition_relations(text: str, operands: tuple[str, ...],
         exact = True
         written: set[str] = set()
         for s in statements:
-            found = [i for i in _reads(s.value)]
+            found = _reads(s.value)
             own = [i for i in found if _tensor(i) == operand]
             targets = {t.name for t in s.targets}
             if any(_tensor(i) in needs for i in found) or targets & needs:

@@ -25,13 +25,14 @@ from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import is_upstream, memory_of, workspace_size
 from lightnet.ir.op import WORKSPACE, LnOp, places_of
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut, joined, overwritable, pieces_of
-from lightnet.passes.plan import CAPACITY, is_upstream, memory_of
-from lightnet.passes.plan_buffers import main_of, op_label, planned_ops, value_name, workspace_size
+from lightnet.passes.plan import CAPACITY
+from lightnet.passes.plan_buffers import main_of, op_label, planned_ops, value_name
 
 #: (leaf, offset, size): bytes of a computed value, or of None where nothing is known to stand.
 Run = tuple["Leaf | None", int, int]

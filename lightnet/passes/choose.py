@@ -27,11 +27,12 @@ class ChoosePass(LnPass):
 
     name = "choose"
     target: str = "cpu"
+    features: str = ""  # of the machine to compile for; what they mean is the target's business (cpu: avx512, avx2, neon)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
         for block in graphs(op):
             for kernel in block.ops:
                 if isinstance(kernel, KernelOp):
-                    for key, value in target.choose(kernel).items():
+                    for key, value in target.choose(kernel, self.features).items():
                         kernel.attributes.setdefault(key, value)

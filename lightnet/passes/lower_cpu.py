@@ -17,7 +17,7 @@ from math import gcd
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.cpu.generators import WORKSPACE_SIZE, Argument, Launch, generate
@@ -28,6 +28,7 @@ from lightnet.dialects.tile import HostOp, LaunchOp
 from lightnet.ir.body import structure
 from lightnet.ir.builder import Builder
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.memory import MEMORY
 from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp
 from lightnet.ir.passes import LnPass
@@ -42,28 +43,42 @@ BASE_ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class LowerCpuPass(LnPass):
-    """Lower planned kernels to functions of loops and a list of launches. `width` is the number of f32 lanes of a
-    vector register."""
+    """Lower planned kernels to functions of loops and a list of launches."""
 
     name = "lower-cpu"
-    width: int = 16
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        _Lowering(op, self.width).run()
+        _Lowering(op).run()
 
 
 class _Lowering:
-    def __init__(self, module: ModuleOp, width: int):
-        self.module, self.width = module, width
+    def __init__(self, module: ModuleOp):
+        self.module = module
         self.functions: list[func.FuncOp] = []
         self.known: dict[object, list[Launch]] = {}
         self.lines: list[Operation] = []
         self.names: dict[str, int] = {}
+        self.added = 0
+
+    @property
+    def arena_end(self) -> int:
+        """The first byte behind the planned arena, aligned."""
+        memory = self.module.attributes[MEMORY]
+        assert isinstance(memory, DictionaryAttr)
+        size = memory.data["arena"].value.data  # pyright: ignore[reportAttributeAccessIssue]
+        return -(-size // BASE_ALIGNMENT) * BASE_ALIGNMENT
+
+    def grow_arena(self) -> None:
+        if self.added:
+            memory = self.module.attributes[MEMORY]
+            grown = IntegerAttr(self.arena_end + self.added, i64)
+            self.module.attributes[MEMORY] = DictionaryAttr({**memory.data, "arena": grown})  # pyright: ignore
 
     def run(self) -> None:
         main = main_of(self.module)
         for op in main.body.block.ops:
             self.lower(op)
+        self.grow_arena()
         self.module.body.block.erase_op(main)
         block = self.module.body.block
         block.add_ops(self.functions)
@@ -127,9 +142,9 @@ class _Lowering:
         body = structure(list(op.body.ops), values)
         types = tuple(op.operand_types)
         choices = tuple(sorted((k, v) for k, v in op.choices.items() if k != WORKSPACE_SIZE))
-        key = (body, types, choices, tuple(sorted(aliases.items())), align, self.width)
+        key = (body, types, choices, tuple(sorted(aliases.items())), align)
         if key not in self.known:
-            launches = generate(op, self.fresh(_title(op)), self.width, aliases)
+            launches = generate(op, self.fresh(_title(op)), aliases)
             for made in launches:
                 if align != BASE_ALIGNMENT:
                     made.function.attributes["tile.align"] = IntegerAttr(align, i64)
@@ -146,8 +161,11 @@ class _Lowering:
             return _place(op.operands[argument.number])
         if argument.kind == "result":
             return _place(op.results[argument.number])
-        if workspace is None:
-            raise LightNetError(f"{op.name} needs workspace, but the plan gives it none: run choose before plan")
+        if workspace is None:  # planned elsewhere, without our workspace: it goes behind everything
+            size = op.attributes[WORKSPACE_SIZE]
+            assert isinstance(size, IntegerAttr)
+            self.added = max(self.added, size.value.data)
+            workspace = PlaceAttr("arena", self.arena_end)
         return PlaceAttr(workspace.space, workspace.offset.data + argument.number)
 
     def fresh(self, title: str) -> str:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import MEMORY, PLAN_RULES, set_memory
 from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
@@ -30,16 +31,11 @@ from lightnet.passes.plan_buffers import (
     Network,
     Problem,
     best_groups,
-    main_of,
     op_label,
 )
 from lightnet.passes.planning import Plan, pack
 from lightnet.passes.planning.buffers import align_up, load_profile
 
-#: Module attribute: bytes of each memory space.
-MEMORY = "ln.memory"
-#: Module attribute: ``"upstream"`` on a module whose places follow upstream's rules instead of ours.
-PLAN_RULES = "ln.plan"
 #: Bytes of each memory space of a target that says nothing else (document 004's pools: 16 GiB).
 CAPACITY = 16 << 30
 ALIGNMENT = 64
@@ -125,24 +121,6 @@ def write_places(module: ModuleOp, ops: list[Operation], places: dict[SSAValue, 
             op.attributes[WORKSPACE] = ArrayAttr([work[i]])
 
 
-def set_memory(module: ModuleOp, sizes: dict[str, int]) -> None:
-    """Set the module attribute that says how large each space is."""
-    module.attributes[MEMORY] = DictionaryAttr({k: IntegerAttr(n, i64) for k, n in sizes.items()})
-
-
-def memory_of(module: ModuleOp) -> dict[str, int]:
-    """Bytes of each memory space of a planned module; empty before `plan`."""
-    attr = module.attributes.get(MEMORY)
-    if not isinstance(attr, DictionaryAttr):
-        return {}
-    return {k: v.value.data for k, v in attr.data.items() if isinstance(v, IntegerAttr)}
-
-
-def is_upstream(module: ModuleOp) -> bool:
-    """Whether the places follow upstream's rules (`--plan=upstream`)."""
-    return module.attributes.get(PLAN_RULES) == StringAttr("upstream")
-
-
 def _overflow(network: Network, problem: Problem, error: LightNetError, capacity: int) -> LightNetError:
     """The capacity error with the op where the most is live, and what the largest buffers there are."""
     moment, load = max(load_profile(problem.buffers), key=lambda p: p[1])
@@ -156,24 +134,10 @@ def _overflow(network: Network, problem: Problem, error: LightNetError, capacity
     return error
 
 
-# -- the report ------------------------------------------------------------------------------------------------------
-
-
-def plan_report(module: ModuleOp, space: str = ARENA):
-    """The report on a planned module's space (`planning.report.Report`: text, json, svg, html): peak, lower bound,
-    ratio, and the interval of each buffer. Values that share bytes by the plan's rules count as one buffer."""
-    from lightnet.passes.planning.buffers import lower_bound
-    from lightnet.passes.planning.report import report
-    from lightnet.passes.plan_report import buffers_of
-
-    buffers, offsets, ops = buffers_of(module, space)
-    peak = max((offsets[b.id] + b.size for b in buffers), default=0)
-    found = "upstream's pool" if is_upstream(module) else "plan"
-    return report(buffers, Plan(offsets, peak, lower_bound(buffers), found), ops)
-
-
 def write_report(module: ModuleOp, file: str) -> None:
     """Write the arena's report in the form that the file's suffix names."""
+    from lightnet.passes.planning.module import plan_report
+
     form = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html"}.get(Path(file).suffix.lower(), "text")
     try:
         Path(file).write_text(getattr(plan_report(module), form)(), encoding="utf-8")

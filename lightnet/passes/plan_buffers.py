@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -21,14 +21,13 @@ from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import workspace_size
 from lightnet.ir.op import LnOp, name_of, tensor_names
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut, joined, overwritable, pieces_of, views_of
 from lightnet.passes.planning import Buffer, lower_bound
 
 STATIC, ARENA = "static", "arena"
-#: Attribute of a kernel: bytes of workspace that it wants while it runs.
-WORKSPACE_SIZE = "ln.workspace_size"
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
 
@@ -68,12 +67,6 @@ def op_label(op: Operation) -> str:
     if isinstance(op, KernelOp):
         return "+".join(name_of(o) or o.name for o in op.ops[:6]) or op.name
     return op.name
-
-
-def workspace_size(op: Operation) -> int:
-    """Bytes of workspace of a kernel."""
-    attr = op.attributes.get(WORKSPACE_SIZE)
-    return attr.value.data if isinstance(attr, IntegerAttr) else 0
 
 
 @dataclass(eq=False, slots=True)

@@ -17,10 +17,11 @@ from xdsl.ir import Block, Operation, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import PLAN_RULES, set_memory
 from lightnet.ir.op import LnOp, Result
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
-from lightnet.passes.plan import PLAN_RULES, set_memory, unplan, write_places
+from lightnet.passes.plan import unplan, write_places
 from lightnet.passes.plan_buffers import ARENA, main_of, planned_ops, value_name
 from lightnet.passes.planning.upstream import Pool
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
@@ -24,7 +24,7 @@ from lightnet.ir.builder import Builder
 from lightnet.ir.fusion import Part, compose
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import storage_type
+from lightnet.ir.types import ParamAttr, storage_type
 
 #: Attribute of a kernel: bytes of workspace that one launch needs.
 WORKSPACE_SIZE = "ln.workspace_size"
@@ -52,10 +52,17 @@ def uses_tiles(kernel: KernelOp) -> bool:
     return choice(kernel, "alg") == "direct" and tiled.accepts(kernel.ops)
 
 
-def workspace_bytes(kernel: KernelOp, width: int) -> int:
+def lanes(kernel: KernelOp) -> int:
+    """Lanes of f32 in a vector register that the kernel is for."""
+    attr = kernel.attributes.get("lanes")
+    value = attr.data if isinstance(attr, ParamAttr) else attr.value.data if isinstance(attr, IntegerAttr) else 16
+    return int(value)  # pyright: ignore[reportArgumentType]
+
+
+def workspace_bytes(kernel: KernelOp) -> int:
     """Bytes of workspace that the kernel's generator needs, decided before memory is planned."""
     if uses_tiles(kernel):
-        return tiled.workspace_bytes(kernel, width)
+        return tiled.workspace_bytes(kernel, lanes(kernel))
     if (op := _builder_op(kernel)) is not None:
         return op.workspace_bytes()
     if all(op.is_move or op.definition is None for op in kernel.ops):
@@ -66,10 +73,10 @@ def workspace_bytes(kernel: KernelOp, width: int) -> int:
     return lower_definition("probe", definition).workspace_bytes
 
 
-def generate(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -> list[Launch]:
+def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
     """The functions of a kernel; `aliases` maps a result to the operand whose memory it takes."""
     if uses_tiles(kernel):
-        return _tiled(kernel, name, width, dict(aliases))
+        return _tiled(kernel, name, lanes(kernel), dict(aliases))
     if (op := _builder_op(kernel)) is not None:
         return _built(op, name)
     return _loops(kernel, name, aliases)

@@ -8,20 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
-from lightnet.backends.cpu.combiners import CONVOLUTIONS, accepts
+from lightnet.backends.cpu import tiled
+from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.expanders import EXPANDERS, supports
+from lightnet.backends.cpu.generators import WORKSPACE_SIZE, workspace_bytes
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.target import Space, Target
 
 
-def choose(kernel: KernelOp) -> Mapping[str, Attribute]:
-    """`alg`: ``direct`` (register-tiled) for a body that starts with a convolution, else ``loops``."""
-    tiled = any(isinstance(op, CONVOLUTIONS) for op in kernel.ops)
-    return {"alg": StringAttr("direct" if tiled else "loops")}
+#: Lanes of f32 in a vector register, by the feature that decides.
+LANES = {"avx512": 16, "avx2": 8, "neon": 4}
+
+
+def choose(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
+    """`alg`: ``direct`` (register-tiled, for vectors of `lanes`) where that generator takes the body, else ``loops``;
+    and the bytes of workspace that the generator needs, if any."""
+    if features and features not in LANES:
+        raise LightNetError(f"unknown CPU feature '{features}'; there are: {', '.join(LANES)}")
+    alg = choice(kernel, "alg") or ("direct" if tiled.accepts(kernel.ops) else "loops")
+    choices: dict[str, Attribute] = {"alg": StringAttr(alg)}
+    lanes = LANES[features or "avx512"]
+    if alg == "direct":
+        choices["lanes"] = IntegerAttr(lanes, i64)
+    kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
+    if size := workspace_bytes(kernel):
+        choices[WORKSPACE_SIZE] = IntegerAttr(size, i64)
+    return choices
 
 
 CPU = Target(

@@ -27,8 +27,9 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of, storage_type
 
 ANCHORS = (Conv2d, Deconv2d, Maxpool2d, Avgpool2d)
-#: Accumulators a tile may hold: 32 registers less those for pixels, weights and temporaries.
-REGISTERS = 24
+#: Accumulators a tile may hold, by lanes of f32 (AVX-512 and NEON have 32 registers, AVX2 has 16), less those for
+#: pixels, weights and temporaries.
+REGISTERS = {16: 24, 8: 12, 4: 24}
 #: Longest unrolled body, in multiply-adds: beyond, code generation and the instruction cache suffer.
 BODY = 256
 
@@ -63,12 +64,13 @@ def lanes_of(window: Window, width: int) -> int:
     return width * 4 // window.itemsize
 
 
-def tile_shape(window: Window, lanes: int) -> Shape:
+def tile_shape(window: Window, width: int) -> Shape:
     """The tile: wide maps take several vectors of one row, narrow ones several rows of one vector; few outputs take
     more pixels."""
-    per_row = -(-window.cols // lanes)
-    outputs = min(window.outputs, 8)
-    budget = max(1, min(REGISTERS // outputs, 8))
+    per_row = -(-window.cols // lanes_of(window, width))
+    registers = REGISTERS[width]
+    outputs = min(window.outputs, 8 if registers > 16 else 4)
+    budget = max(1, min(registers // outputs, 8))
     vectors = min(per_row, budget)
     while per_row % vectors and vectors > 1 and per_row % vectors * 2 <= vectors:
         vectors -= 1  # avoid a last tile that is mostly empty
@@ -82,7 +84,7 @@ def workspace_bytes(kernel: KernelOp, width: int) -> int:
     if _is_dense(window):
         return 0
     lanes = lanes_of(window, width)
-    return window.staged_bytes(window.band(lanes, tile_shape(window, lanes).rows), lanes)
+    return window.staged_bytes(window.band(lanes, tile_shape(window, width).rows), lanes)
 
 
 def _is_dense(window: Window) -> bool:
@@ -106,7 +108,7 @@ class _Kernel:
 
     def __init__(self, kernel: KernelOp, window: Window, name: str, width: int, aliases: dict[int, int]):
         self.kernel, self.window = kernel, window
-        self.lanes = lanes_of(window, width)
+        self.width, self.lanes = width, lanes_of(window, width)
         self.element = storage_type(kernel.ops[0].result_specs[0].dtype)
         self.ops = kernel.ops
         self.anchor: LnOp = self.ops[0]
@@ -150,7 +152,7 @@ class _Tiled(_Kernel):
 
     def build(self) -> tuple[FuncOp, int]:
         w, b = self.window, self.b
-        self.shape = tile_shape(w, self.lanes)
+        self.shape = tile_shape(w, self.width)
         band = w.band(self.lanes, self.shape.rows)
         bands = -(-w.rows // band)
         grid = w.batch * w.groups * bands

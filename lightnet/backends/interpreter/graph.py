@@ -24,11 +24,11 @@ from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import is_upstream, memory_of, workspace_size
 from lightnet.ir.op import WORKSPACE, LnOp, tensor_names
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, overwritable, place_of
-from lightnet.passes.plan import is_upstream, memory_of
-from lightnet.passes.plan_buffers import main_of, planned_ops, value_name, workspace_size
+from lightnet.passes.plan_buffers import main_of, planned_ops, value_name
 from lightnet.runtime.printing import open_fprint, print_tensor
 from lightnet.runtime.weights import WeightStore
 

@@ -16,6 +16,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from lightnet.backends.llvm.function import Function, Handler, Scope
 from lightnet.backends.llvm.values import Lin, Mem, Sym, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.tile import is_plain
 
 
 def _open(e: Function) -> list:
@@ -231,6 +232,8 @@ def bind_arguments(e: Function, block: Block, align: int, exclusive: bool) -> li
     for n, arg in enumerate(block.args):
         name = f"%arg{n}"
         if isinstance(arg.type, MemRefType):
+            if not is_plain(arg.type):
+                raise LightNetError(f"level 4 needs a static shape and the identity layout, got {arg.type}")
             e.vals[arg] = Mem(name, Lin(0), arg.type, align)
             size = _byte_size(arg.type)
             noalias, bytes_ = "noalias " if exclusive else "", f" dereferenceable({size})" if size else ""

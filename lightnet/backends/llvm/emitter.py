@@ -116,7 +116,7 @@ def _function_text(e: Function, function: FuncOp, name: str, vectors: Vectors, o
 
 def _attributes(vectors: Vectors, optimize: bool) -> str:
     """Function attributes. The generic scheduling model keeps accumulators in registers where the host's spills them."""
-    tuning = "" if optimize else ' "tune-cpu"="generic"'
+    tuning = "" if optimize else ' "tune-cpu"="generic" "stackrealign"'
     return f'attributes #0 = {{ nounwind "no-trapping-math"="true" "prefer-vector-width"="{vectors.bits}"{tuning} }}\n'
 
 

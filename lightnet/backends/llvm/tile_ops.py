@@ -7,7 +7,7 @@ extents and the run-time `lanes`.
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 
 from xdsl.dialects import memref, vector
 from xdsl.dialects.builtin import VectorType
@@ -84,18 +84,18 @@ def _store_element(e: Function, root: str, offset: Lin, extra: int, align: int, 
 
 def _alloca(e: Function, op: memref.AllocaOp) -> None:
     type = op.memref.type
-    if op.dynamic_sizes:
-        raise LightNetError("memref.alloca: only static shapes are supported")
-    name, count = e.name(), 1
-    for n in type.get_shape():
-        count *= n
-    e.entry.append(f"{name} = alloca [{count} x {_in_memory(llvm_type(type.element_type))}], align 64")
+    if not tile.is_plain(type):
+        raise LightNetError(f"memref.alloca: only static shapes are supported, got {type}")
+    name = e.name()
+    e.entry.append(f"{name} = alloca [{prod(type.get_shape())} x {_in_memory(llvm_type(type.element_type))}], align 64")
     e.vals[op.memref] = Mem(name, Lin(0), type, 64)
 
 
 def _view(e: Function, op: memref.ViewOp) -> None:
     mem = e.vals[op.source]
     assert isinstance(mem, Mem)
+    if not tile.is_plain(op.result.type):
+        raise LightNetError(f"memref.view: only static shapes are supported, got {op.result.type}")
     e.vals[op.result] = Mem(mem.root, mem.offset + e.get_index(op.byte_shift), op.result.type, mem.align)
 
 
@@ -394,10 +394,11 @@ def _tile_fma(e: Function, op: tile.FmaOp) -> None:
     rows = acc.count // columns
     leaves = [acc.leaf(f) for f in range(acc.count)]
     for k in range(depth):
+        vectors = [b.leaf(k * columns + n) for n in range(columns)]
         for p in range(rows):
             factor = e.splat(acc.elem, acc.lanes, e.element(a, p * depth + k))
             for n in range(columns):
-                args = [(type, factor), (type, b.leaf(k * columns + n)), (type, leaves[p * columns + n])]
+                args = [(type, factor), (type, vectors[n]), (type, leaves[p * columns + n])]
                 leaves[p * columns + n] = e.intrinsic("fma", type, args)
     e.vals[op.result] = Vec.of_leaves(acc.elem, acc.shape, acc.lanes, leaves)
 

@@ -30,7 +30,8 @@ class Buffer:
     """`size` bytes, live in the half-open interval [`lower`, `upper`) of op positions, outside its `gaps`.
 
     `alignment` (bytes, any integer from 1) must divide the offset. `gaps` are half-open intervals inside the lifetime
-    during which the content is dead and others may use the bytes; the offset is the same before and after.
+    during which the content is dead and others may use the bytes; the offset is the same before and after. Gaps may
+    overlap each other, and cover the whole lifetime.
     """
 
     id: str
@@ -115,7 +116,8 @@ def lower_bound(buffers: Sequence[Buffer], fixed: Mapping[str, int] | None = Non
         if b.size:
             events += [(t, end, i) for piece in b.segments() for end, t in ((1, piece[0]), (0, piece[1]))]
     events.sort()  # at one time, ends (0) come before starts (1)
-    best = load = 0
+    best = max((b.size for b in buffers), default=0)
+    load = 0
     alive = [0] * len(buffers)
     paddings: list[tuple[int, int]] = []  # heap of (-padding, buffer); dead ones leave when they reach the top
     for _, start, i in events:
@@ -181,11 +183,11 @@ class Conflicts:
         if self.stored:
             found = self._arrays[i] = np.array(self._lists[i], dtype=np.int64)
             return found
-        parts = []
+        parts = [np.zeros(0, dtype=np.int64)]
         for lower, upper in self._segments[i]:
             stop = int(np.searchsorted(self._lower, upper, "left"))
             parts.append(self._owner[:stop][self._upper[:stop] > lower])
-        found = np.unique(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+        found = np.unique(np.concatenate(parts)) if len(parts) > 2 else parts[-1]
         return found[found != i]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 
 import numpy as np
 
@@ -40,8 +40,8 @@ def place(
     Returns None, with `offsets` half done, as soon as the peak would reach `cutoff`.
     """
     wide = 2 * conflicts.pairs > VECTOR_FROM * len(buffers)
-    state = np.array(offsets, dtype=np.int64) if wide else None
-    sizes = np.array([b.size for b in buffers], dtype=np.int64) if wide else None
+    state = np.array(offsets if wide else [], dtype=np.int64)
+    sizes = np.array([b.size for b in buffers] if wide else [], dtype=np.int64)
     peak = 0
     for i in order:
         b = buffers[i]
@@ -109,12 +109,10 @@ def orders(buffers: Sequence[Buffer], part: Sequence[int]) -> Iterator[tuple[str
 
 def conflict_weights(buffers: Sequence[Buffer]) -> list[int]:
     """For each buffer, the bytes of all buffers whose lifetimes (gaps included) overlap its own. O(n log n)."""
-    started, ended = ([], [0]), ([], [0])
-    for times, sums, key in ((*started, "lower"), (*ended, "upper")):
-        for b in sorted(buffers, key=lambda b: getattr(b, key)):
-            times.append(getattr(b, key))
-            sums.append(sums[-1] + b.size)
-    return [started[1][bisect_left(started[0], b.upper)] - ended[1][bisect_right(ended[0], b.lower)] for b in buffers]
+    started, ended = sorted(b.lower for b in buffers), sorted(b.upper for b in buffers)
+    started_bytes = [0, *accumulate(b.size for b in sorted(buffers, key=lambda b: b.lower))]
+    ended_bytes = [0, *accumulate(b.size for b in sorted(buffers, key=lambda b: b.upper))]
+    return [started_bytes[bisect_left(started, b.upper)] - ended_bytes[bisect_right(ended, b.lower)] for b in buffers]
 
 
 def contention(buffers: Sequence[Buffer]) -> list[int]:
@@ -124,7 +122,7 @@ def contention(buffers: Sequence[Buffer]) -> list[int]:
     loads = np.array([load for _, load in profile], dtype=np.int64)
     first = np.searchsorted(times, [b.lower for b in buffers], "left")
     last = np.searchsorted(times, [b.upper for b in buffers], "left")
-    return [int(loads[a:b].max()) for a, b in zip(first, last)]
+    return [int(loads[a:b].max(initial=0)) for a, b in zip(first, last)]
 
 
 def portfolio(

@@ -85,10 +85,10 @@ def _steps(effort: str | int) -> int:
     return EFFORTS[effort]
 
 
-def _solve(buffers: Sequence[Buffer], fixed: Mapping[str, int], bound: int, steps: int, seed: int) -> Plan:
-    """Set aside what is trivial (empty buffers, buffers that live throughout), pack the rest, put both together."""
-    offsets = dict(fixed) | {b.id: 0 for b in buffers if b.size == 0 and b.id not in fixed}
-    rest = [b for b in buffers if b.size]
+def _solve(buffers: Sequence[Buffer], fixed: dict[str, int], bound: int, steps: int, seed: int) -> Plan:
+    """Set aside what is trivial (empty buffers, never live or always live ones), pack the rest, put all together."""
+    rest = [b for b in buffers if b.size and b.segments()]
+    offsets = {b.id: 0 for b in buffers} | fixed
     stack = [] if fixed else _permanent(rest)
     if stack:
         permanent = {b.id for b in stack}

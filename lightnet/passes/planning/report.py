@@ -144,8 +144,9 @@ class Report:
         return " ".join(f"[{lower}, {upper})" for lower, upper in b.segments())
 
     def _op(self, position: int) -> str:
-        known = self.ops is not None and 0 <= position < len(self.ops)
-        return f" ({self.ops[position]})" if known else ""
+        if self.ops is None or not 0 <= position < len(self.ops):
+            return ""
+        return f" ({self.ops[position]})"
 
     def _rectangles(self, b: Buffer, hue: int, scale: _Scale) -> list[str]:
         """A rectangle for each live segment, with one tooltip, and the name where it fits."""

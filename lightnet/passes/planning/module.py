@@ -1,7 +1,7 @@
-"""The buffers of a module that is planned already, read off its places: what the report draws.
+"""The buffers of a module that is planned already, read off its places: what the report on a plan shows.
 
-Values that an op makes out of each other and that share bytes (views, in-place results) are one buffer. Imports `ir`
-and the numbers of `planning`.
+The one file of this folder that knows the IR. Values that an op makes out of each other and that share bytes (views,
+in-place results) are one buffer. Imports `ir`, `plan_buffers` and the numbers of `planning`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,24 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from lightnet.ir.memory import is_upstream, workspace_size
 from lightnet.ir.op import WORKSPACE
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
-from lightnet.passes.plan_buffers import Network, op_label, value_name, workspace_size
-from lightnet.passes.planning import Buffer
+from lightnet.passes.plan_buffers import ARENA, Network, op_label, value_name
+from lightnet.passes.planning.buffers import Buffer, lower_bound
+from lightnet.passes.planning.planner import Plan
+from lightnet.passes.planning.report import Report, report
+
+
+def plan_report(module: ModuleOp, space: str = ARENA) -> Report:
+    """The report on one memory space of a planned module (text, json, svg, html): peak, lower bound, ratio, and the
+    interval of each buffer in op positions."""
+    buffers, offsets, ops = buffers_of(module, space)
+    peak = max((offsets[b.id] + b.size for b in buffers), default=0)
+    found = "upstream's pool" if is_upstream(module) else "plan"
+    return report(buffers, Plan(offsets, peak, lower_bound(buffers), found), ops)
 
 
 def buffers_of(module: ModuleOp, space: str) -> tuple[list[Buffer], dict[str, int], list[str]]:

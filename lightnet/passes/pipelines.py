@@ -1,0 +1,49 @@
+"""The pipelines: which passes run, in which order, for which target and plan. Imports `ir.target`.
+
+    import -> bind -> simplify -> fold-batchnorm -> simplify -> hoist     level 1, the graph
+           -> expand -> subgraph -> combine -> layout -> choose -> schedule   level 2, kernels
+           -> plan                                                         level 3, places
+           -> lower-<target>                                               level 4, loops
+"""
+
+from __future__ import annotations
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.target import get_target
+
+#: Level 1: the same for every target.
+GRAPH = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist")
+#: Level 2. `hoist` stands before it, so that `ln.once` holds plain ops, which NumPy evaluates at load; `subgraph` before
+#: `combine`, so that it sees one op a kernel; `choose` before `plan`, because workspace depends on it.
+KERNELS = ("expand", "subgraph", "combine", "layout", "choose", "schedule")
+PLAN = ("plan",)  # which ends with the check of `check-plan`
+#: What reproduces LightNet's plans: nothing is fused, packed, moved or laid out anew. `choose` comes after `plan` (and
+#: for a network that comes in planned): workspace is then added behind what was planned.
+UPSTREAM = ("bind", "expand", "plan")
+PLANNED = ("bind", "choose")
+
+#: How far to go: everything up to and including a level.
+LEVELS = ("graph", "kernels", "plan", "loops")
+
+
+def default(target: str = "cpu", plan: str = "default", until: str = "loops", planned: bool = False) -> str:
+    """The pipeline, as `parse_pipeline` reads it, for a target and a kind of plan (``upstream`` or another one).
+
+    `until` is the last level to reach: ``graph``, ``kernels``, ``plan`` or ``loops``; `planned` says that the module has
+    places already and is only to be lowered. Options (`target`, `plan`,
+    `layout`) are for `parse_pipeline` to fill in. A target without kernels runs the graph as it was imported, bound.
+    """
+    if until not in LEVELS:
+        raise LightNetError(f"unknown level '{until}'; there are: {', '.join(LEVELS)}")
+    architecture = get_target(target)
+    if architecture.kernel is None:
+        return "bind"
+    last = LEVELS.index(until)
+    lowering = (architecture.lowering,) if architecture.lowering is not None else ()
+    if planned:
+        stages: list[tuple[str, ...]] = [PLANNED[:1], (), (), (*PLANNED[1:], *lowering)]
+    elif plan == "upstream":
+        stages = [UPSTREAM[:1], UPSTREAM[1:2], UPSTREAM[2:], (*PLANNED[1:], *lowering)]
+    else:
+        stages = [GRAPH, KERNELS, PLAN, lowering]
+    return ",".join(name for stage in stages[: last + 1] for name in stage)
