@@ -63,9 +63,10 @@ class LightNetError(Exception):
 
 def _caret(text: str, col: int) -> list[str]:
     """The source line, clipped around `col`, and a caret below that column."""
-    text = "".join(c if c.isprintable() else " " for c in text.rstrip("\n"))
     start = max(0, col - LINE_WIDTH // 2) if len(text) > LINE_WIDTH else 0
-    lines = ["  " + text[start : start + LINE_WIDTH]]
-    if 0 < col <= len(text) + 1:
+    length = len(text)
+    text = "".join(c if c.isprintable() else " " for c in text[start : start + LINE_WIDTH].rstrip("\n"))
+    lines = ["  " + text]
+    if 0 < col <= length + 1:
         lines.append("  " + " " * (col - 1 - start) + "^")
     return lines

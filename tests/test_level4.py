@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from level4_runner import parse, run
+from level4_runner import native, parse, run
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import Float16Type, IntegerType, MemRefType, ModuleOp, f32, f64, i1
 from xdsl.ir import Operation
 
 from lightnet.backends.interpreter.loops import LoopProgram, dtype_of, memory_dtype
+from lightnet.backends.llvm.jit import compile_module
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.builder import Builder, vector_type
 
@@ -163,6 +164,30 @@ def test_float_ops(type, rtol: float, mode: str):
     for k, (got, want) in enumerate(zip(outs, expected, strict=True)):
         with np.errstate(over="ignore"):
             np.testing.assert_allclose(got, want.astype(dtype), rtol=rtol, atol=rtol, err_msg=f"op {k}")
+
+
+@pytest.mark.parametrize("mode", ["O2", "none"])
+def test_exp_over_its_range(mode: str):
+    """The inline exp of f32 is within 2 units in the last place, subnormal results, both ends and NaN included."""
+    n = 4096
+    memory = MemRefType(f32, [n])
+    b = Builder.kernel("k", [memory, memory], opt=mode)
+    with b.loop(0, n, 1 if mode == "O2" else 32) as i:
+        if mode == "O2":
+            b.store(b.op(math.ExpOp, b.load(b.args[0], [i.iv])), b.args[1], [i.iv])
+        else:
+            b.tile_store(b.op(math.ExpOp, b.tile_load(b.args[0], [i.iv], [0], [32])), b.args[1], [i.iv], [0])
+    x = np.linspace(-110, 95, n, dtype=np.float32)
+    x[:4] = np.nan, np.inf, -np.inf, 0.0
+    module = ModuleOp([b.finish()])
+    got = native(compile_module(module, verify=True), "k", 1, [x, np.zeros(n, np.float32)])[1]
+    with np.errstate(over="ignore", under="ignore"):
+        want = np.exp(x.astype(np.float64)).astype(np.float32)
+    ulp = np.abs(np.spacing(np.where(np.isfinite(want), want, 1)))
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    assert (np.abs(got[finite].astype(np.float64) - want[finite]) <= 2 * ulp[finite]).all()
+    assert got[3] == 1.0
 
 
 @pytest.mark.parametrize("mode", ["scalar", "vector"])
@@ -564,3 +589,28 @@ func.func @k(%lo: index, %hi: index, %x: memref<9xi32>) {
         "    %w = tile.load %x[%i] dims [0] : memref<9xi32>, vector<4xi32>")  # fmt: skip
     with pytest.raises(LightNetError, match=r"tile.load at \[6\]"):
         LoopProgram(parse(tile)).launch("k", [6], [np.zeros(9, np.int32)])
+
+
+@pytest.mark.parametrize("mode", ["O2", "none"])
+def test_loads_are_repeated_after_stores(mode: str):
+    """The same place read before a store, after it, and after a loop that writes it: scalars and tiles."""
+    memory = MemRefType(f32, [4, 16])
+    b = Builder.kernel("k", [memory, memory], opt=mode)
+    x, o = b.args
+
+    def both(row: int) -> None:
+        b.tile_store(b.tile_load(x, [0, 0], [1], [16]), o, [row, 0], [1])
+        b.store(b.load(x, [1, 0]), o, [3, row])
+
+    both(0)
+    b.tile_store(b.tile_load(x, [2, 0], [1], [16]), x, [0, 0], [1])
+    b.store(b.const(7.0, f32), x, [1, 0])
+    both(1)
+    with b.loop(b.lo, b.hi):
+        b.tile_store(b.tile_load(x, [3, 0], [1], [16]), x, [0, 0], [1])
+        b.store(b.const(8.0, f32), x, [1, 0])
+    both(2)
+    x0 = normal(4, 16)
+    out = run(ModuleOp([b.finish()]), [x0, np.zeros((4, 16), np.float32)])[1]
+    np.testing.assert_array_equal(out[:3], x0[[0, 2, 3]])
+    np.testing.assert_array_equal(out[3, :3], [x0[1, 0], 7, 8])

@@ -135,6 +135,12 @@ func.func @k(%lo: index, %hi: index, %x: memref<4xf32>) {
         run_main(program([next(iter(parse(text).ops)).clone()], [LaunchOp("k", 1, arena(0))]), bytearray(64))
 
 
+def test_stack_is_bounded():
+    text = "func.func @k(%lo: index, %hi: index) {\n %y = memref.alloca() : memref<100000xf32>\n func.return\n}"
+    with pytest.raises(LightNetError, match="400000 bytes of stack"):
+        emit_module(parse(text))
+
+
 def test_open_symbols_are_reported():
     with pytest.raises(LightNetError, match="no 'nothing'"):
         NativeCode([]).address("nothing")

@@ -259,6 +259,8 @@ def test_yielding_an_operand_or_a_value_twice():
     fused = compose(parts, [last, last, "v0"])
     out = list(evaluate(fused, {"v0": np.zeros(5, np.float32)}).values())
     assert [a.tolist() for a in out] == [[1] * 5, [1] * 5, [0] * 5]
+    named = compose(parts, [last, last, "v0"], results=["x", "y", "z"])
+    assert [n for n, _ in named.results] == [last, "y", "z"]
 
 
 def test_identity_reads():

@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernels import agree, op_of, run_native
+from xdsl.ir import Block
 
 from lightnet.backends.cpu import tiled
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
+from lightnet.dialects.ln.elementwise import Elew, Lrelu
+from lightnet.dialects.ln.norm import Batchnorm
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
+from lightnet.ir.op import case as op_case
+from lightnet.ir.types import TensorSpec, tensor_type
 
 CASES = [(cls, i) for cls in (Conv2d, Deconv2d, Maxpool2d, Avgpool2d) for i in range(len(cls.samples()))]
 
@@ -24,3 +29,47 @@ def test_window_kernels(cls, index, width):
     function, grid = tiled.build(kernel, "k", width, {})
     (got,) = run_native(function, grid, arrays, op.result_specs, workspace=tiled.workspace_bytes(kernel, width))
     agree(got, np.asarray(op.reference(*arrays)))
+
+
+def test_epilogues_stay_on_tiles():
+    """A convolution with batch norm, activation and a residual is one tiled kernel, for a batch of 1 and of 2."""
+    for batch in (1, 2):
+        case = op_case(src=(batch, 5, 6, 19), weight=(9, 5, 3, 3), bias=(9,), size=(3, 3), padding=(1, 1, 1, 1))
+        conv, arrays = op_of(Conv2d, case)
+        specs = conv.result_specs[0]
+        extra = Block(arg_types=[tensor_type(specs), *[tensor_type(TensorSpec((9,), specs.dtype))] * 4])
+        residual, *vectors = extra.args
+        norm = Batchnorm.make([conv.dst, *vectors], {"epsilon": 1e-5})
+        act = Lrelu.make([norm.dst], {"negslope": 0.1})
+        total = Elew.make([act.dst, residual], {"elew_op": "TL_SUM"})
+        ops = [conv, norm, act, total]
+        assert tiled.accepts(ops)
+        rng = np.random.default_rng(0)
+        more = [rng.normal(size=specs.dims), *(rng.uniform(0.5, 1.5, 9) for _ in range(4))]
+        arrays = [*arrays, *(m.astype(np.float32) for m in more)]
+        kernel = fused(ops, [*conv.operands, *vectors, residual])
+        order = [*arrays[:3], *arrays[4:], arrays[3]]
+        function, grid = tiled.build(kernel, "k", 16, {0: 7})  # in place of the residual
+        want = conv.reference(*order[:3])
+        want = act.reference(norm.reference(want, *order[3:7])) + order[7]
+        (got,) = run_native(function, grid, order, [specs], aliases={0: 7},
+                            workspace=tiled.workspace_bytes(kernel, 16))  # fmt: skip
+        agree(got, want)
+
+
+def fused(ops, operands):
+    """One kernel of all ops, yielding the last result alone."""
+    kernel = CpuKernelOp.wrap(ops)
+    order = [list(kernel.operands).index(v) if v in kernel.operands else None for v in operands]
+    assert None not in order
+    body = kernel.regions[0].detach_block(0)
+    last = body.last_op
+    final = last.operands[-1]
+    last.detach()
+    block = Block(arg_types=[v.type for v in operands])
+    mapping = {body.args[i]: block.args[k] for k, i in enumerate(order)}
+    for op in list(body.ops):
+        op.detach()
+        op.operands = [mapping.get(v, v) for v in op.operands]
+        block.add_op(op)
+    return CpuKernelOp.around(block, [], [final])

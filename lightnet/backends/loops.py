@@ -19,8 +19,9 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from lightnet.backends.loop_values import Values, combine, convert, scalar_type, signed
-from lightnet.ir.affine import Linear, Space
+from lightnet.backends.loop_shapes import Guarded, collapsed, identity, pull_guards, reduction_order, row_reduction
+from lightnet.backends.loop_values import Values, combine, convert, scalar_type
+from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
     BOOL,
     I64,
@@ -34,13 +35,11 @@ from lightnet.ir.bound import (
     Statement,
     reads,
     rebuild,
-    substitute,
-    walk,
 )
 from lightnet.ir.builder import Builder, Index
 from lightnet.ir.fusion import Nest, linearize, nests
 from lightnet.ir.types import TensorSpec, storage_type
-from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet.runtime.dtypes import DType
 
 #: Locals up to this many bytes live on the stack of a block.
 STACK_BYTES = 16 << 10
@@ -213,7 +212,7 @@ class _Function:
         first = self.shared or 0
         k = len(flat.loops) - 2
         while k >= first:
-            flat = _collapsed(flat, k) or flat
+            flat = collapsed(flat, k) or flat
             k -= 1
         return flat
 
@@ -251,8 +250,7 @@ class _Function:
         self.b = b = Builder.kernel(name, [self._memref(n) for n in args], opt="O2")
         memory: dict[str, SSAValue] = dict(zip(args, b.args))
         for local in self.private:
-            alloca = memref.AllocaOp.get(storage_type(self.specs[local].dtype), 64, [self.specs[local].len])
-            memory[local] = b.append(alloca).results[0]
+            memory[local] = self._stack(self.specs[local].dtype, self.specs[local].len)
         for operand, result in self.aliases.items():
             if result in memory:
                 memory[operand] = memory[result]
@@ -263,6 +261,16 @@ class _Function:
         else:
             grid = self._one_nest(self.nests[0])
         return LoopKernel(b.finish(), grid, args)
+
+    def _stack(self, dtype: DType, count: int) -> SSAValue:
+        """Memory on the stack, made once at the head of the function."""
+        alloca = memref.AllocaOp.get(storage_type(dtype), 64, [count])
+        entry = self.b.entry
+        if entry.first_op is None:
+            entry.add_op(alloca)
+        else:
+            entry.insert_op_before(alloca, entry.first_op)
+        return alloca.memref
 
     def _memref(self, name: str) -> MemRefType:
         spec = self.specs[name]
@@ -328,7 +336,7 @@ class _Function:
     def _loop(self, nest: Nest, low: Index, high: Index, loops: tuple[Loop, ...]) -> None:
         """The first of `loops` from `low` to `high`, and the others inside."""
         (name, n), *rest = loops
-        if not rest and (reduction := _row_reduction(nest)) is not None:
+        if not rest and (reduction := row_reduction(nest)) is not None:
             return self._rows(nest, reduction, name, low, high, n)
         with self.b.loop(low, high) as loop, self.values.scope({name: loop.iv}):
             self._loops(nest, tuple(rest))
@@ -341,8 +349,7 @@ class _Function:
         """
         b, dtype = self.b, self.specs[s.tensor].dtype
         length = min(n, ROW_BYTES // dtype.size)
-        alloca = memref.AllocaOp.get(storage_type(dtype), 64, [length])
-        row = b.append(alloca).results[0]
+        row = self._stack(dtype, length)
         if length == n:
             return self._row(nest, s, name, low, high, low, row)
         with b.loop(low, high, length) as piece, self.values.scope({}):
@@ -361,9 +368,9 @@ class _Function:
         v.registers = {}
         v.space = Space(nest.loops + s.reductions)
         v.hoist_reads = True
-        order = _reduction_order(s)
+        order = reduction_order(s)
         loop_n = dict(nest.loops)[name]
-        guarded = _pull_guards(s, self.specs[s.tensor].dtype, (*order, (name, loop_n)), nest)
+        guarded = pull_guards(s, self.specs[s.tensor].dtype, (*order, (name, loop_n)), nest)
         v.hoist_reads, v.space = not guarded.bounds, guarded.space
         self._accumulate(s, order, name, (low, high), guarded, (row, base))
         with b.loop(low, high) as loop, v.scope({name: loop.iv}):
@@ -374,7 +381,7 @@ class _Function:
             stores |= self._run(nest, nest.statements[place + 1 :])
             self._finish(stores)
 
-    def _accumulate(self, s: Statement, order: tuple[Loop, ...], name: str, ends: tuple[Index, Index], g: _Guarded,
+    def _accumulate(self, s: Statement, order: tuple[Loop, ...], name: str, ends: tuple[Index, Index], g: Guarded,
                     row: tuple[SSAValue, Index]) -> None:  # fmt: skip
         """The reduction loops, and inside of them the loop along the row, within the bounds that guards give."""
         b, v = self.b, self.values
@@ -390,7 +397,7 @@ class _Function:
             self._put(step, memory, at)
 
     @contextmanager
-    def _bounded(self, g: _Guarded, name: str, low: Index, high: Index, carry: Sequence[SSAValue] = ()) -> Iterator[Any]:
+    def _bounded(self, g: Guarded, name: str, low: Index, high: Index, carry: Sequence[SSAValue] = ()) -> Iterator[Any]:
         """A loop from `low` to `high` within the bounds of its guards."""
         b, v, bound = self.b, self.values, g.bounds.get(name)
         if bound is not None:
@@ -464,12 +471,12 @@ class _Function:
     def _reduce(self, s: Statement, nest: Nest) -> SSAValue:
         """A reduction in a register; guards whose filler is its identity become bounds of its loops."""
         dtype = self.specs[s.tensor].dtype
-        order = _reduction_order(s)
-        guarded = _pull_guards(s, dtype, order, nest)
+        order = reduction_order(s)
+        guarded = pull_guards(s, dtype, order, nest)
         self.values.hoist_reads, self.values.space = not guarded.bounds, guarded.space
         return self._reduce_over(s, order, guarded, self._initial(s))
 
-    def _reduce_over(self, s: Statement, order: tuple[Loop, ...], g: _Guarded, start: SSAValue) -> SSAValue:
+    def _reduce_over(self, s: Statement, order: tuple[Loop, ...], g: Guarded, start: SSAValue) -> SSAValue:
         if not order:
             return combine(self.b, s.op, start, self.values.value(g.value), self.specs[s.tensor].dtype)
         (name, n), *rest = order
@@ -506,219 +513,3 @@ def _better(b: Builder, op: str, value: SSAValue, best: SSAValue, dtype: DType) 
     wins = b.cmpf("ogt" if op == "argmax=" else "olt", value, best)
     first_nan = b.op(arith.AndIOp, b.cmpf("uno", value, value), b.cmpf("ord", best, best))
     return b.op(arith.OrIOp, wins, first_nan)
-
-
-def identity(op: str, dtype: DType) -> float:
-    """What a reduction starts from."""
-    if op in ("+=", "*="):
-        return int(op == "*=")
-    low = op in ("max=", "argmax=")
-    if dtype.is_float:
-        return float("-inf") if low else float("inf")
-    if dtype.kind == "bool":
-        return int(not low)
-    if dtype.kind == "uint":
-        return signed(0 if low else (1 << dtype.bits) - 1, dtype)
-    return -(1 << (dtype.bits - 1)) if low else (1 << (dtype.bits - 1)) - 1
-
-
-# --- Shapes of loops ------------------------------------------------------------------------------------------------
-
-
-def _divisions(nest: Nest) -> int:
-    nodes = (n for s in nest.statements for part in (*s.subs, s.value) for n in walk(part))
-    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for n in nodes)
-
-
-def _collapsed(nest: Nest, k: int) -> Nest | None:
-    """Loops `k` and `k + 1` as one, when every address is linear in their common position."""
-    (a, m), (c, n) = nest.loops[k : k + 2]
-    both = Idx(a)
-    by: dict[str, Node] = {
-        a: Apply("floordiv", (both, Const(n, I64)), I64),
-        c: Apply("mod", (both, Const(n, I64)), I64),
-    }
-    loops = (*nest.loops[:k], (a, m * n), *nest.loops[k + 2 :])
-    statements = []
-    for s in nest.statements:
-        space = Space(loops + s.reductions)
-        change = lambda node: space.simplify(substitute(node, by))  # noqa: E731, B023
-        statements.append(replace(s, loops=loops, subs=tuple(map(change, s.subs)), value=change(s.value)))
-    joined = Nest(loops, statements)
-    return joined if _divisions(joined) <= _divisions(nest) else None
-
-
-def _row_reduction(nest: Nest) -> Statement | None:
-    """The one reduction of a nest, if it should run by rows: its target is contiguous along the last loop, and the
-    operands are not contiguous along a long reduction loop (which LLVM vectorises as it is).
-    """
-    found = [s for s in nest.statements if s.op != "="]
-    if len(found) != 1 or found[0].arg is not None or not found[0].reductions or not nest.loops:
-        return None
-    s, (name, n) = found[0], nest.loops[-1]
-    space = Space(nest.loops + s.reductions)
-    inner, trips = _reduction_order(s)[-1]
-    forms = [space.linear(r.subs[0]).terms for r in reads(s.value)]
-    vectorised = trips >= 32 and all(f.get(Idx(inner), 0) in (0, 1) for f in forms)
-    along = [f for f in forms if Idx(name) in f]
-    if n < 8 or vectorised or not along or space.linear(s.subs[0]).terms.get(Idx(name)) != 1:
-        return None
-    return s
-
-
-def _reduction_order(s: Statement) -> tuple[Loop, ...]:
-    """The loop along which most reads are contiguous comes innermost."""
-    space = Space(s.loops + s.reductions)
-
-    def contiguous(loop: Loop) -> int:
-        forms = [space.linear(r.subs[0]) for r in reads(s.value)]
-        return sum(f.terms.get(Idx(loop[0])) == 1 for f in forms)
-
-    return tuple(sorted(s.reductions, key=contiguous))
-
-
-@dataclass(frozen=True)
-class _Bound:
-    """A loop from `low` to `high`; with a `step`, over the values congruent to `residue` modulo it. The index of a
-    loop with a step is ``{name}.base + step * {name}.trip``.
-    """
-
-    low: Node
-    high: Node
-    step: int = 1
-    residue: Node | None = None
-
-
-@dataclass
-class _Guarded:
-    """The value of a reduction without the guards that `bounds` take care of, and the space of its indices."""
-
-    value: Node
-    bounds: dict[str, _Bound]
-    space: Space
-    indices: dict[str, Node]
-
-
-def _pull_guards(s: Statement, dtype: DType, order: tuple[Loop, ...], nest: Nest) -> _Guarded:
-    """Turn guards into bounds and steps of the loops of `order`.
-
-    ``acc op= cond ? v : identity`` runs only where `cond` holds. In a sum, ``(cond ? v : 0) * w`` counts as such: a
-    padding of zero contributes nothing, whatever its partner.
-    """
-    space = Space(nest.loops + s.reductions)
-    neutral = identity(s.op, dtype)
-    conds, value = _guards(s.value, s.op, neutral, dtype)
-    limits: dict[str, tuple[list[Node], list[Node]]] = {}
-    steps: dict[str, tuple[int, Node]] = {}
-    rest: list[Node] = []
-    for cond in conds:
-        if _congruence(cond, order, space, steps):
-            continue
-        forms = space.consequences(cond, True) if isinstance(cond, Apply) and cond.fn in ("lt", "le") else []
-        placed = forms and all(_limit(form, order, limits) for form in forms)
-        if not placed:
-            rest.append(cond)
-    for cond in rest:
-        value = Apply("select", (cond, value, Const(neutral, dtype)), dtype)
-    bounds: dict[str, _Bound] = {}
-    for name, n in order:
-        if name not in limits and name not in steps:
-            continue
-        lows, highs = limits.get(name, ([], []))
-        low: Node = Const(0, I64)
-        high: Node = Const(n, I64)
-        for node in lows:
-            low = Apply("max", (low, node), I64)
-        for node in highs:
-            high = Apply("min", (high, node), I64)
-        step, residue = steps.get(name, (1, None))
-        bounds[name] = _Bound(space.simplify(low), space.simplify(high), step, residue)
-    return _stepped(_Guarded(value, bounds, space, {}), dict(order), nest.loops + s.reductions)
-
-
-def _congruence(cond: Node, order: tuple[Loop, ...], space: Space, steps: dict[str, tuple[int, Node]]) -> bool:
-    """Turn ``(±index + rest) mod c == 0`` into a step of its innermost loop, if that loop has none yet."""
-    match cond:
-        case Apply(fn="eq", args=(Apply(fn="mod", args=(inner, Const(value=c))), Const(value=0))):
-            form = space.linear(inner)
-        case _:
-            return False
-    used = [name for name, _ in order if any(name in _names(atom) for atom in form.terms)]
-    if not used or used[-1] in steps:
-        return False
-    index = Idx(used[-1])
-    sign = form.terms.get(index)
-    rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
-    if sign not in (1, -1) or any(used[-1] in _names(atom) for atom in rest.terms):
-        return False
-    steps[used[-1]] = (int(c), rest.times(-sign).node())
-    return True
-
-
-def _stepped(g: _Guarded, extents: dict[str, int], loops: tuple[Loop, ...]) -> _Guarded:
-    """Replace each index of a loop with a step by ``base + step * trip``, so that divisions by the step vanish."""
-    for name, bound in g.bounds.items():
-        if bound.step > 1:
-            base, trip = Idx(f"{name}.base"), Idx(f"{name}.trip")
-            g.indices[name] = Apply("add", (base, Apply("mul", (trip, Const(bound.step, I64)), I64)), I64)
-            loops = (*loops, (base.name, extents[name]), (trip.name, -(-extents[name] // bound.step)))
-    if not g.indices:
-        return g
-    space = Space(loops)
-
-    def change(node: Node) -> Node:
-        return space.simplify(substitute(node, g.indices))
-
-    bounds = {
-        name: _Bound(change(b.low), change(b.high), b.step, None if b.residue is None else change(b.residue))
-        for name, b in g.bounds.items()
-    }
-    return _Guarded(change(g.value), bounds, space, g.indices)
-
-
-def _guards(node: Node, op: str, neutral: float, dtype: DType) -> tuple[list[Node], Node]:
-    """The conditions that an expression must meet to count, and the expression under them."""
-    match node:
-        case Apply(fn="select", args=(cond, value, Const(value=other))) if other == neutral and dtype is not BOOL:
-            conds, inner = _guards(value, op, neutral, dtype)
-            return _conjuncts(cond) + conds, inner
-        case Apply(fn="mul", args=(a, b)) if op == "+=":
-            (left, x), (right, y) = _guards(a, op, neutral, dtype), _guards(b, op, neutral, dtype)
-            return left + right, Apply("mul", (x, y), node.dtype)
-    return [], node
-
-
-def _conjuncts(cond: Node) -> list[Node]:
-    if isinstance(cond, Apply) and cond.fn == "and":
-        return _conjuncts(cond.args[0]) + _conjuncts(cond.args[1])
-    return [cond]
-
-
-def _limit(form: Linear, order: tuple[Loop, ...], limits: dict[str, tuple[list[Node], list[Node]]]) -> bool:
-    """Turn ``form >= 0`` into a bound of its innermost reduction index, if that occurs in it once and linearly."""
-    names = [name for name, _ in order]
-    used = [name for name in names if any(name in _names(atom) for atom in form.terms)]
-    if not used:
-        return False
-    index = Idx(used[-1])
-    c = form.terms.get(index)
-    if c is None or any(used[-1] in _names(atom) for atom in form.terms if atom != index):
-        return False
-    rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
-    lows, highs = limits.setdefault(used[-1], ([], []))
-    if c > 0:  # index >= ceil(-rest / c)
-        lows.append(_floordiv(rest.times(-1).plus(Linear(c - 1)), c))
-    else:  # index < floor(rest / -c) + 1
-        highs.append(Apply("add", (_floordiv(rest, -c), Const(1, I64)), I64))
-    return True
-
-
-def _floordiv(form: Linear, c: int) -> Node:
-    return form.node() if c == 1 else Apply("floordiv", (form.node(), Const(c, I64)), I64)
-
-
-def _names(node: Node) -> set[str]:
-    return {n.name for n in walk(node) if isinstance(n, Idx)}
-
-
-assert BY_NAME["i1"] is BOOL

@@ -85,7 +85,7 @@ def _compile_and_run(args: argparse.Namespace) -> int:
     if args.report:
         common.write_atomic(args.report, _report(executable, args.report))
     for watcher in timing:
-        print(watcher.text(), file=sys.stderr)
+        print(watcher.report(), file=sys.stderr)
     if args.compile and not args.run:
         return 0
     executable.prepare()

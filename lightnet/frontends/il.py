@@ -85,7 +85,7 @@ def read(
         counts[op.optype] = number + 1
         op.name = f"{op.optype}{number}"
         ops.append(op)
-    return Netlist(ops, path, lines=text.splitlines())
+    return Netlist(ops, path, lines=text.split("\n"))
 
 
 def read_file(path: str, **options) -> Netlist:

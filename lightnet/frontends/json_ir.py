@@ -199,7 +199,7 @@ class _Reader:
                 extra[key] = value
         if ops is None:
             raise self.error("parse error: top object should have an 'ops' item", start)
-        net = Netlist(ops, self.path, self.mem_sizes(words), self.lines.text.splitlines(), extra)
+        net = Netlist(ops, self.path, self.mem_sizes(words), self.lines.text.split("\n"), extra)
         return net
 
     def mem_sizes(self, words: dict[str, tuple[list[int], int]]) -> list[int] | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -29,16 +28,22 @@ class Body:
     @classmethod
     def of(cls, kernel: KernelOp) -> Body:
         """The body of one kernel."""
-        args = dict(zip(kernel.body.args, kernel.operands))
-        return cls(tuple(kernel.ops), tuple(kernel.terminator.operands), cast(dict[SSAValue, SSAValue], args))
+        args: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, kernel.operands))
+        return cls(tuple(kernel.ops), tuple(kernel.terminator.operands), args)
 
     @classmethod
-    def union(cls, producer: KernelOp, consumer: KernelOp) -> Body:
-        """The body of `producer` and `consumer` merged, where `consumer` alone uses the results of `producer`."""
-        first, second = cls.of(producer), cls.of(consumer)
-        inner = dict(zip(producer.results, first.yielded))
-        joined = {arg: inner.get(value, value) for arg, value in second.outside.items()}  # pyright: ignore
-        return cls((*first.ops, *second.ops), second.yielded, {**first.outside, **joined})
+    def union(cls, producer: Body, results: Sequence[SSAValue], consumer: Body) -> Body:
+        """Both bodies as one, where `results` of the producing kernel are what the consumer alone reads them as."""
+        inner = dict(zip(results, producer.yielded))
+        joined = {arg: inner.get(value, value) for arg, value in consumer.outside.items()}
+        return cls((*producer.ops, *consumer.ops), consumer.yielded, {**producer.outside, **joined})
+
+    @property
+    def inputs(self) -> list[SSAValue]:
+        """The values from outside that its ops read, or that it yields, each once."""
+        values = [self.value(v) for op in self.ops for v in op.operands] + [self.value(v) for v in self.yielded]
+        made = {r for op in self.ops for r in op.results}
+        return [v for v in dict.fromkeys(values) if v not in made]
 
     def value(self, operand: SSAValue) -> SSAValue:
         """The value behind an operand of one of the ops."""
@@ -52,24 +57,21 @@ class Body:
         return owner if inside else None  # pyright: ignore[reportReturnType]
 
 
-def merge(producer: KernelOp, consumer: KernelOp) -> KernelOp:
-    """One kernel, not inserted yet, that does the work of both and yields what `consumer` does; their ops move into it
-    and keep names and locations. Values from outside that both read become one operand. The choices are dropped: they
-    were made for the parts."""
-    union = Body.union(producer, consumer)
-    inputs = dict.fromkeys(v for op in union.ops for v in map(union.value, op.operands) if union.producer(v) is None)
-    inputs.update(dict.fromkeys(v for v in map(union.value, union.yielded) if union.producer(v) is None))
+def build(body: Body, cls: type[KernelOp]) -> KernelOp:
+    """A kernel, not inserted yet, with this body: the ops move into it and keep names and locations. A value from outside
+    is one operand, however many ops read it. It has no choices: those of the parts were made for the parts."""
+    inputs = body.inputs
     block = Block(arg_types=[v.type for v in inputs])
-    args = dict(zip(inputs, block.args))
+    args: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args))
     for value, arg in args.items():
         arg.name_hint = value.name_hint
-    sources = [[args.get(v, v) for v in map(union.value, op.operands)] for op in union.ops]
-    yielded = [args.get(v, v) for v in map(union.value, union.yielded)]
-    for op, operands in zip(union.ops, sources):
+    operands = [[args.get(v, v) for v in map(body.value, op.operands)] for op in body.ops]
+    yielded = [args.get(v, v) for v in map(body.value, body.yielded)]
+    for op, values in zip(body.ops, operands):
         op.detach()
-        op.operands = operands
+        op.operands = values
         block.add_op(op)
-    return type(consumer).around(block, list(inputs), yielded)
+    return cls.around(block, inputs, yielded)
 
 
 def choice(kernel: Operation, name: str) -> str | None:

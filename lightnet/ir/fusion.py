@@ -47,16 +47,21 @@ class Part:
 # --- Composition ----------------------------------------------------------------------------------------------------
 
 
-def compose(parts: Sequence[Part], yielded: Sequence[str], operands: Sequence[str] = ()) -> BoundDefinition:
+def compose(
+    parts: Sequence[Part], yielded: Sequence[str], operands: Sequence[str] = (), results: Sequence[str] = ()
+) -> BoundDefinition:
     """One definition for a kernel body: `parts` in order, yielding the named values.
 
-    `operands` fixes the order (and presence) of the operands; further values that no part produces follow. Values in
+    A result is called as the value that it is; one that must be copied (an operand that passes through, a value that is
+    yielded twice) takes its name from `results`. `operands` fixes the order (and presence) of the operands; further values that no part produces follow. Values in
     between are inlined where recomputing is no dearer than storing and loading them, else they stay locals.
     """
-    return simplify(merge(parts, yielded, operands))
+    return simplify(merge(parts, yielded, operands, results))
 
 
-def merge(parts: Sequence[Part], yielded: Sequence[str], operands: Sequence[str] = ()) -> BoundDefinition:
+def merge(
+    parts: Sequence[Part], yielded: Sequence[str], operands: Sequence[str] = (), results: Sequence[str] = ()
+) -> BoundDefinition:
     """`compose` without any inlining."""
     specs: dict[str, TensorSpec] = {}
     made: set[str] = set()
@@ -75,21 +80,21 @@ def merge(parts: Sequence[Part], yielded: Sequence[str], operands: Sequence[str]
         local |= {names[n]: spec for n, spec in d.locals + d.results}
         statements += [rename(s, names) for s in d.statements]
         made.update(part.results)
-    results: dict[str, TensorSpec] = {}
+    found: dict[str, TensorSpec] = {}
     for k, name in enumerate(yielded):
         if name not in specs:
             raise ValueError(f"yielded value '{name}' is unknown")
         result = name
-        if name not in made or name in results:  # an operand passes through, or a value is yielded twice
-            result = f"{name}.copy{k}"
+        if name not in made or name in found:  # an operand passes through, or a value is yielded twice
+            result = results[k] if results else f"{name}.copy{k}"
             statements.append(_copy(result, name, specs[name]))
-        results[result] = specs[name]
+        found[result] = specs[name]
         local.pop(result, None)
     missing = [n for n in inputs if n not in specs]
     if missing:
         raise ValueError(f"operands {missing} are never read; their types are unknown")
     return BoundDefinition(
-        tuple((n, specs[n]) for n in inputs), tuple(results.items()), tuple(local.items()), tuple(statements)
+        tuple((n, specs[n]) for n in inputs), tuple(found.items()), tuple(local.items()), tuple(statements)
     )
 
 

@@ -1,23 +1,23 @@
-"""Index notation: the statements that define an op; parsing them, and binding them to shapes, dtypes and parameters.
+"""Index notation: binding the statements that define an op to shapes, dtypes and parameters.
 
 `parse` gives a `Definition` (text → AST); `bind` fills in tensors and parameters and gives a `BoundDefinition`: packs
 expanded, constants folded, extents inferred, dtypes checked, every read proven to be inside its tensor. Grammar and
-meaning: docs/design.md, "Index notation". Imports `expr`, `bound`, `affine`, the dtypes and `diagnostics`.
+meaning: docs/design.md, "Index notation". Imports `expr`,
+`statements`, `bound`, `affine`, the dtypes and `diagnostics`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import expr as ast
-from lightnet.ir.affine import Linear, Space
+from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
     BOOL,
     F64,
@@ -33,112 +33,13 @@ from lightnet.ir.bound import (
     indices,
     walk,
 )
-from lightnet.ir.expr import Attr, Binary, Call, Env, Expr, Index, Name, Num, Pack, Parser, Select, Slice, Str, Unary
+from lightnet.ir.expr import Attr, Binary, Call, Env, Expr, Index, Name, Num, Pack, Select, Slice, Str, Unary
+from lightnet.ir.statements import Assignment, Definition, Target, format_statement, parse
 from lightnet.ir.types import MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DType
 
-MAX_STATEMENTS = 256
 #: Evaluations of one statement's value; more is a mistake or an attack.
 MAX_TRIPS = 1 << 46
-OPERATORS = ("=", "+=", "*=", "max=", "min=", "argmax=", "argmin=")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    name: str
-    subs: tuple[Expr | Pack | Slice, ...]
-    flat: bool
-    pos: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One statement as written."""
-
-    targets: tuple[Target, ...]
-    op: str
-    value: Expr
-    ranges: tuple[tuple[str, Expr], ...]
-    pos: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A parsed definition; `text` and `file` are kept for errors."""
-
-    statements: tuple[Assignment, ...]
-    text: str
-    file: str
-
-    def __str__(self) -> str:
-        return "\n".join(map(format_statement, self.statements))
-
-
-class _StatementParser(Parser):
-    def definition(self) -> Definition:
-        statements: list[Assignment] = []
-        while self.token.kind != "end":
-            if self.token.kind == "newline" or self.accept(";"):
-                self.next() if self.token.kind == "newline" else None
-                continue
-            statements.append(self._statement())
-            if len(statements) > MAX_STATEMENTS:
-                self.error(f"more than {MAX_STATEMENTS} statements")
-            if self.token.kind not in ("newline", "end") and self.token.text != ";":
-                self.error(f"expected an operator or the end of the statement, got '{self.token.text}'")
-        if not statements:
-            self.error("a definition has at least one statement")
-        return Definition(tuple(statements), self.text, self.file)
-
-    def _statement(self) -> Assignment:
-        targets = [self._target()]
-        while self.accept(","):
-            targets.append(self._target())
-        pos, op = self.token.pos, self.next().text
-        if op in ("max", "min", "argmax", "argmin"):
-            op += self.expect("=").text
-        if op not in OPERATORS:
-            self.error(f"expected one of {' '.join(OPERATORS)}, got '{op}'", pos)
-        if len(targets) != (2 if op.startswith("arg") else 1):
-            self.error("argmax= and argmin= have two targets (value, index), the other operators one", targets[-1].pos)
-        value = self.expr()
-        ranges = []
-        if self.accept("for"):
-            ranges.append(self._range())
-            while self.accept(","):
-                ranges.append(self._range())
-        return Assignment(tuple(targets), op, value, tuple(ranges), pos)
-
-    def _target(self) -> Target:
-        token = self.name("a tensor to assign to")
-        flat = False
-        if self.accept("."):
-            flat = bool(self.expect("flat"))
-        self.expect("[")
-        subs, filler = self.subscripts()
-        if filler is not None:
-            self.error("a target has no filler", token.pos)
-        return Target(token.text, subs, flat, token.pos)
-
-    def _range(self) -> tuple[str, Expr]:
-        name = self.name("an index").text
-        self.expect("<")
-        return name, self.expr()
-
-
-@lru_cache(1024)
-def parse(text: str, file: str = "<definition>") -> Definition:
-    """Parse a definition; a mistake is a `LightNetError` with line and column."""
-    return _StatementParser(text, file).definition()
-
-
-def format_statement(s: Assignment) -> str:
-    """The text of a statement; parses back to an equal one."""
-    names = ", ".join(
-        f"{t.name}{'.flat' if t.flat else ''}[{', '.join(map(ast.format_expr, t.subs))}]" for t in s.targets
-    )
-    ranges = ", ".join(f"{name} < {ast.format_expr(e)}" for name, e in s.ranges)
-    return f"{names} {s.op} {ast.format_expr(s.value)}{' for ' + ranges if ranges else ''}"
 
 
 # --- Binding --------------------------------------------------------------------------------------------------------
@@ -877,4 +778,4 @@ def _walk(e: Any) -> Iterator[Any]:
             yield from _walk(stop)
 
 
-__all__ = ["Assignment", "Definition", "Linear", "Target", "bind", "cast", "format_statement", "parse"]
+__all__ = ["Assignment", "Definition", "Target", "bind", "cast", "format_statement", "parse"]

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.ir import Block, Operation, SSAValue
 
-from lightnet.ir.body import Body, merge
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.body import Body, build
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.passes import LnPass, rewrite_greedily
+from lightnet.ir.locations import fused, set_loc
+from lightnet.ir.op import NAME
+from lightnet.ir.passes import LnPass, keep_names, rewrite_greedily
 from lightnet.ir.target import Target, get_target
+from lightnet.passes.graph import graphs
 
 
 @dataclass(frozen=True)
@@ -30,49 +33,93 @@ class CombinePass(LnPass):
 
     A value that anything else reads, or that is an output, stays a result of a kernel: nothing is computed twice. The
     merged kernel stands where the consumer stood. Kernels grow to `max-ops` ops, so that the time is linear in the
-    module. Patterns that files registered for ``combine``, and the target's combiners, come first; rewriting that does
-    not settle is an error that names the pattern.
+    module. Patterns that files registered for ``combine``, and the target's combiners, come first, and again until
+    nothing changes, for `max-rounds` rounds; rewriting that does not settle is an error that names the pattern.
     """
 
     name = "combine"
     target: str = "cpu"
     max_ops: int = 32
+    max_rounds: int = 8
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
-        if target.kernel is not None:
-            rewrite_greedily(op, [*target.patterns("combine"), MergeKernels(target, self.max_ops)])
+        if target.kernel is None:
+            return
+        patterns = target.patterns("combine")
+        for _ in range(self.max_rounds):
+            changed = bool(patterns) and rewrite_greedily(op, patterns)
+            for block in graphs(op):
+                changed |= _Merger(block, target, self.max_ops).run()
+            if not (changed and patterns):
+                return
+        names = ", ".join(type(p).__name__ for p in patterns)
+        raise LightNetError(f"combine does not settle in {self.max_rounds} rounds; its patterns are: {names}",
+                            label="rewrite.settles")  # fmt: skip
 
 
-class MergeKernels(RewritePattern):
-    """One step: a kernel takes in the kernel that makes one of its operands."""
+class _Group:
+    """Kernels that are to become one, the last of which yields its results."""
 
-    def __init__(self, target: Target, max_ops: int):
-        self.target, self.kernel_op, self.max_ops = target, target.kernel_op, max_ops
+    def __init__(self, number: int, kernel: KernelOp):
+        self.number, self.last, self.kernels, self.body = number, kernel, [kernel], Body.of(kernel)
+
+
+class _Merger:
+    """Decides on bodies first and builds each kernel once. In program order, each group takes in producers until no
+    generator takes more: one walk reaches the fixed point, as the groups before it are final."""
+
+    def __init__(self, block: Block, target: Target, max_ops: int):
+        self.block, self.target, self.max_ops = block, target, max_ops
+        self.groups: dict[Operation, _Group] = {}
+        self.rebuilt: dict[SSAValue, SSAValue] = {}
+
+    def run(self) -> bool:
+        kernel_op = self.target.kernel_op
+        for number, op in enumerate(self.block.ops):
+            if isinstance(op, kernel_op):
+                self.groups[op] = group = _Group(number, op)
+                while self.grow(group):
+                    pass
+        merged = [g for op, g in self.groups.items() if g.last is op and len(g.kernels) > 1]
+        for group in merged:
+            self.build(group)
+        return bool(merged)
 
     # consumer(producer(x)) = (consumer after producer)(x)
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, self.kernel_op):
-            return
+    def grow(self, group: _Group) -> bool:
+        """Take one producer in, if there is one."""
+        producers = {g for v in group.body.inputs if (g := self.groups.get(v.owner)) is not None}  # pyright: ignore
         # The operand that was computed last comes first: the others are waiting in memory anyway.
-        for value in reversed(op.operands):
-            producer = value.owner
-            if isinstance(producer, self.kernel_op) and self.mergeable(producer, op):
-                self.merge(producer, op, rewriter)
-                return
+        for producer in sorted(producers, key=lambda g: -g.number):
+            if len(producer.body.ops) + len(group.body.ops) > self.max_ops or not self.feeds_only(producer, group):
+                continue
+            union = Body.union(producer.body, producer.last.results, group.body)
+            if self.target.accepts(union) is not None:
+                group.body = union
+                group.kernels = [*producer.kernels, *group.kernels]
+                self.groups.update(dict.fromkeys(producer.kernels, group))
+                return True
+        return False
 
-    def mergeable(self, producer: KernelOp, consumer: KernelOp) -> bool:
-        if not all(_only_used_by(r, consumer) for r in producer.results):
-            return False
-        union = Body.union(producer, consumer)
-        return len(union.ops) <= self.max_ops and self.target.accepts(union) is not None
+    def feeds_only(self, producer: _Group, group: _Group) -> bool:
+        return all(
+            result.first_use is not None and all(self.groups.get(use.operation) is group for use in result.uses)
+            for result in producer.last.results
+        )
 
-    @staticmethod
-    def merge(producer: KernelOp, consumer: KernelOp, rewriter: PatternRewriter) -> None:
-        kernel = merge(producer, consumer)
-        rewriter.replace_op(consumer, kernel)
-        rewriter.erase_op(producer)
-
-
-def _only_used_by(value: SSAValue, user: Operation) -> bool:
-    return value.first_use is not None and all(use.operation is user for use in value.uses)
+    def build(self, group: _Group) -> None:
+        last, body = group.last, group.body
+        outside = {arg: self.rebuilt.get(value, value) for arg, value in body.outside.items()}
+        kernel = build(Body(body.ops, body.yielded, outside), self.target.kernel_op)
+        set_loc(kernel, fused(group.kernels))
+        keep_names(last, kernel.results)
+        if NAME in last.attributes:
+            kernel.attributes[NAME] = last.attributes[NAME]
+        self.block.insert_op_before(kernel, last)
+        for old, new in zip(last.results, kernel.results):
+            self.rebuilt[old] = new
+            old.replace_all_uses_with(new)
+        for old in reversed(group.kernels):
+            old.detach()
+            old.erase()

@@ -12,6 +12,7 @@ from xdsl.rewriter import InsertPoint
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.ir.body import Body, build
 from lightnet.ir.locations import fused, has_loc, loc_of, set_loc
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
@@ -92,15 +93,17 @@ class _Expander:
             who = f"`{name}`" if name else "an op without a name"
             self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}"))
             return
-        kernel = self.kernel_op.wrap([op])
+        block, next_op = op.parent, op.next_op
+        assert block is not None
+        uses = [(use.operation, use.index, i) for i, result in enumerate(op.results) for use in result.uses]
+        kernel = build(Body((op,), tuple(op.results)), self.kernel_op)
         set_loc(kernel, op.location)
-        assert op.parent is not None
-        op.parent.insert_op_before(kernel, op)
-        for old, new in zip(op.results, kernel.results):
-            new.name_hint = old.name_hint
-            old.replace_all_uses_with(new)
-        op.detach()
-        op.erase()
+        for user, index, i in uses:
+            user.operands[index] = kernel.results[i]
+        if next_op is None:
+            block.add_op(kernel)
+        else:
+            block.insert_op_before(kernel, next_op)
 
     def report(self) -> None:
         if not self.unsupported:

@@ -104,7 +104,7 @@ def plan_module(module: ModuleOp, *, alignment: int = ALIGNMENT, capacity: int =
     if top > capacity:
         raise LightNetError(f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}",
                             label="plan.capacity")  # fmt: skip
-    places = {v: PlaceAttr(s.space, base[id(s.group)] + s.offset) for v, s in network.slots.items()}
+    places = {v: PlaceAttr(s.group.space, base[id(s.group)] + s.offset) for v, s in network.slots.items()}
     work = {i: PlaceAttr(ARENA, plan.offsets[name]) for i, name in problem.workspaces.items()}
     write_places(module, network.ops, places, work)
     set_memory(module, {STATIC: top, ARENA: plan.peak})

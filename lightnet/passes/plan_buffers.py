@@ -9,6 +9,7 @@ Imports `ir` and the numbers of `planning`.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -85,31 +86,53 @@ class Slot:
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
     group: Group = None  # type: ignore[assignment]
     offset: int = 0
-    space: str = ""
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Values at fixed offsets to each other; `lo` and `hi` bound their bytes. `doubtful` lists the ops whose merges
-    made the group larger than the value merged."""
+    """Values at fixed offsets to each other; `lo` and `hi` bound their bytes, `lower` and `upper` their lifetimes.
+    `doubtful` lists the ops whose merges made the group larger than the value merged."""
 
     slots: list[Slot]
-    live: list[Slot]
+    space: str
     lo: int
     hi: int
+    lower: int
+    upper: int
+    protected: bool
     doubtful: list[int]
+    live: list[Slot]  # together with `dead`, sorted by `upper`, the same slots: finding who was live
+    dead: list[Slot]  # since some position takes no walk over all of them
 
-    @property
-    def lower(self) -> int:
-        return min(s.lower for s in self.slots)
+    @classmethod
+    def single(cls, slot: Slot) -> Group:
+        return cls([slot], slot.home, 0, slot.size, slot.lower, slot.upper, slot.protected, [], [slot], [])
 
-    @property
-    def upper(self) -> int:
-        return max(s.upper for s in self.slots)
+    def since(self, position: int, now: int) -> list[Slot]:
+        """The slots that live at `position` or later; `now` only grows from call to call."""
+        ended = [s for s in self.live if s.upper <= now]
+        if ended:
+            self.live = [s for s in self.live if s.upper > now]
+            for slot in ended:
+                insort(self.dead, slot, key=_upper)
+        return self.live + self.dead[bisect_right(self.dead, position, key=_upper) :]
 
-    @property
-    def protected(self) -> bool:
-        return any(s.protected for s in self.slots)
+    def absorb(self, other: Group, shift: int) -> None:
+        """Take in the slots of `other`, `shift` bytes further on."""
+        for slot in other.slots:
+            slot.group, slot.offset = self, slot.offset + shift
+        self.slots += other.slots
+        self.live += other.live
+        for slot in other.dead:
+            insort(self.dead, slot, key=_upper)
+        self.lo, self.hi = min(self.lo, other.lo + shift), max(self.hi, other.hi + shift)
+        self.lower, self.upper = min(self.lower, other.lower), max(self.upper, other.upper)
+        self.protected = self.protected or other.protected
+        self.doubtful += other.doubtful
+
+
+def _upper(slot: Slot) -> int:
+    return slot.upper
 
 
 @dataclass
@@ -153,7 +176,7 @@ class Network:
     def groups(self, disabled: frozenset[int] = frozenset(), inplace: bool = True) -> list[Group]:
         """Merge what can be merged; `disabled` are the positions of ops without doubtful merges."""
         for slot in self.slots.values():
-            slot.group, slot.offset, slot.space = Group([slot], [slot], 0, slot.size, []), 0, slot.home
+            slot.group, slot.offset = Group.single(slot), 0
         for i, op in enumerate(self.ops):
             for k, j, delta in self.views[i]:
                 self._view(i, op, k, j, delta, i not in disabled)
@@ -173,7 +196,7 @@ class Network:
         taken: set[int] = set()
         for k, j in self.pairs[i]:
             source, target = self.slots[op.operands[k]], self.slots[op.results[j]]
-            if j in taken or source.upper != i + 1 or source.protected or source.space != target.space:
+            if j in taken or source.upper != i + 1 or source.protected or source.group.space != target.group.space:
                 continue
             if source.group is target.group:
                 taken.add(j)  # the op is a view, too
@@ -191,33 +214,25 @@ class Network:
         shift = source.offset + delta - target.offset  # what b's offsets gain
         if shift % max(target.element, 1):
             return False
-        if target.size > source.size and any(s.space != target.space for s in a.slots):
+        if target.size > source.size and a.space != b.space:
             return False
         if not self._compatible(a, b, shift, i):
             return False
+        space = a.space  # a view of a static tensor stands where that does
         grown = max(a.hi, b.hi + shift) - min(a.lo, b.lo + shift)
-        wasteful = grown > min(source.size, target.size)
         if len(b.slots) > len(a.slots):
             a, b, shift = b, a, -shift
-        for slot in b.slots:
-            slot.group, slot.offset = a, slot.offset + shift
-        a.slots += b.slots
-        a.live += b.live
-        a.lo, a.hi = min(a.lo, b.lo + shift), max(a.hi, b.hi + shift)
-        a.doubtful += b.doubtful
-        if wasteful:
+        a.absorb(b, shift)
+        a.space = space
+        if grown > min(source.size, target.size):
             a.doubtful.append(i)
-        if target.space != source.space:
-            for slot in a.slots:
-                slot.space = source.space
         return True
 
     def _compatible(self, a: Group, b: Group, shift: int, i: int) -> bool:
         """Whether no two values, one of each group, disturb each other when b moves by `shift`."""
-        ours = _recent(a, i) if len(b.slots) == 1 and b.slots[0].lower == i else a.slots
         lo, hi = b.lo + shift, b.hi + shift
-        ours = [s for s in ours if s.offset < hi and lo < s.offset + s.size]
-        theirs = [s for s in b.slots if s.offset + shift < a.hi and a.lo < s.offset + shift + s.size]
+        ours = [s for s in a.since(b.lower, i) if s.offset < hi and lo < s.offset + s.size]
+        theirs = [s for s in b.since(a.lower, i) if s.offset + shift < a.hi and a.lo < s.offset + shift + s.size]
         if len(ours) * len(theirs) > MAX_PAIRS:
             return False
         return all(self._apart(s, t, t.offset + shift) for s in ours for t in theirs)
@@ -237,11 +252,6 @@ class Network:
         made = [j for j, v in enumerate(op.results) if v is second.value]
         return bool(used and made) and all((k, made[0]) in self.pairs[second.lower] for k in used)
 
-
-def _recent(group: Group, i: int) -> list[Slot]:
-    """The values of a group that are live at position `i` or later (positions only grow)."""
-    group.live = [s for s in group.live if s.upper > i]
-    return group.live
 
 
 # -- buffers ---------------------------------------------------------------------------------------------------------
@@ -263,8 +273,8 @@ class Problem:
 
 def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Problem:
     """Buffers for the groups of the arena, and the groups of the static space in order of definition."""
-    arena = [g for g in groups if g.slots[0].space == ARENA]
-    static = sorted((g for g in groups if g.slots[0].space == STATIC), key=lambda g: min(s.number for s in g.slots))
+    arena = [g for g in groups if g.space == ARENA]
+    static = sorted((g for g in groups if g.space == STATIC), key=lambda g: min(s.number for s in g.slots))
     names: dict[str, int] = {}
     buffers, ids = [], {}
     for g in arena:
@@ -309,16 +319,16 @@ def best_groups(network: Network, alignment: int, peak: Callable[[Problem], int]
                 break
         else:
             break
-    best: tuple[int, frozenset[int]] | None = None
-    for sites in dict.fromkeys((frozenset(), disabled, frozenset(range(len(network.ops))))):
+    every = frozenset(range(len(network.ops)))
+    choices = [frozenset[int](), disabled, every] if any(g.doubtful for g in current.groups) or disabled else [disabled]
+    if len(choices) == 1:
+        return current
+    best, height = choices[0], 0
+    for sites in dict.fromkeys(choices):
         trial = problem_of(network, network.groups(sites), alignment)
-        if best is not None and trial.bound() >= best[0]:
-            continue
-        height = peak(trial)
-        if best is None or height < best[0]:
-            best = (height, sites)
-    assert best is not None
-    return problem_of(network, network.groups(best[1]), alignment)
+        if not height or trial.bound() < height and peak(trial) < height:
+            best, height = sites, peak(trial)
+    return problem_of(network, network.groups(best), alignment)  # offsets stand in the slots: the last grouping counts
 
 
 def _trials(suspects: frozenset[int], problem: Problem) -> list[frozenset[int]]:

@@ -45,9 +45,9 @@ def is_elementwise(op: LnOp) -> bool:
     if len(definition.statements) != 1 or definition.locals:
         return False
     (statement,) = definition.statements
-    if statement.op != "=" or statement.arg or any(not isinstance(s, bound.Idx) for s in statement.subs):
+    simple = (bound.Idx, bound.Const)  # a dimension of 1 has the constant index 0
+    if statement.op != "=" or statement.arg or not all(isinstance(s, simple) for s in statement.subs):
         return False
-    simple = (bound.Idx, bound.Const)
     return all(
         not r.flat and r.filler is None and all(isinstance(s, simple) for s in r.subs) for r in bound.reads(statement.value)
     ) and _supported(statement.value)

@@ -59,6 +59,7 @@ class Function:
         self.width, self.tiled, self._handlers = width, tiled, handlers
         self.scopes = [Scope([])]
         self.entry: list[str] = []  # allocas: constant in size, so they stand in the entry block
+        self.stack = 0  # bytes of them
         self.label = "entry"
         self.vals: dict[SSAValue, Value] = {}
         self.declared: set[str] = set()

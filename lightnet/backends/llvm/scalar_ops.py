@@ -9,8 +9,10 @@ One table entry an op: a function of the operands' texts. What differs from plai
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import partial
+from math import factorial, log
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
@@ -126,7 +128,11 @@ def _extremum(name: str, predicate: str) -> Emit:
 
 def _is_number(text: str) -> bool:
     """Whether an operand is a float literal other than NaN, alone or as a splat."""
-    return not text.startswith(("%", "<", "poison")) and "0x7FF8" not in text
+    return not text.startswith(("%", "<", "poison")) and not any(nan in text for nan in _NANS)
+
+
+#: NaN as `float_literal` writes it: double and float, half, bfloat.
+_NANS = ("0x7FF8", "0xH7E", "0xR7FC")
 
 
 def _divide(instruction: str) -> Emit:
@@ -216,6 +222,45 @@ def _fma(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -
     return e.ins(f"fptrunc {wide} {e.intrinsic('fma', wide, parts)} to {r}")
 
 
+def _exp(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    """``exp`` of f32 inline, so that it vectorises (libm is called lane by lane); other types call libm.
+
+    ``x = n ln 2 + r`` with ``|r| <= ln 2 / 2`` and ``exp x = 2^n exp r``; exp r is its Taylor sum to r^7 (the rest is
+    below 2^-27), 2^n is two factors, so that the ends of the range come out as infinity, subnormals and 0.
+    """
+    if "float" not in r:
+        return e.intrinsic("exp", r, [(r, a[0])])
+
+    def const(value: float) -> str:
+        return splat_literal("float", lanes, float_literal(value, "float"))
+
+    def fma(x: str, y: str, z: str) -> str:
+        return e.intrinsic("fma", r, [(r, x), (r, y), (r, z)])
+
+    x, i32 = a[0], leaf_type("i32", lanes)
+    for predicate, limit in (("olt", -104.0), ("ogt", 89.0)):  # NaN stays
+        beyond = e.ins(f"fcmp {predicate} {r} {x}, {const(limit)}")
+        x = e.ins(f"select {leaf_type('i1', lanes)} {beyond}, {r} {const(limit)}, {r} {x}")
+    scaled = e.ins(f"fmul {r} {x}, {const(1 / _LN2)}")
+    n = e.intrinsic("roundeven", r, [(r, scaled)])
+    rest = fma(n, const(-_LN2_HIGH), x)
+    rest = fma(n, const(_LN2_HIGH - _LN2), rest)
+    total = const(1 / factorial(7))
+    for k in range(6, -1, -1):
+        total = fma(total, rest, const(1 / factorial(k)))
+    whole = e.intrinsic("fptosi.sat", i32, [(r, n)], suffix=f"{mangled(i32)}.{mangled(r)}")
+    half = e.ins(f"ashr {i32} {whole}, {splat_literal('i32', lanes, '1')}")
+    for part in (half, e.ins(f"sub {i32} {whole}, {half}")):
+        biased = e.ins(f"add {i32} {part}, {splat_literal('i32', lanes, '127')}")
+        bits = e.ins(f"shl {i32} {biased}, {splat_literal('i32', lanes, '23')}")
+        total = e.ins(f"fmul {r} {total}, {e.ins(f'bitcast {i32} {bits} to {r}')}")
+    return total
+
+
+_LN2 = log(2.0)
+_LN2_HIGH = struct.unpack("<f", struct.pack("<f", _LN2))[0]
+
+
 def _negf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     return e.ins(f"fneg {t} {a[0]}")
 
@@ -249,7 +294,7 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     math.RsqrtOp: _rsqrt, math.AbsIOp: _int_intrinsic("abs", "false"),
     math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"), math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
     math.CtPopOp: _int_intrinsic("ctpop"),
-    math.AbsFOp: _intrinsic("fabs"), math.ExpOp: _intrinsic("exp"), math.Exp2Op: _intrinsic("exp2"),
+    math.AbsFOp: _intrinsic("fabs"), math.ExpOp: _exp, math.Exp2Op: _intrinsic("exp2"),
     math.LogOp: _intrinsic("log"), math.Log2Op: _intrinsic("log2"), math.Log10Op: _intrinsic("log10"),
     math.SqrtOp: _intrinsic("sqrt"), math.FloorOp: _intrinsic("floor"), math.CeilOp: _intrinsic("ceil"),
     math.RoundOp: _intrinsic("round"), math.RoundEvenOp: _intrinsic("roundeven"), math.TruncOp: _intrinsic("trunc"),

@@ -33,6 +33,8 @@ from lightnet.dialects import tile
 
 #: Largest step for which a strided leaf is read by whole vectors and shuffles.
 MAX_SHUFFLE_STEP = 4
+#: Bytes of stack that a kernel may ask for; larger memory is planned as its workspace.
+MAX_STACK = 256 << 10
 
 
 # ---- memref ------------------------------------------------------------------------------------------------------
@@ -86,8 +88,12 @@ def _alloca(e: Function, op: memref.AllocaOp) -> None:
     type = op.memref.type
     if not tile.is_plain(type):
         raise LightNetError(f"memref.alloca: only static shapes are supported, got {type}")
+    elem, count = llvm_type(type.element_type), prod(type.get_shape())
+    e.stack += count * size_of(elem)
+    if e.stack > MAX_STACK:
+        raise LightNetError(f"memref.alloca: {e.stack} bytes of stack, at most {MAX_STACK}; use the workspace")
     name = e.name()
-    e.entry.append(f"{name} = alloca [{prod(type.get_shape())} x {_in_memory(llvm_type(type.element_type))}], align 64")
+    e.entry.append(f"{name} = alloca [{count} x {_in_memory(elem)}], align 64")
     e.vals[op.memref] = Mem(name, Lin(0), type, 64)
 
 

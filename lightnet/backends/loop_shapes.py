@@ -1,0 +1,224 @@
+"""The shape of loop nests: collapsing loops, the order of reductions, guards as bounds and steps of loops.
+
+Part of `loops.py`; works on bound statements with linear addresses alone, before any code is built. Imports `ir`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lightnet.backends.loop_values import signed
+from lightnet.ir.affine import Linear, Space
+from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Statement, reads, substitute, walk
+from lightnet.ir.fusion import Nest
+from lightnet.runtime.dtypes import DType
+
+
+def identity(op: str, dtype: DType) -> float:
+    """What a reduction starts from."""
+    if op in ("+=", "*="):
+        return int(op == "*=")
+    low = op in ("max=", "argmax=")
+    if dtype.is_float:
+        return float("-inf") if low else float("inf")
+    if dtype.kind == "bool":
+        return int(not low)
+    if dtype.kind == "uint":
+        return signed(0 if low else (1 << dtype.bits) - 1, dtype)
+    return -(1 << (dtype.bits - 1)) if low else (1 << (dtype.bits - 1)) - 1
+
+
+def _divisions(nest: Nest) -> int:
+    nodes = (n for s in nest.statements for part in (*s.subs, s.value) for n in walk(part))
+    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for n in nodes)
+
+
+def collapsed(nest: Nest, k: int) -> Nest | None:
+    """Loops `k` and `k + 1` as one, when every address is linear in their common position."""
+    (a, m), (c, n) = nest.loops[k : k + 2]
+    both = Idx(a)
+    by: dict[str, Node] = {
+        a: Apply("floordiv", (both, Const(n, I64)), I64),
+        c: Apply("mod", (both, Const(n, I64)), I64),
+    }
+    loops = (*nest.loops[:k], (a, m * n), *nest.loops[k + 2 :])
+    statements = []
+    for s in nest.statements:
+        space = Space(loops + s.reductions)
+        change = lambda node: space.simplify(substitute(node, by))  # noqa: E731, B023
+        statements.append(replace(s, loops=loops, subs=tuple(map(change, s.subs)), value=change(s.value)))
+    joined = Nest(loops, statements)
+    return joined if _divisions(joined) <= _divisions(nest) else None
+
+
+def row_reduction(nest: Nest) -> Statement | None:
+    """The one reduction of a nest, if it should run by rows: its target is contiguous along the last loop, and the
+    operands are not contiguous along a long reduction loop (which LLVM vectorises as it is).
+    """
+    found = [s for s in nest.statements if s.op != "="]
+    if len(found) != 1 or found[0].arg is not None or not found[0].reductions or not nest.loops:
+        return None
+    s, (name, n) = found[0], nest.loops[-1]
+    space = Space(nest.loops + s.reductions)
+    inner, trips = reduction_order(s)[-1]
+    forms = [space.linear(r.subs[0]).terms for r in reads(s.value)]
+    vectorised = trips >= 32 and all(f.get(Idx(inner), 0) in (0, 1) for f in forms)
+    along = [f for f in forms if Idx(name) in f]
+    if n < 8 or vectorised or not along or space.linear(s.subs[0]).terms.get(Idx(name)) != 1:
+        return None
+    return s
+
+
+def reduction_order(s: Statement) -> tuple[Loop, ...]:
+    """The loop along which most reads are contiguous comes innermost."""
+    space = Space(s.loops + s.reductions)
+
+    def contiguous(loop: Loop) -> int:
+        forms = [space.linear(r.subs[0]) for r in reads(s.value)]
+        return sum(f.terms.get(Idx(loop[0])) == 1 for f in forms)
+
+    return tuple(sorted(s.reductions, key=contiguous))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A loop from `low` to `high`; with a `step`, over the values congruent to `residue` modulo it. The index of a
+    loop with a step is ``{name}.base + step * {name}.trip``.
+    """
+
+    low: Node
+    high: Node
+    step: int = 1
+    residue: Node | None = None
+
+
+@dataclass
+class Guarded:
+    """The value of a reduction without the guards that `bounds` take care of, and the space of its indices."""
+
+    value: Node
+    bounds: dict[str, Bound]
+    space: Space
+    indices: dict[str, Node]
+
+
+def pull_guards(s: Statement, dtype: DType, order: tuple[Loop, ...], nest: Nest) -> Guarded:
+    """Turn guards into bounds and steps of the loops of `order`.
+
+    ``acc op= cond ? v : identity`` runs only where `cond` holds. In a sum, ``(cond ? v : 0) * w`` counts as such: a
+    padding of zero contributes nothing, whatever its partner.
+    """
+    space = Space(nest.loops + s.reductions)
+    neutral = identity(s.op, dtype)
+    conds, value = _guards(s.value, s.op, neutral, dtype)
+    limits: dict[str, tuple[list[Node], list[Node]]] = {}
+    steps: dict[str, tuple[int, Node]] = {}
+    rest: list[Node] = []
+    for cond in conds:
+        if _congruence(cond, order, space, steps):
+            continue
+        forms = space.consequences(cond, True) if isinstance(cond, Apply) and cond.fn in ("lt", "le") else []
+        placed = forms and all(_limit(form, order, limits) for form in forms)
+        if not placed:
+            rest.append(cond)
+    for cond in rest:
+        value = Apply("select", (cond, value, Const(neutral, dtype)), dtype)
+    bounds: dict[str, Bound] = {}
+    for name, n in order:
+        if name not in limits and name not in steps:
+            continue
+        lows, highs = limits.get(name, ([], []))
+        low: Node = Const(0, I64)
+        high: Node = Const(n, I64)
+        for node in lows:
+            low = Apply("max", (low, node), I64)
+        for node in highs:
+            high = Apply("min", (high, node), I64)
+        step, residue = steps.get(name, (1, None))
+        bounds[name] = Bound(space.simplify(low), space.simplify(high), step, residue)
+    return _stepped(Guarded(value, bounds, space, {}), dict(order), nest.loops + s.reductions)
+
+
+def _congruence(cond: Node, order: tuple[Loop, ...], space: Space, steps: dict[str, tuple[int, Node]]) -> bool:
+    """Turn ``(±index + rest) mod c == 0`` into a step of its innermost loop, if that loop has none yet."""
+    match cond:
+        case Apply(fn="eq", args=(Apply(fn="mod", args=(inner, Const(value=c))), Const(value=0))):
+            form = space.linear(inner)
+        case _:
+            return False
+    used = [name for name, _ in order if any(name in _names(atom) for atom in form.terms)]
+    if not used or used[-1] in steps:
+        return False
+    index = Idx(used[-1])
+    sign = form.terms.get(index)
+    rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
+    if sign not in (1, -1) or any(used[-1] in _names(atom) for atom in rest.terms):
+        return False
+    steps[used[-1]] = (int(c), rest.times(-sign).node())
+    return True
+
+
+def _stepped(g: Guarded, extents: dict[str, int], loops: tuple[Loop, ...]) -> Guarded:
+    """Replace each index of a loop with a step by ``base + step * trip``, so that divisions by the step vanish."""
+    for name, bound in g.bounds.items():
+        if bound.step > 1:
+            base, trip = Idx(f"{name}.base"), Idx(f"{name}.trip")
+            g.indices[name] = Apply("add", (base, Apply("mul", (trip, Const(bound.step, I64)), I64)), I64)
+            loops = (*loops, (base.name, extents[name]), (trip.name, -(-extents[name] // bound.step)))
+    if not g.indices:
+        return g
+    space = Space(loops)
+
+    def change(node: Node) -> Node:
+        return space.simplify(substitute(node, g.indices))
+
+    bounds = {
+        name: Bound(change(b.low), change(b.high), b.step, None if b.residue is None else change(b.residue))
+        for name, b in g.bounds.items()
+    }
+    return Guarded(change(g.value), bounds, space, g.indices)
+
+
+def _guards(node: Node, op: str, neutral: float, dtype: DType) -> tuple[list[Node], Node]:
+    """The conditions that an expression must meet to count, and the expression under them."""
+    match node:
+        case Apply(fn="select", args=(cond, value, Const(value=other))) if other == neutral and dtype is not BOOL:
+            conds, inner = _guards(value, op, neutral, dtype)
+            return _conjuncts(cond) + conds, inner
+        case Apply(fn="mul", args=(a, b)) if op == "+=":
+            (left, x), (right, y) = _guards(a, op, neutral, dtype), _guards(b, op, neutral, dtype)
+            return left + right, Apply("mul", (x, y), node.dtype)
+    return [], node
+
+
+def _conjuncts(cond: Node) -> list[Node]:
+    if isinstance(cond, Apply) and cond.fn == "and":
+        return _conjuncts(cond.args[0]) + _conjuncts(cond.args[1])
+    return [cond]
+
+
+def _limit(form: Linear, order: tuple[Loop, ...], limits: dict[str, tuple[list[Node], list[Node]]]) -> bool:
+    """Turn ``form >= 0`` into a bound of its innermost reduction index, if that occurs in it once and linearly."""
+    names = [name for name, _ in order]
+    used = [name for name in names if any(name in _names(atom) for atom in form.terms)]
+    if not used:
+        return False
+    index = Idx(used[-1])
+    c = form.terms.get(index)
+    if c is None or any(used[-1] in _names(atom) for atom in form.terms if atom != index):
+        return False
+    rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
+    lows, highs = limits.setdefault(used[-1], ([], []))
+    if c > 0:  # index >= ceil(-rest / c)
+        lows.append(_floordiv(rest.times(-1).plus(Linear(c - 1)), c))
+    else:  # index < floor(rest / -c) + 1
+        highs.append(Apply("add", (_floordiv(rest, -c), Const(1, I64)), I64))
+    return True
+
+
+def _floordiv(form: Linear, c: int) -> Node:
+    return form.node() if c == 1 else Apply("floordiv", (form.node(), Const(c, I64)), I64)
+
+
+def _names(node: Node) -> set[str]:
+    return {n.name for n in walk(node) if isinstance(n, Idx)}
