@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.parser import Parser, ParserState
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
-from xdsl.utils.lexer import Input, Span
+from xdsl.utils.lexer import Input, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 
 from lightnet.diagnostics import LightNetError, SourceLoc
@@ -70,11 +70,12 @@ class _Lexer(MLIRLexer):
         super().__init__(Input(text, file))
         self.left = MAX_TOKENS
 
-    def lex(self) -> MLIRToken:
+    def _form_token(self, kind: MLIRTokenKind, start_pos: int) -> MLIRToken:
         self.left -= 1
+        span = Span(start_pos, self.pos, self.input)
         if self.left < 0:
-            raise ParseError(Span(self.pos, self.pos, self.input), f"the file has more than {MAX_TOKENS} tokens")
-        return super().lex()
+            raise ParseError(span, f"the file has more than {MAX_TOKENS} tokens")
+        return Token(kind, span)
 
 
 class LocatedParser(Parser):

@@ -38,10 +38,10 @@ func.func @main() -> tensor<32xf32> {
 // -----
 
 // Two outputs and a value that is read after its copy was changed: nothing is overwritten too early.
-// CHECK-LABEL: func.func @main
-// CHECK: ln.relu {{.*}} at arena+[[R:[0-9]+]] as "r"
-// CHECK-NOT: ln.sigmoid {{.*}} at arena+[[R]] as "s"
-// CHECK: ln.elew {{.*}} as "e"
+// CHECK-LABEL: ln.memory = {static = 0 : i64, arena = 192 : i64}
+// CHECK: ln.relu {{.*}} at arena+64 as "r"
+// CHECK: ln.sigmoid {{.*}} at arena+128 as "s"
+// CHECK: ln.elew {{.*}} at arena+64 as "e"
 func.func @main() -> (tensor<16xf32>, tensor<16xf32>) {
   %x = ln.input : tensor<16xf32> as "x"("x")
   %r = ln.relu %x : tensor<16xf32> as "r"("r")
@@ -54,7 +54,7 @@ func.func @main() -> (tensor<16xf32>, tensor<16xf32>) {
 
 // A kernel's workspace lives while the kernel runs, beside its operands and results.
 // CHECK-LABEL: ln.memory = {static = 0 : i64, arena = 1152 : i64}
-// CHECK: at arena+{{[0-9]+}} work arena+128 as ("y")
+// CHECK: at arena+1088 work arena+64 as ("y")
 func.func @main() -> tensor<16xf32> {
   %x = ln.input : tensor<16xf32> as "x"("x")
   %y = cpu.kernel(%x_ = %x) choices {ln.workspace_size = 1024 : i64} {

@@ -1,0 +1,362 @@
+"""The plan pass and its checker: goldens of the C implementation, memory targets, networks made at random, mutants."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from xdsl.dialects.builtin import ArrayAttr
+
+from lightnet.diagnostics import LightNetError
+from lightnet.frontends import json_ir
+from lightnet.frontends.exporter import from_module
+from lightnet.frontends.importer import to_module
+from lightnet.ir.context import make_context
+from lightnet.ir.dfg import DataFlowGraph
+from lightnet.ir.memory import memory_of
+from lightnet.ir.op import PLACES, name_of, places_of, tensor_names
+from lightnet.ir.parser import parse_mlir
+from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import spec_of
+from lightnet.ir.views import is_elided, overwritable, pieces_of, views_of
+from lightnet.passes.check_plan import ByteMap, check_plan
+from lightnet.passes.plan import plan_module, unplan
+from lightnet.passes.plan_buffers import main_of, planned_ops
+from lightnet.passes.plan_upstream import plan_upstream
+from lightnet.passes.planning.module import plan_report
+
+NETS = Path(__file__).parent / "data" / "nets"
+COMPILED = sorted(p.stem for p in (NETS / "compiled-cpu").glob("*.json"))
+#: Bytes of all memory that the CPU plan may take.
+LIMITS = {"shuffledet_dac_demo": 27_184_418, "squeezedet": 54_000_000, "yolov3_bak": 284_000_000}
+
+
+def load(name: str):
+    return to_module(json_ir.read_file(str(NETS / f"{name}.json")))
+
+
+def run(module, passes: str):
+    run_pipeline(make_context(), module, parse_pipeline(passes))
+    return module
+
+
+def main(body: str, results: str = "") -> str:
+    return f"func.func @main() {results} {{\n{body}\n}}"
+
+
+def parse(text: str):
+    return parse_mlir(make_context(), text, "test.mlir")
+
+
+# -- upstream's plans
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+@pytest.mark.parametrize("name", COMPILED)
+def test_upstream_plan_equals_the_c_implementation(name: str, expanded: bool) -> None:
+    golden = json.loads((NETS / "compiled-cpu" / f"{name}.json").read_text())
+    module = load(f"il2json/{name}")
+    if expanded:
+        run(module, "bind,expand{target=cpu}")
+    plan_upstream(module)
+    check_plan(module)
+    net = from_module(module)
+    assert [op.name for op in net.ops] == [op["name"] for op in golden["ops"]]
+    if expanded:
+        assert [op.optype for op in net.ops] == [op["optype"] for op in golden["ops"]]
+    for op, expected in zip(net.ops, golden["ops"]):
+        for ours, theirs in zip(op.tensors_in + op.tensors_out, expected["tensors_in"] + expected["tensors_out"]):
+            offset = (theirs["offset_h"] << 32) | theirs["offset_l"]
+            assert (ours.name, ours.dims, ours.offset) == (theirs["name"], tuple(theirs["dims"]), offset)
+    assert net.mem_sizes == golden["mem_sizes_l"][:2]
+
+
+@pytest.mark.parametrize(
+    ("alignment", "offsets", "total"),
+    [(1, [1, 33, 33, 57, 33, 41, 49], 81), (32, [32, 64, 64, 96, 64, 96, 64], 104)],
+)
+def test_upstream_plan_of_test_ops(alignment: int, offsets: list[int], total: int) -> None:
+    module = load("ir/test_ops")
+    plan_upstream(module, alignment=alignment)
+    check_plan(module)
+    tensors = ["create1", "slice1", "reshape1", "maxreduce1_dst", "elew1", "transpose1", "zeros1"]
+    ops = planned_ops(main_of(module).body.block)
+    found = {n: p.offset.data for op in ops for n, p in zip(tensor_names(op), places_of(op))}
+    assert [found[t] for t in tensors] == offsets
+    assert memory_of(module) == {"arena": total}
+
+
+def test_upstream_plan_counts_four_bytes_for_a_bool() -> None:
+    module = parse(main(
+        '%a = ln.create : tensor<3xi1> as "a"("a")\n%b = ln.create : tensor<2xf32> as "b"("b")\nfunc.return'
+    ))  # fmt: skip
+    plan_upstream(module)
+    assert memory_of(module) == {"arena": 1 + 12 + 8}
+
+
+def test_upstream_plan_refuses_a_fused_network() -> None:
+    module = parse(main("""%x = ln.create : tensor<4xf32> as "x"("x")
+  %y = cpu.kernel(%a = %x) {
+    %0 = ln.relu %a : tensor<4xf32>
+    %1 = ln.sigmoid %0 : tensor<4xf32>
+    ln.yield %1
+  }
+  func.return %y : tensor<4xf32>""", "-> tensor<4xf32>"))  # fmt: skip
+    with pytest.raises(LightNetError, match="never fused"):
+        plan_upstream(module)
+
+
+# -- our plans
+
+
+@pytest.mark.parametrize("passes", ["", "bind,expand{target=cpu}", "bind,simplify,expand,combine,layout,choose,hoist"])
+@pytest.mark.parametrize("name", [*COMPILED, "erfnet_samepad"])
+def test_networks_are_planned_within_their_limits(name: str, passes: str) -> None:
+    module = load(f"il2json/{name}")
+    if passes:
+        run(module, passes)
+    plan = plan_module(module)
+    check_plan(module, alignment=64)
+    assert plan.ratio <= 1.02
+    assert sum(memory_of(module).values()) <= LIMITS.get(name, 1 << 40)
+    if not passes and name in COMPILED:
+        upstream = json.loads((NETS / "compiled-cpu" / f"{name}.json").read_text())["mem_sizes_l"][1]
+        last = main_of(module).body.block.last_op
+        assert memory_of(module)["arena"] <= upstream + sum(spec_of(t).nbytes for t in last.operand_types) + 4096
+    module.verify()
+    unplan(module)
+    assert not memory_of(module) and not any(places_of(op) for op in module.walk())
+
+
+def random_network(seed: int, length: int = 40) -> str:
+    """A network of moves and elementwise ops on small tensors, with values read again long after."""
+    rng = random.Random(seed)
+    lines = ['%v0 = ln.input {ran = [-1, 1]} : tensor<4x6xf32> as "v0"("v0")',
+             '%v1 = ln.param {ran = [-1, 1]} : tensor<4x6xf32> as "v1"("v1")']  # fmt: skip
+    dims: list[tuple[int, ...]] = [(4, 6), (4, 6)]
+    for n in range(2, length):
+        k = rng.choice([n - 1, n - 1, rng.randrange(n)])
+        d = dims[k]
+        kind = rng.choice(["relu", "sigmoid", "elew", "slice", "concat", "reshape", "transpose", "forward", "gather"])
+        operands, params = f"%v{k}", ""
+        if kind == "elew":
+            operands += f", %v{rng.choice([i for i in range(n) if dims[i] == d])}"
+            params = ' {elew_op = "TL_SUM"}'
+        elif kind == "slice":
+            axis = rng.choice([0, 0, len(d) - 1])
+            start = rng.randrange(d[axis])
+            size = rng.randint(1, d[axis] - start)
+            params = f" {{axis = {axis}, start = {start}, len = {size}}}"
+            d = (*d[:axis], size, *d[axis + 1 :])
+        elif kind == "concat":
+            j = rng.choice([i for i in range(n) if dims[i][1:] == d[1:]])
+            operands += f", %v{j}"
+            params = " {axis = 0}"
+            d = (d[0] + dims[j][0], *d[1:])
+        elif kind == "reshape":
+            total = 1
+            for x in d:
+                total *= x
+            d = rng.choice([(total,), (1, *d[:1], total // d[0]), (total, 1)])
+        elif kind == "transpose":
+            axes = rng.sample(range(len(d)), len(d))
+            params = f" {{axes = {axes}}}"
+            d = tuple(d[a] for a in axes)
+        elif kind == "gather":
+            same = [i for i in range(n) if dims[i] == d]
+            operands += f", %v{rng.choice(same)}"
+            d = (2, *d)
+        if len(d) > 5 or any(x > 200 for x in d):
+            kind, operands, params, d = "relu", f"%v{k}", "", dims[k]
+        shape = "x".join(map(str, d))
+        lines.append(f'%v{n} = ln.{kind} {operands}{params} : tensor<{shape}xf32> as "o{n}"("v{n}")')
+        dims.append(d)
+    outputs = sorted(rng.sample(range(2, length), 4) + [length - 1])
+    types = ", ".join(f"tensor<{'x'.join(map(str, dims[o]))}xf32>" for o in outputs)
+    lines.append(f"func.return {', '.join(f'%v{o}' for o in outputs)} : {types}")
+    return main("\n".join(lines), f"-> ({types})")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_networks_run_on_their_plan_as_without_one(seed: int) -> None:
+    import numpy as np
+
+    from lightnet.backends.interpreter.graph import run as interpret
+
+    module = parse(random_network(seed))
+    module.verify()
+    expected = interpret(module)
+    plan_module(module)
+    check_plan(module, alignment=64)
+    found = interpret(module)
+    assert list(found) == list(expected)
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+        assert not np.isnan(found[name]).any()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_moved_value_is_found_by_the_checker_if_it_changes_results(seed: int) -> None:
+    """Mutants: one place changes. When a run shows the damage, the checker must have refused the plan."""
+    import numpy as np
+
+    from lightnet.backends.interpreter.graph import run as interpret
+
+    rng = random.Random(seed)
+    module = parse(random_network(seed, 24))
+    expected = interpret(module)
+    plan_module(module)
+    size = memory_of(module)["arena"]
+    ops = [op for op in planned_ops(main_of(module).body.block) if op.results and places_of(op)[0].space.data == "arena"]
+    refused = damaged = 0
+    for op in rng.sample(ops, 12):
+        before = op.attributes[PLACES]
+        nbytes = spec_of(op.results[0].type).nbytes
+        op.attributes[PLACES] = ArrayAttr([PlaceAttr("arena", rng.randrange(0, (size - nbytes) // 4 + 1) * 4)])
+        try:
+            check_plan(module)
+            accepted = True
+        except LightNetError as e:
+            accepted, refused = False, refused + 1
+            assert e.label and e.label.startswith("check-plan.")
+        found = interpret(module)
+        wrong = any(not np.array_equal(found[n], expected[n], equal_nan=True) for n in expected)
+        damaged += wrong
+        assert not (accepted and wrong)
+        op.attributes[PLACES] = before
+    check_plan(module)
+    assert refused >= damaged
+
+
+def test_errors_name_both_tensors_and_their_bytes() -> None:
+    module = load("ir/test_ops")
+    plan_module(module)
+    op = next(o for o in planned_ops(main_of(module).body.block) if name_of(o) == "slice1")
+    op.attributes[PLACES] = ArrayAttr([PlaceAttr("arena", 4)])
+    with pytest.raises(LightNetError) as e:
+        check_plan(module)
+    assert "'slice1' at arena [4, 28)" in str(e.value) and "'create1' at arena [0, 32)" in str(e.value)
+
+
+def test_capacity_is_an_error_that_names_the_peak() -> None:
+    module = load("il2json/squeezedet")
+    with pytest.raises(LightNetError) as e:
+        plan_module(module, capacity=30_000_000)
+    assert "does not fit into 'arena'" in e.value.message and "`" in e.value.message
+    assert any("bytes there" in text for _, text in e.value.notes)
+
+
+def test_options_of_the_pass() -> None:
+    module = load("ir/test_ops")
+    run(module, "plan{alignment=16 effort=fast}")
+    with pytest.raises(LightNetError, match="unknown plan mode"):
+        run(module, "plan{mode=best}")
+    with pytest.raises(LightNetError, match="unknown effort"):
+        run(module, "plan{effort=most}")
+    unplan(module)
+    with pytest.raises(LightNetError, match="no plan"):
+        run(module, "check-plan")
+
+
+def test_report(tmp_path: Path) -> None:
+    module = load("il2json/squeezedet")
+    plan = plan_module(module)
+    report = plan_report(module)
+    data = json.loads(report.json())
+    assert data["peak"] == plan.peak == memory_of(module)["arena"]
+    assert data["bound"] <= data["peak"]
+    assert any(b["id"] == "input" for b in data["buffers"])
+    for suffix, start in ((".svg", "<svg"), (".html", "<!DOCTYPE"), (".json", "{"), (".txt", "peak")):
+        file = tmp_path / f"report{suffix}"
+        run(module, f'plan{{report="{file}"}}')
+        assert file.read_text().startswith(start)
+
+
+# -- views, in-place
+
+
+def test_moves_of_a_kernel_are_composed() -> None:
+    module = parse(main("""%x = ln.input : tensor<1x8x2x2xf32> as "x"("x")
+  %y = cpu.kernel(%a = %x) {
+    %0 = ln.slice %a {axis = 1, start = 2, len = 4} : tensor<1x4x2x2xf32>
+    %1 = ln.reshape %0 : tensor<2x8xf32>
+    %2 = ln.slice %1 {axis = 0, start = 1, len = 1} : tensor<1x8xf32>
+    ln.yield %2
+  }
+  func.return %y : tensor<1x8xf32>""", "-> tensor<1x8xf32>"))  # fmt: skip
+    kernel = planned_ops(main_of(module).body.block)[1]
+    assert pieces_of(kernel) == [[(0, 64, 32)]]
+    assert views_of(kernel) == [(0, 0, 64)]
+    plan_module(module)
+    assert is_elided(kernel)
+    assert memory_of(module)["arena"] == 128
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("%0 = ln.relu %a : T\n%1 = ln.sigmoid %0 : T\nln.yield %1", [(0, 0), (1, 0)]),
+        ('%0 = ln.transpose %b {axes = [1, 0]} : T\n%1 = ln.elew %0, %a {elew_op = "TL_SUM"} : T\nln.yield %1', [(0, 0)]),
+        ("%0 = ln.softmax %a {axis = 1} : T\n%1 = ln.elew %0, %a {elew_op = \"TL_SUM\"} : T\nln.yield %1", [(1, 0)]),
+        ("%0 = ln.relu %a : T\n%1 = ln.sigmoid %0 : T\nln.yield %0, %1", [(1, 0), (1, 1)]),
+    ],
+)  # fmt: skip
+def test_overwritable_operands_of_a_kernel(body: str, expected: list[tuple[int, int]]) -> None:
+    """The residual of an epilogue may be overwritten, what a transpose or a reduction reads may not, nor what two
+    results need; an operand that is not read may always be."""
+    body = body.replace(": T", ": tensor<4x4xf32>")
+    module = parse(main(f"""%x = ln.input : tensor<4x4xf32> as "x"("x")
+  %y = ln.input : tensor<4x4xf32> as "y"("y")
+  cpu.kernel(%a = %x, %b = %y) {{
+    {body}
+  }}
+  func.return"""))  # fmt: skip
+    kernel = planned_ops(main_of(module).body.block)[2]
+    assert overwritable(kernel) == expected
+
+
+def test_byte_map() -> None:
+    space = ByteMap()
+    a, b = object(), object()
+    space.write(0, [(a, 0, 10)])
+    space.write(4, [(b, 0, 2)])
+    assert space.read(0, 12) == [(a, 0, 4), (b, 0, 2), (a, 6, 4), (None, 0, 2)]
+    space.write(4, [(a, 4, 2)])
+    assert space.read(1, 8) == [(a, 1, 8)]
+
+
+# -- the data-flow graph
+
+
+def test_data_flow_graph() -> None:
+    graph = DataFlowGraph.of(load("ir/test_ops"))
+    create, slice_ = graph.find("create1"), graph.find("slice1")
+    assert create is not None and slice_ is not None
+    assert slice_ in graph.nexts(create, "create1") and graph.prev(slice_, "create1") is create
+    assert graph.nexts(create, "nothing") == [] and graph.find("nothing") is None
+    layers = graph.layers()
+    assert create in layers[0] and slice_ in layers[1]
+    assert sum(map(len, layers)) == len(graph.ops)
+    graph.check()
+    assert graph.cycles() == [] and graph.dangling_ins() == []
+    assert graph.dot().count("->") == len(list(graph.edges())) + len(graph.dangling_outs())
+
+
+def test_data_flow_graph_of_a_broken_block() -> None:
+    module = parse(main("""%x = ln.create : tensor<4xf32> as "x"("x")
+  %a = ln.relu %x : tensor<4xf32> as "a"("a")
+  %b = ln.relu %a : tensor<4xf32> as "b"("b")
+  %c = ln.create : tensor<4xf32> as "c"("c")
+  func.return %b : tensor<4xf32>""", "-> tensor<4xf32>"))  # fmt: skip
+    graph = DataFlowGraph.of(module)
+    a, b = graph.find("a"), graph.find("b")
+    assert a is not None and b is not None
+    assert [name_of(op) for op in graph.outliers()] == ["c"]
+    assert [e.tensor for e in graph.dangling_outs()] == ["b", "c"]
+    a.operands[0] = b.results[0]
+    assert graph.cycles() == [[a, b]]
+    with pytest.raises(LightNetError, match="depend on each other"):
+        graph.check()
