@@ -9,10 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lightnet.diagnostics import SourceLoc
-
-#: Document 004's seven parameter types as Python values: None, str, float or int, bool, and tuples of one of the
-#: last three. A number keeps its Python type (int or float) so that it prints as it was written.
-ParamValue = None | str | bool | int | float | tuple[str, ...] | tuple[bool, ...] | tuple[int | float, ...]
+from lightnet.ir.params import ParamValue
 
 
 @dataclass(slots=True)

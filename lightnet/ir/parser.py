@@ -36,7 +36,7 @@ from lightnet.ir.locations import loc_of
 #: Characters of one file: more takes minutes to parse.
 MAX_TEXT = 16 << 20
 #: Tokens of one file: some ten seconds of parsing and 700 MiB, whatever they mean.
-MAX_TOKENS = 2_000_000
+MAX_TOKENS = 1_000_000
 #: Characters of a shape: xDSL lexes the rest of it again at each dimension.
 MAX_SHAPE = 4096
 #: Ops of one file: half a gigabyte of Python objects.
@@ -90,6 +90,7 @@ class LocatedParser(Parser):
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
         self._file_attr = StringAttr(file)
         self._op_starts: list[int] = []
+        self._columns: dict[int, IntAttr] = {}  # a file's ops stand in few columns
         self._op_count = self._depth = self._dense = 0
         super().__init__(ctx, "", file)
         self.attribute_aliases = _Aliases()
@@ -131,7 +132,9 @@ class LocatedParser(Parser):
     def _loc_attr(self, pos: int) -> LocationAttr:
         line = bisect_right(self._line_starts, pos) - 1
         col = pos - self._line_starts[line] + 1
-        return FileLineColLoc(self._file_attr, IntAttr(line + self._first_line), IntAttr(col))
+        if (column := self._columns.get(col)) is None:
+            column = self._columns[col] = IntAttr(col)
+        return FileLineColLoc(self._file_attr, IntAttr(line + self._first_line), column)
 
     # -- limits
 

@@ -25,7 +25,7 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
-from lightnet.frontends.netlist import ParamValue
+from lightnet.ir.params import ParamValue
 from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
 
 #: Largest tensor, in bytes, that any level accepts (checked on Python ints before anything is allocated).

@@ -239,7 +239,7 @@ class _Checker:
                 shared = self.overlap(value, operand) if isinstance(operand, OpResult) else None
                 if shared is None:
                     continue
-                if runs is not None and self.same_content(value, runs, operand, shared):
+                if runs is not None and self.stands(op, j, k) and self.same_content(value, runs, operand, shared):
                     continue
                 pairs = overwritable(op) if pairs is None else pairs
                 if self.place(value) == self.place(operand) and ((k, j) in pairs or self.owns(op, k, j)):
@@ -256,6 +256,16 @@ class _Checker:
                 if isinstance(value, OpResult) and _meet(place, workspace_size(op), self.place(value), _size(value)):
                     raise self.error(op, "overlap", f"its workspace at {_bytes(place, workspace_size(op))} overlaps "
                                      f"{self.described(value)} of `{op_label(value.op)}`")  # fmt: skip
+
+    def stands(self, op: Operation, j: int, k: int) -> bool:
+        """Whether a move need not copy anything from operand `k` to result `j`."""
+        to, source = self.place(op.results[j]), self.place(op.operands[k])  # pyright: ignore[reportArgumentType]
+        at = to.offset.data
+        for operand, offset, size in pieces_of(op)[j] or ():
+            if op.operands[operand] is op.operands[k] and source.offset.data + offset != at:
+                return False
+            at += size
+        return True
 
     def same_content(self, value: OpResult, runs: list[Run], operand: OpResult, shared: tuple[int, int]) -> bool:
         lo, hi = shared

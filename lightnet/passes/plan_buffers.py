@@ -142,6 +142,7 @@ class Network:
     ops: list[Operation]
     slots: dict[SSAValue, Slot]
     workspaces: list[tuple[int, int]]  # (op position, bytes)
+    pieces: list[list]  # of each op, `views.pieces_of`
     views: list[list]  # of each op
     pairs: list[list[tuple[int, int]]]  # of each op: operands that may be overwritten
 
@@ -152,17 +153,17 @@ class Network:
         position = {op: i for i, op in enumerate(ops)}
         end = len(ops)
         slots: dict[SSAValue, Slot] = {}
+        moves = [pieces_of(op) for op in ops]
         for i, op in enumerate(ops):
             source = isinstance(op, Input | Create | ParamOp | OnceOp)
             static = isinstance(op, ParamOp | OnceOp)
-            pieces = pieces_of(op)
             for j, value in enumerate(op.results):
                 spec = spec_of(value.type)
                 last = max((position.get(use.operation, end - 1) for use in value.uses), default=i)
                 lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
                 slot = Slot(value, len(slots), spec.nbytes, spec.dtype.size, STATIC if static else ARENA,
                             lower, upper, source)  # fmt: skip
-                runs = pieces[j]
+                runs = moves[i][j]
                 if runs is None:
                     slot.pieces = [(slot.number, 0, slot.size)]
                 else:
@@ -170,7 +171,7 @@ class Network:
                     slot.pieces = joined([p for part in parts for p in part])
                 slots[value] = slot
         workspaces = [(i, n) for i, op in enumerate(ops) if (n := workspace_size(op)) > 0]
-        return cls(ops, slots, workspaces, [views_of(op) for op in ops],
+        return cls(ops, slots, workspaces, moves, [views_of(op) for op in ops],
                    [overwritable(op) if op.operands else [] for op in ops])  # fmt: skip
 
     def groups(self, disabled: frozenset[int] = frozenset(), inplace: bool = True) -> list[Group]:
@@ -237,14 +238,26 @@ class Network:
             return False
         return all(self._apart(s, t, t.offset + shift) for s in ours for t in theirs)
 
+    def _in_place_move(self, result: Slot, operand: Slot, delta: int) -> bool:
+        """Whether no byte need be copied from the operand to the result that stands `delta` bytes further on; if the two
+        are not operand and result of one op, none is."""
+        op = self.ops[result.lower]
+        pieces = self.pieces[result.lower][result.value.index] if result.lower else None  # pyright: ignore
+        at = 0
+        for k, offset, size in pieces or ():
+            if op.operands[k] is operand.value and offset != delta + at:
+                return False
+            at += size
+        return True
+
     def _apart(self, s: Slot, t: Slot, t_offset: int) -> bool:
         lo, hi = max(s.offset, t_offset), min(s.offset + s.size, t_offset + t.size)
         if lo >= hi or s.upper <= t.lower or t.upper <= s.lower:
             return True
         same = cut(s.pieces, lo - s.offset, hi - lo) == cut(t.pieces, lo - t_offset, hi - lo)
-        if same:
-            return True
         first, second = (s, t) if s.lower < t.lower else (t, s)
+        if same:
+            return self._in_place_move(second, first, t_offset - s.offset if second is t else s.offset - t_offset)
         if first.protected or first.upper != second.lower + 1 or s.offset != t_offset or s.size != t.size:
             return False
         op = self.ops[second.lower]

@@ -1,0 +1,17 @@
+"""The values that parameters of ops take: document 004's seven types as Python values. Standard library only."""
+
+from __future__ import annotations
+
+#: None, a string, a bool, a number (int or float, kept as written), or a tuple of one of the last three.
+ParamValue = None | str | bool | int | float | tuple[str, ...] | tuple[bool, ...] | tuple[int | float, ...]
+
+
+def ptype_of(value: ParamValue) -> str:
+    """Document 004's type of a parameter's value."""
+    if value is None:
+        return "LN_PARAM_NULL"
+    scalar = value[0] if isinstance(value, tuple) and value else value
+    if isinstance(value, tuple) and not value:
+        return "LN_PARAM_ARRAY_NUMBER"
+    base = "BOOL" if isinstance(scalar, bool) else "STRING" if isinstance(scalar, str) else "NUMBER"
+    return f"LN_PARAM_{'ARRAY_' if isinstance(value, tuple) else ''}{base}"

@@ -1,0 +1,198 @@
+"""What an `ln` op class declares: operands, results, parameters and test cases, and the schema they add up to.
+
+The functions (`operand`, `result`, `number` …) are what op classes call; `Schema` is what everything derived from an op
+reads. Imports the types and the runtime's number model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from lightnet.ir.params import ParamValue
+from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dtypes import BY_NAME, BY_TL
+from lightnet.runtime.numbers import as_realtype
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand. `role` is ``data`` or ``param`` (weights and the like); `kind` says how test data is drawn
+    (`runtime.initial.sample`). `same_type`/`same_shape` name an earlier operand. A variadic operand stands last."""
+
+    role: str = "data"
+    kind: str = "data"
+    rank: int | None = None
+    min_rank: int = 0
+    dtypes: tuple[str, ...] = ()
+    same_type: str | None = None
+    same_shape: str | None = None
+    variadic: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result. `owner` names the operand whose memory upstream's op shares with it (an alias in upstream's plans);
+    `overwrites` says that upstream's op writes that operand in place, so that later readers of it see the result;
+    `static` marks results that upstream never frees."""
+
+    owner: str | None = None
+    overwrites: bool = False
+    static: bool = False
+    variadic: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of one of document 004's types. Bounds are numbers or constant expressions (`ir/expr.py`);
+    a parameter with a `default` may be left out in `.mlir` text; `in_type` ones are given by the result's type and
+    never written (`dims`, `dtype`)."""
+
+    kind: str  # number, string, bool, or an array of one: numbers, strings, bools
+    realtype: str = "double"
+    length: int | str | None = None
+    bounds: tuple[tuple[str, float | str], ...] = ()
+    choices: tuple[str, ...] = ()
+    default: ParamValue | object = ...
+    in_type: Callable[[TensorSpec], ParamValue] | None = None
+    name: str = ""
+
+    @property
+    def ptype(self) -> str:
+        """Document 004's name of the type."""
+        base = {"number": "NUMBER", "string": "STRING", "bool": "BOOL"}[self.kind.rstrip("s")]
+        return f"LN_PARAM_{'ARRAY_' if self.kind.endswith('s') else ''}{base}"
+
+    def read(self, value: ParamValue) -> Any:
+        """The value an op computes with: numbers in their realtype (saturating), the rest as it is."""
+        if self.kind == "number":
+            return as_realtype(value, self.realtype)  # pyright: ignore[reportArgumentType]
+        if self.kind == "numbers":
+            return tuple(as_realtype(v, self.realtype) for v in value)  # pyright: ignore
+        return value
+
+
+def operand(role: str = "data", **options: Any) -> Any:
+    """Declare an operand; see `Operand`."""
+    if role == "param" and "kind" not in options:
+        options["kind"] = "weight"
+    return Operand(role, **options)
+
+
+def result(**options: Any) -> Any:
+    """Declare a result; see `Result`."""
+    return Result(**options)
+
+
+def number(realtype: str, *, default: Any = ..., in_type: Any = None, **bounds: float | str) -> Any:
+    """Declare a number parameter, read as `realtype` (int, float, double), within bounds (ge, gt, le, lt, eq, ne)."""
+    return Param("number", realtype, bounds=tuple(bounds.items()), default=default, in_type=in_type)
+
+
+def numbers(realtype: str, length: int | str | None = None, *, default: Any = ..., in_type: Any = None,
+            **bounds: float | str) -> Any:  # fmt: skip
+    """Declare an array of numbers; every element keeps the bounds."""
+    return Param("numbers", realtype, length, tuple(bounds.items()), default=default, in_type=in_type)
+
+
+def string(*choices: str, default: Any = ..., in_type: Any = None) -> Any:
+    """Declare a string parameter, one of `choices` if there are any."""
+    return Param("string", choices=choices, default=default, in_type=in_type)
+
+
+def boolean(*, default: Any = ...) -> Any:
+    """Declare a bool parameter."""
+    return Param("bool", default=default)
+
+
+#: Parameters that only repeat the result's type.
+def dims_of_result(**bounds: float | str) -> Any:
+    """The `dims` parameter of an op whose result has just those dims."""
+    return numbers("int", in_type=lambda spec: spec.dims, **bounds)
+
+
+def dtype_of_result() -> Any:
+    """The `dtype` parameter (a TensorLight name) of an op whose result has that type."""
+    return string(*BY_TL, in_type=lambda spec: spec.dtype.tl)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test case of an op: the types of its operands (a tuple of specs for a variadic one) and its parameters."""
+
+    tensors: dict[str, TensorSpec | tuple[TensorSpec, ...]]
+    params: dict[str, ParamValue]
+
+
+def case(type_: str = "f32", /, **fields: Any) -> Case:
+    """Build a `Case`: a tuple or list under an operand's name gives dims (or ``(dims, "i32")``); the class sorts out
+    which names are parameters (`Schema.case`)."""
+    return Case({"": TensorSpec((), BY_NAME[type_])}, fields)
+
+
+@dataclass
+class Schema:
+    """What a class declared, in order."""
+
+    operands: tuple[Operand, ...]
+    results: tuple[Result, ...]
+    params: tuple[Param, ...]
+    variadic_operand: Operand | None = field(init=False)
+    variadic_result: Result | None = field(init=False)
+    by_name: dict[str, Param] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.variadic_operand = next((o for o in self.operands if o.variadic), None)
+        self.variadic_result = next((r for r in self.results if r.variadic), None)
+        self.by_name = {p.name: p for p in self.params}
+
+    def operand_names(self, count: int) -> list[str]:
+        """The argument name of each operand; variadic ones count from 1 (``src1``, ``src2``)."""
+        return _arg_names(self.operands, count)
+
+    def result_names(self, count: int) -> list[str]:
+        return _arg_names(self.results, count)
+
+    def named_operands(self, specs: Sequence[TensorSpec]) -> SimpleNamespace:
+        """Operand specs by field name, a tuple under a variadic one: the `t` of `infer`."""
+        fixed = [o.name for o in self.operands if not o.variadic]
+        named: dict[str, Any] = dict(zip(fixed, specs))
+        if self.variadic_operand is not None:
+            named[self.variadic_operand.name] = tuple(specs[len(fixed) :])
+        return SimpleNamespace(**named)
+
+    def read_params(self, values: Mapping[str, ParamValue]) -> SimpleNamespace:
+        """Parameter values in their realtypes: the `p` of `infer`."""
+        return SimpleNamespace(**{k: self.by_name[k].read(v) for k, v in values.items()})
+
+    def operand_fields(self, count: int) -> list[Operand]:
+        """The field of each of `count` operands."""
+        fields = [o for o in self.operands if not o.variadic]
+        return fields + [self.variadic_operand] * (count - len(fields))  # pyright: ignore[reportReturnType]
+
+    def resolve(self, c: Case) -> Case:
+        """A case with its operand types built and parameters split off."""
+        default = c.tensors[""].dtype  # pyright: ignore[reportAttributeAccessIssue]
+
+        def spec(value: Any) -> Any:
+            if isinstance(value, list):
+                return tuple(spec(v) for v in value)
+            if len(value) == 2 and isinstance(value[1], str):
+                return TensorSpec(tuple(value[0]), BY_NAME[value[1]])
+            return TensorSpec(tuple(value), default)
+
+        names = {o.name for o in self.operands}
+        return Case(
+            {k: spec(v) for k, v in c.params.items() if k in names},
+            {k: tuple(v) if isinstance(v, list) else v for k, v in c.params.items() if k not in names},
+        )
+
+
+def _arg_names(fields: Sequence[Operand | Result], count: int) -> list[str]:
+    names = [f.name for f in fields if not f.variadic]
+    variadic = next((f.name for f in fields if f.variadic), "")
+    return names + [f"{variadic}{i + 1}" for i in range(count - len(names))]
