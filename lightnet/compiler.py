@@ -21,6 +21,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.dialects.tile import HostOp
+from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context
 from lightnet.ir.memory import MEMORY
 from lightnet.ir.module import main_of
@@ -46,6 +47,12 @@ def compile(model: Model | str | Path, target: str = "cpu", *, plan: str = "defa
     model is planned already and is to be lowered only; `features` are those of the machine to compile for (the host's).
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
+    with collector_paused():
+        return _compile(model, target, plan, layout, outputs, weights, pipeline, compiled, features, instrumentation)
+
+
+def _compile(model: Model | str | Path, target: str, plan: str, layout: str, outputs: Sequence[str], weights: Weights,
+             pipeline: str | None, compiled: bool, features: str | None, instrumentation: Sequence[Any]) -> Executable:  # fmt: skip
     if not isinstance(model, Model):
         model = load(model)
     store = open_weights(weights) if weights is not None else model.weights

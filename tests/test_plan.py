@@ -174,7 +174,7 @@ def random_network(seed: int, length: int = 40) -> str:
         shape = "x".join(map(str, d))
         lines.append(f'%v{n} = ln.{kind} {operands}{params} : tensor<{shape}xf32> as "o{n}"("v{n}")')
         dims.append(d)
-    outputs = sorted(rng.sample(range(2, length), 4) + [length - 1])
+    outputs = sorted([*rng.sample(range(2, length), 4), length - 1])
     types = ", ".join(f"tensor<{'x'.join(map(str, dims[o]))}xf32>" for o in outputs)
     lines.append(f"func.return {', '.join(f'%v{o}' for o in outputs)} : {types}")
     return main("\n".join(lines), f"-> ({types})")

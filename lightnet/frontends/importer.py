@@ -15,6 +15,7 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
+from lightnet.ir.collector import collector_paused
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import file_loc, set_loc
 from lightnet.ir.memory import PLAN_RULES, set_memory
@@ -29,7 +30,8 @@ UPSTREAM_SPACE = "arena"
 
 def to_module(netlist: Netlist) -> ModuleOp:
     """Build the module: level 1, or level 2 or 3 where the netlist has kernel regions or offsets."""
-    return _Importer(netlist).run()
+    with collector_paused():
+        return _Importer(netlist).run()
 
 
 class _Importer:
@@ -99,6 +101,7 @@ class _Importer:
         outer: Operation = built
         if target and not cls.is_host and not isinstance(built, Input | ParamOp | Create):
             outer = KERNELS.get(target).wrap([built])
+            built.erase()  # the kernel has a clone of it
         for tensor, value, result in zip(names, outer.results, _result_fields(cls, len(names))):
             scope.define(tensor.name, value, overwritten=_overwritten(cls, built, operands, result))
         return outer

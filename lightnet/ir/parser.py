@@ -30,6 +30,7 @@ from xdsl.utils.lexer import Input, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
 from lightnet.ir.locations import loc_of
 
@@ -58,7 +59,8 @@ def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int
 
     Raises `LightNetError` at the place of the mistake.
     """
-    return LocatedParser(ctx, text, file, first_line).parse_file()
+    with collector_paused():
+        return LocatedParser(ctx, text, file, first_line).parse_file()
 
 
 class _Lexer(MLIRLexer):

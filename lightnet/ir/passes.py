@@ -24,6 +24,7 @@ from xdsl.utils import arg_spec
 from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
 from lightnet.ir.registry import PASSES
 from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
@@ -83,6 +84,12 @@ def run_pipeline(
     Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the
     pass.
     """
+    with collector_paused():
+        _run_passes(ctx, module, passes, instrumentation, verify_each)
+
+
+def _run_passes(ctx: Context, module: ModuleOp, passes: Sequence[ModulePass], instrumentation: Sequence[Instrumentation],
+                verify_each: bool) -> None:  # fmt: skip
     sources = sources_of(ctx)
     for i, pass_ in enumerate(passes):
         for watcher in instrumentation:

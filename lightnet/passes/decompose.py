@@ -40,4 +40,4 @@ class Decompose(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         decomposition = getattr(op, "decomposition", None)
         if decomposition is not None:
-            rewriter.replace_op(op, list(decomposition()))
+            rewriter.replace(op, list(decomposition()))

@@ -54,7 +54,7 @@ class FoldConstants(RewritePattern):
             return
         if op.is_move and all(isinstance(v.owner, Zeros) for v in op.operands):
             zeros = [_zeros(s) for s in op.result_specs]
-            rewriter.replace_op(op, zeros, [z.results[0] for z in zeros])
+            rewriter.replace(op, zeros, [z.results[0] for z in zeros])
             return
         specs = [*op.operand_specs, *op.result_specs]
         if any(s.len > MAX_ELEMENTS for s in specs):
@@ -64,7 +64,7 @@ class FoldConstants(RewritePattern):
         spelt = [spell(np.asarray(r), s) for r, s in zip(results, op.result_specs)]
         if all(ops is not None for ops in spelt):
             new = [ops for ops in spelt if ops is not None]
-            rewriter.replace_op(op, [o for ops in new for o in ops], [ops[-1].results[0] for ops in new])
+            rewriter.replace(op, [o for ops in new for o in ops], [ops[-1].results[0] for ops in new])
 
 
 def _is_spelt(value: SSAValue) -> bool:

@@ -159,7 +159,7 @@ class Network:
             static = isinstance(op, ParamOp | OnceOp)
             for j, value in enumerate(op.results):
                 spec = spec_of(value.type)
-                last = max((position.get(use.operation, end - 1) for use in value.uses), default=i)
+                last = max((position.get(use.operation, i) for use in value.uses), default=i)
                 lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
                 slot = Slot(value, len(slots), spec.nbytes, spec.dtype.size, STATIC if static else ARENA,
                             lower, upper, source)  # fmt: skip
@@ -339,7 +339,7 @@ def best_groups(network: Network, alignment: int, peak: Callable[[Problem], int]
     best, height = choices[0], 0
     for sites in dict.fromkeys(choices):
         trial = problem_of(network, network.groups(sites), alignment)
-        if not height or trial.bound() < height and peak(trial) < height:
+        if not height or (trial.bound() < height and peak(trial) < height):
             best, height = sites, peak(trial)
     return problem_of(network, network.groups(best), alignment)  # offsets stand in the slots: the last grouping counts
 

@@ -39,6 +39,16 @@ def bind_op(op: LnOp) -> bound.BoundDefinition:
 
 def is_elementwise(op: LnOp) -> bool:
     """Whether every result element is computed from operand elements at its own index (or vectors along one axis)."""
+    key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types))
+    if key not in _elementwise:
+        _elementwise[key] = _is_elementwise(op)
+    return _elementwise[key]
+
+
+_elementwise: dict[object, bool] = {}
+
+
+def _is_elementwise(op: LnOp) -> bool:
     if op.definition is None or op.is_host or len(op.results) != 1 or not op.operands:
         return False
     definition = bind_op(op)

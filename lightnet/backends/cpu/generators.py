@@ -17,12 +17,13 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu import tiled
 from lightnet.backends.cpu.expressions import bind_op
-from lightnet.backends.loops import lower_definition
+from lightnet.backends.loops import lower_definition, workspace_of
 from lightnet.ir.body import choice
 from lightnet.ir.bound import BoundDefinition
 from lightnet.ir.builder import Builder
 from lightnet.ir.fusion import Part, compose
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import ParamAttr, storage_type
 
@@ -65,12 +66,20 @@ def workspace_bytes(kernel: KernelOp) -> int:
         return tiled.workspace_bytes(kernel, lanes(kernel))
     if (op := _builder_op(kernel)) is not None:
         return op.workspace_bytes()
-    if all(op.is_move or op.definition is None for op in kernel.ops):
+    if not any(_has_locals(op) for op in kernel.ops):
         return 0
-    definition = composed(kernel)
-    if not definition.locals:
-        return 0
-    return lower_definition("probe", definition).workspace_bytes
+    return sum(_rounded(spec.nbytes) for _, spec in workspace_of(composed(kernel)))
+
+
+def _has_locals(op: LnOp) -> bool:
+    """Whether the op's definition names tensors that are neither operands nor results."""
+    if op.definition is None:
+        return False
+    return any(t.name not in op.arg_names()[1] for s in parse(op.definition).statements for t in s.targets)
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
@@ -118,7 +127,7 @@ def _loops(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Laun
     lowered = lower_definition(name, definition, names, shared)
     offsets, at = {}, 0
     for workspace, spec in lowered.workspace:
-        offsets[workspace], at = at, at + -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
+        offsets[workspace], at = at, at + _rounded(spec.nbytes)
     launches = []
     for k in lowered.kernels:
         args = tuple(_argument(a, offsets) for a in k.args)
@@ -146,4 +155,4 @@ def composed(kernel: KernelOp) -> BoundDefinition:
         parts.append(Part(bind_op(op), tuple(names[v] for v in op.operands), tuple(names[r] for r in op.results)))
     used = {v for op in kernel.ops for v in op.operands} | set(yielded)
     operands = [names[a] for a in kernel.body.args if a in used]
-    return compose(parts, [names[v] for v in yielded], operands)
+    return compose(parts, [names[v] for v in yielded], operands, [f"out{i}" for i in range(len(yielded))])

@@ -54,9 +54,9 @@ class InterleaveConcat(RewritePattern):
         interleave = Concat.make([k.results[0] for k in new], {"axis": axis + 1}, name=transpose.op_name)
         new.append(self.kernel(interleave, tensor_names(transpose)[0]))
         views = (reshape.parent_op(), parts)
-        rewriter.replace_op(op, new)
+        rewriter.replace(op, new)
         for kernel in views:
-            rewriter.erase_op(kernel)
+            rewriter.erase(kernel)
 
     @staticmethod
     def kernel(op: LnOp, name: str | None = None) -> CpuKernelOp:

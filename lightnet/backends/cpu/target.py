@@ -21,7 +21,6 @@ from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.target import Space, Target
 
-
 #: Lanes of f32 in a vector register, by the feature that decides.
 LANES = {"avx512": 16, "avx2": 8, "neon": 4}
 

@@ -130,7 +130,7 @@ class _Machine:
     def retire(self, i: int, op: Operation) -> None:
         """What ends with the op at position `i`; arrays are dropped after their last use."""
         for value in op.operands:
-            if all(self.positions[use.operation] <= i for use in value.uses):
+            if all(self.positions.get(use.operation, -1) <= i for use in value.uses):
                 self.env.pop(value, None)
 
     # -- ops
@@ -277,4 +277,4 @@ class _Planned(_Machine):
     def ends_at(self, value: SSAValue, i: int) -> bool:
         if isinstance(value.owner, Source | OnceOp) and not self.upstream:
             return False
-        return all(self.positions[use.operation] <= i for use in value.uses)
+        return all(self.positions.get(use.operation, -1) <= i for use in value.uses)

@@ -38,7 +38,7 @@ def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[Rewrite
                 return
             new = function(op)
             if isinstance(new, Operation):
-                rewriter.replace_op(op, new)
+                rewriter.replace(op, new)
             elif new is not None:
                 replace_by_values(op, [new] if isinstance(new, SSAValue) else new, rewriter)
 
@@ -82,11 +82,11 @@ def replace_by_values(op: LnOp, values: Sequence[SSAValue], rewriter: PatternRew
         if rename:
             rewriter.replace_uses_with_if(result, value, lambda use: not is_yielded(use))
             forward = Forward.make([value])
-            rewriter.insert_op(forward)
+            rewriter.insert(forward)
             value = forward.dst
         final.append(value)
     keep_names(op, final)
-    rewriter.replace_op(op, [], final)
+    rewriter.replace(op, [], final)
 
 
 def _needs_name(result: SSAValue, name: str | None, value: SSAValue) -> bool:

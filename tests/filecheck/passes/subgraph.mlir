@@ -1,0 +1,47 @@
+// RUN: ln-opt %s --split-input-file --pass=expand,subgraph | filecheck %s
+
+// A channel shuffle of two halves is one interleaving copy of both, from where they lie.
+// CHECK-NOT: ln.transpose
+// CHECK: %[[A:.*]] = ln.reshape %{{.*}} : tensor<1x3x1x2x2xf32>
+// CHECK: %[[B:.*]] = ln.reshape %{{.*}} : tensor<1x3x1x2x2xf32>
+// CHECK: ln.concat %{{.*}}, %{{.*}} {axis = 2} : tensor<1x3x2x2x2xf32> as "transpose0"("t")
+// CHECK-NEXT: ln.yield
+// CHECK-NEXT: } as ("t")
+// CHECK-NOT: ln.transpose
+// CHECK: func.return
+func.func @main() -> tensor<1x6x2x2xf32> {
+  %a = ln.input : tensor<1x3x2x2xf32> as ("a")
+  %b = ln.input : tensor<1x3x2x2xf32> as ("b")
+  %c = ln.concat %a, %b {axis = 1} : tensor<1x6x2x2xf32> as "concat0"("c")
+  %r = ln.reshape %c : tensor<1x2x3x2x2xf32> as "reshape0"("r")
+  %t = ln.transpose %r {axes = [0, 2, 1, 3, 4]} : tensor<1x3x2x2x2xf32> as "transpose0"("t")
+  %y = ln.reshape %t : tensor<1x6x2x2xf32> as "reshape1"("y")
+  func.return %y : tensor<1x6x2x2xf32>
+}
+
+// -----
+
+// Not where the concatenation is an output, too.
+// CHECK: ln.concat {{.*}} {axis = 1}
+// CHECK: ln.transpose
+func.func @main() -> (tensor<1x6x2x2xf32>, tensor<1x3x2x2x2xf32>) {
+  %a = ln.input : tensor<1x3x2x2xf32> as ("a")
+  %b = ln.input : tensor<1x3x2x2xf32> as ("b")
+  %c = ln.concat %a, %b {axis = 1} : tensor<1x6x2x2xf32> as ("c")
+  %r = ln.reshape %c : tensor<1x2x3x2x2xf32> as ("r")
+  %t = ln.transpose %r {axes = [0, 2, 1, 3, 4]} : tensor<1x3x2x2x2xf32> as ("t")
+  func.return %c, %t : tensor<1x6x2x2xf32>, tensor<1x3x2x2x2xf32>
+}
+
+// -----
+
+// Not a shuffle of three groups, or of unequal halves.
+// CHECK: ln.transpose
+func.func @main() -> tensor<1x2x3x2x2xf32> {
+  %a = ln.input : tensor<1x2x2x2xf32> as ("a")
+  %b = ln.input : tensor<1x4x2x2xf32> as ("b")
+  %c = ln.concat %a, %b {axis = 1} : tensor<1x6x2x2xf32> as ("c")
+  %r = ln.reshape %c : tensor<1x3x2x2x2xf32> as ("r")
+  %t = ln.transpose %r {axes = [0, 2, 1, 3, 4]} : tensor<1x2x3x2x2xf32> as ("t")
+  func.return %t : tensor<1x2x3x2x2xf32>
+}
