@@ -1,4 +1,4 @@
-"""SqueezeDet, a detection network with 31 convolutions, finds shapes in a picture: ``python examples/squeezedet.py``.
+"""SqueezeDet, a detection network with 32 convolutions, finds shapes in a picture: ``python examples/squeezedet.py``.
 
 Nobody published weights for this network, so the example makes its own in seconds. All convolutions but the last are
 random (He et al., 2015), which makes them a fixed set of features; the last one is fitted to drawn pictures in closed

@@ -37,6 +37,7 @@ from lightnet.runtime.program import HostCall, Instance, Program, Tensor, aligne
 from lightnet.runtime.weights import WeightStore, open_weights
 
 
+@collector_paused()
 def compile(model: Model | str | Path, target: str = "cpu", *, plan: str = "default", layout: str = "plain",
             outputs: Sequence[str] = (), weights: Weights = None, pipeline: str | None = None, compiled: bool = False,
             features: str | None = None, instrumentation: Sequence[Any] = ()) -> Executable:  # fmt: skip
@@ -47,12 +48,6 @@ def compile(model: Model | str | Path, target: str = "cpu", *, plan: str = "defa
     model is planned already and is to be lowered only; `features` are those of the machine to compile for (the host's).
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
-    with collector_paused():
-        return _compile(model, target, plan, layout, outputs, weights, pipeline, compiled, features, instrumentation)
-
-
-def _compile(model: Model | str | Path, target: str, plan: str, layout: str, outputs: Sequence[str], weights: Weights,
-             pipeline: str | None, compiled: bool, features: str | None, instrumentation: Sequence[Any]) -> Executable:  # fmt: skip
     if not isinstance(model, Model):
         model = load(model)
     store = open_weights(weights) if weights is not None else model.weights

@@ -22,6 +22,7 @@ from lightnet.frontends.evals import MODES, substitute
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.frontends.preprocessor import preprocess
 from lightnet.frontends.source import STDIN_NAME, check_text, read_text
+from lightnet.ir.collector import collector_paused
 
 MAX_FILE = 1 << 23  # bytes
 MAX_OPS = 250_000
@@ -40,6 +41,7 @@ _PARAM = re.compile(rf"\s*({_NAME})\s*=\s*", re.ASCII)
 _WORDS: dict[str, ParamValue] = {"true": True, "false": False, "null": None}
 
 
+@collector_paused()
 def read(
     text: str,
     path: str,

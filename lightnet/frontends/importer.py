@@ -28,10 +28,10 @@ from lightnet.ir.types import spec_of
 UPSTREAM_SPACE = "arena"
 
 
+@collector_paused()
 def to_module(netlist: Netlist) -> ModuleOp:
     """Build the module: level 1, or level 2 or 3 where the netlist has kernel regions or offsets."""
-    with collector_paused():
-        return _Importer(netlist).run()
+    return _Importer(netlist).run()
 
 
 class _Importer:

@@ -53,14 +53,14 @@ MAX_DENSE = 1 << 22
 MAX_ALIASED = 1 << 21
 
 
+@collector_paused()
 def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int = 1) -> ModuleOp:
     """Parse `text`, the contents of `file` from line number `first_line` on, into a module. It is not
     verified.
 
     Raises `LightNetError` at the place of the mistake.
     """
-    with collector_paused():
-        return LocatedParser(ctx, text, file, first_line).parse_file()
+    return LocatedParser(ctx, text, file, first_line).parse_file()
 
 
 class _Lexer(MLIRLexer):

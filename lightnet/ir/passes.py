@@ -71,6 +71,7 @@ class Instrumentation:
         """Called after the module verified."""
 
 
+@collector_paused()
 def run_pipeline(
     ctx: Context,
     module: ModuleOp,
@@ -84,12 +85,6 @@ def run_pipeline(
     Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the
     pass.
     """
-    with collector_paused():
-        _run_passes(ctx, module, passes, instrumentation, verify_each)
-
-
-def _run_passes(ctx: Context, module: ModuleOp, passes: Sequence[ModulePass], instrumentation: Sequence[Instrumentation],
-                verify_each: bool) -> None:  # fmt: skip
     sources = sources_of(ctx)
     for i, pass_ in enumerate(passes):
         for watcher in instrumentation:
