@@ -236,7 +236,7 @@ def text_picture(picture: np.ndarray, found: list[Detection]) -> str:
             cells[y][x0] = cells[y][x1] = "|" if y0 < y < y1 else "+"
         for i, character in enumerate(SHAPES[d.kind][: x1 - x0]):
             cells[y0][min(x0 + 1 + i, COLUMNS - 1)] = character
-    return "\n".join("  " + "".join(row).rstrip() for row in cells)
+    return "\n".join(("  " + "".join(row)).rstrip() for row in cells)
 
 
 def write_png(path: Path, picture: np.ndarray, found: list[Detection]) -> None:

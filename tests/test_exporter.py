@@ -18,7 +18,7 @@ from lightnet.passes.check_plan import check_plan
 NETS = Path(__file__).parent / "data" / "nets"
 NAMES = sorted(f"{p.parent.name}/{p.stem}" for p in NETS.glob("*/*.json") if p.parent.name != "compiled-cpu")
 FUSED = "bind,expand,combine,layout,choose,hoist"
-LEVELS = ["", "plan", "bind,expand{target=cpu}", "bind,expand{target=cpu},plan", "bind,expand{target=cpu},plan{mode=upstream}",
+LEVELS = ["", "plan", "bind,expand{target=cpu}", "bind,expand{target=cpu},plan", "bind,expand{target=cpu},plan{plan=upstream}",
           FUSED, f"{FUSED},plan"]  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def compiled(module, passes: str):
     return module
 
 
-PIPELINES = ["", "plan", "plan{mode=upstream}", "bind,expand{target=cpu}", "bind,expand{target=cpu},plan",
+PIPELINES = ["", "plan", "plan{plan=upstream}", "bind,expand{target=cpu}", "bind,expand{target=cpu},plan",
              "bind,expand{target=cpu},combine,hoist,plan"]  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_a_network_computes_the_same_on_every_level(name: str) -> None:
         for key, array in outputs.items():
             np.testing.assert_array_equal(found[key], array)
     values: dict[str, np.ndarray] = {}
-    run(compiled(to_module(text), "plan{mode=upstream}"), feeds, values=values)
+    run(compiled(to_module(text), "plan{plan=upstream}"), feeds, values=values)
     assert set(values) == set(expected)
     for key, array in expected.items():
         np.testing.assert_array_equal(values[key], array)

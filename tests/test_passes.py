@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from lightnet.ir.layout import PLAIN, Layout, byte_size, layout_of
 from lightnet.ir.locations import file_loc, loc_of
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.parser import parse_mlir
-from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.passes import LnPass, parse_pipeline, run_pipeline
 from lightnet.ir.target import Target, get_target, with_capacity
 from lightnet.ir.types import TensorSpec
 from lightnet.passes import pipelines
@@ -214,6 +215,30 @@ def _output_names(module: ModuleOp) -> list[str | None]:
 
 
 # -- single passes ---------------------------------------------------------------------------------------------------
+
+
+def test_every_pass_is_registered() -> None:
+    """Each row of the table leads to the pass of that name, and no pass is missing from it."""
+    rows = {name: registry.PASSES.get(name) for name in registry.PASSES}
+    assert all(cls.name == name for name, cls in rows.items())
+    for path in Path(pipelines.__file__).parent.glob("*.py"):
+        module = import_module(f"lightnet.passes.{path.stem}")
+        for cls in vars(module).values():
+            if isinstance(cls, type) and issubclass(cls, LnPass) and cls.__module__ == module.__name__:
+                assert rows.get(cls.name) is cls
+
+
+def test_kernels_are_never_empty() -> None:
+    """A kernel that only passes its operand on keeps a forward."""
+    text = """func.func @main() -> tensor<3xf32> {
+      %x = ln.input : tensor<3xf32> as ("x")
+      %y = cpu.kernel(%x_ = %x) {
+        %0 = ln.slice %x_ {axis = 0, start = 0, len = 3} : tensor<3xf32>
+        ln.yield %0
+      } as ("y")
+      func.return %y : tensor<3xf32>
+    }"""
+    assert kernels(passed(parse(text), "simplify")) == [["forward"]]
 
 
 def test_bind_errors() -> None:

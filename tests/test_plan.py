@@ -252,8 +252,8 @@ def test_capacity_is_an_error_that_names_the_peak() -> None:
 def test_options_of_the_pass() -> None:
     module = load("ir/test_ops")
     run(module, "plan{alignment=16 effort=fast}")
-    with pytest.raises(LightNetError, match="unknown plan mode"):
-        run(module, "plan{mode=best}")
+    with pytest.raises(LightNetError, match="unknown plan"):
+        run(module, "plan{plan=best}")
     with pytest.raises(LightNetError, match="unknown effort"):
         run(module, "plan{effort=most}")
     unplan(module)
@@ -316,6 +316,21 @@ def test_overwritable_operands_of_a_kernel(body: str, expected: list[tuple[int, 
   func.return"""))  # fmt: skip
     kernel = planned_ops(main_of(module).body.block)[2]
     assert overwritable(kernel) == expected
+
+
+def test_a_kernel_writes_over_one_argument_at_most() -> None:
+    """Lowering gives an in-place operand and the result one argument; a second operand there would be an alias."""
+    module = parse(main("""%x = ln.input : tensor<4xf32> as "x"("x")
+  %a = ln.relu %x : tensor<4xf32> as "a"("a")
+  %b = ln.forward %a : tensor<4xf32> as "b"("b")
+  %c = ln.elew %a, %b {elew_op = "TL_SUM"} : tensor<4xf32> as "c"("c")
+  func.return %c : tensor<4xf32>""", "-> tensor<4xf32>"))  # fmt: skip
+    plan_module(module)
+    ops = planned_ops(main_of(module).body.block)
+    assert places_of(ops[1]) == places_of(ops[2]) != places_of(ops[3])
+    ops[3].attributes[PLACES] = ops[1].attributes[PLACES]
+    with pytest.raises(LightNetError, match="overlaps two operands"):
+        check_plan(module)
 
 
 def test_byte_map() -> None:

@@ -49,13 +49,6 @@ class Body:
         """The value behind an operand of one of the ops."""
         return self.outside.get(operand, operand)
 
-    def producer(self, operand: SSAValue) -> LnOp | None:
-        """The op of the body that makes an operand; None for a value from outside."""
-        value = self.value(operand)
-        owner = value.owner
-        inside = isinstance(owner, LnOp) and isinstance(owner.parent, Block) and isinstance(owner.parent_op(), KernelOp)
-        return owner if inside else None  # pyright: ignore[reportReturnType]
-
 
 def build(body: Body, cls: type[KernelOp]) -> KernelOp:
     """A kernel, not inserted yet, with this body: the ops move into it and keep names and locations. A value from outside

@@ -235,6 +235,7 @@ class _Checker:
         """What an op writes must not damage what the same op reads, nor anything else that it writes."""
         pairs: list[tuple[int, int]] | None = None
         for j, (value, runs) in enumerate(new.items()):
+            written: OpResult | None = None  # the operand that the result takes the bytes of
             for k, operand in enumerate(op.operands):
                 shared = self.overlap(value, operand) if isinstance(operand, OpResult) else None
                 if shared is None:
@@ -243,6 +244,10 @@ class _Checker:
                     continue
                 pairs = overwritable(op) if pairs is None else pairs
                 if self.place(value) == self.place(operand) and ((k, j) in pairs or self.owns(op, k, j)):
+                    if written is not None and written is not operand and not self.upstream:
+                        raise self.error(op, "overlap", f"its result {self.described(value)} overlaps two operands, "
+                                         f"{self.described(written)} and {self.described(operand)}")  # fmt: skip
+                    written = operand  # pyright: ignore[reportAssignmentType]
                     continue
                 raise self.error(op, "overlap", f"its result {self.described(value)} overlaps its operand "
                                  f"{self.described(operand)} of `{op_label(operand.op)}`, which it does not read at "

@@ -192,13 +192,25 @@ def _workspace(op: KernelOp) -> PlaceAttr | None:
 
 
 def _aliases(op: KernelOp) -> dict[int, int]:
-    """Results that take the memory of an operand: result -> operand."""
+    """Results that take the memory of an operand: result -> operand. Any other overlap of a result with an operand would
+    break the promise that a function's memrefs are apart."""
     aliases: dict[int, int] = {}
     for j, result in enumerate(op.results):
+        low, high = _bytes(result)
         for k, operand in enumerate(op.operands):
-            if _place(operand) == _place(result) and spec_of(operand.type).nbytes == spec_of(result.type).nbytes:
-                aliases.setdefault(j, k)
+            start, end = _bytes(operand)
+            if _place(operand).space != _place(result).space or end <= low or high <= start:
+                continue
+            if (start, end) != (low, high) or j in aliases or k in aliases.values():
+                raise LightNetError(f"the plan lets result {j} of a {op.name} overlap its operand {k}: it cannot be lowered")
+            aliases[j] = k
     return aliases
+
+
+def _bytes(value: SSAValue) -> tuple[int, int]:
+    """The byte range of a planned value in its space."""
+    start = _place(value).offset.data
+    return start, start + spec_of(value.type).nbytes
 
 
 def _alignment(places: Sequence[PlaceAttr]) -> int:

@@ -25,6 +25,7 @@ from lightnet.ir.memory import MEMORY, PLAN_RULES, set_memory
 from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.target import Space, get_target
 from lightnet.passes.plan_buffers import (
     ARENA,
     STATIC,
@@ -36,21 +37,20 @@ from lightnet.passes.plan_buffers import (
 from lightnet.passes.planning import Plan, pack
 from lightnet.passes.planning.buffers import align_up, load_profile
 
-#: Bytes of each memory space of a target that says nothing else (document 004's pools: 16 GiB).
-CAPACITY = 16 << 30
-ALIGNMENT = 64
+CAPACITY = Space().capacity
+ALIGNMENT = Space().alignment
 
 
 @dataclass(frozen=True)
 class PlanPass(LnPass):
-    """Plan memory. `mode` is ``default`` or ``upstream``; `capacity` is in bytes, for each space; `alignment` in bytes
-    (default 64; upstream's is 1); `effort` is the packing's (``fast``, ``default``, ``high`` or a number of steps);
-    `report` is a file to write the report to (.txt, .json, .svg or .html)."""
+    """Plan memory. `plan` is ``default`` or ``upstream``; `capacity` (bytes, of each space) and `alignment` (bytes) are the
+    target's unless given (upstream's alignment is 1); `effort` is the packing's (``fast``, ``default``, ``high`` or a
+    number of steps); `report` is a file to write the report to (.txt, .json, .svg or .html)."""
 
     name = "plan"
 
     target: str = "cpu"
-    mode: str = "default"
+    plan: str = "default"
     capacity: int | None = None
     alignment: int | None = None
     effort: str = "default"
@@ -59,17 +59,20 @@ class PlanPass(LnPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from lightnet.passes.check_plan import check_plan
 
-        capacity = CAPACITY if self.capacity is None else self.capacity
-        if self.mode == "upstream":
+        space = get_target(self.target).spaces.get(ARENA, Space())
+        capacity = space.capacity if self.capacity is None else self.capacity
+        alignment = self.alignment
+        if self.plan == "upstream":
             from lightnet.passes.plan_upstream import plan_upstream
 
-            plan_upstream(op, alignment=self.alignment or 1, capacity=capacity)
-        elif self.mode == "default":
+            plan_upstream(op, alignment=1 if alignment is None else alignment, capacity=capacity)
+        elif self.plan == "default":
+            alignment = space.alignment if alignment is None else alignment
             effort = int(self.effort) if self.effort.isdigit() else self.effort
-            plan_module(op, alignment=self.alignment or ALIGNMENT, capacity=capacity, effort=effort)
+            plan_module(op, alignment=alignment, capacity=capacity, effort=effort)
         else:
-            raise LightNetError(f"unknown plan mode '{self.mode}'; there are: default, upstream", label="plan.mode")
-        check_plan(op, capacity=capacity, alignment=self.alignment)
+            raise LightNetError(f"unknown plan '{self.plan}'; there are: default, upstream", label="plan.kind")
+        check_plan(op, capacity=capacity + 1 if self.plan == "upstream" else capacity, alignment=alignment)
         if self.report is not None:
             write_report(op, self.report)
 

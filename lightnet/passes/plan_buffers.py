@@ -238,6 +238,10 @@ class Network:
             return False
         return all(self._apart(s, t, t.offset + shift) for s in ours for t in theirs)
 
+    def _met(self, a: Slot, b: Slot) -> bool:
+        """Whether two values share bytes already."""
+        return a.group is b.group and a.offset < b.offset + b.size and b.offset < a.offset + a.size
+
     def _in_place_move(self, result: Slot, operand: Slot, delta: int) -> bool:
         """Whether no byte need be copied from the operand to the result that stands `delta` bytes further on; if the two
         are not operand and result of one op, none is."""
@@ -261,6 +265,8 @@ class Network:
         if first.protected or first.upper != second.lower + 1 or s.offset != t_offset or s.size != t.size:
             return False
         op = self.ops[second.lower]
+        if any(self._met(self.slots[v], first) or self._met(self.slots[v], second) for v in op.operands if v is not first.value):
+            return False  # of a kernel's arguments, only one may have the bytes that it writes
         used = [k for k, v in enumerate(op.operands) if v is first.value]
         made = [j for j, v in enumerate(op.results) if v is second.value]
         return bool(used and made) and all((k, made[0]) in self.pairs[second.lower] for k in used)

@@ -37,7 +37,7 @@ class SimplifyPass(LnPass):
     max_rounds: int = 16
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rules = [cls() for cls in (*_rewrites(), FoldConstants, *patterns("simplify", "*"))]
+        rules = [cls() for cls in dict.fromkeys((*_rewrites(), FoldConstants, *patterns("simplify", "*")))]
         for _ in range(self.max_rounds):
             changed = rewrite_greedily(op, rules)
             for block in graphs(op):

@@ -51,5 +51,5 @@ CPU = Target(
     expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,
     lowering="lower-cpu",
-    runtime="lightnet.runtime.executable:load",
+    runtime="lightnet.runtime.program:Instance",
 )

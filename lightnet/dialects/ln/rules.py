@@ -90,8 +90,8 @@ def replace_by_values(op: LnOp, values: Sequence[SSAValue], rewriter: PatternRew
 
 
 def _needs_name(result: SSAValue, name: str | None, value: SSAValue) -> bool:
-    if name is None or not any(map(is_yielded, result.uses)):
+    if not any(map(is_yielded, result.uses)):
         return False
     if not isinstance(value.owner, Operation):
-        return True
-    return name_of_value(value) not in (None, name) or any(map(is_yielded, value.uses))
+        return True  # a kernel yields what one of its ops makes
+    return name is not None and (name_of_value(value) not in (None, name) or any(map(is_yielded, value.uses)))

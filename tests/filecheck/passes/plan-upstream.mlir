@@ -1,4 +1,4 @@
-// RUN: ln-opt --pass='plan{mode=upstream}' %s | filecheck %s
+// RUN: ln-opt --pass='plan{plan=upstream}' %s | filecheck %s
 
 // Upstream's rules: creates first, offsets from 1, no overwriting but by ownership (reshape), and a tensor that nobody
 // consumes is given back at once ("u" and "w" have the same bytes).

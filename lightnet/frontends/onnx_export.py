@@ -1,0 +1,189 @@
+"""ONNX export: a network of level 1 or 2 as an `onnx.ModelProto`.
+
+Inputs become graph inputs, params initializers with their contents; a kernel is exported as its body, so a network may be
+exported before and after fusion. Every op has an exporter in `onnx_ops.py` or `onnx_layers.py`. The package `onnx` is
+optional and imported where it is needed. Imports the IR, the dialect and the front ends' ONNX modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.frontends.onnx_graph import OPSET, Graph, element_type, node_protos
+from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.locations import loc_of
+from lightnet.ir.module import main_of
+from lightnet.ir.op import LnOp, tensor_names
+from lightnet.ir.types import TensorSpec, spec_of
+from lightnet.model import Model, Weights
+from lightnet.passes.bind import is_data
+from lightnet.runtime.weights import WeightStore, open_weights
+
+if TYPE_CHECKING:
+    import onnx
+
+#: A protobuf message is smaller than this.
+MAX_BYTES = (1 << 31) - (1 << 20)
+
+
+def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | None = None, inputs_as_params: bool = False,
+            outputs: Sequence[str] | None = None) -> onnx.ModelProto:  # fmt: skip
+    """The network as an ONNX model of opset 18, checked by `onnx.checker`.
+
+    Graph inputs, outputs (in order) and values have the names of their tensors, nodes those of their ops. Params hold what
+    `weights` (default: the model's) gives them, random contents belong to `seed` (default: the model's, or 0).
+    `inputs_as_params` makes the inputs initializers too, with their default contents; `outputs` names further tensors to
+    return. `print` and `fprint` are dropped; the model's doc string names them.
+
+    Raises `LightNetError`: no package `onnx`; an op that ONNX cannot express (an integer convolution); an unknown name in
+    `outputs`; weights missing or over 2 GB in all.
+    """
+    _need_onnx()
+    module = model.module if isinstance(model, Model) else model
+    store = open_weights(weights) if weights is not None else model.weights if isinstance(model, Model) else None
+    seed = seed if seed is not None else model.seed if isinstance(model, Model) else 0
+    if outputs:
+        from lightnet.compiler import keep_outputs
+
+        module = module.clone()
+        keep_outputs(module, outputs)
+    return _Export(store, seed, inputs_as_params).model(module)
+
+
+def export(model: Model | ModuleOp, path: str | Path, **options: Any) -> None:
+    """Write `to_onnx(model, **options)` to a file; ``-`` is standard output."""
+    from lightnet.cli.common import write_atomic
+
+    write_atomic(str(path), to_onnx(model, **options).SerializeToString())
+
+
+def _need_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise LightNetError("ONNX export needs the package 'onnx': pip install 'lightnet[onnx]'") from None
+
+
+class _Export:
+    """One export: the graph so far, and the ONNX name of every value."""
+
+    def __init__(self, store: WeightStore | None, seed: int, inputs_as_params: bool):
+        self.store, self.seed, self.inputs_as_params = store, seed, inputs_as_params
+        self.graph = Graph()
+        self.names: dict[SSAValue, str] = {}
+        self.specs: dict[str, TensorSpec] = {}
+        self.inputs: list[str] = []
+        self.dropped: list[str] = []
+        self.nbytes = 0
+
+    def model(self, module: ModuleOp) -> onnx.ModelProto:
+        from onnx import checker, helper, numpy_helper
+
+        main = main_of(module)
+        self.graph.reserved = frozenset(n for op in main.walk() for n in tensor_names(op) if n)
+        last = self.block(main.body.block)
+        assert isinstance(last, ReturnOp)
+        outputs = self.outputs(last)
+        known = {*self.inputs, *self.graph.initializers, *outputs}
+        proto = helper.make_graph(
+            list(node_protos(self.graph.nodes)), main.sym_name.data or "main",
+            [self.value_info(n) for n in self.inputs], [self.value_info(n) for n in outputs],
+            [numpy_helper.from_array(a, n) for n, a in self.graph.initializers.items()],
+            value_info=[self.value_info(n) for n in self.specs if n not in known],
+        )  # fmt: skip
+        from lightnet import __version__
+
+        opset = helper.make_opsetid("", OPSET)
+        note = f"without the run-time calls {', '.join(self.dropped)}" if self.dropped else ""
+        model = helper.make_model(proto, producer_name="lightnet", producer_version=__version__, opset_imports=[opset],
+                                  ir_version=helper.find_min_ir_version_for([opset]), doc_string=note)  # fmt: skip
+        checker.check_model(model)
+        return model
+
+    def value_info(self, name: str) -> onnx.ValueInfoProto:
+        from onnx import helper
+
+        spec = self.specs[name]
+        return helper.make_tensor_value_info(name, element_type(spec.dtype), spec.dims)
+
+    def outputs(self, last: ReturnOp) -> list[str]:
+        """The names of the graph's outputs. A value returned twice, a graph input and an initializer get a node of their
+        own, since ONNX's outputs are distinct results of nodes."""
+        from lightnet.frontends.onnx_graph import Node
+
+        found: list[str] = []
+        made = {n for node in self.graph.nodes for n in node.outputs}
+        for value in last.operands:
+            name = self.names[value]
+            if name in found or name not in made:
+                spec, source = self.specs[name], name
+                name = self.graph.fresh(f"{name}/output")
+                self.graph.nodes.append(Node("Identity", [source], [name], {}, name))
+                self.specs[name] = spec
+            found.append(name)
+        return found
+
+    # -- the walk
+
+    def block(self, block: Block) -> Operation:
+        """Export the ops of a block; returns its terminator."""
+        for op in block.ops:
+            if isinstance(op, ReturnOp | YieldOp):
+                return op
+            self.operation(op)
+        raise AssertionError("a region without a terminator was verified")
+
+    def operation(self, op: Operation) -> None:
+        if isinstance(op, Create | Input | ParamOp):
+            self.source(op)
+        elif isinstance(op, KernelOp | OnceOp):
+            self.names.update(zip(op.body.args, (self.names[v] for v in op.operands)))
+            last = self.block(op.body)
+            self.names.update(zip(op.results, (self.names[v] for v in last.operands)))
+        elif isinstance(op, LnOp) and op.is_host:
+            self.dropped.append(f"{op.optype} `{op.op_name or '?'}`")
+        elif isinstance(op, LnOp):
+            wanted = [n or f"{op.op_name or op.optype}/{r}" for n, r in zip(tensor_names(op), op.arg_names()[1])]
+            names = self.graph.export(op, [self.names[v] for v in op.operands], wanted)
+            for value, name in zip(op.results, names):
+                self.define(value, name)
+        else:
+            raise LightNetError(f"{op.name} cannot be exported to ONNX: export the network before it is lowered",
+                                loc_of(op), label="onnx.level")  # fmt: skip
+
+    def source(self, op: Create | Input | ParamOp) -> None:
+        name = self.graph.claim(op.tensor_names[0] or op.op_name or op.optype)
+        self.define(op.results[0], name)
+        is_input = isinstance(op, Input) or (isinstance(op, Create) and is_data(op.results[0]))
+        if is_input and not self.inputs_as_params:
+            self.inputs.append(name)
+            return
+        self.nbytes += op.result_specs[0].nbytes
+        if self.nbytes > MAX_BYTES:
+            raise LightNetError("the params take more than 2 GB, which an ONNX file cannot hold", label="onnx.size")
+        self.graph.initializers[name] = np.ascontiguousarray(op.contents(self.store, self.seed))
+
+    def define(self, value: SSAValue, name: str) -> None:
+        self.names[value] = name
+        self.specs[name] = spec_of(value.type)
+
+
+def input_contents(model: Model, weights: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+    """The default contents of every graph input of `to_onnx(model)`, by name: what a runtime is fed to compute what a
+    call without arguments does."""
+    store = open_weights(weights) if weights is not None else model.weights
+    found: dict[str, np.ndarray] = {}
+    for op in model.main.walk():
+        if isinstance(op, Input) or (isinstance(op, Create) and is_data(op.results[0])):
+            found[op.tensor_names[0] or op.op_name or op.optype] = op.contents(store, model.seed)
+    return found

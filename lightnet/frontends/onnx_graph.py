@@ -1,0 +1,248 @@
+"""An ONNX graph under construction, and the registry of exporters: what every op's exporter is written with.
+
+    @exporter("relu")
+    def relu(g, op, src):
+        return g.node("Relu", src)
+
+An exporter gets the graph, the op and the ONNX names of its operands, and returns the names of its results. Where ONNX
+Runtime has no kernel for a type, `Graph.widened` computes in a wider one; nothing else here knows about a runtime.
+Imports NumPy, the IR and the runtime's dtypes; `onnx` only where the finished model is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
+from lightnet.runtime.dtypes import BY_NAME, DType
+
+#: ONNX's operator set: the oldest that has everything used here; runtimes of 2023 and later run it.
+OPSET = 18
+
+Exporter = Callable[..., Any]
+_EXPORTERS: dict[str, Exporter] = {}
+#: Optypes without an exporter -> why none is needed.
+NOT_EXPORTED = {
+    "create": "becomes a graph input or an initializer",
+    "input": "becomes a graph input",
+    "param": "becomes an initializer",
+    "print": "has no counterpart: dropped, with a note in the model",
+    "fprint": "has no counterpart: dropped, with a note in the model",
+}
+
+
+def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
+    """Decorator: `function(g, op, *operands)` exports the ops of these optypes."""
+
+    def register(function: Exporter) -> Exporter:
+        for optype in optypes:
+            if optype in _EXPORTERS and _EXPORTERS[optype] is not function:
+                raise LightNetError(f"the ONNX exporter of '{optype}' is defined twice")
+            _EXPORTERS[optype] = function
+        return function
+
+    return register
+
+
+def exporters() -> dict[str, Exporter]:
+    """Every exporter by optype."""
+    from lightnet.frontends import onnx_layers, onnx_ops  # noqa: F401  (they register themselves)
+
+    return _EXPORTERS
+
+
+def unsupported(op: LnOp, why: str) -> LightNetError:
+    """The error of an op that ONNX cannot express."""
+    who = f"{op.optype}: `{op.op_name}`" if op.op_name else op.optype
+    return LightNetError(f"{who} cannot be exported to ONNX: {why}", loc_of(op), label="onnx.unsupported")
+
+
+@dataclass
+class Node:
+    """One ONNX node."""
+
+    kind: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any]
+    name: str = ""
+
+
+@dataclass
+class Graph:
+    """Nodes, initializers and names so far. Value names are unique; the nodes of an op are named after it."""
+
+    #: The names of all tensors of the network, which no other value may take.
+    reserved: frozenset[str] = frozenset()
+    nodes: list[Node] = field(default_factory=list)
+    initializers: dict[str, np.ndarray] = field(default_factory=dict)
+    _values: set[str] = field(default_factory=set)
+    _node_names: set[str] = field(default_factory=set)
+    _constants: dict[tuple, str] = field(default_factory=dict)
+    _counters: dict[tuple[int, str], int] = field(default_factory=dict)
+    _stem: str = ""
+
+    # -- for the driver
+
+    def claim(self, wanted: str) -> str:
+        """`wanted` as the name of a tensor of the network, with a number behind it if it is taken."""
+        return self._unique(self._values, wanted, frozenset())
+
+    def fresh(self, wanted: str) -> str:
+        """As `claim`, for a value that the network has no name for."""
+        return self._unique(self._values, wanted, self.reserved)
+
+    def _unique(self, taken: set[str], wanted: str, reserved: frozenset[str]) -> str:
+        name, key = wanted, (id(taken), wanted)
+        while name in taken or name in reserved:
+            count = self._counters[key] = self._counters.get(key, 0) + 1
+            name = f"{wanted}.{count}"
+        taken.add(name)
+        return name
+
+    def export(self, op: LnOp, operands: Sequence[str], wanted: Sequence[str]) -> list[str]:
+        """Add the nodes of `op`; `wanted` are the names that its results should have. Returns those they have."""
+        function = exporters().get(op.optype)
+        if function is None:
+            raise unsupported(op, f"no exporter is registered for '{op.optype}'")
+        self._stem = op.op_name or wanted[0]
+        start = len(self.nodes)
+        found = function(self, op, *operands)
+        results = [found] if isinstance(found, str) else list(found)
+        assert len(results) == len(op.results), op.optype
+        made = {name: node for node in self.nodes[start:] for name in node.outputs}
+        renamed: dict[str, str] = {}
+        final = []
+        for result, name in zip(results, wanted):
+            name = self.claim(name)
+            if result in made and result not in renamed:
+                renamed[result] = name
+            else:  # an operand, or the same value again
+                self.nodes.append(Node("Identity", [result], [name], {}))
+            final.append(name)
+        for node in self.nodes[start:]:
+            node.inputs = [renamed.get(n, n) for n in node.inputs]
+            node.outputs = [renamed.get(n, n) for n in node.outputs]
+        self._name_nodes(start, final)
+        return final
+
+    def _name_nodes(self, start: int, results: Sequence[str]) -> None:
+        """The node that makes the first result has the op's name, the others one that begins with it."""
+        for node in self.nodes[start:]:
+            whole = results and results[0] in node.outputs
+            wanted = self._stem if whole else f"{self._stem}/{node.kind}"
+            node.name = self._unique(self._node_names, wanted, frozenset())
+
+    # -- for exporters
+
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """A node with one output; its name. An attribute of None is left out."""
+        return self.node_n(kind, 1, *inputs, **attributes)[0]
+
+    def node_n(self, kind: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        """A node with `count` outputs; their names."""
+        outputs = [self.fresh(f"{self._stem}/{kind}") for _ in range(count)]
+        kept = {k: v for k, v in attributes.items() if v is not None}
+        self.nodes.append(Node(kind, list(inputs), outputs, kept))
+        return outputs
+
+    def const(self, value: Any, dtype: DType | str) -> str:
+        """A constant: an initializer, shared with every equal one."""
+        np_dtype = (BY_NAME[dtype] if isinstance(dtype, str) else dtype).np
+        array = np.ascontiguousarray(np.asarray(value, np_dtype)).reshape(np.shape(value))
+        key = (np_dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.fresh("const")
+            self.initializers[self._constants[key]] = array
+        return self._constants[key]
+
+    def ints(self, values: Iterable[int]) -> str:
+        """A constant vector of i64: shapes, axes, starts."""
+        return self.const(list(values), "i64")
+
+    def cast(self, x: str, source: DType, to: DType | str) -> str:
+        """`x` in another type: wrapping between integers, != 0 to bool, undefined where a float does not fit."""
+        to = BY_NAME[to] if isinstance(to, str) else to
+        return x if source == to else self.node("Cast", x, to=_ElementType(to))
+
+    def reshape(self, x: str, dims: Sequence[int]) -> str:
+        return self.node("Reshape", x, self.ints(dims))
+
+    def slice(self, x: str, axis: int, start: int, stop: int) -> str:
+        """Elements [start, stop) along one axis."""
+        return self.node("Slice", x, self.ints([start]), self.ints([stop]), self.ints([axis]))
+
+    def clamp(self, x: str, low: str, high: str) -> str:
+        """min(max(x, low), high), where NaN stays NaN (which ONNX's Clip does not promise)."""
+        return self.node("Min", self.node("Max", x, low), high)
+
+    def widened(self, dtype: DType, kinds: str, *operands: str) -> tuple[DType, list[str], Callable[[str], str]]:
+        """`operands` in the first type of `kinds` (``"f32 f64 i32"``, in order of preference) that holds all values of
+        `dtype` (in `dtype` itself where none does), and a function that casts a result back."""
+        names = kinds.split()
+        to = dtype if dtype.name in names else next((BY_NAME[n] for n in names if holds(BY_NAME[n], dtype)), dtype)
+        return to, [self.cast(x, dtype, to) for x in operands], lambda y: self.cast(y, to, dtype)
+
+    def convert(self, x: str, source: DType, to: DType) -> str:
+        """`runtime.dtypes.convert` of a float: saturating, truncating toward zero, NaN to 0."""
+        if source == to or to.kind == "bool" or (to.is_float and to.size > source.size):
+            return self.cast(x, source, to)
+        wide = BY_NAME["f64"]
+        x = self.cast(x, source, wide)
+        if to.is_float:
+            limit = float(np.finfo(to.np).max)
+            clipped = self.clamp(x, self.const(-limit, wide), self.const(limit, wide))
+            return self.cast(self.node("Where", self.node("IsInf", x), x, clipped), wide, to)
+        info = np.iinfo(to.np)
+        low, high = self.const(float(info.min), wide), self.const(float(info.max), wide)
+        x = self.node("Where", self.node("IsNaN", x), self.const(0.0, wide), x)
+        if to.size < 8:
+            return self.cast(self.clamp(x, low, high), wide, to)
+        # float(max) is max + 1: cast only what is below it.
+        over = self.node("GreaterOrEqual", x, high)
+        inside = self.node("Max", self.node("Where", over, self.const(0.0, wide), x), low)
+        return self.node("Where", over, self.const(info.max, to), self.cast(inside, wide, to))
+
+
+@dataclass(frozen=True)
+class _ElementType:
+    """An attribute that stands for ONNX's number of an element type."""
+
+    dtype: DType
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`, exactly."""
+    if wide == narrow or narrow.kind == "bool":
+        return True
+    if narrow.is_float:
+        return wide.is_float and wide.size >= narrow.size
+    info = np.iinfo(narrow.np)
+    if wide.is_float:
+        return max(abs(int(info.min)), int(info.max)) <= 2 ** (np.finfo(wide.np).nmant + 1)
+    if wide.kind == "bool":
+        return False
+    outer = np.iinfo(wide.np)
+    return int(outer.min) <= int(info.min) and int(info.max) <= int(outer.max)
+
+
+def element_type(dtype: DType) -> int:
+    """ONNX's number of an element type."""
+    from onnx import helper
+
+    return helper.np_dtype_to_tensor_dtype(dtype.np)
+
+
+def node_protos(nodes: Iterable[Node]) -> Iterator[Any]:
+    """The nodes as ONNX's messages."""
+    from onnx import helper
+
+    for n in nodes:
+        attributes = {k: element_type(v.dtype) if isinstance(v, _ElementType) else v for k, v in n.attributes.items()}
+        yield helper.make_node(n.kind, n.inputs, n.outputs, name=n.name, **attributes)

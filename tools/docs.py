@@ -1,0 +1,258 @@
+"""Write the reference pages, docs/ops.md, docs/passes.md and docs/cli.md, from the code: ``python tools/docs.py [--check]``.
+
+With ``--check`` nothing is written, and the exit status is 1 if a page is not what would be written. Imports lightnet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn, get_type_hints
+from unittest import mock
+
+from lightnet.cli.common import Parser
+from lightnet.ir.op import LnOp, Operand, Param, Result
+from lightnet.ir.passes import option_text
+from lightnet.ir.registry import FAMILIES, PASSES
+from lightnet.passes import pipelines
+
+DOCS = Path(__file__).parent.parent / "docs"
+MADE = "<!-- Written by tools/docs.py from the code; `make docs` writes it again. -->\n"
+TOOLS = ("lightnet", "ln_opt", "il2json", "genwts")
+SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
+
+
+# -- ops -------------------------------------------------------------------------------------------------------------
+
+
+def ops_page() -> str:
+    """Every op of the `ln` dialect, family by family."""
+    families = [(name, FAMILIES.get(name)) for name in families_in_order()]
+    index = [
+        f"* [{name}](#{name}): " + ", ".join(f"[`{op.name}`](#{anchor(op.name)})" for op in ops) for name, ops in families
+    ]
+    sections = []
+    for name, ops in families:
+        module = sys.modules[ops[0].__module__]
+        if name == "structure":
+            module = import_module(f"lightnet.dialects.ln.{name}")
+        sections.append(f"## {name}\n\n{doc(module)}\n")
+        sections += [op_section(op) for op in ops]
+    return "\n".join([
+        MADE, "# The ops of the `ln` dialect\n",
+        "Operands are tensors; *param* operands are weights and the like, known when a network is loaded. A violated constraint is",
+        "an error with the label `op.constraint`. Definitions are in [index notation](design.md#index-notation); from them come",
+        "the interpreter and the generic code of every target.\n",
+        *index, "", *sections,
+    ])  # fmt: skip
+
+
+def families_in_order() -> list[str]:
+    """Families as the registry's source lists them."""
+    return list(FAMILIES._rows)
+
+
+def anchor(title: str) -> str:
+    """What GitHub makes of a heading."""
+    return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+
+
+def op_section(op: Any) -> str:
+    lines = [f"### {op.name}", "", doc(op), ""]
+    if not issubclass(op, LnOp):
+        return "\n".join(lines)
+    fields = [(f"`{o.name}`{' …' if o.variadic else ''}", o.role, operand_text(o)) for o in op.schema.operands]
+    fields += [(f"`{r.name}`{' …' if r.variadic else ''}", "result", result_text(r)) for r in op.schema.results]
+    lines += md_table(("tensor", "role", ""), fields)
+    lines += md_table(("parameter", "type", "default", "bounds"), [param_row(p) for p in op.schema.params])
+    if op.checks:
+        lines += ["Constraints:", "", *(f"* **{label}**: `{text}`" for label, text in op.checks.items()), ""]
+    return "\n".join([*lines, *definition(op)])
+
+
+def operand_text(o: Operand) -> str:
+    parts = []
+    if o.rank is not None:
+        parts.append(f"rank {o.rank}")
+    if o.min_rank:
+        parts.append(f"rank ≥ {o.min_rank}")
+    if o.dtypes:
+        parts.append(" or ".join(o.dtypes))
+    if o.same_type:
+        parts.append(f"type of `{o.same_type}`")
+    if o.same_shape:
+        parts.append(f"shape of `{o.same_shape}`")
+    if o.variadic:
+        parts.append("one or more, of one type")
+    return ", ".join(parts)
+
+
+def result_text(r: Result) -> str:
+    if r.owner is None:
+        return ""
+    return f"shares memory with `{r.owner}` in upstream's plans" + (", which it overwrites" if r.overwrites else "")
+
+
+def param_row(p: Param) -> tuple[str, str, str, str]:
+    kind = {"number": p.realtype, "numbers": f"{p.realtype}[]", "strings": "string[]", "bools": "bool[]"}.get(p.kind, p.kind)
+    if p.length is not None:
+        kind = kind.replace("[]", f"[{p.length}]")
+    bounds = [f"{SIGNS[sign]} `{bound}`" if isinstance(bound, str) else f"{SIGNS[sign]} {bound}" for sign, bound in p.bounds]
+    bounds += ["one of " + ", ".join(f"`{c}`" for c in p.choices)] if p.choices else []
+    if p.in_type is not None:
+        return f"`{p.name}`", kind, "from the result's type", ", ".join(bounds)
+    return f"`{p.name}`", kind, "" if p.default is ... else f"`{default_text(p.default)}`", ", ".join(bounds)
+
+
+def default_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(default_text, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def definition(op: type[LnOp]) -> list[str]:
+    if op.definition is not None:
+        return ["Definition:", "", "```", textwrap.dedent(op.definition).strip("\n").rstrip(), "```", ""]
+    if op.has_builder:
+        return ["Defined by a loop-level builder.", ""]
+    if op.is_host:
+        return ["Defined by a call of the host at run time.", ""]
+    if hasattr(op, "decomposition"):
+        return ["Defined by a decomposition into other ops.", ""]
+    return []
+
+
+def md_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
+    head = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+    return [*head, *(f"| {' | '.join(c.replace('|', chr(92) + '|') for c in row)} |" for row in rows), ""]
+
+
+def doc(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").rstrip()
+
+
+# -- passes ----------------------------------------------------------------------------------------------------------
+
+
+def passes_page() -> str:
+    """Every pass, in the order of the registry, which is that of the pipeline."""
+    names = list(PASSES._rows)
+    lines = [
+        MADE, "# The passes\n",
+        "Written as `ln-opt --pass=expand,combine{max-ops=8},plan FILE`. The pipeline of the target `cpu` is\n",
+        "```", *textwrap.wrap(pipelines.default(), 110, break_on_hyphens=False), "```", "",
+        " · ".join(f"[{name}](#{anchor(name)})" for name in names), "",
+    ]  # fmt: skip
+    return "\n".join([*lines, *(pass_section(name) for name in names)])
+
+
+def pass_section(name: str) -> str:
+    cls = PASSES.get(name)
+    module = sys.modules[cls.__module__]
+    text = doc(cls)
+    if "```" not in text and "    " in doc(module):
+        text += "\n\n" + doc(module)
+    hints = get_type_hints(cls)
+    rows = [
+        (f"`{f.name.replace('_', '-')}`", option_text(hints[f.name]), option_default(f))
+        for f in dataclasses.fields(cls)
+        if f.init and f.name != "name"
+    ]
+    return "\n".join([f"## {name}", "", text, "", *md_table(("option", "type", "default"), rows)])
+
+
+def option_default(f: dataclasses.Field) -> str:
+    if f.default in (dataclasses.MISSING, None, "", ()):
+        return ""
+    return f"`{default_text(f.default)}`"
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------
+
+
+class _Captured(Exception):
+    """Carries a tool's parser out of it."""
+
+
+def cli_page() -> str:
+    """The options of each tool."""
+    lines = [MADE, "# The tools\n", "Every error is `file:line:col: error: …` on stderr, and the exit status is then 1.\n"]
+    for tool in TOOLS:
+        module = import_module(f"lightnet.cli.{tool}")
+        lines.append("\n".join(tool_section(tool.replace("_", "-"), module, parser_of(module.main))))
+    return "\n".join(lines)
+
+
+def parser_of(main: Callable[[list[str]], int]) -> argparse.ArgumentParser:
+    """The argument parser that a tool makes, taken when it parses."""
+
+    def capture(self: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        raise _Captured(self)
+
+    with mock.patch.object(Parser, "parse_args", capture):
+        try:
+            main([])
+        except _Captured as e:
+            return e.args[0]
+    raise RuntimeError(f"{main.__module__} has no parser")
+
+
+def tool_section(name: str, module: Any, parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield f"## {name}\n"
+    yield f"{doc(module)}\n"
+    for group in parser._action_groups:
+        rows = [action_row(a) for a in group._group_actions if a.help is not argparse.SUPPRESS]
+        if rows:
+            standard = group.title in ("positional arguments", "options", "optional arguments")
+            yield from md_table(("" if standard else str(group.title), ""), rows)
+
+
+def action_row(action: argparse.Action) -> tuple[str, str]:
+    # argparse's own layout of help differs between versions of Python: this one does not.
+    value = action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper())
+    takes_value = action.nargs != 0
+    names = ", ".join(f"`{o}`" for o in action.option_strings) or f"`{action.metavar or action.dest}`"
+    if takes_value and action.option_strings:
+        names += f" `{value}`"
+    return names, (action.help or "").replace("<", "&lt;")
+
+
+PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page}
+
+
+def stale() -> list[tuple[str, str]]:
+    """(page, diff) of each page that is not what the code says."""
+    found = []
+    for name, page in PAGES.items():
+        path = DOCS / name
+        old, new = path.read_text("utf-8") if path.exists() else "", page()
+        if old != new:
+            lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), name, f"{name} (from the code)", "", "", 1))
+            found.append((name, "\n".join(lines[:40])))
+    return found
+
+
+def main() -> int:
+    """Write or check the pages."""
+    parser = argparse.ArgumentParser(description="Write the reference pages from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
+    if parser.parse_args().check:
+        for name, diff in stale():
+            print(f"docs/{name} is stale: run `make docs`\n{diff}", file=sys.stderr)
+        return 1 if stale() else 0
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
