@@ -11,10 +11,14 @@ from xdsl.context import Context as XdslContext
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
+from lightnet.diagnostics import SourceLoc
+from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.frontends.source import STDIN_NAME, read_text
 from lightnet.ir.context import make_context
 from lightnet.ir.module import main_of
 from lightnet.ir.registry import FRONTENDS
+from lightnet.ir.types import ParamAttr
+from lightnet.runtime.arrays import converted
 from lightnet.runtime.weights import WeightStore, open_weights
 
 #: Largest source file.
@@ -33,6 +37,8 @@ class Model:
     weights: WeightStore | None = None
     seed: int = 0
     ctx: XdslContext = field(default_factory=make_context)
+    #: What the source warns of (#warning, a macro defined again).
+    warnings: list[tuple[SourceLoc, str]] = field(default_factory=list)
 
     @property
     def main(self) -> func.FuncOp:
@@ -44,12 +50,13 @@ class Model:
 
 
 def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequence[int]] | None = None, *,
-         seed: int = 0, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
+         override: bool = False, seed: int = 0, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
          ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """Read a network: LightNet IL (``.net``), JSON IR (``.json``), MLIR (``.mlir``); ``-`` is standard input, whose form
     is told from its text.
 
-    `weights` is a file (``.wts``, ``.npz``, ``.safetensors``) or a mapping of arrays; `shapes` gives inputs other
+    `weights` is a file (``.wts``, ``.npz``, ``.safetensors``) or a mapping of arrays; with `override` it also fills every
+    tensor that it names where the network gives contents of its own (``from_file=false``); `shapes` gives inputs other
     dimensions (the shapes of everything behind them follow); `seed` seeds contents declared random.
     Raises `LightNetError` for every mistake in the files.
     """
@@ -59,21 +66,49 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     suffix = Path(path).suffix
     if suffix not in FRONTENDS:
         suffix = sniff(text)
-    return loads(text, suffix, name, weights, shapes, seed=seed, include_dirs=include_dirs, eval_mode=eval_mode, ctx=ctx)
+    return loads(text, suffix, name, weights, shapes, override=override, seed=seed, include_dirs=include_dirs,
+                 eval_mode=eval_mode, ctx=ctx)  # fmt: skip
 
 
 def loads(text: str, suffix: str, name: str = "<text>", weights: Weights = None,
-          shapes: Mapping[str, Sequence[int]] | None = None, *, seed: int = 0, include_dirs: Sequence[str] = (),
-          eval_mode: str = "arith", ctx: XdslContext | None = None) -> Model:  # fmt: skip
+          shapes: Mapping[str, Sequence[int]] | None = None, *, override: bool = False, seed: int = 0,
+          include_dirs: Sequence[str] = (), eval_mode: str = "arith", ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """As `load`, from text in the form that `suffix` names."""
     ctx = ctx or make_context()
-    module = FRONTENDS.get(suffix)(text, name, ctx, include_dirs=include_dirs, eval_mode=eval_mode)
+    warnings: list[tuple[SourceLoc, str]] = []
+    module = FRONTENDS.get(suffix)(text, name, ctx, include_dirs=include_dirs, eval_mode=eval_mode, defines=defines,
+                                   on_warning=lambda loc, message: warnings.append((loc, message)))  # fmt: skip
     if shapes:
         from lightnet.frontends.reshaping import with_shapes
 
         module = with_shapes(module, shapes)
     store = open_weights(weights) if weights is not None else None
-    return Model(module, name, store, seed, ctx)
+    if override and store is not None:
+        take_from_store(module, store)
+    return Model(module, name, store, seed, ctx, warnings)
+
+
+def take_from_store(module: ModuleOp, store: WeightStore) -> None:
+    """Let every input and param that `store` names take its contents from there."""
+    from lightnet.diagnostics import SourceLoc
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+
+    for op in module.walk():
+        if isinstance(op, Create | Input | ParamOp) and op.tensor_names[0] in store:
+            op.properties["from_file"] = ParamAttr(True)
+
+
+def open_store(weights: str | Path | Mapping[str, np.ndarray] | WeightStore, module: ModuleOp) -> WeightStore:
+    """The weight store for a network. Arrays of a mapping become of the dtype of the tensor they are for, as fed arrays
+    do (`runtime.arrays`: float64 is rounded to float32); a file's arrays must have it."""
+    if isinstance(weights, WeightStore) or not isinstance(weights, Mapping):
+        return open_weights(weights)
+    arrays = dict(weights)
+    for op in main_of(module).walk():
+        if isinstance(op, Create | Input | ParamOp) and (name := op.tensor_names[0]) in arrays:
+            value = np.asarray(arrays[name])
+            arrays[name] = value if value.dtype.hasobject else converted(name, value, op.result_specs[0].dtype)
+    return open_weights(arrays)
 
 
 def sniff(text: str) -> str:

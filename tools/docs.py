@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 from unittest import mock
 
+from xdsl.ir import Block
+
 from lightnet.cli.common import Parser
 from lightnet.ir.op import LnOp, Operand, Param, Result
 from lightnet.ir.passes import option_text
 from lightnet.ir.registry import FAMILIES, PASSES
+from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes import pipelines
+from lightnet.runtime.dtypes import BY_TL
 
 DOCS = Path(__file__).parent.parent / "docs"
 MADE = "<!-- Written by tools/docs.py from the code; `make docs` writes it again. -->\n"
@@ -105,7 +109,10 @@ def param_row(p: Param) -> tuple[str, str, str, str]:
     if p.length is not None:
         kind = kind.replace("[]", f"[{p.length}]")
     bounds = [f"{SIGNS[sign]} `{bound}`" if isinstance(bound, str) else f"{SIGNS[sign]} {bound}" for sign, bound in p.bounds]
-    bounds += ["one of " + ", ".join(f"`{c}`" for c in p.choices)] if p.choices else []
+    if p.choices == tuple(BY_TL):
+        bounds.append("a data type, `TL_FLOAT` and so on")
+    elif p.choices:
+        bounds.append("one of " + ", ".join(f"`{c}`" for c in p.choices))
     if p.in_type is not None:
         return f"`{p.name}`", kind, "from the result's type", ", ".join(bounds)
     return f"`{p.name}`", kind, "" if p.default is ... else f"`{default_text(p.default)}`", ", ".join(bounds)
@@ -118,8 +125,11 @@ def default_text(value: Any) -> str:
 
 
 def definition(op: type[LnOp]) -> list[str]:
-    if op.definition is not None:
-        return ["Definition:", "", "```", textwrap.dedent(op.definition).strip("\n").rstrip(), "```", ""]
+    text = op.definition
+    if isinstance(text, property):  # it depends on the number of operands
+        return ["Definition, of the op with the operands of its first test case:", "", "```", sample(op).definition or "", "```", ""]
+    if text is not None:
+        return ["Definition:", "", "```", textwrap.dedent(text).strip("\n").rstrip(), "```", ""]
     if op.has_builder:
         return ["Defined by a loop-level builder.", ""]
     if op.is_host:
@@ -127,6 +137,15 @@ def definition(op: type[LnOp]) -> list[str]:
     if hasattr(op, "decomposition"):
         return ["Defined by a decomposition into other ops.", ""]
     return []
+
+
+def sample(op: type[LnOp]) -> LnOp:
+    """An op made of the first test case of its class."""
+    case = op.schema.resolve(op.samples()[0])
+    specs: list[TensorSpec] = []
+    for spec in case.tensors.values():
+        specs += [spec] if isinstance(spec, TensorSpec) else spec
+    return op.make(Block(arg_types=[tensor_type(s) for s in specs]).args, case.params)
 
 
 def md_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
@@ -249,8 +268,8 @@ def main() -> int:
         for name, diff in stale():
             print(f"docs/{name} is stale: run `make docs`\n{diff}", file=sys.stderr)
         return 1 if stale() else 0
-    for name, page in PAGES.items():
-        (DOCS / name).write_text(page(), "utf-8")
+    for name, text in {name: page() for name, page in PAGES.items()}.items():
+        (DOCS / name).write_text(text, "utf-8")
     return 0
 
 

@@ -10,12 +10,16 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 
 from lightnet import __version__
 from lightnet.cli import common
-from lightnet.diagnostics import LightNetError
+from lightnet.cli.getopt import canonical
+from lightnet.diagnostics import LightNetError, SourceLoc
 
+#: What -W takes; `inter` is upstream's kind for messages about its own state, of which there are none here.
+WARNINGS = ("warn", "no-warn", "inter", "no-inter")
 #: Subcommands: name -> "module:function" taking argv. None yet; `lightnet inspect net` will be the first.
 SUBCOMMANDS: dict[str, str] = {}
 
@@ -31,34 +35,58 @@ def _main(argv: list[str]) -> int:
 
         module, _, function = SUBCOMMANDS[argv[0]].partition(":")
         return getattr(import_module(module), function)(argv[1:])
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(canonical(argv, *_names(parser)))
     if args.source is None:
         raise LightNetError("no input file")
-    return _run(args)
+    if unknown := [kind for kind in args.warnings if kind not in WARNINGS]:
+        raise LightNetError(f"unknown kind of warning '{unknown[0]}'; there are: {', '.join(WARNINGS)}")
+    try:
+        return _run(args)
+    except LightNetError:
+        if args.debug:
+            traceback.print_exc()
+        raise
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = common.Parser(prog="lightnet", description="Compile a network and run it.", add_help=False)
+    parser = common.Parser(
+        prog="lightnet", description="Compile a network and run it.", add_help=False,
+        epilog="A long option may be cut short, and stand behind one dash; options may stand behind SOURCE.",
+    )  # fmt: skip
     option = parser.add_argument
-    option("source", nargs="?", help="a network: IL (.net), JSON IR (.json) or MLIR (.mlir); - is standard input")
-    option("-h", "--help", "-help", action="help", help="show this help and exit")
-    option("-v", "--version", "-version", action="version", version=f"lightnet {__version__}")
-    option("-o", "--outfile", "-outfile", metavar="FILE", help="write the compiled network as JSON IR; - is standard output")
-    option("-t", "--target", "-target", default="cpu", help="the target: cpu (default), or none for the interpreter")
-    option("-f", "--datafile", "-datafile", metavar="FILE", help="weights: .wts, .npz or .safetensors")
-    option("-c", "--compile", "-compile", action="store_true", help="compile only")
-    option("-r", "--run", "-run", action="store_true", help="run only: SOURCE is a compiled network")
-    option("-d", "--debug", "-debug", action="store_true", help="show the passes' times, and Python's traceback of an error")
-    option("-W", metavar="KIND", action="append", default=[], dest="warnings", help="warn, no-warn, inter, no-inter")
-    option("-w", action="append_const", const="no-warn", dest="warnings", help="no warnings")
-    option("--plan", choices=("default", "upstream"), default="default", help="memory planning; upstream: as the C implementation")
-    option("--layout", choices=("plain",), default="plain", help="layouts of intermediate tensors")
-    option("--eval", choices=("arith", "perl"), default="arith", help="what ${eval} may hold; perl runs code from the network")
-    option("-I", metavar="DIR", action="append", default=[], dest="include", help="a folder for #include")
-    option("--seed", type=int, default=0, help="of the contents declared random")
+    option("source", nargs="?", metavar="SOURCE", help="a network: IL (.net), JSON IR (.json) or MLIR (.mlir); - is stdin")
+    option("-h", "--help", action="help", help="show this help and exit")
+    option("-v", "--version", action="version", version=f"lightnet {__version__}")
+    option("-o", "--outfile", metavar="FILE", help="write the compiled network as JSON IR; - is stdout, ! is nowhere")
+    option("-t", "--target", metavar="NAME", default="cpu", help="the target: cpu (default), or none for the interpreter")
+    option("-f", "--datafile", metavar="FILE", help="weights: .wts, .npz or .safetensors")
+    option("-c", "--compile", action="store_true", help="compile only")
+    option("-r", "--run", action="store_true", help="run only: SOURCE is a compiled network")
+    option("-d", "--debug", action="store_true", help="show the passes' times, and Python's traceback of an error")
+    option("-W", "--warning", metavar="KIND", action="append", default=[], dest="warnings", help="/".join(WARNINGS))
+    option("-w", "--no-warnings", action="append_const", const="no-warn", dest="warnings", help="no warnings")
+    option("--plan", metavar="KIND", default="default", help="memory planning: default, or upstream as the C implementation")
+    option("--layout", metavar="KIND", default="plain", choices=("plain",), help="layouts of intermediate tensors: plain")
+    option("--eval", metavar="MODE", default="arith", help="what ${eval} may hold: arith; perl runs code from the network")
+    option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include")
+    option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
+    option("--seed", metavar="N", type=int, default=0, help="of the contents declared random")
     option("--report", metavar="FILE", help="write the memory plan: .txt, .json, .svg or .html")
     option("--load", metavar="FILE.py", action="append", default=[], help="Python code with passes, patterns and targets")
     return parser
+
+
+def _names(parser: argparse.ArgumentParser) -> tuple[dict[str, bool], dict[str, str]]:
+    """The long options, whether they take a value, and what the short ones stand for."""
+    long: dict[str, bool] = {}
+    short: dict[str, str] = {}
+    for action in parser._actions:
+        for name in action.option_strings:
+            if name.startswith("--"):
+                long[name[2:]] = action.nargs != 0
+                short.update({s[1]: name[2:] for s in action.option_strings if len(s) == 2})
+    return long, short
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -76,7 +104,9 @@ def _compile_and_run(args: argparse.Namespace) -> int:
 
     TARGETS.get(args.target)
     timing = [Timing()] if args.debug else []
-    network = model.load(args.source, weights=args.datafile, seed=args.seed, include_dirs=args.include, eval_mode=args.eval)
+    network = model.load(args.source, weights=args.datafile, seed=args.seed, include_dirs=args.include,
+                         eval_mode=args.eval, defines=args.define)  # fmt: skip
+    _warn(args, network.warnings)
     only_run = args.run and not args.compile
     executable = compiler.compile(network, args.target, plan=args.plan, layout=args.layout, compiled=only_run,
                                   instrumentation=timing)  # fmt: skip
@@ -84,15 +114,14 @@ def _compile_and_run(args: argparse.Namespace) -> int:
         common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))
     if args.report:
         common.write_atomic(args.report, _report(executable, args.report))
+    if not args.compile or args.run:
+        _warn(args, executable.warnings)
+        executable.prepare()
+        start = time.perf_counter()
+        executable()
+        _info(f"run time: {time.perf_counter() - start:.6f}s")
     for watcher in timing:
         print(watcher.report(), file=sys.stderr)
-    if args.compile and not args.run:
-        return 0
-    executable.prepare()
-    _warn(args, executable.warnings)
-    start = time.perf_counter()
-    executable()
-    _info(f"run time: {time.perf_counter() - start:.6f}s")
     return 0
 
 
@@ -102,11 +131,13 @@ def _report(executable, path: str) -> str:
     return kinds.get(os.path.splitext(path)[1], report.text)()
 
 
-def _warn(args: argparse.Namespace, messages: Sequence[str]) -> None:
-    if "no-warn" in args.warnings:
+def _warn(args: argparse.Namespace, messages: Sequence[str | tuple[SourceLoc, str]]) -> None:
+    """Print warnings on stderr, those of the source with their places; the last of -Wwarn and -Wno-warn decides."""
+    if next((kind for kind in reversed(args.warnings) if kind.endswith("warn")), "warn") == "no-warn":
         return
     for message in messages:
-        print(f"{_coloured('warning: ', '35', sys.stderr)}{message}", file=sys.stderr)
+        where, text = (f"{message[0]}: ", message[1]) if isinstance(message, tuple) else ("", message)
+        print(f"{where}{_coloured('warning: ', '35', sys.stderr)}{text}", file=sys.stderr)
 
 
 def _info(message: str) -> None:

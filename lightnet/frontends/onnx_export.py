@@ -93,7 +93,7 @@ class _Export:
         self.graph.reserved = frozenset(n for op in main.walk() for n in tensor_names(op) if n)
         last = self.block(main.body.block)
         assert isinstance(last, ReturnOp)
-        outputs = self.outputs(last)
+        outputs = list(dict.fromkeys(self.names[v] for v in last.operands))  # a value returned twice has one name
         known = {*self.inputs, *self.graph.initializers, *outputs}
         proto = helper.make_graph(
             list(node_protos(self.graph.nodes)), main.sym_name.data or "main",
@@ -115,23 +115,6 @@ class _Export:
 
         spec = self.specs[name]
         return helper.make_tensor_value_info(name, element_type(spec.dtype), spec.dims)
-
-    def outputs(self, last: ReturnOp) -> list[str]:
-        """The names of the graph's outputs. A value returned twice, a graph input and an initializer get a node of their
-        own, since ONNX's outputs are distinct results of nodes."""
-        from lightnet.frontends.onnx_graph import Node
-
-        found: list[str] = []
-        made = {n for node in self.graph.nodes for n in node.outputs}
-        for value in last.operands:
-            name = self.names[value]
-            if name in found or name not in made:
-                spec, source = self.specs[name], name
-                name = self.graph.fresh(f"{name}/output")
-                self.graph.nodes.append(Node("Identity", [source], [name], {}, name))
-                self.specs[name] = spec
-            found.append(name)
-        return found
 
     # -- the walk
 

@@ -26,7 +26,7 @@ from lightnet.ir.op import (
     print_suffix,
     resolve,
     set_tensor_names,
-    tensor_names,
+    tensor_name,
 )
 
 
@@ -95,11 +95,7 @@ class KernelOp(Operation):
 
     def refresh_names(self) -> None:
         """Name the results after the values yielded."""
-        names = []
-        for value in self.terminator.operands:
-            owner = value.owner
-            names.append(tensor_names(owner)[value.index] if isinstance(owner, Operation) else None)  # pyright: ignore
-        set_tensor_names(self, names)
+        set_tensor_names(self, [tensor_name(v) for v in self.terminator.operands])
 
     @property
     def body(self) -> Block:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
@@ -34,6 +34,17 @@ def tensor_names(op: Operation) -> tuple[str | None, ...]:
         return (None,) * len(op.results)
     names = tuple(a.data or None for a in attr if isinstance(a, StringAttr))
     return names + (None,) * (len(op.results) - len(names))
+
+
+def tensor_name(value: SSAValue) -> str | None:
+    """The source name of one value: cheap also where its op has thousands of results (`ln.once`)."""
+    if not isinstance(value, OpResult):
+        return None
+    attr = value.op.attributes.get(TENSORS)
+    if not isinstance(attr, ArrayAttr) or value.index >= len(attr.data):
+        return None
+    name = attr.data[value.index]
+    return name.data or None if isinstance(name, StringAttr) else None
 
 
 def set_tensor_names(op: Operation, names: Sequence[str | None]) -> None:

@@ -48,6 +48,7 @@ from lightnet.ir.names import (
     print_suffix,
     resolve,
     set_tensor_names,
+    tensor_name,
     tensor_names,
 )
 from lightnet.ir.params import ParamValue
@@ -73,7 +74,7 @@ __all__ = [
     "NAME", "PLACES", "SUFFIX", "TENSORS", "WORKSPACE", "Case", "ConstraintError", "LnOp", "Operand", "Param", "Result",
     "Schema", "boolean", "case", "check_op", "constant_env", "dims_of_result", "dtype_of_result", "ln_op", "name_hint",
     "name_of", "number", "numbers", "operand", "parse_operands", "parse_suffix", "places_of", "print_suffix", "resolve",
-    "result", "set_tensor_names", "string", "tensor_names",
+    "result", "set_tensor_names", "string", "tensor_name", "tensor_names",
 ]  # fmt: skip
 
 

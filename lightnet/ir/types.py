@@ -90,9 +90,16 @@ def memref_type(spec: TensorSpec) -> MemRefType:
     return MemRefType(storage_type(spec.dtype), spec.dims)
 
 
-@cache
 def spec_of(type: Attribute) -> TensorSpec:
     """The spec of a tensor type; TypeError for any other type or an element type that is none of ours."""
+    spec = type.__dict__.get("_lightnet_spec")
+    if spec is None:
+        spec = _spec(type)
+        object.__setattr__(type, "_lightnet_spec", spec)  # a cache keyed by the type would hash all of it each time
+    return spec
+
+
+def _spec(type: Attribute) -> TensorSpec:
     if not isinstance(type, TensorType):
         raise TypeError(f"expected a ranked tensor type, got {type}")
     dtype = _DTYPE_OF.get(type.element_type)

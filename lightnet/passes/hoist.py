@@ -8,12 +8,11 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
-from lightnet.dialects.ln.rules import name_of_value
 from lightnet.dialects.ln.source import Zeros
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import fused, set_loc
-from lightnet.ir.op import set_tensor_names
+from lightnet.ir.op import set_tensor_names, tensor_name
 from lightnet.ir.passes import LnPass
 from lightnet.passes.graph import graphs, is_static, static_values
 
@@ -105,7 +104,7 @@ def _enclose(block: Block, body: Block) -> None:
     body.add_op(YieldOp.of(yielded))
     region = Region(body)
     once = OnceOp.of(region)
-    set_tensor_names(once, [name_of_value(v) for v in yielded])
+    set_tensor_names(once, [tensor_name(v) for v in yielded])
     set_loc(once, fused(ops))
     for value, result in zip(yielded, once.results):
         value.replace_uses_with_if(result, outside)

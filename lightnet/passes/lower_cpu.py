@@ -17,10 +17,10 @@ from math import gcd
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from lightnet.backends.cpu.generators import WORKSPACE_SIZE, Argument, Launch, generate
+from lightnet.backends.cpu.generators import Argument, Launch, generate
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
@@ -28,7 +28,7 @@ from lightnet.dialects.tile import HostOp, LaunchOp
 from lightnet.ir.body import structure
 from lightnet.ir.builder import Builder
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.memory import MEMORY
+from lightnet.ir.memory import WORKSPACE_SIZE, memory_of, set_memory, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp
 from lightnet.ir.passes import LnPass
@@ -63,16 +63,11 @@ class _Lowering:
     @property
     def arena_end(self) -> int:
         """The first byte behind the planned arena, aligned."""
-        memory = self.module.attributes[MEMORY]
-        assert isinstance(memory, DictionaryAttr)
-        size = memory.data["arena"].value.data  # pyright: ignore[reportAttributeAccessIssue]
-        return -(-size // BASE_ALIGNMENT) * BASE_ALIGNMENT
+        return -(-memory_of(self.module)["arena"] // BASE_ALIGNMENT) * BASE_ALIGNMENT
 
     def grow_arena(self) -> None:
         if self.added:
-            memory = self.module.attributes[MEMORY]
-            grown = IntegerAttr(self.arena_end + self.added, i64)
-            self.module.attributes[MEMORY] = DictionaryAttr({**memory.data, "arena": grown})  # pyright: ignore
+            set_memory(self.module, {**memory_of(self.module), "arena": self.arena_end + self.added})
 
     def run(self) -> None:
         main = main_of(self.module)
@@ -162,9 +157,7 @@ class _Lowering:
         if argument.kind == "result":
             return _place(op.results[argument.number])
         if workspace is None:  # planned elsewhere, without our workspace: it goes behind everything
-            size = op.attributes[WORKSPACE_SIZE]
-            assert isinstance(size, IntegerAttr)
-            self.added = max(self.added, size.value.data)
+            self.added = max(self.added, workspace_size(op))
             workspace = PlaceAttr("arena", self.arena_end)
         return PlaceAttr(workspace.space, workspace.offset.data + argument.number)
 

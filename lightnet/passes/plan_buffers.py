@@ -23,7 +23,7 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import workspace_size
-from lightnet.ir.op import LnOp, name_of, tensor_names
+from lightnet.ir.op import LnOp, name_of, tensor_name
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut, joined, overwritable, pieces_of, views_of
 from lightnet.passes.planning import Buffer, lower_bound
@@ -56,9 +56,7 @@ def planned_ops(block: Block) -> list[Operation]:
 
 def value_name(value: SSAValue) -> str:
     """The tensor name of a result, or its SSA name, for reports and errors."""
-    owner = value.owner
-    name = tensor_names(owner)[value.index] if isinstance(owner, Operation) else None  # pyright: ignore
-    return name or (f"%{value.name_hint}" if value.name_hint else "?")
+    return tensor_name(value) or (f"%{value.name_hint}" if value.name_hint else "?")
 
 
 def op_label(op: Operation) -> str:

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
-from ctypes import CFUNCTYPE, POINTER, c_int64, c_void_p
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from ctypes import c_uint8, c_void_p
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from math import prod
 from typing import Any, TextIO
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
-from lightnet.runtime.printing import fprint_path, print_tensor
+from lightnet.runtime.arrays import aligned, checked_array
+from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.printing import open_fprint, print_tensor
+
+__all__ = ["ALIGNMENT", "Arena", "HostCall", "Instance", "Program", "Tensor", "aligned", "checked_array"]
 
 ALIGNMENT = 64
 
@@ -35,7 +40,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.dims)) * BY_NAME[self.dtype].size
+        return prod(self.dims) * BY_NAME[self.dtype].size
 
     def view(self, memory: Mapping[str, np.ndarray]) -> np.ndarray:
         """The tensor's bytes in `memory` as an array (no copy)."""
@@ -56,8 +61,15 @@ class HostCall:
 
 @dataclass(frozen=True)
 class Program:
-    """What the compiler hands over. `memory` maps a space to its size in bytes; `restore` lists byte ranges of the static
-    space that the program itself overwrites (only upstream's plans do), which every call restores first."""
+    """What the compiler hands over.
+
+    `memory` maps a space to its size in bytes. `inputs` are the tensors that a call may feed, `residents` further tensors
+    of the arena that are filled at load (in a plan of upstream's kind, where params stand in the arena), `restore` names
+    those of both that the program itself overwrites: every call writes them again. `params` are fixed when the program is
+    loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes over them (only plans of
+    upstream's kind have any). `fused` names tensors of the source network that passes removed, `reused` those whose memory
+    serves others later: both for clear errors only. `cpu`, `features` and `triple` are those of the machine code.
+    """
 
     objects: tuple[bytes, ...]
     memory: dict[str, int]
@@ -65,12 +77,14 @@ class Program:
     outputs: tuple[Tensor, ...]
     params: tuple[str, ...]
     hosts: tuple[HostCall, ...] = ()
+    residents: tuple[Tensor, ...] = ()
+    restore: tuple[str, ...] = ()
+    overwritten: tuple[tuple[str, str], ...] = ()
+    fused: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
     cpu: str = ""
     features: str = ""
-    #: Names of tensors that stand nowhere in the compiled program (fused away), for clear errors.
-    fused: tuple[str, ...] = ()
-    single_space: bool = False
-    extra: dict[str, Any] = field(default_factory=dict)
+    triple: str = ""
 
     def header(self) -> dict[str, Any]:
         """Everything but the machine code, as JSON values."""
@@ -78,39 +92,72 @@ class Program:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], objects: tuple[bytes, ...]) -> Program:
-        fields = dict(header)
-        for key in ("inputs", "outputs"):
-            fields[key] = tuple(Tensor(**{**t, "dims": tuple(t["dims"])}) for t in fields[key])
-        fields["hosts"] = tuple(HostCall(**{**h, "dims": tuple(h["dims"])}) for h in fields["hosts"])
-        fields["params"], fields["fused"] = tuple(fields["params"]), tuple(fields["fused"])
-        return cls(objects=objects, **fields)
+        """The program of a header; ValueError, TypeError or KeyError when it is none."""
+        values: dict[str, Any] = {}
+        for f in fields(cls):
+            if f.name == "objects":
+                continue
+            value = header[f.name]
+            if f.name in ("inputs", "outputs", "residents"):
+                value = tuple(Tensor(**{**t, "dims": tuple(t["dims"])}) for t in value)
+            elif f.name == "hosts":
+                value = tuple(HostCall(**{**h, "dims": tuple(h["dims"])}) for h in value)
+            elif isinstance(value, list):
+                value = tuple(tuple(v) if isinstance(v, list) else v for v in value)
+            values[f.name] = value
+        program = cls(objects=objects, **values)
+        for t in (*program.inputs, *program.outputs, *program.residents):
+            if not 0 <= t.offset <= t.offset + t.nbytes <= program.memory[t.space]:
+                raise ValueError(f"tensor '{t.name}' lies outside its memory")
+        return program
+
+    def pick(self, names: Iterable[str] | None, run: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The outputs called `names` of a run (all if None); a name that cannot be read is an error before the run."""
+        if names is None:
+            return run()
+        names = [names] if isinstance(names, str) else list(names)
+        readable = {t.name for t in self.outputs} - {name for name, _ in self.overwritten}
+        for name in names:
+            if name not in readable:
+                raise self.unreadable(name)
+        found = run()
+        return {name: found[name] for name in names}
+
+    def unreadable(self, name: str) -> LightNetError:
+        """Why the tensor `name` cannot be read after a run, and what to do."""
+        by = dict(self.overwritten).get(name)
+        if by is not None:
+            return LightNetError(f"output '{name}' is overwritten by '{by}': this plan, as upstream's, keeps nothing that no "
+                                 "op reads; compile with the default plan")  # fmt: skip
+        if name in self.fused:
+            return LightNetError(f"tensor '{name}' does not exist in the compiled network: a pass (fusion) removed it; keep "
+                                 f"it with outputs=['{name}'] at compile time")  # fmt: skip
+        if name in self.reused:
+            return LightNetError(f"tensor '{name}' is an intermediate result, whose memory is used again; keep it with "
+                                 f"outputs=['{name}'] at compile time")  # fmt: skip
+        return unknown("tensor", name, [*(t.name for t in self.outputs), *self.fused, *self.reused])
 
 
-def aligned(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
-    """Uninitialised bytes at an aligned address. Raises `LightNetError` when there is not enough memory."""
-    try:
-        raw = np.empty(nbytes + alignment, np.uint8)
-    except (MemoryError, ValueError):
-        raise LightNetError(f"cannot allocate {nbytes} bytes for a compiled network") from None
-    start = -raw.ctypes.data % alignment
-    return raw[start : start + nbytes]
+def unknown(what: str, name: object, known: Iterable[str]) -> LightNetError:
+    """The error for a name that is not there, with those it may be meant for."""
+    names = list(known)
+    near = get_close_matches(str(name), names, 3) or names[:8]
+    there = ", ".join(near) + (", ..." if len(names) > len(near) else "") if near else "none"
+    return LightNetError(f"no {what} is called '{name}'; there are: {there}")
 
 
 class Arena:
     """The memory of one call at a time: activations, and which input tensors hold something other than their default."""
 
     def __init__(self, nbytes: int):
-        self.bytes = aligned(max(nbytes, 1))
-        self.stale: set[str] | None = None  # inputs to write before the next run; None: all of them
-
-
-_HOST = CFUNCTYPE(None, c_int64, POINTER(c_void_p))
+        self.bytes = aligned(max(nbytes, 1), ALIGNMENT)
+        self.stale: set[str] | None = None  # tensors to write before the next run; None: all of them
 
 
 class Instance:
     """A program linked into this process.
 
-    `static` holds the static tensors, `defaults` the contents that inputs have unless a call feeds them.
+    `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading.
     """
 
     def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray]):
@@ -120,22 +167,28 @@ class Instance:
         self.static = static
         self.defaults = dict(defaults)
         self.inputs = {t.name: t for t in program.inputs}
-        self.outputs = {t.name: t for t in program.outputs}
+        self._filled = {t.name: t for t in (*program.inputs, *program.residents)}
+        self._lost = dict(program.overwritten)
         self._native = NativeCode(program.objects)
         self._main = self._native.entry()
         self._idle: list[Arena] = []
         self._lock = threading.Lock()
 
-    def call(self, feeds: Mapping[str, Any], *, static: np.ndarray | None = None,
-             stream: TextIO | None = None) -> dict[str, np.ndarray]:  # fmt: skip
-        """Run once on `feeds` (input name → array) and return copies of the outputs in the program's order."""
+    def call(self, feeds: Mapping[str, Any], *, static: np.ndarray | None = None, stream: TextIO | None = None,
+             residents: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+        """Run once on `feeds` (input name → array) and return copies of the outputs in the program's order.
+
+        `static` and `residents` replace the loaded contents of the static space and of residents, for this call.
+        """
         arrays = {name: self.checked(name, value) for name, value in feeds.items()}
+        static = self.static if static is None else static
         with self._lock:
-            arena = self._idle.pop() if self._idle else Arena(self.program.memory.get("arena", 0))
+            arena = self._idle.pop() if self._idle else None
+        arena = arena or Arena(self.program.memory.get("arena", 0))
         try:
-            self.run(arena, arrays, self.static if static is None else static, stream)
-            memory = {"arena": arena.bytes, "static": self.static if static is None else static}
-            return {t.name: t.view(memory).copy() for t in self.program.outputs}
+            self.run(arena, {**(residents or {}), **arrays}, static, stream)
+            memory = {"arena": arena.bytes, "static": static}
+            return {t.name: t.view(memory).copy() for t in self.program.outputs if t.name not in self._lost}
         finally:
             with self._lock:
                 self._idle.append(arena)
@@ -143,59 +196,56 @@ class Instance:
     def run(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray, stream: TextIO | None = None) -> None:
         """Write the inputs that need it, then run the entry function on `arena`."""
         memory = {"arena": arena.bytes, "static": static}
-        write = set(self.inputs) if arena.stale is None or self.program.single_space else arena.stale | set(feeds)
-        for name in write:
-            self.inputs[name].view(memory)[...] = feeds[name] if name in feeds else self.defaults[name]
-        if self.program.single_space:  # upstream's plans: params stand in the arena, and ops may write over them
-            arena.bytes[: len(static)] = static
-            for name in feeds:
-                self.inputs[name].view(memory)[...] = feeds[name]
+        names = set(self._filled) if arena.stale is None else {*arena.stale, *feeds, *self.program.restore}
+        arena.stale = None  # should writing fail, everything is written next time
+        for name in names:
+            self._filled[name].view(memory)[...] = feeds[name] if name in feeds else self.defaults[name]
         arena.stale = set(feeds)
+        if not self.program.hosts:
+            self._main(arena.bytes.ctypes.data, static.ctypes.data, None)
+            return
         errors: list[BaseException] = []
-        host = self._host(errors, stream) if self.program.hosts else None
-        self._main(arena.bytes.ctypes.data, static.ctypes.data, host)
+        callback = self._host(errors, stream or sys.stdout)  # alive until the call returns
+        self._main(arena.bytes.ctypes.data, static.ctypes.data, c_void_p.from_buffer(callback).value)
         if errors:
             raise errors[0]
 
     def checked(self, name: str, value: Any) -> np.ndarray:
-        """`value` as an array of input `name`'s type; shapes must agree, dtypes must convert without loss."""
+        """`value` as an array of input `name`'s type (`arrays.checked_array`)."""
         tensor = self.inputs.get(name)
         if tensor is None:
-            raise LightNetError(f"no input is called '{name}'; there are: {', '.join(self.inputs) or 'none'}")
+            if name in self.program.params:
+                raise LightNetError(f"param '{name}' is fixed in a saved executable: save one with other weights")
+            raise unknown("input", name, self.inputs)
         return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype])
 
-    def _host(self, errors: list[BaseException], stream: TextIO | None) -> Any:
+    def _host(self, errors: list[BaseException], stream: TextIO) -> Any:
+        from lightnet.runtime.native import HOST_FUNCTION
+
         def call(index: int, args: Any) -> None:
+            if errors:
+                return
             try:
-                host_call(self.program.hosts[index], args[0], stream or sys.stdout)
+                host_call(self.program.hosts[index], args[0], stream)
             except BaseException as e:  # must not unwind through machine code: raised after the run
                 errors.append(e)
 
-        self._keep = _HOST(call)
-        return c_void_p.from_buffer(self._keep).value
+        return HOST_FUNCTION(call)
 
 
 def host_call(call: HostCall, address: int, stream: TextIO) -> None:
-    """Carry out a run-time call on the tensor at `address`."""
-    from ctypes import c_uint8
+    """Carry out a run-time call on the tensor at `address`.
 
+    Raises LightNetError for a file that `fprint` may not write; one that the system refuses is a warning on stderr.
+    """
     dtype = BY_NAME[call.dtype]
-    nbytes = int(np.prod(call.dims)) * dtype.size
+    nbytes = prod(call.dims) * dtype.size
     array = np.frombuffer((c_uint8 * nbytes).from_address(address), dtype.np).reshape(call.dims)
     if call.kind == "print":
         print_tensor(stream, call.msg, array)
         return
-    with open(fprint_path(call.file), "w") as f:
-        print_tensor(f, call.msg, array)
-
-
-def checked_array(name: str, value: Any, dims: tuple[int, ...], dtype: DType) -> np.ndarray:
-    """`value` as an array of the given type. Raises `LightNetError` when the shape differs or the dtype would lose."""
-    array = np.asarray(value)
-    if array.dtype not in BY_NP:
-        raise LightNetError(f"'{name}' takes {dtype.name}, but gets an array of {array.dtype}")
-    if array.shape != dims:
-        raise LightNetError(f"'{name}' has shape {list(dims)}, but gets {list(array.shape)}")
-    if array.dtype != dtype.np and not (isinstance(value, list | tuple | int | float) or np.can_cast(array.dtype, dtype.np)):
-        raise LightNetError(f"'{name}' takes {dtype.np}, but gets {array.dtype}; convert it first")
-    return np.ascontiguousarray(array, dtype.np)
+    try:
+        with open_fprint(call.file) as file:
+            print_tensor(file, call.msg, array)
+    except OSError as e:
+        sys.stderr.write(f"warning: fprint cannot write {call.file!a}: {e.strerror}\n")

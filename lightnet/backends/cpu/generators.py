@@ -27,8 +27,6 @@ from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import ParamAttr, storage_type
 
-#: Attribute of a kernel: bytes of workspace that one launch needs.
-WORKSPACE_SIZE = "ln.workspace_size"
 ALIGNMENT = 64
 
 

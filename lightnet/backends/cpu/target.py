@@ -14,11 +14,12 @@ from xdsl.ir import Attribute
 from lightnet.backends.cpu import tiled
 from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.expanders import EXPANDERS, supports
-from lightnet.backends.cpu.generators import WORKSPACE_SIZE, workspace_bytes
+from lightnet.backends.cpu.generators import workspace_bytes
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.memory import WORKSPACE_SIZE
 from lightnet.ir.target import Space, Target
 
 #: Lanes of f32 in a vector register, by the feature that decides.

@@ -16,6 +16,7 @@ class Conv2d(LnOp):
     `padding` is [top, left, bottom, right] and counts when `autopad` is NOTSET. The maths are ONNX's Conv.
 
     ```mlir
+    // %x : tensor<1x3x12x12xf32>, %w : tensor<8x3x3x3xf32>, %b : tensor<8xf32>
     %y = ln.conv2d %x, %w, %b {size = [3, 3], stride = [2, 2], padding = [1, 1, 1, 1]} : tensor<1x8x6x6xf32>
     ```
     """
@@ -113,6 +114,7 @@ class Deconv2d(LnOp):
     the padding of SAME_*. The maths are ONNX's ConvTranspose.
 
     ```mlir
+    // %x : tensor<1x3x5x5xf32>, %w : tensor<3x4x3x3xf32>, %b : tensor<4xf32>
     %y = ln.deconv2d %x, %w, %b {size = [3, 3], stride = [2, 2], padding = [1, 1, 1, 1]} : tensor<1x4x9x9xf32>
     ```
     """

@@ -15,6 +15,7 @@ class Submean(LnOp):
     result's type, saturating.
 
     ```mlir
+    // %x : tensor<4x5x3xui8>
     %y = ln.submean %x {mean = [123.68, 116.78, 103.94]} : tensor<3x4x5xf32>
     ```
     """
@@ -53,6 +54,7 @@ class TransformBboxSQD(LnOp):
     Wu et al., "SqueezeDet" (2016), section 3.1; sizes grow as exp(d) below d = 1 and as e * d above.
 
     ```mlir
+    // %d : tensor<1x2x3x1x4xf32>, %a : tensor<1x2x3x1x4xf32>
     %b = ln.transform_bboxSQD %d, %a {width = 8, height = 6, img_width = 16, img_height = 12, x_shift = 0, y_shift = 0}
            : tensor<1x2x3x1x4xf32>
     ```
@@ -120,6 +122,7 @@ class DetectYolov3(LnOp):
     centre = (sigmoid(t) + cell) * image / grid; size = anchor * clamp(exp(t), 1e-9, 50); boxes are centre -/+ size / 2.
 
     ```mlir
+    // %f : tensor<1x8x2x2xf32>, %a : tensor<1x2xf32>
     %c, %s, %b, %o, %p = ln.detect_yolov3 %f, %a {img_width = 16, img_height = 16}
       : tensor<1x1x2x2x2xf32>, tensor<1x1x2x2x2xf32>, tensor<1x1x4x2x2xf32>, tensor<1x1x1x2x2xf32>, tensor<1x1x3x2x2xf32>
     ```

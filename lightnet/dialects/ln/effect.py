@@ -26,6 +26,7 @@ class Print(_Effect):
     """Print a line and the tensor where the op stands in the program (`runtime.printing` has the format).
 
     ```mlir
+    // %x : tensor<2x3xf32>
     ln.print %x {msg = "x:"}
     ```
     """
@@ -38,6 +39,7 @@ class Fprint(_Effect):
     """As `print`, into a file that is opened for writing: a relative path below the working folder.
 
     ```mlir
+    // %x : tensor<2x3xf32>
     ln.fprint %x {msg = "x:", file = "x.txt"}
     ```
     """

@@ -34,6 +34,7 @@ class Concat(_Move):
     """Two tensors behind each other along `axis`.
 
     ```mlir
+    // %a : tensor<1x2x4x5xf32>, %b : tensor<1x3x4x5xf32>
     %y = ln.concat %a, %b {axis = 1} : tensor<1x5x4x5xf32>
     ```
     """
@@ -114,6 +115,7 @@ class Slice(_Move):
     """The elements `start` to `start + len` along `axis`.
 
     ```mlir
+    // %x : tensor<2x4xf32>
     %y = ln.slice %x {axis = 1, start = 1, len = 3} : tensor<2x3xf32>
     ```
     """
@@ -173,6 +175,7 @@ class Transpose(_Move):
     """dst.dims[i] = src.dims[axes[i]], for a permutation `axes`.
 
     ```mlir
+    // %x : tensor<2x3xf32>
     %y = ln.transpose %x {axes = [1, 0]} : tensor<3x2xf32>
     ```
     """
@@ -230,6 +233,7 @@ class Reshape(_Move):
     """The same elements in row-major order, under other dimensions; never copies where the plan can avoid it.
 
     ```mlir
+    // %x : tensor<2x3xf32>
     %y = ln.reshape %x : tensor<3x2xf32>
     ```
     """
@@ -313,6 +317,7 @@ class Gather(_Move):
     """Tensors of one type stacked along a new first dimension.
 
     ```mlir
+    // %a : tensor<3x4xf32>, %b : tensor<3x4xf32>
     %y = ln.gather %a, %b : tensor<2x3x4xf32>
     ```
     """
@@ -355,6 +360,7 @@ class Scatter(_Move):
     """The slices of a tensor along its first dimension, one result each.
 
     ```mlir
+    // %x : tensor<2x3x4xf32>
     %a, %b = ln.scatter %x : tensor<3x4xf32>, tensor<3x4xf32>
     ```
     """

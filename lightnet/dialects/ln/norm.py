@@ -16,6 +16,7 @@ class Batchnorm(LnOp):
     Ioffe and Szegedy 2015, in inference form; ONNX's BatchNormalization.
 
     ```mlir
+    // %x : tensor<1x3x4x5xf32>, %scale : tensor<3xf32>, %offset : tensor<3xf32>, %mean : tensor<3xf32>, %var : tensor<3xf32>
     %y = ln.batchnorm %x, %scale, %offset, %mean, %var {epsilon = 1.0e-05} : tensor<1x3x4x5xf32>
     ```
     """

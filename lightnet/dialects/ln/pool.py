@@ -68,6 +68,7 @@ class Maxpool2d(_Pool):
     """The maximum of each window; padding never wins (it is minus infinity). The maths are ONNX's MaxPool.
 
     ```mlir
+    // %x : tensor<1x3x9x11xf32>
     %y = ln.maxpool2d %x {size = [3, 3], stride = [2, 2], padding = [1, 1, 1, 1]} : tensor<1x3x5x6xf32>
     ```
     """
@@ -92,6 +93,7 @@ class Avgpool2d(_Pool):
     `count_include_pad = 0`.
 
     ```mlir
+    // %x : tensor<1x64x7x7xf32>
     %y = ln.avgpool2d %x {size = [7, 7]} : tensor<1x64x1x1xf32>
     ```
     """

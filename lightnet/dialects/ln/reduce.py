@@ -41,6 +41,7 @@ class Maxreduce(_AxisReduction):
     """The maximum along `axis`, which stays with length 1. NaN propagates.
 
     ```mlir
+    // %x : tensor<3x5xf32>
     %y = ln.maxreduce %x {axis = 1} : tensor<3x1xf32>
     ```
     """
@@ -62,6 +63,7 @@ class MaxreduceArg(_AxisReduction):
     """The maximum along `axis` and the index of its first occurrence (i32); the axis stays with length 1.
 
     ```mlir
+    // %x : tensor<3x5xf32>
     %y, %i = ln.maxreduce_arg %x {axis = 1} : tensor<3x1xf32>, tensor<3x1xi32>
     ```
     """
@@ -86,6 +88,7 @@ class DotProduct(LnOp):
     """The sum of the products of all elements, accumulated in the tensors' type, as a tensor of one element.
 
     ```mlir
+    // %a : tensor<9xf32>, %b : tensor<9xf32>
     %y = ln.dot_product %a, %b : tensor<1xf32>
     ```
     """

@@ -45,6 +45,7 @@ class Resize(_Resample):
     """`src` resampled to the dimensions of the result.
 
     ```mlir
+    // %x : tensor<1x3x4x4xf32>
     %y = ln.resize %x {mode = "TL_NEAREST"} : tensor<1x3x8x8xf32>
     ```
     """
@@ -77,6 +78,7 @@ class Upsample(_Resample):
     """`src` resampled to floor(scale * dim) along each axis.
 
     ```mlir
+    // %x : tensor<1x3x4x4xf32>
     %y = ln.upsample %x {mode = "TL_NEAREST", scales = [1, 1, 2, 2]} : tensor<1x3x8x8xf32>
     ```
     """

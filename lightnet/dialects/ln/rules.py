@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue, Use
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.traits import IsTerminator
 
-from lightnet.ir.op import LnOp, tensor_names
+from lightnet.ir.op import LnOp, tensor_name, tensor_names
 from lightnet.ir.rewriting import keep_names
 
 OpT = TypeVar("OpT", bound=Operation)
@@ -52,12 +52,6 @@ def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[Rewrite
 def producer(value: SSAValue, cls: type[OpT]) -> OpT | None:
     """The op that makes `value`, if it is a `cls`."""
     return value.owner if isinstance(value.owner, cls) else None
-
-
-def name_of_value(value: SSAValue) -> str | None:
-    """The source name of a tensor; block arguments have none."""
-    owner = value.owner
-    return tensor_names(owner)[value.index] if isinstance(owner, Operation) else None  # pyright: ignore
 
 
 def is_yielded(use: Use) -> bool:
@@ -94,4 +88,4 @@ def _needs_name(result: SSAValue, name: str | None, value: SSAValue) -> bool:
         return False
     if not isinstance(value.owner, Operation):
         return True  # a kernel yields what one of its ops makes
-    return name is not None and (name_of_value(value) not in (None, name) or any(map(is_yielded, value.uses)))
+    return name is not None and (tensor_name(value) not in (None, name) or any(map(is_yielded, value.uses)))

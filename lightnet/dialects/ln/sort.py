@@ -123,6 +123,7 @@ class Sort1dByKey(_Sort):
     """The keys in order, and the values in the order of their keys; stable; NaN counts as the largest key.
 
     ```mlir
+    // %key : tensor<9xf32>, %val : tensor<9xi32>
     %k, %v = ln.sort1d_by_key %key, %val {dir = "TL_SORT_DIR_DESCENDING"} : tensor<9xf32>, tensor<9xi32>
     ```
     """
@@ -156,6 +157,7 @@ class Pick1d(LnOp):
     index outside is clamped to the first or last group.
 
     ```mlir
+    // %x : tensor<20xf32>, %index : tensor<10xi32>
     %y = ln.pick1d %x, %index {len = 4, stride = 2} : tensor<8xf32>
     ```
     """

@@ -47,15 +47,16 @@ class _Source(LnOp):
     def flops(self):
         return 0
 
-    def contents(self, store, seed: int = 0) -> np.ndarray:
-        """The tensor's contents at load time; `store` is a weight store or None. Raises LightNetError when the store
-        holds something of another size or type."""
+    def contents(self, store, seed: int = 0, missing: list[str] | None = None, loc=None) -> np.ndarray:
+        """The tensor's contents at load time; `store` is a weight store or None. `missing` gets the tensor's name when the
+        store should hold it and does not (zeros). Raises LightNetError, at `loc`, when the store holds something of
+        another size or type."""
         from lightnet.runtime.initial import initial_contents
 
         spec = self.result_specs[0]
         name = self.tensor_names[0] or self.op_name or "?"
         return initial_contents(name, spec.dims, spec.dtype, ran=self.ran, data=self.data, from_file=self.from_file,
-                                store=store, seed=seed)  # fmt: skip
+                                store=store, seed=seed, missing=missing, loc=loc)  # fmt: skip
 
 
 @ln_op

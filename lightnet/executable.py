@@ -1,0 +1,268 @@
+"""What `lightnet.compile` gives: a network that is called like a function, and can be looked into and saved.
+
+It keeps the planned module (level 3) for what needs the IR: the plan's report, the text of each stage, and evaluating the
+static tensors again when a param is fed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from lightnet.backends.interpreter.static import static_values
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import memory_of
+from lightnet.ir.module import main_of
+from lightnet.ir.op import tensor_names
+from lightnet.ir.types import spec_of
+from lightnet.runtime import artifact
+from lightnet.runtime.arrays import aligned, checked_array
+from lightnet.runtime.program import Instance, Program, unknown
+from lightnet.runtime.weights import WeightStore
+
+if TYPE_CHECKING:
+    from lightnet.compiler import Compilation
+
+Source = Create | Input | ParamOp
+
+
+class Executable:
+    """A compiled network: call it with a dict of arrays by input (or param) name; it returns a dict of arrays by output
+    name. Every call starts from the loaded data. Calls from several threads are safe."""
+
+    def __init__(self, compilation: Compilation, store: WeightStore | None, seed: int = 0):
+        self._compilation = compilation
+        self._store = store
+        self._seed = seed
+        self._lock = threading.RLock()
+        self._parts: dict[str, Any] = {}
+        planned = main_of(compilation.planned)
+        self._sources = {_name(op): op for op in planned.walk() if isinstance(op, Source)}
+        #: What may be fed: the sources of the network, those too for which no pass left any use.
+        self._specs = {_name(op): op.result_specs[0] for op in compilation.source.walk() if isinstance(op, Source)}
+        self._specs.update({name: op.result_specs[0] for name, op in self._sources.items()})
+        self._fed_static: tuple[dict[str, np.ndarray], Any] | None = None
+
+    # -- calling
+
+    def __call__(self, feeds: Mapping[str, Any] | None = None, *, outputs: Sequence[str] | None = None,
+                 stream: TextIO | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+        """Run the network on `feeds`, arrays by input or param name: their shapes must agree; float64 is rounded to
+        float32, and integers convert where they fit (`runtime.arrays`). What is not fed holds the loaded data.
+
+        Returns the outputs by name, or only those called `outputs`. `print` ops write to `stream` (default: standard
+        output). Raises `LightNetError` for an unknown name and for an array that does not fit.
+        """
+        arrays = {name: self.checked(name, value) for name, value in (feeds or {}).items()}
+        arrays = {name: array for name, array in arrays.items() if name in self._sources}  # others: no effect
+        return self.program.pick(outputs, lambda: self._call(arrays, stream))
+
+    run = __call__
+
+    def _call(self, arrays: dict[str, np.ndarray], stream: TextIO | None) -> dict[str, np.ndarray]:
+        if not self.is_native:
+            from lightnet.backends.interpreter import graph
+
+            planned = self._compilation.planned
+            return graph.run(planned, arrays, self._store, seed=self._seed, **({"stream": stream} if stream else {}))
+        params = {k: arrays.pop(k) for k in list(arrays) if k not in self.instance.inputs}
+        static, residents = self._with_params(params) if params else (None, None)
+        return self.instance.call(arrays, static=static, residents=residents, stream=stream)
+
+    def checked(self, name: str, value: Any) -> np.ndarray:
+        """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""
+        spec = self._specs.get(name)
+        if spec is not None:
+            return checked_array(name, value, spec.dims, spec.dtype)
+        if name in self._names():
+            raise LightNetError(f"tensor '{name}' cannot be fed: the network computes it; what can be fed: "
+                                f"{', '.join(self._specs) or 'nothing'}")  # fmt: skip
+        raise unknown("input or param", name, self._specs)
+
+    def _names(self) -> set[str]:
+        return {n for op in self._compilation.source.walk() for n in tensor_names(op) if n}
+
+    # -- data
+
+    def prepare(self) -> None:
+        """Make machine code and load the data now, not at the first call."""
+        if self.is_native:
+            _ = self.instance
+        else:
+            for name in self._sources:
+                self.loaded(name)
+
+    def loaded(self, name: str) -> np.ndarray:
+        """What an input or param holds after loading (read-only)."""
+        op = self._sources.get(name)
+        if op is None:
+            raise self.program.unreadable(name)
+        contents = op.contents(self._store, self._seed, loc=loc_of(op))
+        contents.flags.writeable = False
+        return contents
+
+    def nbytes(self, name: str) -> int:
+        """Bytes of a tensor of the source network."""
+        for op in self._compilation.source.walk():
+            for tensor, value in zip(tensor_names(op), op.results):
+                if tensor == name:
+                    return spec_of(value.type).nbytes
+        raise unknown("tensor", name, self._names())
+
+    @property
+    def missing(self) -> list[str]:
+        """The tensors that should come from the weight store, and are not in it: they hold zeros."""
+        from_file = [name for name, op in self._sources.items() if op.from_file]
+        return [name for name in from_file if self._store is None or name not in self._store]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is odd about the weights and the plan: weights that are not there, that the network does not use, and
+        outputs that upstream's plan overwrites."""
+        store, missing = self._store, self.missing
+        found = []
+        if store is None and missing:
+            found = [f"no weights are given: {len(missing)} tensors hold zeros ({', '.join(missing[:3])}"
+                     f"{', ...' if len(missing) > 3 else ''})"]  # fmt: skip
+        elif store is not None:
+            where = f" in {store.path}" if store.path else ""
+            found = [*store.warnings, *(f"weight {name} is missing{where}: it holds zeros" for name in missing)]
+            found += store.unused_warnings(self._specs)
+        lost = [f"output {name} is overwritten by {by}, as in upstream's plan, and not returned"
+                for name, by in self.program.overwritten]  # fmt: skip
+        return found + lost
+
+    # -- the parts
+
+    @property
+    def is_native(self) -> bool:
+        """Whether there is machine code; target `none` has the reference interpreter instead."""
+        return self._compilation.loops is not None
+
+    def _part(self, name: str, make: Any) -> Any:
+        with self._lock:
+            if name not in self._parts:
+                self._parts[name] = make()
+            return self._parts[name]
+
+    @property
+    def program(self) -> Program:
+        """The machine code and its interface."""
+        from lightnet.compiler import build_program
+
+        return self._part("program", lambda: build_program(self._compilation))
+
+    @property
+    def native(self) -> Any:
+        """The native module: LLVM IR, assembly, objects."""
+        from lightnet.compiler import native_module
+
+        return native_module(self._compilation)
+
+    @property
+    def instance(self) -> Instance:
+        """The program linked into this process, with its static tensors."""
+        return self._part("instance", self._link)
+
+    def _link(self) -> Instance:
+        defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
+        static, residents = self._static({})
+        return Instance(self.program, static, {**residents, **defaults})
+
+    def _with_params(self, params: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The static tensors for fed params; those of the last call are kept, in case the next one feeds the same."""
+        with self._lock:
+            last = self._fed_static
+        if last is not None and last[0].keys() == params.keys() and all(_same(last[0][k], v) for k, v in params.items()):
+            return last[1]
+        made = self._static(params)
+        with self._lock:
+            self._fed_static = {k: v.copy() for k, v in params.items()}, made
+        return made
+
+    def _static(self, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The bytes of the static space (params and results of `ln.once`, evaluated by their references), and the contents
+        of residents."""
+        image = aligned(max(self.program.memory.get("static", 0), 1))
+        image[:] = 0
+        residents = {(t.space, t.offset): t for t in self.program.residents}
+        found = {}
+        for place, value in static_values(main_of(self.planned), feeds, self._store, self._seed):
+            at = place.offset.data
+            if place.space.data != "static":
+                found[residents[place.space.data, at].name] = value
+                continue
+            raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            image[at : at + raw.nbytes] = raw
+        return image, found
+
+    @property
+    def inputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and dtype of every input by name."""
+        return artifact.types_of(self.program.inputs)
+
+    @property
+    def params(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and dtype of every param by name."""
+        names = {t.name for t in self.program.inputs}
+        return {n: (s.dims, s.dtype.np) for n, s in self._specs.items() if n in self._sources and n not in names}
+
+    @property
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and dtype of every output by name, in order."""
+        return artifact.types_of(self.program.outputs)
+
+    @property
+    def plan(self) -> Any:
+        """The memory plan's report: `plan` (peak, bound, ratio), `text()`, `json()`, `svg()`, `html()`."""
+        from lightnet.passes.planning.module import plan_report
+
+        if not memory_of(self.planned):
+            raise LightNetError("the network has no memory plan: target none runs it as it is")
+        return plan_report(self.planned)
+
+    @property
+    def planned(self) -> ModuleOp:
+        """The planned module (level 3); of target none the bound network."""
+        return self._compilation.planned
+
+    def ir(self, stage: str | None = None) -> str:
+        """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned module."""
+        return str(self.planned if stage is None else self._compilation.stage(stage))
+
+    @property
+    def llvm_ir(self) -> str:
+        """The LLVM IR text of every module of the program."""
+        return self.native.llvm_ir
+
+    @property
+    def assembly(self) -> str:
+        """The machine code in assembly."""
+        return self.native.assembly
+
+    # -- saving
+
+    def save(self, path: str | Path) -> None:
+        """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling."""
+        if not self.is_native:
+            raise LightNetError("there is no machine code to save: compile for a target other than none")
+        instance = self.instance
+        arrays = {f"default:{k}": v for k, v in instance.defaults.items()}
+        artifact.save(path, instance.program, {**arrays, "static": instance.static}, {"planned": str(self.planned)})
+
+
+def _name(op: Source) -> str:
+    return op.tensor_names[0] or op.op_name or ""
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
+
+

@@ -1,0 +1,56 @@
+"""What a caller hands over, as arrays that the compiled network takes. Imports NumPy and the rest of the runtime.
+
+One rule for feeds and for weights in memory: the shape must agree, and the dtype must be the tensor's or convert to it
+without changing the kind of number. NumPy makes float64 and int64 of most things, so float64 goes to float32 by rounding,
+and integers go to other integer types and to floats where every value fits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lightnet.diagnostics import LightNetError
+from lightnet.runtime.dtypes import DType
+
+
+def aligned(nbytes: int, alignment: int = 64) -> np.ndarray:
+    """Uninitialised bytes at an aligned address. Raises `LightNetError` when there is not enough memory."""
+    try:
+        raw = np.empty(nbytes + alignment, np.uint8)
+    except (MemoryError, ValueError):
+        raise LightNetError(f"cannot allocate {nbytes} bytes for a compiled network") from None
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + nbytes]
+
+
+def checked_array(name: str, value: Any, dims: tuple[int, ...], dtype: DType) -> np.ndarray:
+    """`value` as a contiguous array of the given type. Raises `LightNetError` when the shape differs or the dtype does not
+    convert (see the module)."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as e:
+        raise LightNetError(f"'{name}' takes an array of {dtype.np}, but gets none: {e}", label="feed.value") from None
+    if array.shape != dims:
+        raise LightNetError(f"'{name}' has shape {list(dims)}, but gets {list(array.shape)}", label="feed.shape")
+    return np.ascontiguousarray(converted(name, array, dtype)).reshape(dims)
+
+
+def converted(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
+    """`array` in `dtype`; itself where it has it. Raises `LightNetError` (`feed.dtype`, `feed.range`)."""
+    source, target = array.dtype, dtype.np
+    if source == target:
+        return array if source.isnative else array.astype(target)
+    integers = source.kind in "iu" and target.kind in "iu"
+    if not integers and not (source.kind in "iuf" and target.kind == "f"):
+        raise LightNetError(f"'{name}' takes {target}, but gets {source}; convert it first", label="feed.dtype")
+    if integers and array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < np.iinfo(target).min or high > np.iinfo(target).max:
+            raise LightNetError(f"'{name}' takes {target}, but gets values from {low} to {high}", label="feed.range")
+    with np.errstate(over="ignore"):
+        result = array.astype(target)
+    if source.kind == "f" and source.itemsize > target.itemsize and not np.array_equal(np.isinf(result), np.isinf(array)):
+        raise LightNetError(f"'{name}' takes {target}, but gets values beyond its range", label="feed.range")
+    return result
