@@ -51,13 +51,14 @@ class Model:
 
 def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequence[int]] | None = None, *,
          override: bool = False, seed: int = 0, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
-         ctx: XdslContext | None = None) -> Model:  # fmt: skip
+         defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """Read a network: LightNet IL (``.net``), JSON IR (``.json``), MLIR (``.mlir``); ``-`` is standard input, whose form
     is told from its text.
 
     `weights` is a file (``.wts``, ``.npz``, ``.safetensors``) or a mapping of arrays; with `override` it also fills every
     tensor that it names where the network gives contents of its own (``from_file=false``); `shapes` gives inputs other
     dimensions (the shapes of everything behind them follow); `seed` seeds contents declared random.
+    `include_dirs`, `defines` and `eval_mode` (``arith``, or ``perl``, which runs code from the file) are for IL.
     Raises `LightNetError` for every mistake in the files.
     """
     path = str(path)
@@ -67,12 +68,13 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     if suffix not in FRONTENDS:
         suffix = sniff(text)
     return loads(text, suffix, name, weights, shapes, override=override, seed=seed, include_dirs=include_dirs,
-                 eval_mode=eval_mode, ctx=ctx)  # fmt: skip
+                 eval_mode=eval_mode, defines=defines, ctx=ctx)  # fmt: skip
 
 
 def loads(text: str, suffix: str, name: str = "<text>", weights: Weights = None,
           shapes: Mapping[str, Sequence[int]] | None = None, *, override: bool = False, seed: int = 0,
-          include_dirs: Sequence[str] = (), eval_mode: str = "arith", ctx: XdslContext | None = None) -> Model:  # fmt: skip
+          include_dirs: Sequence[str] = (), eval_mode: str = "arith", defines: Sequence[str] = (),
+          ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """As `load`, from text in the form that `suffix` names."""
     ctx = ctx or make_context()
     warnings: list[tuple[SourceLoc, str]] = []
@@ -82,7 +84,7 @@ def loads(text: str, suffix: str, name: str = "<text>", weights: Weights = None,
         from lightnet.frontends.reshaping import with_shapes
 
         module = with_shapes(module, shapes)
-    store = open_weights(weights) if weights is not None else None
+    store = open_store(weights, module) if weights is not None else None
     if override and store is not None:
         take_from_store(module, store)
     return Model(module, name, store, seed, ctx, warnings)
@@ -90,9 +92,6 @@ def loads(text: str, suffix: str, name: str = "<text>", weights: Weights = None,
 
 def take_from_store(module: ModuleOp, store: WeightStore) -> None:
     """Let every input and param that `store` names take its contents from there."""
-    from lightnet.diagnostics import SourceLoc
-from lightnet.dialects.ln.source import Create, Input, ParamOp
-
     for op in module.walk():
         if isinstance(op, Create | Input | ParamOp) and op.tensor_names[0] in store:
             op.properties["from_file"] = ParamAttr(True)
