@@ -1,4 +1,4 @@
-// The test of my_pass.py. Run it with `pytest tests/test_filecheck.py`, or by hand with the first of these lines.
+// The test of my_pass.py. Run it with `pytest tests/test_docs.py`, or by hand with the first of these lines.
 // RUN: ln-opt --load %S/my_pass.py --pass=my-pass,expand,ln-dce %s | filecheck %s
 // RUN: ln-opt --load %S/my_pass.py --list-passes | filecheck %s --check-prefix=LIST
 

@@ -20,6 +20,7 @@ from lightnet.dialects.tile import HostOp
 from lightnet.executable import Executable
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import is_upstream, memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import name_of, tensor_names
@@ -63,7 +64,7 @@ def compile(model: Model | str | Path, target: str = "cpu", *, plan: str = "defa
         keep_outputs(module, outputs)
     features = host_features() if features is None else features
     spec = pipeline or pipelines.default(target, plan, planned=planned)
-    options = {"target": target, "mode": plan, "layout": layout, "features": features}
+    options = {"target": target, "plan": plan, "layout": layout, "features": features}
     return Executable(Compilation(module, parse_pipeline(spec, options), model.ctx, instrumentation), store, model.seed)
 
 
@@ -194,10 +195,16 @@ def _one_space(ops: Sequence[Operation], inputs: Sequence[Tensor]) -> dict[str, 
             target = _tensor(op.results[j], "")
             hit = (begin < target.offset + target.nbytes) & (end > target.offset) & (made < i)
             for k in np.flatnonzero(hit):
-                by.setdefault(int(k), name_of(op) or tensor_names(op)[0] or op.name)
+                by.setdefault(int(k), _label(op))
     lost = tuple((t.name, by[k]) for k, (t, _) in enumerate(outputs) if k in by)
     again = tuple(t.name for k, t in enumerate(filled, len(outputs)) if k in by)
     return {"residents": residents, "overwritten": lost, "restore": again}
+
+
+def _label(op: Operation) -> str:
+    """The source name of an op, or of the op that a kernel holds."""
+    inner = op.ops[-1] if isinstance(op, KernelOp) and op.ops else op
+    return name_of(inner) or op.name
 
 
 def _outputs_of(ops: Sequence[Operation]) -> Iterator[tuple[Tensor, int]]:

@@ -41,7 +41,7 @@ def with_shapes(module: ModuleOp, shapes: Mapping[str, Sequence[int]]) -> Module
         if name not in sources:
             raise unknown("input or param", name, [n for n in sources if n])
         _set_type(sources[name], [TensorSpec(_checked_dims(name, dims), _spec(sources[name]).dtype)])
-    for op in ops:
+    for op in list(main.body.block.ops):
         if isinstance(op, LnOp):
             _infer(op)
     main.update_function_type()

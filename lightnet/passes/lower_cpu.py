@@ -28,6 +28,7 @@ from lightnet.dialects.tile import HostOp, LaunchOp
 from lightnet.ir.body import structure
 from lightnet.ir.builder import Builder
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import WORKSPACE_SIZE, memory_of, set_memory, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp
@@ -72,7 +73,10 @@ class _Lowering:
     def run(self) -> None:
         main = main_of(self.module)
         for op in main.body.block.ops:
-            self.lower(op)
+            try:
+                self.lower(op)
+            except LightNetError as e:
+                raise e.at(loc_of(op)) from None
         self.grow_arena()
         self.module.body.block.erase_op(main)
         block = self.module.body.block

@@ -25,7 +25,7 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
-from lightnet.ir.op import WORKSPACE, LnOp, tensor_name
+from lightnet.ir.op import WORKSPACE, LnOp, tensor_name, tensor_names
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, overwritable, place_of
 from lightnet.passes.plan_buffers import main_of, planned_ops, value_name
@@ -58,7 +58,7 @@ def sources(module: ModuleOp) -> Iterator[Source]:
 
 def check_feed(op: Source, array: np.ndarray) -> np.ndarray:
     """`array` as the contents of `op`. Lists and scalars are converted; an array must have the very dtype."""
-    spec, name = op.result_specs[0], op.tensor_name[0]
+    spec, name = op.result_specs[0], op.tensor_names[0]
     try:
         value = array if isinstance(array, np.ndarray) else np.asarray(array, spec.dtype.np)
     except (TypeError, ValueError, OverflowError) as e:
@@ -81,7 +81,7 @@ class _Machine:
         self.positions = {op: i for i, op in enumerate(self.ops)}
 
     def checked(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        known = {op.tensor_name[0]: op for op in sources(self.module)}
+        known = {op.tensor_names[0]: op for op in sources(self.module)}
         for name in inputs:
             if name not in known:
                 there = ", ".join(sorted(n for n in known if n)[:20]) or "none"
@@ -109,7 +109,7 @@ class _Machine:
         """The values to return, by name."""
         if outputs is None:
             return output_names(self.ops[-1])
-        known = {n: v for op in self.ops for n, v in zip(tensor_name(op), op.results) if n}
+        known = {n: v for op in self.ops for n, v in zip(tensor_names(op), op.results) if n}
         for name in outputs:
             if name not in known:
                 raise LightNetError(f"'{name}' is no tensor of the network, or a pass removed it (fusion keeps only what "
@@ -138,8 +138,8 @@ class _Machine:
     def evaluate(self, op: Operation, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results of an op, a kernel or a region."""
         if isinstance(op, Source):
-            name = op.tensor_name[0]
-            return [self.feeds[name] if name in self.feeds else op.contents(self.store, self.seed)]
+            name = op.tensor_names[0]
+            return [self.feeds[name] if name in self.feeds else op.contents(self.store, self.seed, loc=loc_of(op))]
         if isinstance(op, KernelOp):
             return self.block(op.body, dict(zip(op.body.args, operands)))
         if isinstance(op, OnceOp):

@@ -11,6 +11,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import YieldOp
+from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.weights import WeightStore
@@ -29,7 +30,7 @@ def static_values(main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightSt
 def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> np.ndarray:
     """What a param holds: what is fed under its name, or its loaded contents."""
     name = op.tensor_names[0]
-    return feeds[name] if name in feeds else op.contents(store, seed)
+    return feeds[name] if name in feeds else op.contents(store, seed, loc=loc_of(op))
 
 
 def once_values(once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> list[np.ndarray]:

@@ -1,0 +1,180 @@
+"""What a new user meets: the README, the pages of docs/, the examples and the scaffolds do what they say.
+
+A code block of a page runs, unless the comment above it says why not (`<!-- not run: … -->`) or which file it is part of.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import chdir, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from filecheck_runner import collect, parse, run_file, run_script
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+GENERATED = ("ops.md", "passes.md", "cli.md")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_BLOCK = re.compile(r"(?:^<!-- (?P<note>.*) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass
+class Block:
+    """A code block of a page, and the comment above it."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text("utf-8")
+    return [
+        Block(page, text.count("\n", 0, m.start("code")) + 1, m["language"], m["code"], m["note"] or "")
+        for m in _BLOCK.finditer(text)
+    ]
+
+
+WRITTEN = [b for page in PAGES if page.name not in GENERATED for b in blocks(page)]
+CODE = [b for b in WRITTEN if b.language in ("sh", "python")]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path):
+    """An empty folder with the examples in it, as a user would have them, which is the current one."""
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    with chdir(tmp_path):
+        yield tmp_path
+
+
+# -- pages -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [b for b in CODE if not b.note], ids=str)
+def test_block_runs(block: Block, workspace: Path) -> None:
+    if block.language == "python":
+        with redirect_stdout(io.StringIO()):
+            exec(compile(block.code, str(block), "exec"), {"__name__": "__main__"})
+        return
+    for line in block.code.splitlines():
+        run_script(line, list(parse(line, line)))
+
+
+@pytest.mark.parametrize("block", [b for b in WRITTEN if b.note], ids=str)
+def test_note_is_one_that_we_know(block: Block) -> None:
+    kind, _, value = block.note.partition(": ")
+    assert kind in ("not run", "part of") and value
+    if kind == "part of":
+        assert block.code in (ROOT / value).read_text("utf-8")
+
+
+def test_blocks_are_found() -> None:
+    """The README has both users' commands, and the page on passes its 40 lines at most."""
+    assert {(b.page.name, b.language) for b in CODE if not b.note} >= {("README.md", "sh"), ("README.md", "python")}
+    shown = next(b for b in CODE if b.page.name == "write-a-pass.md")
+    assert len([line for line in shown.code.splitlines() if line.strip()]) < 40
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", _BLOCK.sub("", page.read_text("utf-8"))):
+        if target.startswith("https://"):
+            continue
+        path, _, fragment = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        if fragment:
+            assert fragment in headings(file), target
+
+
+def headings(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w-]", "", t.lower().replace(" ", "-")) for t in titles}
+
+
+def test_generated_pages_are_fresh() -> None:
+    """`make docs` writes them again."""
+    assert tool("docs").stale() == []
+
+
+def tool(name: str):
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# -- examples --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [p for p in collect(EXAMPLES) if p.suffix == ".mlir"], ids=lambda p: p.name)
+def test_example_filecheck(path: Path) -> None:
+    run_file(path)
+
+
+@pytest.mark.parametrize("command", ["lightnet %s.json", "lightnet %s.net", "il2json %s.net | lightnet -"])
+def test_three_op_example(command: str, workspace: Path) -> None:
+    """The tensor that LightNet's documents show, then the run-time line, and no file."""
+    before = sorted(workspace.iterdir())
+    line = command.replace("%s", "examples/example") + " > out.txt"
+    run_script(line, list(parse(line, line)))
+    out = (workspace / "out.txt").read_text()
+    shown = r"tensor2:\n\[\[2.000 3.000 4.000\]\n \[6.000 7.000 8.000\]\]\ninfo: run time: \d+\.\d{6}s\n"
+    assert re.fullmatch(shown, out)
+    assert sorted(workspace.iterdir()) == sorted([*before, workspace / "out.txt"])
+
+
+def test_demo(workspace: Path) -> None:
+    """The network of `make demo` sees most shapes in its picture."""
+    done = subprocess.run(
+        [sys.executable, "examples/squeezedet.py"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    right, there = map(int, re.search(r"^(\d+) of (\d+) right$", done.stdout, re.MULTILINE).groups())
+    assert there == 6 and right >= 4
+    c_plan = json.loads((ROOT / "tests/data/nets/compiled-cpu/squeezedet.json").read_text())["mem_sizes_l"][1]
+    assert f"{c_plan:,} bytes" in done.stdout
+    assert (workspace / "build" / "squeezedet.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (workspace / "build" / "squeezedet-plan.html").read_text("utf-8")
+
+
+# -- scaffolds -------------------------------------------------------------------------------------------------------
+
+
+def test_scaffolds(tmp_path: Path) -> None:
+    """A new pass and a new op work at once, in a copy of the project."""
+    shutil.copytree(ROOT / "lightnet", tmp_path / "lightnet", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "tests" / "filecheck" / "passes").mkdir(parents=True)
+    run_tool(tmp_path, "new_pass.py", "my-new-pass", "Does nothing yet.")
+    run_tool(tmp_path, "new_op.py", "elementwise", "my_op", "The identity.")
+    test = tmp_path / "tests" / "filecheck" / "passes" / "my-new-pass.mlir"
+    test.write_text(test.read_text().replace("ln.relu", "ln.my_op"))
+    ln_opt = [sys.executable, "-m", "lightnet.cli.ln_opt", str(test), "--pass=my-new-pass,expand,plan"]
+    done = subprocess.run(ln_opt, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": "."})
+    assert done.returncode == 0, done.stderr
+    assert "ln.my_op" in done.stdout
+    again = run_tool(tmp_path, "new_pass.py", "my-new-pass", "Does nothing yet.", status=1)
+    assert "there already" in again
+    assert "there are: " in run_tool(tmp_path, "new_op.py", "no-family", "x", "y", status=1)
+
+
+def run_tool(root: Path, *words: str, status: int = 0) -> str:
+    command = [sys.executable, str(ROOT / "tools" / words[0]), *words[1:], "--root", str(root)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
