@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# What `make check` runs, in seconds: FileCheck, and the tests of single parts.
+QUICK := filecheck registry ir_infrastructure ln_opt json_ir notation runtime passes
 # Tests run on two cores; `make test JOBS=8` for more.
 JOBS ?= 2
 
@@ -19,6 +21,7 @@ setup: $(STAMP)
 
 # pyproject.toml lists what is installed; the stamp says that this was done.
 $(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
@@ -29,7 +32,7 @@ demo: setup
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/python tools/docs.py --check
-	$(BIN)/pytest -n $(JOBS) tests/test_filecheck.py tests/test_registry.py tests/test_ir_infrastructure.py tests/test_ln_opt.py
+	$(BIN)/pytest -n $(JOBS) $(QUICK:%=tests/test_%.py)
 
 test: setup
 	$(BIN)/pytest -n $(JOBS) -m 'not slow'

@@ -30,6 +30,7 @@ from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
 from lightnet.model import Model, Weights, load, open_store
 from lightnet.passes import pipelines
+from lightnet.passes.check_plan import check_plan
 from lightnet.runtime.program import HostCall, Program, Tensor, unknown
 
 __all__ = ["Compilation", "Executable", "build_program", "compile", "native_module"]
@@ -58,6 +59,8 @@ def compile(model: Model | str | Path, target: str = "cpu", *, plan: str = "defa
     planned = bool(memory_of(module))
     if compiled and not planned:
         raise LightNetError(f"{model.source}: the network is not planned: compile it first")
+    if planned:
+        check_plan(module)  # a plan from a file may be anything
     if outputs:
         if planned:
             raise LightNetError(f"{model.source}: the network is planned: choose outputs before it is compiled")

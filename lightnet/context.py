@@ -51,8 +51,8 @@ class Context:
 
     def print(self, outfile: str | Path) -> None:
         """Write the compiled network as JSON IR."""
-        from lightnet.cli.common import write_atomic
         from lightnet.frontends import exporter, json_ir
+        from lightnet.runtime.files import write_atomic
 
         write_atomic(str(outfile), json_ir.write(exporter.from_module(self._build().planned)))
 
@@ -66,7 +66,7 @@ class Context:
     def set_data(self, name: str, data: Any) -> None:
         """Feed an input or a param by its tensor's name, for all runs to come."""
         self._need_loaded()
-        self._fed[name] = self._build().checked(name, data)
+        self._fed[name] = self._build().checked(name, data).copy()
 
     def get_data(self, name: str) -> np.ndarray:
         """An output's value after `run`, or what an input or param holds (fed, else loaded). Raises `LightNetError` for a

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.interpreter.static import static_values
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Source
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
@@ -29,8 +29,6 @@ from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
     from lightnet.compiler import Compilation
-
-Source = Create | Input | ParamOp
 
 
 class Executable:
@@ -52,8 +50,13 @@ class Executable:
 
     # -- calling
 
-    def __call__(self, feeds: Mapping[str, Any] | None = None, *, outputs: Sequence[str] | None = None,
-                 stream: TextIO | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+    def __call__(
+        self,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        stream: TextIO | None = None,
+    ) -> dict[str, np.ndarray]:
         """Run the network on `feeds`, arrays by input or param name: their shapes must agree; float64 is rounded to
         float32, and integers convert where they fit (`runtime.arrays`). What is not fed holds the loaded data.
 
@@ -82,8 +85,10 @@ class Executable:
         if spec is not None:
             return checked_array(name, value, spec.dims, spec.dtype)
         if name in self._names():
-            raise LightNetError(f"tensor '{name}' cannot be fed: the network computes it; what can be fed: "
-                                f"{', '.join(self._specs) or 'nothing'}")  # fmt: skip
+            raise LightNetError(
+                f"tensor '{name}' cannot be fed: the network computes it; what can be fed: "
+                f"{', '.join(self._specs) or 'nothing'}"
+            )
         raise unknown("input or param", name, self._specs)
 
     def _names(self) -> set[str]:
@@ -129,14 +134,18 @@ class Executable:
         store, missing = self._store, self.missing
         found = []
         if store is None and missing:
-            found = [f"no weights are given: {len(missing)} tensors hold zeros ({', '.join(missing[:3])}"
-                     f"{', ...' if len(missing) > 3 else ''})"]  # fmt: skip
+            found = [
+                f"no weights are given: {len(missing)} tensors hold zeros ({', '.join(missing[:3])}"
+                f"{', ...' if len(missing) > 3 else ''})"
+            ]
         elif store is not None:
             where = f" in {store.path}" if store.path else ""
             found = [*store.warnings, *(f"weight {name} is missing{where}: it holds zeros" for name in missing)]
             found += store.unused_warnings(self._specs)
-        lost = [f"output {name} is overwritten by {by}, as in upstream's plan, and not returned"
-                for name, by in self.program.overwritten]  # fmt: skip
+        lost = [
+            f"output {name} is overwritten by {by}, as in upstream's plan, and not returned"
+            for name, by in self.program.overwritten
+        ]
         return found + lost
 
     # -- the parts
@@ -180,7 +189,11 @@ class Executable:
         """The static tensors for fed params; those of the last call are kept, in case the next one feeds the same."""
         with self._lock:
             last = self._fed_static
-        if last is not None and last[0].keys() == params.keys() and all(_same(last[0][k], v) for k, v in params.items()):
+        if (
+            last is not None
+            and last[0].keys() == params.keys()
+            and all(_same(last[0][k], v) for k, v in params.items())
+        ):
             return last[1]
         made = self._static(params)
         with self._lock:
@@ -264,5 +277,3 @@ def _name(op: Source) -> str:
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
-
-

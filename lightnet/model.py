@@ -13,13 +13,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import SourceLoc
 from lightnet.dialects.ln.source import Create, Input, ParamOp
-from lightnet.frontends.source import STDIN_NAME, read_text
 from lightnet.ir.context import make_context
 from lightnet.ir.module import main_of
 from lightnet.ir.registry import FRONTENDS
 from lightnet.ir.types import ParamAttr
 from lightnet.runtime.arrays import converted
 from lightnet.runtime.weights import WeightStore, open_weights
+from lightnet.source import STDIN_NAME, read_text
 
 #: Largest source file.
 MAX_SOURCE = 1 << 28

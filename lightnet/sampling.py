@@ -23,6 +23,10 @@ from lightnet.runtime.initial import sample, uniform
 
 Source = Create | Input | ParamOp
 _SPATIAL = (0, 2, 3)
+#: What is added to biases, in standard deviations of the data. Around 0 every ReLU rectifies half of its elements, and a
+#: normalised network of that kind doubles rounding errors every few layers (Yang et al., "A Mean Field Theory of Batch
+#: Normalization", 2019); at 1 it rectifies a sixth, and 70 layers lose one digit.
+LIFT = 1.0
 
 
 def sampled_weights(model: Model, seed: int = 0) -> dict[str, np.ndarray]:
@@ -33,7 +37,7 @@ def sampled_weights(model: Model, seed: int = 0) -> dict[str, np.ndarray]:
     Inputs keep the contents that the network gives them; one that comes from a file, or is constant, is uniform in its
     `ran` ([-1, 1] without). Params are drawn by the operand that they are (`runtime.initial.sample`). Then, in the order
     of the program and by the references of the ops, those of convolutions and batch norms are fitted to their data: a
-    convolution's result has mean 0 in each channel and variance 1 over all, but for a small random bias, and a batch
+    convolution's result has mean 1 in each channel and variance 1 over all, but for a small random bias, and a batch
     norm's statistics are near the true ones. After Krähenbühl et al., "Data-dependent Initializations of Convolutional
     Neural Networks" (2016), section 3. Takes about as long as the interpreter: seconds for full-size networks.
     """
@@ -67,13 +71,13 @@ class _Sampler:
         elif isinstance(op, LnOp) and not op.is_host:
             fresh = self.draw_params(op)
             operands = [self.values[v] for v in op.operands]
-            if fresh and isinstance(op, Conv2d | Deconv2d | Batchnorm):
-                fit = self.fit_batchnorm if isinstance(op, Batchnorm) else self.fit_convolution
-                operands = fit(op, operands)
-                for value, array in zip(op.operands[1:], operands[1:]):
-                    self.values[value] = self.contents[_name(value.owner)] = array  # type: ignore[arg-type]
-            for value, array in zip(op.results, reference(op, operands)):
-                self.values[value] = array
+            if fresh and isinstance(op, Conv2d | Deconv2d) and op.operand_specs[0].dtype.is_float:
+                results = self.fit_convolution(op, *operands)
+            elif fresh and isinstance(op, Batchnorm):
+                results = self.fit_batchnorm(op, *operands)
+            else:
+                results = reference(op, operands)
+            self.values.update(zip(op.results, results))
         for value in op.operands:
             self.uses[value] = self.uses.get(value, 0) + 1
             if self.uses[value] == len(list(value.uses)):
@@ -99,24 +103,29 @@ class _Sampler:
                 self.values[value] = self.contents[_name(source)] = array
         return fresh
 
-    @staticmethod
-    def fit_convolution(op: LnOp, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Weights / deviation, bias - mean / deviation."""
-        src, weight, bias = operands
-        if not op.operand_specs[0].dtype.is_float:
-            return list(operands)
+    def fit_convolution(self, op: LnOp, src: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> list[np.ndarray]:
+        """Weights / deviation, bias + LIFT - mean / deviation; returns the result, which is as linear in them."""
         (raw,) = reference(op, [src, weight, np.zeros_like(bias)])
         mean, variance = _statistics(raw)
         deviation = np.sqrt(variance.mean())
-        return [src, (weight / deviation).astype(weight.dtype), (bias - mean / deviation).astype(bias.dtype)]
+        bias = (bias + LIFT - mean / deviation).astype(bias.dtype)
+        self.fit(op, [(weight / deviation).astype(weight.dtype), bias])
+        return [(raw / deviation + bias[:, None, None]).astype(raw.dtype)]
 
-    @staticmethod
-    def fit_batchnorm(op: LnOp, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The drawn statistics are relative to the true ones: mean + deviation * drawn, variance * drawn."""
-        src, scale, offset, drawn_mean, drawn_variance = operands
+    def fit_batchnorm(self, op: LnOp, src: np.ndarray, *drawn: np.ndarray) -> list[np.ndarray]:
+        """The drawn statistics are relative to the true ones: mean + deviation * drawn, variance * drawn; offset + LIFT."""
+        scale, offset, drawn_mean, drawn_variance = drawn
         mean, variance = _statistics(src)
-        return [src, scale, offset, (mean + np.sqrt(variance) * drawn_mean).astype(src.dtype),
-                (variance * drawn_variance).astype(src.dtype)]  # fmt: skip
+        fitted = [scale, offset + LIFT, mean + np.sqrt(variance) * drawn_mean, variance * drawn_variance]
+        fitted = [a.astype(src.dtype) for a in fitted]
+        self.fit(op, fitted)
+        return reference(op, [src, *fitted])
+
+    def fit(self, op: LnOp, params: Sequence[np.ndarray]) -> None:
+        """Give the params of `op`, which are its operands but the first, other contents."""
+        for value, array in zip(op.operands[1:], params, strict=True):
+            assert isinstance(value.owner, Source)
+            self.values[value] = self.contents[_name(value.owner)] = array
 
 
 def _statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -126,5 +135,4 @@ def _statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean, variance = x.mean(axis=_SPATIAL), x.var(axis=_SPATIAL)
     overall = float(np.mean(np.square(x)))
     flat = variance <= 1e-6 * overall
-    import os; K=float(os.environ.get("KAPPA","0.5"))
-    return np.where(flat, 0, (1-K)*mean), np.where(flat, overall or 1.0, variance+(K*mean)**2)
+    return np.where(flat, 0, mean), np.where(flat, overall or 1.0, variance)

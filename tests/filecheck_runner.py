@@ -232,9 +232,13 @@ def _child(command: Command, data: bytes) -> tuple[int, bytes, bytes]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     try:
         done = subprocess.run(
-            command.words, input=data, env={**os.environ, "PATH": path, **command.env}, timeout=TIMEOUT_S,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT if command.merged else subprocess.PIPE,
-        )  # fmt: skip
+            command.words,
+            input=data,
+            env={**os.environ, "PATH": path, **command.env},
+            timeout=TIMEOUT_S,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if command.merged else subprocess.PIPE,
+        )
     except (OSError, subprocess.TimeoutExpired) as e:
         raise TestFailure(f"cannot run {command.words[0]}: {e}") from e
     return done.returncode, done.stdout, done.stderr or b""

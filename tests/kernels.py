@@ -37,9 +37,15 @@ def op_of(cls: type[LnOp], case, seed: int = 0) -> tuple[LnOp, list[np.ndarray]]
     return op, arrays
 
 
-def run_native(function: FuncOp, grid: int, arrays: list[np.ndarray], outputs: list[TensorSpec],
-               others: tuple[FuncOp, ...] = (), aliases: dict[int, int] | None = None,
-               workspace: int = 0) -> list[np.ndarray]:  # fmt: skip
+def run_native(
+    function: FuncOp,
+    grid: int,
+    arrays: list[np.ndarray],
+    outputs: list[TensorSpec],
+    others: tuple[FuncOp, ...] = (),
+    aliases: dict[int, int] | None = None,
+    workspace: int = 0,
+) -> list[np.ndarray]:
     """Compile one kernel and run all its blocks; arguments are surrounded by guard bytes that must survive."""
     native = compile_module(ModuleOp([function, *others]), verify=True)
     aliases = aliases or {}

@@ -71,8 +71,12 @@ def test_block_runs(block: Block, workspace: Path) -> None:
         with redirect_stdout(io.StringIO()):
             exec(compile(block.code, str(block), "exec"), {"__name__": "__main__"})
         return
-    for line in block.code.splitlines():
-        run_script(line, list(parse(line, line)))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.code], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        env={**os.environ, "PATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("block", [b for b in WRITTEN if b.note], ids=str)
@@ -137,6 +141,14 @@ def test_three_op_example(command: str, workspace: Path) -> None:
     shown = r"tensor2:\n\[\[2.000 3.000 4.000\]\n \[6.000 7.000 8.000\]\]\ninfo: run time: \d+\.\d{6}s\n"
     assert re.fullmatch(shown, out)
     assert sorted(workspace.iterdir()) == sorted([*before, workspace / "out.txt"])
+
+
+def test_op_of_a_file() -> None:
+    """The op of examples/my_op.py on the machine and in the interpreter; a process each, as dialects are made once."""
+    for target in ("cpu", "none"):
+        words = ["--load", "examples/my_op.py", "-t", target, "examples/my_op.net"]
+        done = subprocess.run([sys.executable, "-m", "lightnet.cli.lightnet", *words], capture_output=True, text=True, cwd=ROOT)
+        assert done.stdout.startswith("y:\n[[0.000 0.000 0.000]\n [0.500 2.000 4.500]]\n"), done.stderr
 
 
 def test_demo(workspace: Path) -> None:

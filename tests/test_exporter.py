@@ -43,10 +43,15 @@ def parse(text: str):
 def statements(net):
     """A netlist as plain values, params sorted (our order is the description's)."""
     return [
-        (o.name, o.optype, [(t.arg, t.name) for t in o.tensors_in], [(t.arg, t.name) for t in o.tensors_out],
-         sorted((p.arg, p.value) for p in o.params))
+        (
+            o.name,
+            o.optype,
+            [(t.arg, t.name) for t in o.tensors_in],
+            [(t.arg, t.name) for t in o.tensors_out],
+            sorted((p.arg, p.value) for p in o.params),
+        )
         for o in net.ops
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("passes", LEVELS)

@@ -55,8 +55,12 @@ def test_example_of_the_documents():
     ops = read(EXAMPLE).ops
     assert [(o.name, o.optype) for o in ops] == [("create0", "create"), ("slice0", "slice"), ("print0", "print")]
     assert {p.arg: p.value for p in ops[0].params} == {
-        "dtype": "TL_FLOAT", "dims": (2, 4), "data": (1, 2, 3, 4, 5, 6, 7, 8), "ran": (0, 0), "from_file": False,
-    }  # fmt: skip
+        "dtype": "TL_FLOAT",
+        "dims": (2, 4),
+        "data": (1, 2, 3, 4, 5, 6, 7, 8),
+        "ran": (0, 0),
+        "from_file": False,
+    }
     assert [(t.arg, t.name) for t in ops[1].tensors_in + ops[1].tensors_out] == [("src", "tensor1"), ("dst", "tensor2")]
     assert ops[2].params[0].value == "tensor2:"
     assert [o.loc for o in ops] == [SourceLoc("net.net", n, 1) for n in (1, 3, 4)]
@@ -76,12 +80,33 @@ def test_network_without_operators(text):
 @pytest.mark.parametrize(
     "text, value",
     [
-        ("5", 5), ("-5", -5), ("+5", 5), ("5.", 5.0), (".5", 0.5), ("1e3", 1000.0), ("-1.5E-3", -0.0015), ("007", 7), ("true", True), ("false", False),
-        ("null", None), ("name", "name"), ('"text"', "text"), ('""', ""), (r'"a\n\"b\\"', r"a\n\"b\\"), ('"a,b;c=d|e)f]g[h(i"', "a,b;c=d|e)f]g[h(i"),
-        ('"// no comment"', "// no comment"), ('"é😀"', "é😀"), ("[1, -2,3]", (1, -2, 3)), ("[1,2.5,]", (1, 2.5)), ("[true,false]", (True, False)),
-        ('["a", "b,c]"]', ("a", "b,c]")), ("[ 1 ]", (1,)), ("18446744073709551615", 2**64 - 1), ("-9223372036854775808", -(2**63)),
+        ("5", 5),
+        ("-5", -5),
+        ("+5", 5),
+        ("5.", 5.0),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+        ("-1.5E-3", -0.0015),
+        ("007", 7),
+        ("true", True),
+        ("false", False),
+        ("null", None),
+        ("name", "name"),
+        ('"text"', "text"),
+        ('""', ""),
+        (r'"a\n\"b\\"', r"a\n\"b\\"),
+        ('"a,b;c=d|e)f]g[h(i"', "a,b;c=d|e)f]g[h(i"),
+        ('"// no comment"', "// no comment"),
+        ('"é😀"', "é😀"),
+        ("[1, -2,3]", (1, -2, 3)),
+        ("[1,2.5,]", (1, 2.5)),
+        ("[true,false]", (True, False)),
+        ('["a", "b,c]"]', ("a", "b,c]")),
+        ("[ 1 ]", (1,)),
+        ("18446744073709551615", 2**64 - 1),
+        ("-9223372036854775808", -(2**63)),
     ],
-)  # fmt: skip
+)
 def test_value(text, value):
     found = params(f"x={text}, y=1 ,")
     assert found == {"x": value, "y": 1} and type(found["x"]) is type(value)
@@ -90,23 +115,56 @@ def test_value(text, value):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("a", "wrong syntax in\n    a"), ("a(x=y)", "wrong syntax in\n    a(x=y)"), ("a(x=y|z=w)", "wrong syntax"), ("a(|||)", "wrong syntax"),
-        ("a(||", "wrong syntax"), ("a||)", "wrong syntax"), ("(||)", "wrong syntax"), ("1(||)", "wrong syntax"), ("a b(||)", "wrong syntax"),
-        ("a(||) b(||)", "wrong syntax"), ("a(x=y,,z=w||)", "wrong syntax"), ("a(,||)", "wrong syntax"), ("a(||x=[1)", "wrong syntax"),
-        ("a(||x=1])", "wrong syntax"), ("a(||x=[name])", "wrong syntax"), ("a(||x=[[1]])", "wrong syntax"),
-        ("a(x||)", "wrong tensor name format in 'x'"), ("a(x=5||)", "wrong tensor name format in 'x=5'"), ('a(|x="y"|)', "wrong tensor name format in 'x=\"y\"'"),
-        ("a(x=y z||)", "wrong tensor name format in 'x=y z'"), ("a(é=y||)", "wrong tensor name format"),
-        ("a(||x)", "wrong param value format in 'x'"), ("a(||x=)", "wrong param value format in 'x='"), ("a(||x=- 5)", "wrong param value format in 'x=- 5'"),
-        ("a(||x=0x10)", "wrong param value format in 'x=0x10'"), ("a(||x=1 2)", "wrong param value format in 'x=1 2'"), ("a(||x=y=z)", "wrong param value format"),
-        ("a(||x=[])", "the array is empty"), ("a(||x=[1] 2)", "wrong param value format"), ("a(||x=[1,,2])", "wrong array param element format"),
-        ("a(||x=[1 2])", "wrong array param element format in '1 2'"), ("a(||x=[1,0x2])", "wrong array param element format in '0x2'"),
-        ("a(||x=[1,true])", "not a mixture"), ('a(||x=[1,"a"])', "not a mixture"), ("a(||x=[null])", "an array has no null"),
-        ("a(||x=1,x=2)", "'x' is given twice in a a"), ("a(x=y|x=z|)", "'x' is given twice"), ("a(||x=1e400)", "too large"), ("a(||x=-1e400)", "too large"),
-        ("a(||x=18446744073709551616)", "does not fit 64 bits"), ("a(||x=" + "9" * 5000 + ")", "does not fit 64 bits"),
-        ('a(||x="b)', "unterminated string"), ("a(||x='b')", "wrong param value format"), ("a(||x=y\0)", "NUL"), ("a(||x=\ud800)", "surrogate"),
-        ("a(||x=${eval})", "unexpected end"), ("a(||x=${eval 1)", "${eval without its '}'"), ("a(||x=${5})", "wrong param value format"),
+        ("a", "wrong syntax in\n    a"),
+        ("a(x=y)", "wrong syntax in\n    a(x=y)"),
+        ("a(x=y|z=w)", "wrong syntax"),
+        ("a(|||)", "wrong syntax"),
+        ("a(||", "wrong syntax"),
+        ("a||)", "wrong syntax"),
+        ("(||)", "wrong syntax"),
+        ("1(||)", "wrong syntax"),
+        ("a b(||)", "wrong syntax"),
+        ("a(||) b(||)", "wrong syntax"),
+        ("a(x=y,,z=w||)", "wrong syntax"),
+        ("a(,||)", "wrong syntax"),
+        ("a(||x=[1)", "wrong syntax"),
+        ("a(||x=1])", "wrong syntax"),
+        ("a(||x=[name])", "wrong syntax"),
+        ("a(||x=[[1]])", "wrong syntax"),
+        ("a(x||)", "wrong tensor name format in 'x'"),
+        ("a(x=5||)", "wrong tensor name format in 'x=5'"),
+        ('a(|x="y"|)', "wrong tensor name format in 'x=\"y\"'"),
+        ("a(x=y z||)", "wrong tensor name format in 'x=y z'"),
+        ("a(é=y||)", "wrong tensor name format"),
+        ("a(||x)", "wrong param value format in 'x'"),
+        ("a(||x=)", "wrong param value format in 'x='"),
+        ("a(||x=- 5)", "wrong param value format in 'x=- 5'"),
+        ("a(||x=0x10)", "wrong param value format in 'x=0x10'"),
+        ("a(||x=1 2)", "wrong param value format in 'x=1 2'"),
+        ("a(||x=y=z)", "wrong param value format"),
+        ("a(||x=[])", "the array is empty"),
+        ("a(||x=[1] 2)", "wrong param value format"),
+        ("a(||x=[1,,2])", "wrong array param element format"),
+        ("a(||x=[1 2])", "wrong array param element format in '1 2'"),
+        ("a(||x=[1,0x2])", "wrong array param element format in '0x2'"),
+        ("a(||x=[1,true])", "not a mixture"),
+        ('a(||x=[1,"a"])', "not a mixture"),
+        ("a(||x=[null])", "an array has no null"),
+        ("a(||x=1,x=2)", "'x' is given twice in a a"),
+        ("a(x=y|x=z|)", "'x' is given twice"),
+        ("a(||x=1e400)", "too large"),
+        ("a(||x=-1e400)", "too large"),
+        ("a(||x=18446744073709551616)", "does not fit 64 bits"),
+        ("a(||x=" + "9" * 5000 + ")", "does not fit 64 bits"),
+        ('a(||x="b)', "unterminated string"),
+        ("a(||x='b')", "wrong param value format"),
+        ("a(||x=y\0)", "NUL"),
+        ("a(||x=\ud800)", "surrogate"),
+        ("a(||x=${eval})", "unexpected end"),
+        ("a(||x=${eval 1)", "${eval without its '}'"),
+        ("a(||x=${5})", "wrong param value format"),
     ],
-)  # fmt: skip
+)
 def test_refused(text, message):
     assert message in refusal(text).message
 
@@ -126,8 +184,13 @@ def test_error_in_a_generated_statement_names_the_line_of_the_user():
 def test_locations_after_eval_and_in_macros():
     net = read("#define m(x) x(||);b(||)\na(||x=${eval 100*100});c(||);\n m(d); e(||x=${eval 1}); f(||)\n")
     assert [(o.optype, o.loc.line, o.loc.col) for o in net.ops] == [
-        ("a", 2, 1), ("c", 2, 24), ("d", 3, 4), ("b", 3, 2), ("e", 3, 8), ("f", 3, 26),
-    ]  # fmt: skip
+        ("a", 2, 1),
+        ("c", 2, 24),
+        ("d", 3, 4),
+        ("b", 3, 2),
+        ("e", 3, 8),
+        ("f", 3, 26),
+    ]
 
 
 # -- ${eval} ----------------------------------------------------------------------------------------------------------
@@ -145,9 +208,23 @@ EXPRESSIONS = [e.replace("\n", "||") for e in EXPRESSIONS]
 
 @pytest.mark.parametrize(
     "text, value",
-    [("7/2", "3.5"), ("2+3*4", "14"), ("-7%3", "2"), ("-2**2", "-4"), ("2**3**2", "512"), ("1/3", "0.333333333333333"), ('"a" . 1+1', None), ("1==2", ""),
-     ("5-5", "0"), ("1e15", "1e+15"), ('"conv" . 1 . "_" . 2*3', "conv1_6"), ("1 . 2", "12"), ("3 > 2 ? 10 : 1/0", "10"), ("010", "8")],
-)  # fmt: skip
+    [
+        ("7/2", "3.5"),
+        ("2+3*4", "14"),
+        ("-7%3", "2"),
+        ("-2**2", "-4"),
+        ("2**3**2", "512"),
+        ("1/3", "0.333333333333333"),
+        ('"a" . 1+1', None),
+        ("1==2", ""),
+        ("5-5", "0"),
+        ("1e15", "1e+15"),
+        ('"conv" . 1 . "_" . 2*3', "conv1_6"),
+        ("1 . 2", "12"),
+        ("3 > 2 ? 10 : 1/0", "10"),
+        ("010", "8"),
+    ],
+)
 def test_arithmetic(text, value):
     if value is None:
         with pytest.raises(LightNetError, match="not a number"):
@@ -229,8 +306,30 @@ def test_eval_is_textual_and_nests():
 
 
 @pytest.mark.parametrize(
-    "text", ["$x", "`ls`", 'system("ls")', "open F", "a", "1;2", "1 2", "qw(a)", '"$x"', '"@x"', "1 x 2", "~1", "not 1", "1 << 2", "x()", "()", "int()", "[1]", "1_000", "08"]
-)  # fmt: skip
+    "text",
+    [
+        "$x",
+        "`ls`",
+        'system("ls")',
+        "open F",
+        "a",
+        "1;2",
+        "1 2",
+        "qw(a)",
+        '"$x"',
+        '"@x"',
+        "1 x 2",
+        "~1",
+        "not 1",
+        "1 << 2",
+        "x()",
+        "()",
+        "int()",
+        "[1]",
+        "1_000",
+        "08",
+    ],
+)
 def test_anything_but_arithmetic_is_refused(text):
     error = refusal(f"\na(||x=${{eval {text}}})")
     assert error.loc == SourceLoc("net.net", 2, 7) or "unterminated" in error.message
@@ -238,9 +337,24 @@ def test_anything_but_arithmetic_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["9**9**9", "-9**9**9", "1/0", "1%0", "sqrt(-1)", "(-1)**0.5", "((((" * 500, "-" * 70000 + "1", "int " * 9999 + "1", "2**" * 9999 + "1",
-             '"' + "a" * 60000 + '" . "' + "b" * 60000 + '"', "9" * 5000, "1e999", "1?" * 9999 + "1"]
-)  # fmt: skip
+    "text",
+    [
+        "9**9**9",
+        "-9**9**9",
+        "1/0",
+        "1%0",
+        "sqrt(-1)",
+        "(-1)**0.5",
+        "((((" * 500,
+        "-" * 70000 + "1",
+        "int " * 9999 + "1",
+        "2**" * 9999 + "1",
+        '"' + "a" * 60000 + '" . "' + "b" * 60000 + '"',
+        "9" * 5000,
+        "1e999",
+        "1?" * 9999 + "1",
+    ],
+)
 def test_eval_is_bounded(text):
     start = time.monotonic()
     refusal(f"a(||x=${{eval {text}}})")
@@ -296,9 +410,21 @@ def test_options_before_or_after_and_pipes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--frobnicate"], ["missing.net"], ["."], ["a", "b"], ["-o"], ["--eval=ruby", "ok.net"], ["bad.net"], ["bad.net", "-o", "out.json"],
-                  ["ok.net", "-o", "no/such/folder"], ["fifo"], ["latin1.net"]]
-)  # fmt: skip
+    "arguments",
+    [
+        ["--frobnicate"],
+        ["missing.net"],
+        ["."],
+        ["a", "b"],
+        ["-o"],
+        ["--eval=ruby", "ok.net"],
+        ["bad.net"],
+        ["bad.net", "-o", "out.json"],
+        ["ok.net", "-o", "no/such/folder"],
+        ["fifo"],
+        ["latin1.net"],
+    ],
+)
 def test_exit_status_and_nothing_left(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ok.net").write_text("a(||)")

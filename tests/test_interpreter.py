@@ -13,9 +13,11 @@ from lightnet.backends.interpreter.arena import POISON, Arenas
 from lightnet.backends.interpreter.graph import run
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.structure import planned_ops
 from lightnet.frontends import json_ir
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
+from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, name_of
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
@@ -23,7 +25,6 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import TensorSpec
 from lightnet.passes.check_plan import check_plan
 from lightnet.passes.plan import plan_module
-from lightnet.passes.plan_buffers import main_of, planned_ops
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.initial import sample
 
@@ -111,8 +112,10 @@ def test_every_op_runs_planned_in_a_kernel(optype: str) -> None:
         names = cls.schema.operand_names(len(types))
         kinds = [o.kind for o in cls.schema.operand_fields(len(types))]
         block = Block()
-        makers = [optypes()["input"].build_unchecked([], {"ran": (0, 0), "data": (0,), "from_file": False}, [s], tensors=[n])
-                  for n, s in zip(names, types)]  # fmt: skip
+        makers = [
+            optypes()["input"].build_unchecked([], {"ran": (0, 0), "data": (0,), "from_file": False}, [s], tensors=[n])
+            for n, s in zip(names, types)
+        ]
         block.add_ops(makers)
         op = cls.make([m.results[0] for m in makers], case.params, name="op")
         kernel = CpuKernelOp.wrap([op])
@@ -141,9 +144,9 @@ def test_feeds_are_checked() -> None:
         ({"tensor1": [[1, 2], [3]]}, "cannot be fed"),
     ]:
         with pytest.raises(LightNetError, match=message):
-            run(module, feed, stream=io.StringIO())  # type: ignore[arg-type]
+            run(module, feed, stream=io.StringIO())
     out = io.StringIO()
-    run(module, {"tensor1": [[1, 2, 3, 4], [5, 6, 7, 8]]}, stream=out)  # type: ignore[dict-item]
+    run(module, {"tensor1": [[1, 2, 3, 4], [5, 6, 7, 8]]}, stream=out)
     assert out.getvalue() == SLICED
 
 
@@ -208,7 +211,9 @@ WRONG = """module attributes {ln.memory = {arena = 192 : i64}} {
 }"""
 
 
-@pytest.mark.parametrize(("name", "offset", "right"), [("s", 128, True), ("s", 96, False), ("e", 72, False), ("r", 0, False)])
+@pytest.mark.parametrize(
+    ("name", "offset", "right"), [("s", 128, True), ("s", 96, False), ("e", 72, False), ("r", 0, False)]
+)
 def test_a_wrong_plan_gives_wrong_results(name: str, offset: int, right: bool) -> None:
     module = parse(WRONG)
     expected = run(parse(WRONG))["e"]

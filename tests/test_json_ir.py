@@ -203,20 +203,30 @@ def test_bad_text(name):
         ('{"ops": [\n  {"name": "a",\n   "optype": 5}]}', 3, 14),
         ('{"ops": [\n  {"name": "a",\n   "x": {"y": 1,\n  "y": 2}}]}', 4, 3),
         ('{"ops": [\n  {"name": "a",\n   "x": [1, 99999999999999999999]}]}', 3, 13),
-        ('{"ops": [\n {"name": "a", "optype": "b", "tensors_in": [], "tensors_out": [],\n "params": [{"arg_name": "p", "value": [1,\n  null]}]}]}', 4, 3),
+        (
+            '{"ops": [\n {"name": "a", "optype": "b", "tensors_in": [], "tensors_out": [],\n "params": [{"arg_name": "p", "value": [1,\n  null]}]}]}',
+            4,
+            3,
+        ),
         ('{"ops": [],\n "ops": []}', 2, 2),
         ('{"ops": [] // é\n /* \n */ x}', 3, 5),
     ],
-)  # fmt: skip
+)
 def test_place_of_an_error(source, line, col):
     assert refusal(source).loc == SourceLoc("net.json", line, col)
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "source", ['{"ops": [], "x": [' + "[]," * 5_000_000 + "1]}", '{"ops": [' + "1," * 9_000_000 + "1]}", "/**/" * 2_000_000 + GOOD, " " * ((1 << 26) + 200)],
+    "source",
+    [
+        '{"ops": [], "x": [' + "[]," * 5_000_000 + "1]}",
+        '{"ops": [' + "1," * 9_000_000 + "1]}",
+        "/**/" * 2_000_000 + GOOD,
+        " " * ((1 << 26) + 200),
+    ],
     ids=["containers", "commas", "comments", "size"],
-)  # fmt: skip
+)
 def test_too_large_is_refused_at_once(source):
     start = time.monotonic()
     with pytest.raises(LightNetError, match="too large"):
@@ -235,9 +245,12 @@ NAME = st.text(alphabet=st.characters(codec="utf-8", categories=("L", "N", "P", 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False))
 STRINGS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 VALUES = st.one_of(
-    st.none(), st.booleans(), NUMBERS, STRINGS,
+    st.none(),
+    st.booleans(),
+    NUMBERS,
+    STRINGS,
     *(st.lists(s, min_size=1, max_size=3).map(tuple) for s in (NUMBERS, STRINGS, st.booleans())),
-)  # fmt: skip
+)
 SIZES = st.integers(0, 2**63 - 1)
 
 
@@ -245,8 +258,14 @@ SIZES = st.integers(0, 2**63 - 1)
 def netops(draw, depth=2) -> NetOp:
     arguments = iter(draw(st.lists(NAME, unique=True, min_size=4, max_size=4)))
     tensors = [
-        NetTensor(next(arguments), draw(NAME), draw(st.none() | st.lists(SIZES, max_size=3).map(tuple)), draw(st.none() | SIZES)) for _ in range(2)
-    ]  # fmt: skip
+        NetTensor(
+            next(arguments),
+            draw(NAME),
+            draw(st.none() | st.lists(SIZES, max_size=3).map(tuple)),
+            draw(st.none() | SIZES),
+        )
+        for _ in range(2)
+    ]
     params = [NetParam(a, draw(VALUES)) for a in arguments]
     body = draw(st.none() | st.lists(netops(depth - 1), max_size=2, unique_by=lambda o: o.name)) if depth else None
     return NetOp(draw(NAME), draw(NAME), tensors[:1], tensors[1:], params, SourceLoc("n"), body)

@@ -9,10 +9,10 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import Float16Type, IntegerType, MemRefType, ModuleOp, f32, f64, i1
 from xdsl.ir import Operation
 
+from lightnet.backends.builder import Builder, vector_type
 from lightnet.backends.interpreter.loops import LoopProgram, dtype_of, memory_dtype
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.builder import Builder, vector_type
 
 RNG = np.random.default_rng(7)
 N = 48
@@ -337,8 +337,14 @@ def test_integer_reductions(bits: int):
     out = run(ModuleOp([b.finish()]), [x, np.zeros(6, dtype)])[1]
     u = x.view(f"u{bits // 8}")
     product = wrap(int(np.prod(x.astype(object))), bits)
-    assert out.tolist() == [wrap(int(x.astype(object).sum()), bits), product, x.max(), x.min(),
-                            wrap(int(u.max()), bits), wrap(int(u.min()), bits)]  # fmt: skip
+    assert out.tolist() == [
+        wrap(int(x.astype(object).sum()), bits),
+        product,
+        x.max(),
+        x.min(),
+        wrap(int(u.max()), bits),
+        wrap(int(u.min()), bits),
+    ]
 
 
 def test_slices():
@@ -585,8 +591,10 @@ func.func @k(%lo: index, %hi: index, %x: memref<9xi32>) {
     program.launch("k", range(8), [ascending])
     program.launch("k", [5, 2, 7, 0, 1, 3, 6, 4], [shuffled])
     assert ascending.tolist() != shuffled.tolist()
-    tile = text.replace("memref.load %x[%i] : memref<9xi32>", "memref.load %x[%i] : memref<9xi32>\n"
-        "    %w = tile.load %x[%i] dims [0] : memref<9xi32>, vector<4xi32>")  # fmt: skip
+    tile = text.replace(
+        "memref.load %x[%i] : memref<9xi32>",
+        "memref.load %x[%i] : memref<9xi32>\n    %w = tile.load %x[%i] dims [0] : memref<9xi32>, vector<4xi32>",
+    )
     with pytest.raises(LightNetError, match=r"tile.load at \[6\]"):
         LoopProgram(parse(tile)).launch("k", [6], [np.zeros(9, np.int32)])
 

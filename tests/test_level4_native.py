@@ -13,12 +13,12 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import FunctionType, MemRefType, ModuleOp, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 
+from lightnet.backends.builder import Builder, vector_type
 from lightnet.backends.interpreter.loops import run_main
 from lightnet.backends.llvm import jit
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.tile import HostOp, LaunchOp
-from lightnet.ir.builder import Builder, vector_type
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.native import HOST_FUNCTION, NativeCode
 

@@ -47,8 +47,10 @@ def module(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("spelling", ["--pass=cse,dce", "--passes=cse,dce", "-pcse,dce", "--pass=cse --pass=dce", "-p cse,dce",
-                                      "--pass=cse,\\ dce"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spelling",
+    ["--pass=cse,dce", "--passes=cse,dce", "-pcse,dce", "--pass=cse --pass=dce", "-p cse,dce", "--pass=cse,\\ dce"],
+)
 def test_pass_option(opt, module: Path, spelling: str) -> None:
     argv = [a.replace("\0", " ") for a in spelling.replace("\\ ", "\0").split()]
     status, out, err = opt(*argv, module)
@@ -93,8 +95,10 @@ def test_usage_errors(opt, module: Path, argv: list[str], message: str) -> None:
         ("#a = loc(" + "fused[" * 100_000, "error: the text is nested too deeply"),
         ("%0 = arith.constant " + "1" * 5000 + " : i32", "in.mlir:1:6: error: cannot be parsed: ValueError"),
         ("%0 = arith.constant dense<1> : tensor<4294967296x4294967296xi8>", "error: the dense constants of the file"),
-        ("#a = [1, 1]\n" + "".join(f"#{chr(98 + i)} = [#{chr(97 + i)}, #{chr(97 + i)}]\n" for i in range(24)),
-         "error: aliases expand to more than"),
+        (
+            "#a = [1, 1]\n" + "".join(f"#{chr(98 + i)} = [#{chr(97 + i)}, #{chr(97 + i)}]\n" for i in range(24)),
+            "error: aliases expand to more than",
+        ),
         ('"unfinished', "in.mlir:1:1: error: End of file reached before closing string literal"),
         ("\x01", "in.mlir:1:1: error: Unexpected character"),
         ("!a = tensor<" + "1x" * 5000 + "f32>", "in.mlir:1:14: error: a shape has more than 4096 characters"),
@@ -103,7 +107,7 @@ def test_usage_errors(opt, module: Path, argv: list[str], message: str) -> None:
         ("func.func @f() {\n  cf.br ^nowhere\n}", "in.mlir:2:9: error: block '^nowhere' is used"),
         ("builtin.module {} }", "in.mlir:1:19: error: expected an op"),
     ],
-)  # fmt: skip
+)
 def test_bad_input(opt, tmp_path: Path, text: str, message: str) -> None:
     path, out_path = tmp_path / "in.mlir", tmp_path / "out.mlir"
     path.write_text(text)
@@ -150,15 +154,22 @@ def test_empty_file_is_an_empty_module(opt, module: Path) -> None:
 
 
 def test_stdin_as_a_process() -> None:
-    done = subprocess.run([sys.executable, "-m", "lightnet.cli.ln_opt", "--pass=cse"], input=MODULE, text=True,
-                          capture_output=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "lightnet.cli.ln_opt", "--pass=cse"],
+        input=MODULE,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("arith.addf") == 1
 
 
 def test_listings_import_nothing_heavy() -> None:
-    code = "import sys; from lightnet.cli.ln_opt import main; main(['--list-passes', '--list-targets']); " \
-           "print(*(m for m in ('xdsl', 'numpy', 'llvmlite') if m in sys.modules), 'end')"  # fmt: skip
+    code = (
+        "import sys; from lightnet.cli.ln_opt import main; main(['--list-passes', '--list-targets']); "
+        "print(*(m for m in ('xdsl', 'numpy', 'llvmlite') if m in sys.modules), 'end')"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1].strip() == "end"
     names = [line.split()[0] for line in out.splitlines()[:-1]]
@@ -292,7 +303,9 @@ def test_pass_options_and_target(opt, tmp_path: Path, module: Path) -> None:
     assert opt("--load", file, "--pass=mine", module)[1].startswith("cpu 1 None\n")
     assert opt("--load", file, "--pass=mine{times=3 label=x}", "-t", "none", module)[1].startswith("none 3 x\n")
     assert opt("--load", file, "--pass=mine{target=cpu}", "--target=none", module)[1].startswith("cpu 1 None\n")
-    assert "pass 'mine': option 'times' takes int, but gets 'x'" in opt("--load", file, "--pass=mine{times=x}", module)[2]
+    assert (
+        "pass 'mine': option 'times' takes int, but gets 'x'" in opt("--load", file, "--pass=mine{times=x}", module)[2]
+    )
     known = "pass 'mine' has no option 'time'; there are: target: str, times: int, label: str | None"
     assert known in opt("--load", file, "--pass=mine{time=1}", module)[2]
 
@@ -300,7 +313,10 @@ def test_pass_options_and_target(opt, tmp_path: Path, module: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("plan", "plug.py: error: pass 'plan' is defined twice: by lightnet.passes.plan:PlanPass and by plugin.plug:Mine"),
+        (
+            "plan",
+            "plug.py: error: pass 'plan' is defined twice: by lightnet.passes.plan:PlanPass and by plugin.plug:Mine",
+        ),
         ("cse", "plug.py: error: pass 'cse' is defined twice: by xdsl."),
     ],
 )

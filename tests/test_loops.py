@@ -58,7 +58,9 @@ def signless(array):
 
 def check(cases, native=True, tolerance=1e-5):
     """Lower every (definition, arrays[, aliases]), run it in the interpreter and natively, compare with `evaluate`."""
-    lowered = [lower_definition(f"k{i}", c[0], aliases=(c[2] if len(c) > 2 else {}), blocks=5) for i, c in enumerate(cases)]
+    lowered = [
+        lower_definition(f"k{i}", c[0], aliases=(c[2] if len(c) > 2 else {}), blocks=5) for i, c in enumerate(cases)
+    ]
     module = ModuleOp([k.func for low in lowered for k in low.kernels])
     module.verify()
     program, code = LoopProgram(module), compile_module(module, verify=True) if native else None
@@ -66,7 +68,10 @@ def check(cases, native=True, tolerance=1e-5):
         definition, arrays = case[:2]
         aliases = case[2] if len(case) > 2 else {}
         want = evaluate(definition, arrays)
-        interpreted, native_memory = buffers(definition, low, arrays, aliases), buffers(definition, low, arrays, aliases)
+        interpreted, native_memory = (
+            buffers(definition, low, arrays, aliases),
+            buffers(definition, low, arrays, aliases),
+        )
         for kernel in low.kernels:
             name = kernel.func.sym_name.data
             blocks = np.random.default_rng(1).permutation(kernel.grid).tolist()
@@ -80,7 +85,11 @@ def check(cases, native=True, tolerance=1e-5):
         for result, spec in definition.results:
             for memory in (interpreted, native_memory) if native else (interpreted,):
                 got = memory[result].view(spec.dtype.np).reshape(spec.dims)
-                scale = max(1.0, float(np.abs(want[result][np.isfinite(want[result])]).max(initial=0))) if spec.dtype.is_float else 0
+                scale = (
+                    max(1.0, float(np.abs(want[result][np.isfinite(want[result])]).max(initial=0)))
+                    if spec.dtype.is_float
+                    else 0
+                )
                 np.testing.assert_allclose(
                     got, want[result], rtol=tolerance, atol=tolerance * scale, err_msg=f"{result} of\n{definition}"
                 )
@@ -98,7 +107,9 @@ CONV = {"stride": (2, 1), "padding": (1, 0, 2, 1), "dilation": (1, 2), "group": 
 GROUPED = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "group": 2}
 POOL = {"size": (3, 2), "stride": (2, 1), "padding": (1, 0, 1, 1)}
 YOLO = {"box_centers": (1, 2, 2, 2, 5), "box_sizes": (1, 2, 2, 2, 5), "boxes": (1, 2, 4, 2, 5)} | {
-    "confs": (1, 2, 1, 2, 5), "probs": (1, 2, 3, 2, 5)}  # fmt: skip
+    "confs": (1, 2, 1, 2, 5),
+    "probs": (1, 2, 3, 2, 5),
+}
 CASES = {
     "conv2d": op(t.CONV2D, {"src": (2, 3, 5, 7), "weight": (4, 3, 3, 2), "bias": (4,)}, {"dst": (2, 4, 3, 6)}, CONV),
     "conv2d-grouped": op(t.CONV2D, {"src": (1, 4, 5, 5), "weight": (6, 2, 3, 3), "bias": (6,)}, {"dst": (1, 6, 5, 5)}, GROUPED),
@@ -219,7 +230,9 @@ def test_epilogues_share_the_nest_of_the_reduction():
 
 def test_a_padded_read_of_an_inlined_map_gives_the_filler_outside():
     plus = bind("r[i...] = a[i...] + 5", {"a": TensorSpec((4,), F32), "r": TensorSpec((4,), F32)}, {}, ["r"])
-    window = bind("d[i] += r[i + k - 1 | 0] for k < 3", {"r": TensorSpec((4,), F32), "d": TensorSpec((4,), F32)}, {}, ["d"])
+    window = bind(
+        "d[i] += r[i + k - 1 | 0] for k < 3", {"r": TensorSpec((4,), F32), "d": TensorSpec((4,), F32)}, {}, ["d"]
+    )
     fused = inline(window, plus, "r")
     assert len(fused.statements) == 1
     got = evaluate(fused, {"a": np.arange(4, dtype=np.float32)})["d"]
@@ -279,7 +292,12 @@ def test_in_place_operands_share_memory():
     check([(case, a, {"a": "dst"})])
 
 
-MAPS = ["r[i...] = a[i...] * 2 + 1", "r[i...] = max(a[i...], 0)", "r[i...] = tanh(a[i...])", "r[i...] = a[i...] * a[i...]"]
+MAPS = [
+    "r[i...] = a[i...] * 2 + 1",
+    "r[i...] = max(a[i...], 0)",
+    "r[i...] = tanh(a[i...])",
+    "r[i...] = a[i...] * a[i...]",
+]
 
 
 @st.composite
@@ -288,7 +306,9 @@ def chains(draw_):
     dims = tuple(draw_(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
     first, steps = dims, []
     for _ in range(draw_(st.integers(1, 6))):
-        kind = draw_(st.sampled_from(["map", "transpose", "slice", "pad", "reshape", "window", "reduce", "flip", "concat"]))
+        kind = draw_(
+            st.sampled_from(["map", "transpose", "slice", "pad", "reshape", "window", "reduce", "flip", "concat"])
+        )
         axis = draw_(st.integers(0, len(dims) - 1))
         text, params = draw_(st.sampled_from(MAPS)), {"axis": axis}
         new = list(dims)
@@ -315,8 +335,10 @@ def chains(draw_):
             text = "r[i:axis..., 0, k...] max= a[i..., j, k...]"
         elif kind == "concat":
             new[axis] *= 2
-            text = ("r[i:axis..., j, k...] = a[i..., j, k...] for j < a.dims[axis]\n"
-                    "r[i:axis..., j + a.dims[axis], k...] = -a[i..., j, k...]")  # fmt: skip
+            text = (
+                "r[i:axis..., j, k...] = a[i..., j, k...] for j < a.dims[axis]\n"
+                "r[i:axis..., j + a.dims[axis], k...] = -a[i..., j, k...]"
+            )
         if np.prod(new) > 3000:
             continue
         steps.append((text, params, tuple(new)))
@@ -334,7 +356,7 @@ def test_fused_chains_equal_unfused_ones(case, twice):
     fused, plain = compose(parts, yielded), merge(parts, yielded)
     value = arrays["v0"]
     for part in parts:
-        (name, _), = part.definition.operands
+        ((name, _),) = part.definition.operands
         value = next(iter(evaluate(part.definition, {name: value}).values()))
     for result in (evaluate(fused, arrays), evaluate(plain, arrays)):
         np.testing.assert_allclose(result[last], value, rtol=1e-5, atol=1e-5)

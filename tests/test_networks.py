@@ -75,7 +75,7 @@ def test_a_wrong_network_is_found_out():
 
 def test_picks_are_compared_by_score():
     """Two nearly equal scores may change places; a row of another element may not appear."""
-    model = compare.sampled_model(str(NETS / "il" / "squeezedet.net"))
+    model = lightnet.load(NETS / "il" / "squeezedet.net")
     ranking = next(compare.rankings(model))
     rng = np.random.default_rng(0)
     keys = rng.permutation(np.linspace(0, 1, 50)).astype(np.float32)
@@ -98,13 +98,37 @@ def test_picks_are_compared_by_score():
     assert len(problems(swapped)) == len(ranking.picks)
 
 
-def test_sampled_weights_belong_to_name_and_seed():
-    model = lightnet.load(NETS / "il" / "shufflenetv2.net")
+SMALL = """
+    create(|dst=x|dtype=TL_FLOAT, dims=[1,3,9,9], ran=[0,255], data=[0], from_file=true);
+    create(|dst=w|dtype=TL_FLOAT, dims=[16,3,3,3], ran=[-10,10], data=[0], from_file=false);
+    create(|dst=b|dtype=TL_FLOAT, dims=[16], ran=[0,0], data=[0], from_file=false);
+    conv2d(src=x, weight=w, bias=b|dst=c|group=1, size=[3,3], stride=[1,1], padding=[1,1,1,1], autopad="NOTSET",
+           dilation=[1,1]);
+    create(|dst=s|dtype=TL_FLOAT, dims=[16], ran=[0,0], data=[0], from_file=false);
+    create(|dst=o|dtype=TL_FLOAT, dims=[16], ran=[0,0], data=[0], from_file=false);
+    create(|dst=m|dtype=TL_FLOAT, dims=[16], ran=[0,0], data=[0], from_file=false);
+    create(|dst=v|dtype=TL_FLOAT, dims=[16], ran=[0,0], data=[0], from_file=false);
+    batchnorm(src=c, scale=s, offset=o, mean=m, var=v|dst=n|epsilon=1e-5); relu(src=n|dst=y|)
+"""
+
+
+def test_sampled_weights_belong_to_names_and_seed():
+    model = lightnet.loads(SMALL, ".net")
     one, same, other = sampled_weights(model), sampled_weights(model), sampled_weights(model, 1)
-    creates = {op.tensor_names[0] for op in model.main.body.block.ops if op.name == "ln.create"}
-    assert set(one) == creates
+    assert set(one) == set("xwbsomv")
     assert all(np.array_equal(one[n], same[n]) for n in one)
     assert not any(np.array_equal(one[n], other[n]) for n in one)
+
+
+def test_sampled_activations_are_well_conditioned():
+    weights = sampled_weights(lightnet.loads(SMALL, ".net"))
+    model = lightnet.loads(SMALL, ".net", weights=weights, override=True)
+    got = lightnet.compile(model, outputs=["c", "n"])()
+    for name in ("c", "n"):
+        assert np.abs(got[name].mean(axis=(0, 2, 3)) - 1).max() < 0.5
+        assert 0.5 < got[name].var(axis=(0, 2, 3)).mean() < 2
+    assert 0.05 < (got["y"] == 0).mean() < 0.4
+    assert (weights["v"] > 0).all() and 200 < weights["x"].max() <= 255
 
 
 def test_overriding_weights_fill_what_the_network_fills_itself():

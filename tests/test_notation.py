@@ -12,8 +12,9 @@ from onnx.reference import ReferenceEvaluator
 from lightnet.backends.interpreter.notation import evaluate
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.bound import BoundDefinition
-from lightnet.ir.expr import Env, failure, format_expr, parse_expr
-from lightnet.ir.expr import evaluate as constant
+from lightnet.ir.constants import Env, failure
+from lightnet.ir.constants import evaluate as constant
+from lightnet.ir.expr import format_expr, parse_expr
 from lightnet.ir.notation import bind, parse
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DTYPES, convert
@@ -43,7 +44,9 @@ def onnx_run(op, arrays, **attributes):
     kind = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in arrays.items()}
     inputs = [helper.make_tensor_value_info(n, kind[n], a.shape) for n, a in arrays.items()]
     output = helper.make_tensor_value_info("y", next(iter(kind.values())), None)
-    model = helper.make_model(helper.make_graph([node], "g", inputs, [output]), opset_imports=[helper.make_opsetid("", 18)])
+    model = helper.make_model(
+        helper.make_graph([node], "g", inputs, [output]), opset_imports=[helper.make_opsetid("", 18)]
+    )
     return ReferenceEvaluator(model).run(None, dict(arrays))[0]
 
 
@@ -203,7 +206,12 @@ def test_maxpool_pads_with_the_lowest_value_in_every_dtype(dtype):
 
 def test_batchnorm():
     src, c = normal(2, 3, 4, 5), 3
-    vectors = {"scale": normal(c), "offset": normal(c, seed=1), "mean": normal(c, seed=2), "var": np.abs(normal(c, seed=3))}
+    vectors = {
+        "scale": normal(c),
+        "offset": normal(c, seed=1),
+        "mean": normal(c, seed=2),
+        "var": np.abs(normal(c, seed=3)),
+    }
     want = onnx_run("BatchNormalization", {"x": src, **vectors}, epsilon=1e-3)
     close(run(BATCHNORM, {"src": src, **vectors}, {"epsilon": 1e-3}, dst=src.shape), want)
 
@@ -233,7 +241,9 @@ def test_concat_slice(axis, dtype):
 @pytest.mark.parametrize("axes", [(0,), (1, 0), (2, 0, 1), (0, 3, 1, 2), (4, 2, 0, 1, 3)])
 def test_transpose(axes):
     src = normal(*range(1, len(axes) + 1))
-    assert np.array_equal(run(TRANSPOSE, {"src": src}, {"axes": axes}, dst=src.transpose(axes).shape), src.transpose(axes))
+    assert np.array_equal(
+        run(TRANSPOSE, {"src": src}, {"axes": axes}, dst=src.transpose(axes).shape), src.transpose(axes)
+    )
 
 
 @pytest.mark.parametrize(("old", "new"), [((1,), (1, 1)), ((2, 3, 4), (6, 4)), ((2, 3, 4), (4, 3, 2)), ((7, 5), (35,))])
@@ -273,8 +283,13 @@ def elew_reference(op, a, b):
     if dtype.kind == "f":
         with np.errstate(all="ignore"):
             return {
-                "MUL": np.multiply, "DIV": np.divide, "SUM": np.add, "SUB": np.subtract,
-                "MAX": np.maximum, "MIN": np.minimum, "POW": np.power,
+                "MUL": np.multiply,
+                "DIV": np.divide,
+                "SUM": np.add,
+                "SUB": np.subtract,
+                "MAX": np.maximum,
+                "MIN": np.minimum,
+                "POW": np.power,
             }[op](a, b)
 
     def one(x, y):
@@ -328,7 +343,9 @@ def test_dot_product_accumulates_in_the_dtype(dtype):
     np.testing.assert_allclose(run(DOT_PRODUCT, {"src1": a, "src2": b}, dst=spec(want)), want)
 
 
-@pytest.mark.parametrize(("old", "new"), [((3,), (7,)), ((1, 5), (4, 2)), ((2, 3, 4, 5), (1, 3, 9, 13)), ((6, 4), (3, 4))])
+@pytest.mark.parametrize(
+    ("old", "new"), [((3,), (7,)), ((1, 5), (4, 2)), ((2, 3, 4, 5), (1, 3, 9, 13)), ((6, 4), (3, 4))]
+)
 def test_resize_nearest(old, new):
     src = normal(*old)
     want = src
@@ -408,7 +425,17 @@ def test_large_statements_are_evaluated_in_pieces():
 
 ENV = Env(
     {"src": TensorSpec((1, 4, 7, 6), F32), "weight": TensorSpec((6, 2, 3, 3), F32)},
-    {"group": 2, "axis": 1, "start": 1, "len": 3, "size": (3, 3), "name": "TL_FLOAT", "flag": True, "step": 0.5, "axes": (1, 0, 2)},
+    {
+        "group": 2,
+        "axis": 1,
+        "start": 1,
+        "len": 3,
+        "size": (3, 3),
+        "name": "TL_FLOAT",
+        "flag": True,
+        "step": 0.5,
+        "axes": (1, 0, 2),
+    },
 )
 
 
@@ -472,12 +499,40 @@ def test_syntax_errors_have_a_column(text, message, col):
 @pytest.mark.parametrize(
     "text",
     [
-        "(" * 10000, "-" * 10000 + "1", "1+" * 10000 + "1", "a[" * 5000, "f(" * 5000, "!" * 60 + "x", "9" * 100, "1?" * 5000,
-        "x" * 100000, "[" * 9000, "pow(10, 1000000000)", "pow(pow(10, 60), pow(10, 60))", "min()", "size[9]", "unknown", "src",
-        '"a" < 1', "size + 1", "len(1)", "foo(1)", '"a" * 1000000000', "src.flat", "size[1:9]", "inverse(size)", "exp(size)",
-        "*".join(["99999999999999"] * 50), "src[0 | 1]", "src.dims[0].dims", "1 ? : 2", "max(1, size)", "min(name)", "-name",
+        "(" * 10000,
+        "-" * 10000 + "1",
+        "1+" * 10000 + "1",
+        "a[" * 5000,
+        "f(" * 5000,
+        "!" * 60 + "x",
+        "9" * 100,
+        "1?" * 5000,
+        "x" * 100000,
+        "[" * 9000,
+        "pow(10, 1000000000)",
+        "pow(pow(10, 60), pow(10, 60))",
+        "min()",
+        "size[9]",
+        "unknown",
+        "src",
+        '"a" < 1',
+        "size + 1",
+        "len(1)",
+        "foo(1)",
+        '"a" * 1000000000',
+        "src.flat",
+        "size[1:9]",
+        "inverse(size)",
+        "exp(size)",
+        "*".join(["99999999999999"] * 50),
+        "src[0 | 1]",
+        "src.dims[0].dims",
+        "1 ? : 2",
+        "max(1, size)",
+        "min(name)",
+        "-name",
     ],
-)  # fmt: skip
+)
 def test_bad_constant_expressions_are_errors_at_once(text):
     with pytest.raises(LightNetError):
         constant(text, ENV)
@@ -521,13 +576,13 @@ A = {"a": np.zeros((2, 3), np.float32)}
         ("a[i, j] = 1", "operand 'a' is assigned"),
         ("t[i] = 1\ndst[i, j] = t[i]", "extent of index 'i'"),
         ("dst[i, j] = foo(a[i, j])", "unknown function"),
-        ("dst[i, j] = \"x\"", "string"),
+        ('dst[i, j] = "x"', "string"),
         ("t[i, j] = a[i, j]", "never writes its result"),
         ("dst[i, j] = a[i, j / (j + 1)]", "positive constant"),
         ("dst[i, j] += 1 for k < 1000000000000000", "evaluated more than"),
         ("dst[i, j] = p[i]", "array"),
     ],
-)  # fmt: skip
+)
 def test_bad_definitions(text, message):
     with pytest.raises(LightNetError) as error:
         bound(text, A, {"p": ("x", "y")}, dst=(2, 3))

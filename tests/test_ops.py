@@ -84,5 +84,3 @@ def run_launch(launch, memory, workspace) -> None:
     ]
     call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * len(pointers))
     call(native.kernel_address(launch.function.sym_name.data))(0, launch.grid, *pointers)
-
-

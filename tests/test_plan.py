@@ -10,21 +10,22 @@ import pytest
 from xdsl.dialects.builtin import ArrayAttr
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.structure import planned_ops
 from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
 from lightnet.ir.dfg import DataFlowGraph
 from lightnet.ir.memory import memory_of
+from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, name_of, places_of, tensor_names
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
-from lightnet.ir.views import is_elided, overwritable, pieces_of, views_of
+from lightnet.ir.views import moves_left, overwritable, pieces_of, views_of
 from lightnet.passes.check_plan import ByteMap, check_plan
 from lightnet.passes.plan import plan_module, unplan
-from lightnet.passes.plan_buffers import main_of, planned_ops
 from lightnet.passes.plan_upstream import plan_upstream
 from lightnet.passes.planning.module import plan_report
 
@@ -90,21 +91,26 @@ def test_upstream_plan_of_test_ops(alignment: int, offsets: list[int], total: in
 
 
 def test_upstream_plan_counts_four_bytes_for_a_bool() -> None:
-    module = parse(main(
-        '%a = ln.create : tensor<3xi1> as "a"("a")\n%b = ln.create : tensor<2xf32> as "b"("b")\nfunc.return'
-    ))  # fmt: skip
+    module = parse(
+        main('%a = ln.create : tensor<3xi1> as "a"("a")\n%b = ln.create : tensor<2xf32> as "b"("b")\nfunc.return')
+    )
     plan_upstream(module)
     assert memory_of(module) == {"arena": 1 + 12 + 8}
 
 
 def test_upstream_plan_refuses_a_fused_network() -> None:
-    module = parse(main("""%x = ln.create : tensor<4xf32> as "x"("x")
+    module = parse(
+        main(
+            """%x = ln.create : tensor<4xf32> as "x"("x")
   %y = cpu.kernel(%a = %x) {
     %0 = ln.relu %a : tensor<4xf32>
     %1 = ln.sigmoid %0 : tensor<4xf32>
     ln.yield %1
   }
-  func.return %y : tensor<4xf32>""", "-> tensor<4xf32>"))  # fmt: skip
+  func.return %y : tensor<4xf32>""",
+            "-> tensor<4xf32>",
+        )
+    )
     with pytest.raises(LightNetError, match="never fused"):
         plan_upstream(module)
 
@@ -134,8 +140,10 @@ def test_networks_are_planned_within_their_limits(name: str, passes: str) -> Non
 def random_network(seed: int, length: int = 40) -> str:
     """A network of moves and elementwise ops on small tensors, with values read again long after."""
     rng = random.Random(seed)
-    lines = ['%v0 = ln.input {ran = [-1, 1]} : tensor<4x6xf32> as "v0"("v0")',
-             '%v1 = ln.param {ran = [-1, 1]} : tensor<4x6xf32> as "v1"("v1")']  # fmt: skip
+    lines = [
+        '%v0 = ln.input {ran = [-1, 1]} : tensor<4x6xf32> as "v0"("v0")',
+        '%v1 = ln.param {ran = [-1, 1]} : tensor<4x6xf32> as "v1"("v1")',
+    ]
     dims: list[tuple[int, ...]] = [(4, 6), (4, 6)]
     for n in range(2, length):
         k = rng.choice([n - 1, n - 1, rng.randrange(n)])
@@ -210,7 +218,9 @@ def test_a_moved_value_is_found_by_the_checker_if_it_changes_results(seed: int) 
     expected = interpret(module)
     plan_module(module)
     size = memory_of(module)["arena"]
-    ops = [op for op in planned_ops(main_of(module).body.block) if op.results and places_of(op)[0].space.data == "arena"]
+    ops = [
+        op for op in planned_ops(main_of(module).body.block) if op.results and places_of(op)[0].space.data == "arena"
+    ]
     refused = damaged = 0
     for op in rng.sample(ops, 12):
         before = op.attributes[PLACES]
@@ -279,19 +289,24 @@ def test_report(tmp_path: Path) -> None:
 
 
 def test_moves_of_a_kernel_are_composed() -> None:
-    module = parse(main("""%x = ln.input : tensor<1x8x2x2xf32> as "x"("x")
+    module = parse(
+        main(
+            """%x = ln.input : tensor<1x8x2x2xf32> as "x"("x")
   %y = cpu.kernel(%a = %x) {
     %0 = ln.slice %a {axis = 1, start = 2, len = 4} : tensor<1x4x2x2xf32>
     %1 = ln.reshape %0 : tensor<2x8xf32>
     %2 = ln.slice %1 {axis = 0, start = 1, len = 1} : tensor<1x8xf32>
     ln.yield %2
   }
-  func.return %y : tensor<1x8xf32>""", "-> tensor<1x8xf32>"))  # fmt: skip
+  func.return %y : tensor<1x8xf32>""",
+            "-> tensor<1x8xf32>",
+        )
+    )
     kernel = planned_ops(main_of(module).body.block)[1]
     assert pieces_of(kernel) == [[(0, 64, 32)]]
     assert views_of(kernel) == [(0, 0, 64)]
     plan_module(module)
-    assert is_elided(kernel)
+    assert not moves_left(kernel)
     assert memory_of(module)["arena"] == 128
 
 
@@ -299,32 +314,42 @@ def test_moves_of_a_kernel_are_composed() -> None:
     ("body", "expected"),
     [
         ("%0 = ln.relu %a : T\n%1 = ln.sigmoid %0 : T\nln.yield %1", [(0, 0), (1, 0)]),
-        ('%0 = ln.transpose %b {axes = [1, 0]} : T\n%1 = ln.elew %0, %a {elew_op = "TL_SUM"} : T\nln.yield %1', [(0, 0)]),
-        ("%0 = ln.softmax %a {axis = 1} : T\n%1 = ln.elew %0, %a {elew_op = \"TL_SUM\"} : T\nln.yield %1", [(1, 0)]),
+        (
+            '%0 = ln.transpose %b {axes = [1, 0]} : T\n%1 = ln.elew %0, %a {elew_op = "TL_SUM"} : T\nln.yield %1',
+            [(0, 0)],
+        ),
+        ('%0 = ln.softmax %a {axis = 1} : T\n%1 = ln.elew %0, %a {elew_op = "TL_SUM"} : T\nln.yield %1', [(1, 0)]),
         ("%0 = ln.relu %a : T\n%1 = ln.sigmoid %0 : T\nln.yield %0, %1", [(1, 0), (1, 1)]),
     ],
-)  # fmt: skip
+)
 def test_overwritable_operands_of_a_kernel(body: str, expected: list[tuple[int, int]]) -> None:
     """The residual of an epilogue may be overwritten, what a transpose or a reduction reads may not, nor what two
     results need; an operand that is not read may always be."""
     body = body.replace(": T", ": tensor<4x4xf32>")
-    module = parse(main(f"""%x = ln.input : tensor<4x4xf32> as "x"("x")
+    module = parse(
+        main(f"""%x = ln.input : tensor<4x4xf32> as "x"("x")
   %y = ln.input : tensor<4x4xf32> as "y"("y")
   cpu.kernel(%a = %x, %b = %y) {{
     {body}
   }}
-  func.return"""))  # fmt: skip
+  func.return""")
+    )
     kernel = planned_ops(main_of(module).body.block)[2]
     assert overwritable(kernel) == expected
 
 
 def test_a_kernel_writes_over_one_argument_at_most() -> None:
     """Lowering gives an in-place operand and the result one argument; a second operand there would be an alias."""
-    module = parse(main("""%x = ln.input : tensor<4xf32> as "x"("x")
+    module = parse(
+        main(
+            """%x = ln.input : tensor<4xf32> as "x"("x")
   %a = ln.relu %x : tensor<4xf32> as "a"("a")
   %b = ln.forward %a : tensor<4xf32> as "b"("b")
   %c = ln.elew %a, %b {elew_op = "TL_SUM"} : tensor<4xf32> as "c"("c")
-  func.return %c : tensor<4xf32>""", "-> tensor<4xf32>"))  # fmt: skip
+  func.return %c : tensor<4xf32>""",
+            "-> tensor<4xf32>",
+        )
+    )
     plan_module(module)
     ops = planned_ops(main_of(module).body.block)
     assert places_of(ops[1]) == places_of(ops[2]) != places_of(ops[3])
@@ -361,11 +386,16 @@ def test_data_flow_graph() -> None:
 
 
 def test_data_flow_graph_of_a_broken_block() -> None:
-    module = parse(main("""%x = ln.create : tensor<4xf32> as "x"("x")
+    module = parse(
+        main(
+            """%x = ln.create : tensor<4xf32> as "x"("x")
   %a = ln.relu %x : tensor<4xf32> as "a"("a")
   %b = ln.relu %a : tensor<4xf32> as "b"("b")
   %c = ln.create : tensor<4xf32> as "c"("c")
-  func.return %b : tensor<4xf32>""", "-> tensor<4xf32>"))  # fmt: skip
+  func.return %b : tensor<4xf32>""",
+            "-> tensor<4xf32>",
+        )
+    )
     graph = DataFlowGraph.of(module)
     a, b = graph.find("a"), graph.find("b")
     assert a is not None and b is not None

@@ -194,10 +194,15 @@ def chain(n: int, seed: int = 0) -> list[Buffer]:
     """Results of a chain of `n` ops: most die at the next op, some are skip connections."""
     source = random.Random(seed)
     return [
-        Buffer(f"t{i}", i, min(n + 1, i + 2 + (source.randrange(1, 12) if source.random() < 0.2 else 0)),
-               source.choice([1, 2, 4, 16]) * source.randrange(1000, 9000), 64)
+        Buffer(
+            f"t{i}",
+            i,
+            min(n + 1, i + 2 + (source.randrange(1, 12) if source.random() < 0.2 else 0)),
+            source.choice([1, 2, 4, 16]) * source.randrange(1000, 9000),
+            64,
+        )
         for i in range(n)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_long_chain_is_packed_in_near_linear_time():
@@ -227,19 +232,26 @@ def test_a_dense_problem_stores_no_pairs_and_places_as_a_sparse_one(monkeypatch)
     """The numpy path and the list path are two implementations: they place every buffer alike."""
     source = random.Random(1)
     buffers = [
-        Buffer(f"b{k}", a := source.randrange(150), a + source.randint(1, 120), source.randint(1, 99), 4,
-               ((a, a + 1),) if k % 9 == 0 else ())
+        Buffer(
+            f"b{k}",
+            a := source.randrange(150),
+            a + source.randint(1, 120),
+            source.randint(1, 99),
+            4,
+            ((a, a + 1),) if k % 9 == 0 else (),
+        )
         for k in range(150)
-    ]  # fmt: skip
+    ]
     sparse = Conflicts(buffers)
     monkeypatch.setattr("lightnet.passes.planning.buffers.STORED_PAIRS", 0)
     dense = Conflicts(buffers)
     assert sparse.stored and not dense.stored
     for i, b in enumerate(buffers):
         meets = [
-            j for j, c in enumerate(buffers)
+            j
+            for j, c in enumerate(buffers)
             if j != i and any(live(b, t) and live(c, t) for t in range(b.lower, b.upper))
-        ]  # fmt: skip
+        ]
         assert sorted(sparse.of(i)) == sorted(dense.of(i)) == meets
     for best_fit in (True, False):
         one, two = [UNPLACED] * len(buffers), [UNPLACED] * len(buffers)

@@ -216,9 +216,14 @@ def test_bomb_is_refused_quickly(name):
 def folder(tmp_path):
     """A network's folder with a file below it, an include folder, and a secret outside both."""
     for name, text in {
-        "net/sub/inner.h": '#include "side.h"\n#include "../top.h"\n', "net/sub/side.h": "side", "net/top.h": "top",
-        "lib/lib.h": "lib", "secret": "SECRET", "net/self.h": '#include "self.h"\n#include "self.h"\n', "net/broken.h": "a\n#error here\n",
-    }.items():  # fmt: skip
+        "net/sub/inner.h": '#include "side.h"\n#include "../top.h"\n',
+        "net/sub/side.h": "side",
+        "net/top.h": "top",
+        "lib/lib.h": "lib",
+        "secret": "SECRET",
+        "net/self.h": '#include "self.h"\n#include "self.h"\n',
+        "net/broken.h": "a\n#error here\n",
+    }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

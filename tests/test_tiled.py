@@ -52,8 +52,7 @@ def test_epilogues_stay_on_tiles():
         function, grid = tiled.build(kernel, "k", 16, {0: 7})  # in place of the residual
         want = conv.reference(*order[:3])
         want = act.reference(norm.reference(want, *order[3:7])) + order[7]
-        (got,) = run_native(function, grid, order, [specs], aliases={0: 7},
-                            workspace=tiled.workspace_bytes(kernel, 16))  # fmt: skip
+        (got,) = run_native(function, grid, order, [specs], aliases={0: 7}, workspace=tiled.workspace_bytes(kernel, 16))
         agree(got, want)
 
 

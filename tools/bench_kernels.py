@@ -20,9 +20,9 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import MemRefType, ModuleOp, VectorType, f32
 from xdsl.dialects.func import FuncOp
 
+from lightnet.backends.builder import Builder, vector_type
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.backends.llvm.jit import Machine, compile_module
-from lightnet.ir.builder import Builder, vector_type
 
 
 @dataclass
@@ -162,7 +162,9 @@ def gemm(m: int, k: int, n: int, width: int, rows: int, vectors: int, unroll: in
             depth.yields(b.fma(left, right, depth.args[0]))
         b.tile_store(depth.results[0], om, [at, b.mul(panel.iv, tile)], [0, 1])
     expected = a.astype(np.float64) @ packed.transpose(1, 0, 2).reshape(k, n).astype(np.float64)
-    return Case(f"GEMM {m}x{k}x{n} {rows}x{tile} u{unroll}", b.finish(), n // tile, [a, packed, out], m * k * n, expected)
+    return Case(
+        f"GEMM {m}x{k}x{n} {rows}x{tile} u{unroll}", b.finish(), n // tile, [a, packed, out], m * k * n, expected
+    )
 
 
 def conv3(x: np.ndarray, w: np.ndarray) -> np.ndarray:

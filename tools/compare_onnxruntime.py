@@ -117,7 +117,7 @@ def trouble_with(want: np.ndarray) -> tuple[float, str]:
 
 def rankings(model: Model):
     """The sorts by key whose indices pick outputs."""
-    returned = set(main_of(model.module).body.block.last_op.operands)  # type: ignore[union-attr]
+    returned = set(main_of(model.module).body.block.last_op.operands)
     for op in main_of(model.module).body.block.ops:
         if isinstance(op, Sort1dByKey):
             picks = [use.operation for use in op.dst_val.uses if isinstance(use.operation, Pick1d)]
@@ -129,7 +129,7 @@ def name(value: SSAValue) -> str:
     """The name of a tensor of the source network."""
     owner = value.owner
     assert isinstance(owner, LnOp | Reshape)
-    return tensor_names(owner)[value.index] or ""  # type: ignore[attr-defined]
+    return tensor_names(owner)[value.index] or ""
 
 
 def compare_ranking(ranking: Ranking, got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> list[Finding]:
@@ -180,7 +180,9 @@ def main() -> int:
         for finding in compare(model, lightnet.compile(model)()):
             failed |= bool(finding.problem)
             verdict = f"FAILS: {finding.problem}" if finding.problem else "agrees"
-            print(f"  {finding.name:24s} error {finding.error:8.2e}  spread {finding.spread:8.2e}  {verdict} {finding.how}")
+            print(
+                f"  {finding.name:24s} error {finding.error:8.2e}  spread {finding.spread:8.2e}  {verdict} {finding.how}"
+            )
     return failed
 
 

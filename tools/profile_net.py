@@ -71,7 +71,9 @@ def flops_by_function(compilation) -> dict[str, int]:
     by_place: dict[object, int] = {}
     for op in main_of(compilation.planned).body.block.ops:
         if isinstance(op, KernelOp):
-            by_place[tuple(map(str, op.attributes["ln.places"].data)), str(op.location)] = sum(o.flops() for o in op.ops)
+            by_place[tuple(map(str, op.attributes["ln.places"].data)), str(op.location)] = sum(
+                o.flops() for o in op.ops
+            )
     out: dict[str, int] = {}
     for line in launches(compilation.loops):
         if isinstance(line, LaunchOp):

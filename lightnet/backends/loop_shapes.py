@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from lightnet.backends.loop_values import signed
 from lightnet.ir.affine import Linear, Space
-from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Statement, reads, substitute, walk
-from lightnet.ir.fusion import Nest
+from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Statement, indices, reads, substitute
+from lightnet.ir.fusion import Nest, divisions
 from lightnet.runtime.dtypes import DType
 
 
@@ -29,8 +29,7 @@ def identity(op: str, dtype: DType) -> float:
 
 
 def _divisions(nest: Nest) -> int:
-    nodes = (n for s in nest.statements for part in (*s.subs, s.value) for n in walk(part))
-    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for n in nodes)
+    return divisions(part for s in nest.statements for part in (*s.subs, s.value))
 
 
 def collapsed(nest: Nest, k: int) -> Nest | None:
@@ -45,8 +44,8 @@ def collapsed(nest: Nest, k: int) -> Nest | None:
     statements = []
     for s in nest.statements:
         space = Space(loops + s.reductions)
-        change = lambda node: space.simplify(substitute(node, by))  # noqa: E731, B023
-        statements.append(replace(s, loops=loops, subs=tuple(map(change, s.subs)), value=change(s.value)))
+        address, *subs, value = (space.simplify(substitute(node, by)) for node in (*s.subs, s.value))
+        statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
     joined = Nest(loops, statements)
     return joined if _divisions(joined) <= _divisions(nest) else None
 
@@ -146,13 +145,13 @@ def _congruence(cond: Node, order: tuple[Loop, ...], space: Space, steps: dict[s
             form = space.linear(inner)
         case _:
             return False
-    used = [name for name, _ in order if any(name in _names(atom) for atom in form.terms)]
+    used = [name for name, _ in order if any(name in indices(atom) for atom in form.terms)]
     if not used or used[-1] in steps:
         return False
     index = Idx(used[-1])
     sign = form.terms.get(index)
     rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
-    if sign not in (1, -1) or any(used[-1] in _names(atom) for atom in rest.terms):
+    if sign not in (1, -1) or any(used[-1] in indices(atom) for atom in rest.terms):
         return False
     steps[used[-1]] = (int(c), rest.times(-sign).node())
     return True
@@ -200,12 +199,12 @@ def _conjuncts(cond: Node) -> list[Node]:
 def _limit(form: Linear, order: tuple[Loop, ...], limits: dict[str, tuple[list[Node], list[Node]]]) -> bool:
     """Turn ``form >= 0`` into a bound of its innermost reduction index, if that occurs in it once and linearly."""
     names = [name for name, _ in order]
-    used = [name for name in names if any(name in _names(atom) for atom in form.terms)]
+    used = [name for name in names if any(name in indices(atom) for atom in form.terms)]
     if not used:
         return False
     index = Idx(used[-1])
     c = form.terms.get(index)
-    if c is None or any(used[-1] in _names(atom) for atom in form.terms if atom != index):
+    if c is None or any(used[-1] in indices(atom) for atom in form.terms if atom != index):
         return False
     rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
     lows, highs = limits.setdefault(used[-1], ([], []))
@@ -218,7 +217,3 @@ def _limit(form: Linear, order: tuple[Loop, ...], limits: dict[str, tuple[list[N
 
 def _floordiv(form: Linear, c: int) -> Node:
     return form.node() if c == 1 else Apply("floordiv", (form.node(), Const(c, I64)), I64)
-
-
-def _names(node: Node) -> set[str]:
-    return {n.name for n in walk(node) if isinstance(n, Idx)}

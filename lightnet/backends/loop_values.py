@@ -1,6 +1,6 @@
 """Expressions of bound definitions as level-4 scalars, each placed in the outermost loop that knows its indices.
 
-Part of `loops.py`. Imports `ir.bound`, `ir.affine`, `ir.builder` and xDSL.
+Part of `loops.py`. Imports `ir.bound`, `ir.affine`, `builder` and xDSL.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IntegerType, f64, i1
 from xdsl.ir import Attribute, Block, SSAValue
 
+from lightnet.backends.builder import INDEX, Builder
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Idx, Node, Read, children, walk
-from lightnet.ir.builder import INDEX, Builder
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
 
@@ -147,11 +147,11 @@ class Values:
 
     def _table(self, node: Apply, type: Attribute) -> SSAValue:
         place, *values = node.args
-        result = self.b.const(values[-1].value, type)  # pyright: ignore
+        result = self.b.const(values[-1].value, type)
         at = self.index(place)
         for k, value in reversed(list(enumerate(values[:-1]))):
             hit = self.b.cmpi("eq", at, self.b.index(k))
-            result = self.b.select(hit, self.b.const(value.value, type), result)  # pyright: ignore
+            result = self.b.select(hit, self.b.const(value.value, type), result)
         return result
 
     # -- Values
@@ -166,7 +166,7 @@ class Values:
 
     def _value(self, node: Node) -> SSAValue:
         b = self.b
-        if node.dtype is I64 and not isinstance(node, Read) and not self._about(node)[1]:
+        if node.dtype is I64 and (isinstance(node, Idx) or _is_index_arithmetic(node)) and not self._about(node)[1]:
             return b.op(arith.IndexCastOp, self.index(node), type=scalar_type(I64))
         match node:
             case Read(tensor=tensor, subs=(sub,), dtype=dtype):
@@ -198,7 +198,9 @@ class Values:
             if isinstance(n, Read)
         )
 
-    def _select(self, cond: Node, then: Callable[[], SSAValue], other: Callable[[], SSAValue], arms: tuple[Node, ...]) -> SSAValue:
+    def _select(
+        self, cond: Node, then: Callable[[], SSAValue], other: Callable[[], SSAValue], arms: tuple[Node, ...]
+    ) -> SSAValue:
         """A select, or a branch where an arm reads what may not be there."""
         test = self.value(cond)
         if all(map(self.speculable, arms)):
@@ -219,7 +221,7 @@ class Values:
         else:
             a, b = self.value(x), self.value(y)
         if x.dtype.is_float:
-            return self.b.cmpf({"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}[fn], a, b)
+            return self.b.cmpf(FLOAT_COMPARE[fn], a, b)
         sign = "u" if x.dtype.kind in ("uint", "bool") else "s"
         return self.b.cmpi(fn if fn in ("eq", "ne") else sign + fn, a, b)
 
@@ -229,7 +231,7 @@ class Values:
             if fn == "rem":
                 quotient = b.op(math.TruncOp, b.op(arith.DivfOp, *args))
                 return b.op(arith.SubfOp, args[0], b.op(arith.MulfOp, args[1], quotient))
-            return b.op(_FLOAT[fn], *args)
+            return b.op(FLOAT[fn], *args)
         if fn == "neg":
             return b.op(arith.SubiOp, b.const(0, args[0].type), args[0])
         if fn == "pow":
@@ -251,8 +253,8 @@ def combine(b: Builder, op: str, a: SSAValue, x: SSAValue, dtype: DType) -> SSAV
     if not dtype.is_float:
         return b.op((_UNSIGNED if dtype.kind == "uint" else _SIGNED)[fn], a, x)
     if fn in ("max", "min"):
-        return b.op(_FLOAT[fn], a, x)
-    return b.op(_FLOAT[fn], a, x, fastmath=_REASSOC)
+        return b.op(FLOAT[fn], a, x)
+    return b.op(FLOAT[fn], a, x, fastmath=_REASSOC)
 
 
 def convert(b: Builder, x: SSAValue, old: DType, new: DType) -> SSAValue:
@@ -290,15 +292,25 @@ def _resize(b: Builder, x: SSAValue, old: DType, new: DType, unsigned: bool) -> 
 
 
 _REASSOC = arith.FastMathFlagsAttr([arith.FastMathFlag.REASSOC])
-_FLOAT: dict[str, Any] = {
+#: The functions of `bound.Apply` on floats that are one op, and the predicates of its comparisons.
+FLOAT: dict[str, Any] = {
     "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "neg": arith.NegfOp,
     "min": arith.MinimumfOp, "max": arith.MaximumfOp, "pow": math.PowFOp, "exp": math.ExpOp, "log": math.LogOp,
     "sqrt": math.SqrtOp, "tanh": math.TanhOp, "abs": math.AbsFOp, "floor": math.FloorOp, "ceil": math.CeilOp,
     "round": math.RoundOp,
 }  # fmt: skip
+FLOAT_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _SIGNED: dict[str, Any] = {
     "add": arith.AddiOp, "sub": arith.SubiOp, "mul": arith.MuliOp, "div": arith.DivSIOp, "rem": arith.RemSIOp,
     "min": arith.MinSIOp, "max": arith.MaxSIOp, "abs": math.AbsIOp,
 }  # fmt: skip
 _UNSIGNED = _SIGNED | {"div": arith.DivUIOp, "rem": arith.RemUIOp, "min": arith.MinUIOp, "max": arith.MaxUIOp}
 assert f64 == scalar_type(F64)
+
+
+def _is_index_arithmetic(node: Node) -> bool:
+    """Whether `_index` computes the node itself (it hands anything else to `_value`)."""
+    return isinstance(node, Apply) and node.fn in _INDEX_FUNCTIONS
+
+
+_INDEX_FUNCTIONS = {"add", "mul", "sub", "neg", "floordiv", "mod", "div", "rem", "min", "max", "select", "table"}

@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
+from lightnet.backends.builder import Builder, Index
 from lightnet.backends.loop_shapes import Guarded, collapsed, identity, pull_guards, reduction_order, row_reduction
 from lightnet.backends.loop_values import Values, combine, convert, scalar_type
 from lightnet.ir.affine import Space
@@ -36,9 +37,9 @@ from lightnet.ir.bound import (
     reads,
     rebuild,
 )
-from lightnet.ir.builder import Builder, Index
-from lightnet.ir.fusion import Nest, linearize, nests
+from lightnet.ir.fusion import Nest, inside, linearize, nests
 from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import DType
 
 #: Locals up to this many bytes live on the stack of a block.
@@ -72,7 +73,7 @@ class Lowered:
     @property
     def workspace_bytes(self) -> int:
         """The size of the workspace, each tensor aligned to 64 bytes."""
-        return sum(-(-spec.nbytes // 64) * 64 for _, spec in self.workspace)
+        return sum(align_up(spec.nbytes) for _, spec in self.workspace)
 
 
 def lower_definition(
@@ -188,8 +189,15 @@ def _private(d: BoundDefinition, groups: list[Nest], names: list[str], shared: i
 class _Function:
     """Builds one kernel function from nests; `shared` leading loops are the grid when there are several."""
 
-    def __init__(self, d: BoundDefinition, groups: list[Nest], shared: int | None, private: dict[str, tuple[int, ...]],
-                 aliases: dict[str, str], blocks: int):  # fmt: skip
+    def __init__(
+        self,
+        d: BoundDefinition,
+        groups: list[Nest],
+        shared: int | None,
+        private: dict[str, tuple[int, ...]],
+        aliases: dict[str, str],
+        blocks: int,
+    ):
         self.d, self.private, self.aliases, self.blocks = d, private, aliases, blocks
         self.shared = shared
         self.specs = {n: self._private_spec(n, spec) for n, spec in d.specs.items()}
@@ -198,7 +206,9 @@ class _Function:
         self.touched = {aliases.get(t, t) for t in touched}
         written = {t for g in groups for s in g.statements for t in s.targets}
         self.written = written | {x for x, r in aliases.items() if r in written}
-        counts = {n: sum(any(n == t for s in g.statements for t, _, _ in _uses(s)) for g in nests(d)) for n, _ in d.locals}
+        counts = {
+            n: sum(any(n == t for s in g.statements for t, _, _ in _uses(s)) for g in nests(d)) for n, _ in d.locals
+        }
         self.scalars = {n for n, k in counts.items() if k <= 1}
 
     def _private_spec(self, name: str, spec: TensorSpec) -> TensorSpec:
@@ -237,16 +247,15 @@ class _Function:
         read = Read(new.tensor, (self._address(new.tensor, new.subs, new.flat),), None, new.dtype, True)
         if new.filler is None:
             return read
-        cond: Node = Const(True, BOOL)
-        for sub, n in zip(new.subs, (spec.len,) if new.flat else spec.dims):
-            for test in (Apply("le", (Const(0, I64), sub), BOOL), Apply("lt", (sub, Const(n, I64)), BOOL)):
-                cond = Apply("and", (cond, test), BOOL)
+        cond = inside(new.subs, [(0, n) for n in ((spec.len,) if new.flat else spec.dims)])
         return Apply("select", (cond, read, new.filler), new.dtype)
 
     # -- The function
 
     def lower(self, name: str, order: Sequence[str]) -> LoopKernel:
-        args = tuple(n for n in dict.fromkeys(order) if n in self.touched and n not in self.private and n not in self.scalars)
+        args = tuple(
+            n for n in dict.fromkeys(order) if n in self.touched and n not in self.private and n not in self.scalars
+        )
         self.b = b = Builder.kernel(name, [self._memref(n) for n in args], opt="O2")
         memory: dict[str, SSAValue] = dict(zip(args, b.args))
         for local in self.private:
@@ -381,8 +390,15 @@ class _Function:
             stores |= self._run(nest, nest.statements[place + 1 :])
             self._finish(stores)
 
-    def _accumulate(self, s: Statement, order: tuple[Loop, ...], name: str, ends: tuple[Index, Index], g: Guarded,
-                    row: tuple[SSAValue, Index]) -> None:  # fmt: skip
+    def _accumulate(
+        self,
+        s: Statement,
+        order: tuple[Loop, ...],
+        name: str,
+        ends: tuple[Index, Index],
+        g: Guarded,
+        row: tuple[SSAValue, Index],
+    ) -> None:
         """The reduction loops, and inside of them the loop along the row, within the bounds that guards give."""
         b, v = self.b, self.values
         if order:
@@ -489,7 +505,7 @@ class _Function:
         b, v = self.b, self.values
         dtype, index_dtype = self.specs[s.tensor].dtype, self.specs[s.arg or ""].dtype
         start = [b.const(identity(s.op, dtype), scalar_type(dtype)), b.const(0, scalar_type(index_dtype))]
-        (name, n), = s.reductions
+        ((name, n),) = s.reductions
         with b.loop(0, n, carry=start) as loop, v.scope({name: loop.iv}):
             value, (best, place) = v.value(s.value), loop.args
             better = _better(b, s.op, value, best, dtype)

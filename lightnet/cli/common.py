@@ -1,5 +1,5 @@
-"""What every command-line tool shares: exit codes, usage errors, reading and writing files. Imports no xDSL and no
-numpy, to start fast.
+"""What every command-line tool shares: exit codes, usage errors, writing files. Imports no xDSL and no numpy, to
+start fast.
 
 A tool is a function `main(argv) -> int` and an entry point that passes it through `run`.
 """
@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import stat
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.source import read_text
+from lightnet.runtime.files import write_atomic
 
-__all__ = ["Parser", "read_text", "run", "write_atomic"]
+__all__ = ["Parser", "run", "write_atomic"]
 
 
 def run(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
@@ -51,45 +49,3 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(1, f"error: {message}\n{self.format_usage()}")
-
-
-def write_atomic(path: str, data: str | bytes) -> None:
-    """Write a whole file or nothing ("-" is stdout): a neighbour is written first and then takes the file's name.
-
-    An existing file keeps its permissions; a symbolic link is followed; a device or FIFO is written directly.
-    Raises LightNetError when the file cannot be written.
-    """
-    raw = data.encode("utf-8") if isinstance(data, str) else data
-    if path == "-":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(raw)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        _replace(os.path.realpath(path), raw)
-    except (OSError, ValueError) as e:
-        reason = getattr(e, "strerror", None) or "not a valid file name"
-        raise LightNetError(f"cannot write '{path}': {reason}") from None
-
-
-def _replace(path: str, raw: bytes) -> None:
-    mode = os.stat(path).st_mode if os.path.exists(path) else None
-    if mode is not None and not stat.S_ISREG(mode):
-        with open(path, "wb") as f:
-            f.write(raw)
-        return
-    fd, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=f".{os.path.basename(path)}.")
-    try:
-        with os.fdopen(fd, "wb") as f:
-            f.write(raw)
-        os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

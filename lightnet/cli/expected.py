@@ -1,13 +1,11 @@
-"""``--verify-diagnostics``: compares the errors of a run with the ``// expected-error {{...}}`` comments of
-its input.
+"""``--verify-diagnostics``: compares the errors of a run with the ``// expected-error {{...}}`` comments of its input.
 
     expected-error {{text}}         an error on this line whose message contains the text
     expected-error@+2 {{text}}      two lines below (@-1: one above; @above, @below: the next line without a
                                     comment of this kind; @unknown: an error without a location)
     expected-error-re {{a {{[0-9]+}} b}}   the text holds regular expressions in inner braces
 
-`expected-note` asks for a note; notes that nobody expects are no failure. Imports the standard library
-only.
+`expected-note` asks for a note; notes that nobody expects are no failure. Imports the standard library only.
 """
 
 from __future__ import annotations

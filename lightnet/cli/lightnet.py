@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include")
     option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
     option("--seed", metavar="N", type=int, default=0, help="of the contents declared random")
+    option("--onnx", metavar="FILE", help="write the network as an ONNX model (needs the package onnx); - is stdout")
     option("--report", metavar="FILE", help="write the memory plan: .txt, .json, .svg or .html")
     option("--load", metavar="FILE.py", action="append", default=[], help="Python code with passes, patterns and targets")
     return parser
@@ -112,6 +113,10 @@ def _compile_and_run(args: argparse.Namespace) -> int:
                                   instrumentation=timing)  # fmt: skip
     if args.outfile and args.outfile != "!" and not only_run:
         common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))
+    if args.onnx:
+        from lightnet.frontends import onnx_export
+
+        onnx_export.export(network, args.onnx)
     if args.report:
         common.write_atomic(args.report, _report(executable, args.report))
     if not args.compile or args.run:

@@ -3,9 +3,9 @@ that.
 
     ln-opt --pass=expand,combine{max-rounds=8},plan net.mlir
 
-The input is `.mlir` text of any level, a network in IL (`.net`) or JSON IR (`.json`), or `-`. The module
-goes to stdout (or to `-o FILE`, whole or not at all), everything else to stderr. xDSL is imported when
-there is something to parse, so that listings and usage errors come at once.
+The input is `.mlir` text of any level, a network in IL (`.net`) or JSON IR (`.json`), or `-`. The module goes to stdout
+(or to `-o FILE`, whole or not at all), everything else to stderr. xDSL is imported when there is something to parse, so
+that listings and usage errors come at once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.common import Parser, run, write_atomic
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.source import STDIN_NAME, read_text
 from lightnet.ir.registry import FRONTENDS, TARGETS
+from lightnet.source import STDIN_NAME, read_text
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -71,8 +71,16 @@ def _run(args: argparse.Namespace) -> int:
 def _parser() -> Parser:
     p = Parser("ln-opt", description="Run passes on a module of any level and print the result.", allow_abbrev=False)
     p.add_argument("file", nargs="?", default="-", help=".mlir, .net or .json file; - is stdin")
-    p.add_argument("-p", "--pass", "--passes", dest="passes", action="append", default=[], metavar="PIPELINE",
-                   help="passes and their options: expand,combine{max-rounds=8},plan")  # fmt: skip
+    p.add_argument(
+        "-p",
+        "--pass",
+        "--passes",
+        dest="passes",
+        action="append",
+        default=[],
+        metavar="PIPELINE",
+        help="passes and their options: expand,combine{max-rounds=8},plan",
+    )
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write the module to FILE")
     p.add_argument("--from", dest="format", metavar="FORMAT", help="mlir, net or json (default: by the file's name)")
     p.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="a folder for #include of IL")
@@ -85,16 +93,24 @@ def _parser() -> Parser:
     options.add_argument("--plan", metavar="KIND", help="option `plan` of the passes that have it: default, upstream")
     options.add_argument("--layout", metavar="KIND", help="option `layout` of the passes that have it: plain")
     watch = p.add_argument_group("watching")
-    watch.add_argument("--print-ir-before", action="append", default=[], metavar="PASS,...",
-                       help="print the module to stderr before these passes (before every one: no value)")  # fmt: skip
+    watch.add_argument(
+        "--print-ir-before",
+        action="append",
+        default=[],
+        metavar="PASS,...",
+        help="print the module to stderr before these passes (before every one: no value)",
+    )
     watch.add_argument("--print-ir-after", action="append", default=[], metavar="PASS,...", help="... after them")
     watch.add_argument("--print-ir-after-change", action="store_true", help="print what each pass changed, as a diff")
     watch.add_argument("--timing", action="store_true", help="a tree of times, op counts and peak memory, on stderr")
     watch.add_argument("--traceback", action="store_true", help="show where in the Python code an error arose")
     check = p.add_argument_group("checking")
     check.add_argument("--verify-each", action="store_true", help="verify after every pass, not only after the last")
-    check.add_argument("--verify-diagnostics", action="store_true",
-                       help="compare the errors with the expected-error comments of the input")  # fmt: skip
+    check.add_argument(
+        "--verify-diagnostics",
+        action="store_true",
+        help="compare the errors with the expected-error comments of the input",
+    )
     form = p.add_argument_group("output")
     form.add_argument("--print-op-generic", action="store_true", help="print MLIR's generic form")
     form.add_argument("--print-locations", action="store_true", help="print the source location of every op")
@@ -202,9 +218,7 @@ class _Run:
 
         with self.stage("print"):
             try:
-                return module_text(
-                    module, generic=self.args.print_op_generic, locations=self.args.print_locations
-                )
+                return module_text(module, generic=self.args.print_op_generic, locations=self.args.print_locations)
             except RecursionError as e:
                 raise LightNetError("the module is nested too deeply to be printed") from e
 
@@ -216,10 +230,16 @@ class _Run:
 
         watchers: list[Any] = [self.timing] if self.timing is not None else []
         if self.before or self.after or self.args.print_ir_after_change:
-            watchers.append(PrintIR(
-                sys.stderr, self.before, self.after, self.args.print_ir_after_change,
-                self.args.print_op_generic, self.args.print_locations,
-            ))  # fmt: skip
+            watchers.append(
+                PrintIR(
+                    sys.stderr,
+                    self.before,
+                    self.after,
+                    self.args.print_ir_after_change,
+                    self.args.print_op_generic,
+                    self.args.print_locations,
+                )
+            )
         return watchers
 
 
@@ -239,9 +259,7 @@ def _names(values: Sequence[str]) -> list[str]:
 
 
 def _format(file: str, text: str) -> str:
-    """The format of an input, by its name, else by its first character: JSON IR is an object, a module
-    never is.
-    """
+    """The format of an input, by its name, else by its first character: JSON IR is an object, a module never is."""
     suffix = file.rpartition(".")[2]
     if f".{suffix}" in FRONTENDS:
         return suffix

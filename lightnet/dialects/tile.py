@@ -85,8 +85,24 @@ def _parse_ints(parser: Parser, keyword: str) -> DenseArrayBase | None:
     return _ints(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer))
 
 
+def _slice_properties(
+    dims: Sequence[int], steps: Sequence[int] | None, valid: Sequence[int] | None
+) -> dict[str, Attribute | None]:
+    given = {"dims": dims, "steps": steps, "valid": valid}
+    return {key: None if values is None else _ints(values) for key, values in given.items()}
+
+
 class _Access(IRDLOperation):
     """What `tile.load` and `tile.store` share: the slice and its syntax."""
+
+    memref = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    lanes = opt_operand_def(IndexType)
+    dims = prop_def(DenseArrayBase)
+    steps = opt_prop_def(DenseArrayBase)
+    valid = opt_prop_def(DenseArrayBase)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     def slice(self) -> Slice:
         """The slice as plain numbers, defaults filled in."""
@@ -171,15 +187,8 @@ class LoadOp(_Access):
 
     name = "tile.load"
 
-    memref = operand_def(MemRefType)
-    indices = var_operand_def(IndexType)
-    lanes = opt_operand_def(IndexType)
-    dims = prop_def(DenseArrayBase)
-    steps = opt_prop_def(DenseArrayBase)
-    valid = opt_prop_def(DenseArrayBase)
     result = result_def(VectorType)
 
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(MemoryReadEffect())
 
     def __init__(
@@ -196,11 +205,7 @@ class LoadOp(_Access):
         super().__init__(
             operands=[memref, indices, lanes],
             result_types=[result_type],
-            properties={
-                "dims": _ints(dims),
-                "steps": None if steps is None else _ints(steps),
-                "valid": None if valid is None else _ints(valid),
-            },
+            properties=_slice_properties(dims, steps, valid),
         )
 
     def _vector_type(self) -> VectorType:
@@ -238,14 +243,6 @@ class StoreOp(_Access):
     name = "tile.store"
 
     value = operand_def(VectorType)
-    memref = operand_def(MemRefType)
-    indices = var_operand_def(IndexType)
-    lanes = opt_operand_def(IndexType)
-    dims = prop_def(DenseArrayBase)
-    steps = opt_prop_def(DenseArrayBase)
-    valid = opt_prop_def(DenseArrayBase)
-
-    irdl_options = (AttrSizedOperandSegments(as_property=True),)
     traits = traits_def(MemoryWriteEffect())
 
     def __init__(
@@ -261,11 +258,7 @@ class StoreOp(_Access):
     ):
         super().__init__(
             operands=[value, memref, indices, lanes],
-            properties={
-                "dims": _ints(dims),
-                "steps": None if steps is None else _ints(steps),
-                "valid": None if valid is None else _ints(valid),
-            },
+            properties=_slice_properties(dims, steps, valid),
         )
 
     def _vector_type(self) -> VectorType:
@@ -294,11 +287,14 @@ class StoreOp(_Access):
         memref_type = parser.parse_type()
         return cls.build(
             operands=[
-                parser.resolve_operand(value, value_type), parser.resolve_operand(memref, memref_type), indices, lanes,
+                parser.resolve_operand(value, value_type),
+                parser.resolve_operand(memref, memref_type),
+                indices,
+                lanes,
             ],
             properties=properties,
             attributes=attributes,
-        )  # fmt: skip
+        )
 
 
 @irdl_op_definition

@@ -10,10 +10,9 @@
     primary := number | string | "(" expr ")" | name "(" expr ("," expr)* ")" | name sum      (one-argument names only)
 
 Perl's numbers: an integer is exact while it fits 64 bits (signed or unsigned) and a double otherwise; a double that is
-an integer below 2^53
-takes part in `+ - * % **` as an integer; `/` gives a double. A comparison gives 1 or "". `%` has the sign of its right
-operand. `&& || ?:` evaluate only what they need and give the operand itself; `min` and `max` give a number. Sources:
-the Perl manual (perlop, perlnumber) and what perl 5.36 prints.
+an integer below 2^53 takes part in `+ - * % **` as an integer; `/` gives a double. A comparison gives 1 or "". `%` has
+the sign of its right operand. `&& || ?:` evaluate only what they need and give the operand itself; `min` and `max` give
+a number. Sources: the Perl manual (perlop, perlnumber) and what perl 5.36 prints.
 
 Imports the standard library and diagnostics only. Time and memory are bounded by the length of the text (`MAX_LENGTH`).
 """

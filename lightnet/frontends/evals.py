@@ -2,8 +2,8 @@
 value.
 
 `arith` (the default) evaluates by `eval_expr`; `perl` runs one child process with limits for all expressions of a file,
-for files that the user
-trusts. Imports the standard library, `eval_expr`, the preprocessor's result type and diagnostics only.
+for files that the user trusts. Imports the standard library, `eval_expr`, the preprocessor's result type and
+diagnostics only.
 """
 
 from __future__ import annotations

@@ -18,16 +18,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
-from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of
+from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp, name_of, tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import ParamAttr, spec_of
@@ -86,10 +87,7 @@ class _Scope:
 class _Exporter:
     def __init__(self, module: ModuleOp):
         self.module = module
-        main = next((op for op in module.body.block.ops if isinstance(op, FuncOp) and op.sym_name.data == "main"), None)
-        if main is None or len(main.body.blocks) != 1:
-            raise LightNetError("the module has no function @main of one block")
-        self.block = main.body.block
+        self.block = main_of(module).body.block
         self.kernels = {op.name.partition(".")[0] for op in self.block.ops if isinstance(op, KernelOp)}
         self.upstream = is_upstream(module)
         self.target = min(self.kernels, default=None)
@@ -149,7 +147,7 @@ class _Exporter:
 
     def ordinary(self, outer: Operation, op: LnOp, scope: _Scope, planned: bool) -> list[NetOp]:
         """An op of the ln dialect, alone or in a kernel of its own."""
-        source = isinstance(op, Create | Input | ParamOp)
+        source = isinstance(op, Source)
         base = "create" if source else op.optype
         suffix = isinstance(outer, KernelOp) or ((source or op.is_host) and self.target and outer.parent is self.block)
         optype = f"{base}_{self.target}" if suffix else base
@@ -165,8 +163,9 @@ class _Exporter:
         tensors_in = [self.tensor(arg, v, scope, planned, outer) for arg, v in zip(ins, operands)]
         if before:
             tensors_in[0].name = before[0].tensors_out[0].name
-        tensors_out = [self.define(arg, v, scope, planned, name, n)
-                       for arg, v, n in zip(outs, outer.results, tensor_names(outer))]  # fmt: skip
+        tensors_out = [
+            self.define(arg, v, scope, planned, name, n) for arg, v, n in zip(outs, outer.results, tensor_names(outer))
+        ]
         if source and not isinstance(op, Create) and outer.parent is self.block:
             self.roles["input" if isinstance(op, Input) else "param"].append(tensors_out[0].name)
         params = [NetParam(k, v) for k, v in op.param_values().items()]
@@ -207,7 +206,9 @@ class _Exporter:
         return self.located(NetTensor(arg, self.read(value, scope, op)), value, planned)
 
     def define(self, arg: str, value: SSAValue, scope: _Scope, planned: bool, op: str, wanted: str | None) -> NetTensor:
-        scope.of[value] = scope.tensors.take(wanted, "") if _free(scope, wanted) else scope.tensors.take_exact(f"{op}_{arg}")
+        scope.of[value] = (
+            scope.tensors.take(wanted, "") if _free(scope, wanted) else scope.tensors.take_exact(f"{op}_{arg}")
+        )
         return self.located(NetTensor(arg, scope.of[value]), value, planned)
 
     def located(self, tensor: NetTensor, value: SSAValue, planned: bool) -> NetTensor:
@@ -239,8 +240,10 @@ class _Exporter:
     def copied(self, outer: Operation, operands: list[SSAValue], scope: _Scope, planned: bool) -> NetOp:
         """A copy of the first operand, for an op that would overwrite what is read later."""
         if planned or len(operands) != 1:
-            raise LightNetError("a tensor that is overwritten in the netlist is read again later: wrap the op in a kernel "
-                                "(expand)", loc_of(outer))  # fmt: skip
+            raise LightNetError(
+                "a tensor that is overwritten in the netlist is read again later: wrap the op in a kernel (expand)",
+                loc_of(outer),
+            )
         value = operands[0]
         name = scope.ops.take(None, "slice")
         source = NetTensor("src", self.read(value, scope, outer))
@@ -259,7 +262,7 @@ def _flat(kernel: KernelOp) -> LnOp | None:
     if len(ops) != 1 or kernel.choices or name_of(kernel) is not None or WORKSPACE in kernel.attributes:
         return None
     op = ops[0]
-    if isinstance(op, Create | Input | ParamOp):
+    if isinstance(op, Source):
         return None
     whole = list(dict.fromkeys(op.operands)) == list(kernel.body.args)
     yielded = list(kernel.terminator.operands) == list(op.results)
@@ -277,11 +280,15 @@ def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
         case StringAttr():
             return attr.data
         case IntegerAttr():
-            return bool(attr.value.data) if attr.type.name == "integer_type" and attr.type.width.data == 1 else attr.value.data  # pyright: ignore
+            return (
+                bool(attr.value.data)
+                if attr.type.name == "integer_type" and attr.type.width.data == 1
+                else attr.value.data
+            )
         case FloatAttr():
             return attr.value.data
         case ArrayAttr():
-            return tuple(_choice(op, key, a) for a in attr)  # pyright: ignore[reportReturnType]
+            return tuple(_choice(op, key, a) for a in attr)
     raise LightNetError(f"choice '{key}' of {op.name} is {attr}, which JSON cannot say", loc_of(op))
 
 

@@ -21,8 +21,8 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends.evals import MODES, substitute
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.frontends.preprocessor import preprocess
-from lightnet.frontends.source import STDIN_NAME, check_text, read_text
 from lightnet.ir.collector import collector_paused
+from lightnet.source import STDIN_NAME, check_text, read_text
 
 MAX_FILE = 1 << 23  # bytes
 MAX_OPS = 250_000
@@ -54,10 +54,9 @@ def read(
     """The network in `text`, which was read from `path` ("-" or "<stdin>" for standard input).
 
     `include_dirs`: folders that #include searches after the including file's. `defines`: macros, as `NAME` or
-    `NAME=value`.
-    `eval_mode`: "arith" or "perl" (which runs Perl code from the file). `on_warning` gets what #warning and
-    redefinitions say.
-    Raises LightNetError, located in the user's file also within macros, for anything malformed or beyond the limits.
+    `NAME=value`. `eval_mode`: "arith" or "perl" (which runs Perl code from the file). `on_warning` gets what #warning
+    and redefinitions say. Raises LightNetError, located in the user's file also within macros, for anything malformed
+    or beyond the limits.
     """
     if eval_mode not in MODES:
         raise LightNetError(f"unknown eval mode '{eval_mode}'; the modes are: {', '.join(MODES)}")

@@ -6,26 +6,25 @@ the statement's location.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, f64, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import file_loc, set_loc
-from lightnet.ir.memory import PLAN_RULES, set_memory
+from lightnet.ir.memory import ARENA, PLAN_RULES, set_memory
 from lightnet.ir.op import PLACES, WORKSPACE, LnOp, set_tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.types import spec_of
-
-#: Upstream keeps everything of one memory type in one block.
-UPSTREAM_SPACE = "arena"
 
 
 @collector_paused()
@@ -91,15 +90,17 @@ class _Importer:
         specs = len(op.tensors_out)
         built = cls.make(operands, params, name=op.name, location=file_loc(op.loc))
         if specs != len(built.results):
-            raise LightNetError(f"{op.optype}: `{op.name}` needs {len(built.results)} output tensors, but gets {specs} "
-                                "output tensors", label=f"{cls.optype}.result-count")  # fmt: skip
+            raise LightNetError(
+                f"{op.optype}: `{op.name}` needs {len(built.results)} output tensors, but gets {specs} output tensors",
+                label=f"{cls.optype}.result-count",
+            )
         names = op.tensors_out  # dst1, dst2, … in the order given
         if cls.schema.variadic_result is None:
             names = self.ordered("output tensor", op, op.tensors_out, cls.schema.result_names(specs))
         set_tensor_names(built, [t.name for t in names])
         scope.use(operands)
         outer: Operation = built
-        if target and not cls.is_host and not isinstance(built, Input | ParamOp | Create):
+        if target and not cls.is_host and not isinstance(built, Source):
             outer = KERNELS.get(target).wrap([built])
             built.erase()  # the kernel has a clone of it
         for tensor, value, result in zip(names, outer.results, _result_fields(cls, len(names))):
@@ -113,8 +114,6 @@ class _Importer:
         base, _, target = op.optype.rpartition("_")
         if target in KERNELS and base in self.classes:
             return self.classes[base], target
-        from difflib import get_close_matches
-
         near = get_close_matches(op.optype, self.classes, 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise LightNetError(f"op {op.name}'s optype {op.optype} is not registered{hint}", label="unknown-optype")
@@ -123,8 +122,10 @@ class _Importer:
         count = len(op.tensors_in)
         fixed = sum(not o.variadic for o in cls.schema.operands)
         if count != fixed and cls.schema.variadic_operand is None:
-            raise LightNetError(f"{op.optype}: `{op.name}` needs {fixed} input tensors, but gets {count} input tensors",
-                                label=f"{cls.optype}.operand-count")  # fmt: skip
+            raise LightNetError(
+                f"{op.optype}: `{op.name}` needs {fixed} input tensors, but gets {count} input tensors",
+                label=f"{cls.optype}.operand-count",
+            )
         if cls.schema.variadic_operand is None:
             tensors = self.ordered("input tensor", op, op.tensors_in, cls.schema.operand_names(count))
         else:
@@ -185,7 +186,9 @@ class _Importer:
             return
         if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
             raise LightNetError(f"op {op.name}: '{WORKSPACE}' should be an array of offsets")
-        built.attributes[WORKSPACE] = ArrayAttr([self.place_at(f"the workspace of {op.name}", int(v), 1) for v in value])
+        built.attributes[WORKSPACE] = ArrayAttr(
+            [self.place_at(f"the workspace of {op.name}", int(v), 1) for v in value]
+        )
 
     # -- plans
 
@@ -200,8 +203,10 @@ class _Importer:
             if tensor.offset is None:
                 raise LightNetError(f"op {op.name}: tensor '{tensor.name}' has no offset")
             if tensor.dims is not None and tensor.dims != spec_of(value.type).dims:
-                raise LightNetError(f"op {op.name}: tensor '{tensor.name}' has dims {list(tensor.dims)}, but the op makes "
-                                    f"{spec_of(value.type)}")  # fmt: skip
+                raise LightNetError(
+                    f"op {op.name}: tensor '{tensor.name}' has dims {list(tensor.dims)}, but the op makes "
+                    f"{spec_of(value.type)}"
+                )
             places.append(self.place_at(f"tensor '{tensor.name}'", tensor.offset, spec_of(value.type).nbytes))
         built.attributes[PLACES] = ArrayAttr(places)
 
@@ -237,8 +242,9 @@ class _Scope:
     def read(self, op: NetOp, name: str) -> SSAValue:
         value = self.values.get(name)
         if value is None:
-            raise LightNetError(f"{op.optype}: `{op.name}`'s tensor `{name}` should have been defined before",
-                                label="tensor-undefined")  # fmt: skip
+            raise LightNetError(
+                f"{op.optype}: `{op.name}`'s tensor `{name}` should have been defined before", label="tensor-undefined"
+            )
         return value
 
     def use(self, operands: list[SSAValue]) -> None:
@@ -309,7 +315,8 @@ def _spaces(netlist: Netlist) -> dict[str, tuple[int, int]]:
         return {}
     ours = _ours(netlist).get("spaces")
     if not isinstance(ours, dict):
-        return {UPSTREAM_SPACE: (0, max(netlist.mem_sizes, default=0))}
+        # Upstream keeps everything of one memory type in one block.
+        return {ARENA: (0, max(netlist.mem_sizes, default=0))}
     try:
         spaces = {str(k): (int(base), int(size)) for k, (base, size) in ours.items()}
     except (TypeError, ValueError):

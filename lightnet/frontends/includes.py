@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.source import STDIN_NAME, decode, read_regular
+from lightnet.source import STDIN_NAME, decode, read_regular
 
 
 class Folders:

@@ -35,7 +35,7 @@ from lightnet.frontends.json_form import (
     to_words,
 )
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor
-from lightnet.frontends.source import STDIN_NAME, Lines, check_text, read_text
+from lightnet.source import STDIN_NAME, Lines, check_text, read_text
 
 MAX_FILE = 1 << 26  # bytes, of the file and of the text in memory
 MAX_OPS = 250_000
@@ -68,9 +68,9 @@ class _Literal(Exception):
 def read(text: str, path: str) -> Netlist:
     """The network in `text`, which was read from `path` ("-" for standard input).
 
-    Raises LightNetError with a place for anything that is no JSON, has not the form above, or exceeds the limits
-    (size, depth 100, 64-bit
-    integers). Whether the network makes sense (tensors defined before use, known operators) is not checked here.
+    Raises LightNetError with a place for anything that is no JSON, has not the form above, or exceeds the limits (size,
+    depth 100, 64-bit integers). Whether the network makes sense (tensors defined before use, known operators) is not
+    checked here.
     """
     return _Reader(text, STDIN_NAME if path == "-" else path).read()
 

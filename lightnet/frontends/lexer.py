@@ -1,9 +1,9 @@
 """Preprocessing tokens of C99, and where they stand: the lexical part of the IL preprocessor.
 
 A token is a plain tuple `(kind, text, space, pos, origin)`, because a network expands to some hundred thousand of them.
-`space` says that white
-space stands before it, `pos` is a global offset that `SourceMap` turns into a file, line and column, and `origin` is
-the `Expansion` it comes from (None for a token of the file itself). Imports the standard library and diagnostics only.
+`space` says that white space stands before it, `pos` is a global offset that `SourceMap` turns into a file, line and
+column, and `origin` is the `Expansion` it comes from (None for a token of the file itself). Imports the standard
+library and diagnostics only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Union
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.frontends.source import Lines
+from lightnet.source import Lines
 
 if TYPE_CHECKING:
     from lightnet.frontends.preprocessor import Expansion

@@ -25,8 +25,8 @@ class MacroError(Exception):
 class Macro:
     """A macro. `params` is None for an object-like one; the last of them is the variable one if `variadic`.
 
-    `plan` is None if the body has neither parameters nor ##, so that a use is the body itself.
-    `handler` computes a predefined macro (its kind and text).
+    `plan` is None if the body has neither parameters nor ##, so that a use is the body itself. `handler` computes a
+    predefined macro (its kind and text).
     """
 
     name: str

@@ -1,15 +1,14 @@
-"""The `.mlir` front end: a module of any level from its text. Imports the parser and the verifier of `ir`.
-"""
+"""The `.mlir` front end: a module of any level from its text. Imports the parser and the verifier of `ir`."""
 
 from __future__ import annotations
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.frontends.source import STDIN_NAME, read_text
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import MAX_TEXT, parse_mlir
 from lightnet.ir.verify import verify_module
+from lightnet.source import STDIN_NAME, read_text
 
 
 def read(text: str, path: str, ctx: Context | None = None, *, first_line: int = 1) -> ModuleOp:

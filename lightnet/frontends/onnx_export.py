@@ -46,7 +46,7 @@ def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | Non
     return. `print` and `fprint` are dropped; the model's doc string names them.
 
     Raises `LightNetError`: no package `onnx`; an op that ONNX cannot express (an integer convolution); an unknown name in
-    `outputs`; weights missing or over 2 GB in all.
+    `outputs`; weights that do not fit, or of over 2 GB in all. As in a run, params missing from the weights are 0.
     """
     _need_onnx()
     module = model.module if isinstance(model, Model) else model
@@ -62,7 +62,7 @@ def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | Non
 
 def export(model: Model | ModuleOp, path: str | Path, **options: Any) -> None:
     """Write `to_onnx(model, **options)` to a file; ``-`` is standard output."""
-    from lightnet.cli.common import write_atomic
+    from lightnet.runtime.files import write_atomic
 
     write_atomic(str(path), to_onnx(model, **options).SerializeToString())
 

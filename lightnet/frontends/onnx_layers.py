@@ -34,8 +34,17 @@ def _need_float(op: LnOp, what: str) -> None:
 def conv2d(g: Graph, op: LnOp, src: str, weight: str, bias: str) -> str:
     _need_float(op, "Conv")
     x, pads = _cropped(g, src, op.derived_values()["pad"], op.operand_specs[0].dims[2:])
-    return g.node("Conv", x, weight, bias, group=op.group, kernel_shape=list(op.size), strides=list(op.stride),
-                  dilations=list(op.dilation), pads=pads)  # fmt: skip
+    return g.node(
+        "Conv",
+        x,
+        weight,
+        bias,
+        group=op.group,
+        kernel_shape=list(op.size),
+        strides=list(op.stride),
+        dilations=list(op.dilation),
+        pads=pads,
+    )
 
 
 @exporter("deconv2d")
@@ -46,8 +55,9 @@ def deconv2d(g: Graph, op: LnOp, src: str, weight: str, bias: str) -> str:
     pads, extra = list(op.derived_values()["pad"]), list(op.output_padding)
     attributes = dict(group=op.group, kernel_shape=list(op.size), strides=list(op.stride), dilations=list(op.dilation))
     if min(pads) >= 0 and all(e < max(s, d) for e, s, d in zip(extra, op.stride, op.dilation)):
-        return g.node("ConvTranspose", src, weight, bias, pads=pads, output_padding=extra if any(extra) else None,
-                      **attributes)  # fmt: skip
+        return g.node(
+            "ConvTranspose", src, weight, bias, pads=pads, output_padding=extra if any(extra) else None, **attributes
+        )
     pads[2:] = [p - e for p, e in zip(pads[2:], extra)]
     full = g.node("ConvTranspose", src, weight, pads=[max(0, p) for p in pads], **attributes)
     margins = [max(0, -p) for p in pads]

@@ -13,8 +13,9 @@ from lightnet.frontends.onnx_graph import Graph, exporter
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType, convert
 
+#: Types for sums and products of integers: wider ones are cut back to the low bits.
+_WRAPPING = "i32 i64"
 _F64, _I64, _I32 = BY_NAME["f64"], BY_NAME["i64"], BY_NAME["i32"]
-_ARITHMETIC = "f32 f64 i32 i64"
 
 
 # -- sources
@@ -101,7 +102,7 @@ def lrelu(g: Graph, op: LnOp, src: str) -> str:
     if dtype.kind in ("uint", "bool"):
         return g.node("Identity", src)
     slope = convert(np.asarray(op.negslope, np.float64), dtype).item()
-    wide, (x,), back = g.widened(dtype, _ARITHMETIC, src)
+    wide, (x,), back = g.widened(dtype, _WRAPPING, src)
     positive = g.node("GreaterOrEqual", x, g.const(0, wide))
     return back(g.node("Where", positive, x, g.node("Mul", x, g.const(slope, wide))))
 
@@ -130,7 +131,7 @@ def elew(g: Graph, op: LnOp, src1: str, src2: str) -> str:
     if dtype.name == "ui64":  # the low 64 bits of sums, differences and products do not depend on the sign
         x, y = (g.cast(v, dtype, _I64) for v in (src1, src2))
         return g.cast(g.node(kind, x, y), _I64, dtype)
-    _, operands, back = g.widened(dtype, _ARITHMETIC, src1, src2)
+    _, operands, back = g.widened(dtype, _WRAPPING, src1, src2)
     return back(g.node(kind, *operands))
 
 
@@ -246,8 +247,16 @@ def resample(g: Graph, op: LnOp, src: str) -> str:
     if old == new:
         return g.node("Identity", src)
     if whole and op.operand_specs[0].dtype.name in _RESIZABLE:
-        return g.node("Resize", src, "", "", g.ints(new), mode="nearest", nearest_mode="floor",
-                      coordinate_transformation_mode="asymmetric")  # fmt: skip
+        return g.node(
+            "Resize",
+            src,
+            "",
+            "",
+            g.ints(new),
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        )
     for axis, (o, n) in enumerate(zip(old, new)):
         if o != n:
             src = g.node("Gather", src, g.ints(_nearest(o, n)), axis=axis)
@@ -264,5 +273,3 @@ def submean(g: Graph, op: LnOp, src: str) -> str:
     channels_first = g.node("Transpose", g.cast(src, op.operand_specs[0].dtype, _F64), perm=[2, 0, 1])
     centred = g.node("Sub", channels_first, g.const(np.reshape(op.mean, (3, 1, 1)), _F64))
     return g.convert(centred, _F64, op.result_specs[0].dtype)
-
-

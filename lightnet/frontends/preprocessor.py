@@ -6,9 +6,8 @@ is read is frozen for ever. A replacement list is pushed, reversed, on the stack
 that enables the macro again.
 
 What differs from `gcc -E`: `linux` and `unix` are not predefined, nor __DATE__ and __TIME__ (a network must not depend
-on the day);
-`#include` reads only below the file's folder and the include folders (`includes.py`); everything is bounded (`Limits`).
-Imports the lexer, the conditions, the includes and diagnostics only.
+on the day); `#include` reads only below the file's folder and the include folders (`includes.py`); everything is
+bounded (`Limits`). Imports the lexer, the conditions, the includes and diagnostics only.
 """
 
 from __future__ import annotations
@@ -154,9 +153,13 @@ class _Preprocessor:
 
     def run(self, text: str, path: str, defines: Iterable[str]) -> Translation:
         for name, handler in (
-            ("__LINE__", self.line_macro), ("__FILE__", self.file_macro), ("__COUNTER__", self.counter_macro),
-            ("__INCLUDE_LEVEL__", self.level_macro), ("__STDC__", None), ("__STDC_HOSTED__", None),
-        ):  # fmt: skip
+            ("__LINE__", self.line_macro),
+            ("__FILE__", self.file_macro),
+            ("__COUNTER__", self.counter_macro),
+            ("__INCLUDE_LEVEL__", self.level_macro),
+            ("__STDC__", None),
+            ("__STDC_HOSTED__", None),
+        ):
             one: Token = (NUMBER, "1", False, -1, None)
             self.macros[name] = Macro(name, -1, None, False, [one], handler=handler)
         source = self.sources.add(path, text)

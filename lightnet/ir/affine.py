@@ -1,4 +1,4 @@
-"""Integer arithmetic on loop indices: linear forms, floor division and modulo, intervals. Imports `ir.bound` only.
+"""Integer arithmetic on loop indices: linear forms, floor division and modulo, intervals. Imports `ir.bound` and the dtypes.
 
 A `Space` knows the range of each index. It normalises subscripts (so that equal ones are equal trees), divides out
 `/` and `%` where ranges allow it, and proves bounds. All identities hold in the integers; index arithmetic of checked
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Read, rebuild, show
+from lightnet.runtime.dtypes import DType
 
 INF = math.inf
 Interval = tuple[float, float]
@@ -52,13 +53,13 @@ class Linear:
         return total
 
 
-def dtype_range(dtype: object) -> Interval:
-    kind, bits = getattr(dtype, "kind"), getattr(dtype, "bits")  # noqa: B009
-    if kind == "bool":
-        return 0, 1
-    if kind == "uint":
-        return 0, 2**bits - 1
-    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if kind == "int" else (-INF, INF)
+def dtype_range(dtype: DType) -> Interval:
+    """Lowest and highest value of a dtype; everything for floats."""
+    if dtype.is_float:
+        return -INF, INF
+    if dtype.kind == "int":
+        return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+    return 0, 2**dtype.bits - 1
 
 
 class Space:
@@ -131,7 +132,7 @@ class Space:
         g = math.gcd(c, *rest.terms.values())
         inner = Linear(rest.const // g, {a: k // g for a, k in rest.terms.items()})
         if not inner.const and len(inner.terms) == 1:
-            (atom, k), = inner.terms.items()
+            ((atom, k),) = inner.terms.items()
             if k == 1 and isinstance(atom, Apply) and atom.fn == "floordiv":  # (x / a) / b = x / (a·b)
                 outer = Apply("floordiv", (atom.args[0], Const(int(atom.args[1].value) * (c // g), I64)), I64)
                 return quotient.plus(Linear(0, {outer: 1}))
@@ -161,6 +162,11 @@ class Space:
                         return self._recombine(rest.plus(self.linear(atom.args[0]), k))
         return form
 
+    def written(self, sub: Node) -> tuple[int, str | None]:
+        """The constant and the index (if any) of a subscript on the left: an index plus a constant, or a constant."""
+        form = self.linear(sub)
+        return form.const, next((a.name for a in form.terms if isinstance(a, Idx)), None)
+
     def bounds(self, form: Linear) -> Interval:
         """Lowest and highest value of a linear form."""
         low: float = form.const
@@ -188,10 +194,10 @@ class Space:
                 return (low // c if low > -INF else low), (high // c if high < INF else high)
             case Apply(fn="mod", args=(_, Const(value=c))):
                 return 0, c - 1
-            case Apply(fn="min", args=(a, b)):
-                return tuple(min(p) for p in zip(self.interval(a), self.interval(b)))  # pyright: ignore
-            case Apply(fn="max", args=(a, b)):
-                return tuple(max(p) for p in zip(self.interval(a), self.interval(b)))  # pyright: ignore
+            case Apply(fn="min" | "max" as fn, args=(a, b)):
+                extreme = min if fn == "min" else max
+                (p, q), (r, s) = self.interval(a), self.interval(b)
+                return extreme(p, r), extreme(q, s)
             case Apply(fn="select", args=(_, a, b)):
                 (p, q), (r, s) = self.interval(a), self.interval(b)
                 return min(p, r), max(q, s)
@@ -200,7 +206,7 @@ class Space:
                 return min(found), max(found)
             case Apply(fn="cast", args=(a,)) if node.dtype is I64 and not a.dtype.is_float:
                 return self.interval(a)
-        return dtype_range(node.dtype) if not node.dtype.is_float else (-INF, INF)
+        return dtype_range(node.dtype)
 
     def at_least_zero(self, form: Linear) -> bool:
         """Whether `form` >= 0 everywhere, by ranges or with the help of one fact."""
@@ -282,9 +288,9 @@ class Space:
                 a = self.knowing(self.consequences(cond, True)).simplify(then)
                 b = self.knowing(self.consequences(cond, False)).simplify(other)
                 return a if a == b else Apply("select", (cond, a, b), node.dtype)
-            case Apply(fn="eq" | "ne", args=(Apply(fn="rem", args=(a, Const(value=c) as n)), Const(value=0) as zero)) if (
-                a.dtype is I64 and c > 0
-            ):  # the remainders of / that truncates and of / that floors are zero together
+            case Apply(
+                fn="eq" | "ne", args=(Apply(fn="rem", args=(a, Const(value=c) as n)), Const(value=0) as zero)
+            ) if a.dtype is I64 and c > 0:  # the remainders of / that truncates and of / that floors are zero together
                 return self.simplify(Apply(node.fn, (Apply("mod", (a, n), I64), zero), BOOL))
             case Apply(fn="div" | "rem", args=(a, Const(value=c) as n), dtype=dtype) if dtype is I64 and c > 0:
                 a = self.simplify(a)

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.op import LnOp
+from lightnet.ir.op import SUFFIX, LnOp
 from lightnet.ir.types import ParamAttr
 
 
@@ -80,8 +80,16 @@ def structure(ops: Sequence[Operation], values: dict[SSAValue, object]) -> tuple
     key: list[object] = []
     for op in ops:
         inner = tuple(_region_key(block) for region in op.regions for block in region.blocks)
-        key.append((op.name, tuple(values.get(v, v) for v in op.operands), tuple(op.result_types),
-                    tuple(sorted(op.properties.items())), attribute_key(op), inner))  # fmt: skip
+        key.append(
+            (
+                op.name,
+                tuple(values.get(v, v) for v in op.operands),
+                tuple(op.result_types),
+                tuple(sorted(op.properties.items())),
+                attribute_key(op),
+                inner,
+            )
+        )
         values.update({r: (len(key), i) for i, r in enumerate(op.results)})
     return tuple(key)
 
@@ -92,6 +100,4 @@ def _region_key(block: Block) -> object:
 
 def attribute_key(op: Operation) -> tuple[tuple[str, Attribute], ...]:
     """The attributes that tell equal ops apart: all but names and places."""
-    from lightnet.ir.op import SUFFIX
-
     return tuple(sorted((k, v) for k, v in op.attributes.items() if k not in SUFFIX))

@@ -234,7 +234,15 @@ def rename(s: Statement, tensors: dict[str, str], index_names: dict[str, str] | 
     arg = None if s.arg is None else tensors.get(s.arg, s.arg)
     subs = tuple(map(change, s.subs))
     return Statement(
-        tensors.get(s.tensor, s.tensor), subs, s.op, change(s.value), loops(s.loops), loops(s.reductions), arg, s.fresh, s.flat
+        tensors.get(s.tensor, s.tensor),
+        subs,
+        s.op,
+        change(s.value),
+        loops(s.loops),
+        loops(s.reductions),
+        arg,
+        s.fresh,
+        s.flat,
     )
 
 

@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir import expr
+from lightnet.ir import constants
 from lightnet.ir.params import ParamValue, ptype_of
 from lightnet.ir.schema import Param
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, spec_of
@@ -33,17 +33,22 @@ def operand_spec(cls: type[LnOp], index: int, value: SSAValue, name: str | None)
         raise ConstraintError(f"{who}: operand {index}: {e}", label=f"{cls.optype}.operand-type") from None
 
 
-def constant_env(cls: type[LnOp], operands: Sequence[TensorSpec], params: Mapping[str, ParamValue],
-                 results: Sequence[TensorSpec] = ()) -> expr.Env:  # fmt: skip
+def constant_env(
+    cls: type[LnOp],
+    operands: Sequence[TensorSpec],
+    params: Mapping[str, ParamValue],
+    results: Sequence[TensorSpec] = (),
+) -> constants.Env:
     """The constants that checks, bounds and definitions of an op may name."""
     schema = cls.schema
     tensors = dict(zip(schema.operand_names(len(operands)), operands))
     tensors.update(zip(schema.result_names(len(results)), results))
-    return expr.Env(tensors, {k: schema.by_name[k].read(v) for k, v in params.items()})
+    return constants.Env(tensors, {k: schema.by_name[k].read(v) for k, v in params.items()})
 
 
-def check_op(cls: type[LnOp], operands: Sequence[TensorSpec], params: dict[str, ParamValue],
-             name: str | None = None) -> list[TensorSpec]:  # fmt: skip
+def check_op(
+    cls: type[LnOp], operands: Sequence[TensorSpec], params: dict[str, ParamValue], name: str | None = None
+) -> list[TensorSpec]:
     """Check everything that an op declares and return its result types; fills defaults into `params`.
 
     Order as upstream's: inputs (count, rank, type, shape), parameters (count, type, length, bounds), the op's checks.
@@ -77,54 +82,69 @@ class _Checker:
     def check_operands(self, operands: Sequence[TensorSpec]) -> None:
         fixed = sum(not o.variadic for o in self.schema.operands)
         variadic = self.schema.variadic_operand is not None
-        if len(operands) != fixed and not (variadic and len(operands) > fixed):
+        if len(operands) <= fixed if variadic else len(operands) != fixed:
             need = f"at least {fixed + 1}" if variadic else str(fixed)
             raise self.fail("operand-count", f"{self.who} needs {need} input tensors, but gets {len(operands)}")
         tensors = dict(zip(self.schema.operand_names(len(operands)), operands))
-        first_variadic = f"{self.schema.variadic_operand.name}1" if variadic else ""  # pyright: ignore
+        first_variadic = f"{self.schema.variadic_operand.name}1" if variadic else ""
         for field_, (arg, spec) in zip(self.schema.operand_fields(len(operands)), tensors.items()):
             what = f"{self.who}'s tensor `{arg}`"
             if field_.rank is not None and spec.ndim != field_.rank:
-                raise self.fail(f"{field_.name}.rank", f"{what} should be a {field_.rank}-dimensional tensor, "
-                                f"but gets {spec}")  # fmt: skip
+                raise self.fail(
+                    f"{field_.name}.rank", f"{what} should be a {field_.rank}-dimensional tensor, but gets {spec}"
+                )
             if spec.ndim < field_.min_rank:
-                raise self.fail(f"{field_.name}.rank", f"{what} should have at least {field_.min_rank} dimensions, "
-                                f"but gets {spec}")  # fmt: skip
+                raise self.fail(
+                    f"{field_.name}.rank", f"{what} should have at least {field_.min_rank} dimensions, but gets {spec}"
+                )
             if field_.dtypes and spec.dtype.name not in field_.dtypes:
-                raise self.fail(f"{field_.name}.dtype", f"{what}'s dtype should be {' or '.join(field_.dtypes)}, "
-                                f"but gets a {spec.dtype}")  # fmt: skip
+                raise self.fail(
+                    f"{field_.name}.dtype",
+                    f"{what}'s dtype should be {' or '.join(field_.dtypes)}, but gets a {spec.dtype}",
+                )
             same_type = first_variadic if field_.variadic else field_.same_type
             if same_type and spec.dtype != tensors[same_type].dtype:
-                raise self.fail(f"{field_.name}.same-type", f"{self.who}'s tensor `{arg}` ({spec}) and tensor "
-                                f"`{same_type}` ({tensors[same_type]}) should have the same data type")  # fmt: skip
+                raise self.fail(
+                    f"{field_.name}.same-type",
+                    f"{self.who}'s tensor `{arg}` ({spec}) and tensor "
+                    f"`{same_type}` ({tensors[same_type]}) should have the same data type",
+                )
             same_shape = first_variadic if field_.variadic else field_.same_shape
             if same_shape and spec.dims != tensors[same_shape].dims:
-                raise self.fail(f"{field_.name}.same-shape", f"{self.who}'s tensor `{arg}` ({spec}) and tensor "
-                                f"`{same_shape}` ({tensors[same_shape]}) should have the same shape")  # fmt: skip
+                raise self.fail(
+                    f"{field_.name}.same-shape",
+                    f"{self.who}'s tensor `{arg}` ({spec}) and tensor "
+                    f"`{same_shape}` ({tensors[same_shape]}) should have the same shape",
+                )
 
     def check_param_types(self, params: dict[str, ParamValue]) -> None:
         for p in self.schema.params:
             if p.name not in params:
                 if p.default is ...:
                     raise self.fail(f"{p.name}.missing", f"{self.who} needs a `{p.name}` param")
-                params[p.name] = p.default  # pyright: ignore[reportArgumentType]
+                params[p.name] = p.default
             if (got := ptype_of(params[p.name])) != p.ptype:
-                raise self.fail(f"{p.name}.type", f"{self.who}'s `{p.name}` param's value should be of type "
-                                f"{p.ptype}, but gets a {got}")  # fmt: skip
+                raise self.fail(
+                    f"{p.name}.type",
+                    f"{self.who}'s `{p.name}` param's value should be of type {p.ptype}, but gets a {got}",
+                )
         for key in params:
             if key not in self.schema.by_name:
-                raise self.fail("unknown-param", f"{self.who} has no `{key}` param; there are: "
-                                f"{', '.join(self.schema.by_name) or 'none'}")  # fmt: skip
+                raise self.fail(
+                    "unknown-param",
+                    f"{self.who} has no `{key}` param; there are: {', '.join(self.schema.by_name) or 'none'}",
+                )
 
-    def check_bounds(self, p: Param, value: ParamValue, env: expr.Env) -> None:
+    def check_bounds(self, p: Param, value: ParamValue, env: constants.Env) -> None:
         what = f"{self.who}'s `{p.name}` param"
         if p.length is not None:
             need = self.constant(p.length, env)
-            if len(value) != need:  # pyright: ignore[reportArgumentType]
-                raise self.fail(f"{p.name}.length", f"{what} needs {need} elements, but gets {len(value)} elements")  # pyright: ignore
+            if len(value) != need:
+                raise self.fail(f"{p.name}.length", f"{what} needs {need} elements, but gets {len(value)} elements")
         if p.choices and value not in p.choices:
-            raise self.fail(f"{p.name}.value", f"{what}'s value should be one of {', '.join(p.choices)}, but gets "
-                            f"\"{value}\"")  # fmt: skip
+            raise self.fail(
+                f"{p.name}.value", f'{what}\'s value should be one of {", ".join(p.choices)}, but gets "{value}"'
+            )
         read = p.read(value)
         elements = read if isinstance(read, tuple) else (read,)
         for op, bound in p.bounds:
@@ -134,10 +154,10 @@ class _Checker:
                     where = f"{what}[{i}]'s value" if isinstance(read, tuple) else f"{what}'s value"
                     raise self.fail(f"{p.name}.{op}", f"{where} should be {_SIGN[op]} {limit}, but gets a {element}")
 
-    def check_expr(self, label: str, text: str, env: expr.Env) -> None:
-        failed = expr.failure(text, env)
+    def check_expr(self, label: str, text: str, env: constants.Env) -> None:
+        failed = constants.failure(text, env)
         if failed is not None:
-            raise self.fail(label, f"{self.who} should satisfy \"{text}\": {failed}")
+            raise self.fail(label, f'{self.who} should satisfy "{text}": {failed}')
 
     def check_size(self, spec: TensorSpec) -> None:
         if not 1 <= spec.ndim <= MAX_RANK:
@@ -145,11 +165,13 @@ class _Checker:
         if any(d <= 0 for d in spec.dims):
             raise self.fail("result-dims", f"{self.who}'s result {spec} should have positive dimensions only")
         if spec.nbytes > MAX_TENSOR_BYTES:
-            raise self.fail("result-size", f"{self.who}'s result {spec} takes {spec.nbytes} bytes, more than the "
-                            f"limit of {MAX_TENSOR_BYTES}")  # fmt: skip
+            raise self.fail(
+                "result-size",
+                f"{self.who}'s result {spec} takes {spec.nbytes} bytes, more than the limit of {MAX_TENSOR_BYTES}",
+            )
 
-    def constant(self, value: float | str, env: expr.Env) -> Any:
-        return expr.evaluate(value, env) if isinstance(value, str) else value
+    def constant(self, value: float | str, env: constants.Env) -> Any:
+        return constants.evaluate(value, env) if isinstance(value, str) else value
 
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {

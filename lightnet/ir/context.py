@@ -1,7 +1,7 @@
 """The xDSL context with our dialects: which names a `.mlir` file may use.
 
-`DIALECTS` is the table, name -> ``module:Attribute``; a dialect's Python file is imported when its first op
-is parsed. Imports xDSL's context, the registry and nothing of the dialects.
+`DIALECTS` is the table, name -> ``module:Attribute``; a dialect's Python file is imported when its first op is parsed.
+Imports xDSL's context, the registry and nothing of the dialects.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import NamedTuple, TextIO
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
+from lightnet.ir.module import main_of
 from lightnet.ir.op import name_of, tensor_names
 
 
@@ -40,10 +40,7 @@ class DataFlowGraph:
     @classmethod
     def of(cls, module: ModuleOp) -> DataFlowGraph:
         """The graph of a module's `@main`. Raises `LightNetError` when it has none."""
-        for op in module.body.block.ops:
-            if isinstance(op, FuncOp) and op.sym_name.data == "main" and op.body.blocks:
-                return cls(op.body.blocks[0])
-        raise LightNetError("the module has no function @main")
+        return cls(main_of(module).body.block)
 
     # -- nodes and edges
 
@@ -60,7 +57,7 @@ class DataFlowGraph:
         for op in self.ops:
             for value in op.operands:
                 if value.owner in self._index:
-                    yield Edge(value.owner, op, self.name(value))  # pyright: ignore[reportArgumentType]
+                    yield Edge(value.owner, op, self.name(value))
 
     def nexts(self, op: Operation, tensor: str | None = None) -> list[Operation]:
         """The ops that read `op`'s result `tensor` (any of its results if None), in order."""
@@ -80,12 +77,12 @@ class DataFlowGraph:
     def prev(self, op: Operation, tensor: str) -> Operation | None:
         """The op that makes `op`'s operand `tensor`, or None."""
         value = next((v for v in op.operands if self.name(v) == tensor), None)
-        return value.owner if value is not None and value.owner in self._index else None  # pyright: ignore
+        return value.owner if value is not None and value.owner in self._index else None
 
     def prevs(self, op: Operation) -> list[Operation]:
         """The ops that make the operands of `op`, in order."""
         found = {v.owner: None for v in op.operands if v.owner in self._index}
-        return sorted(found, key=self._index.__getitem__)  # pyright: ignore
+        return sorted(found, key=self._index.__getitem__)
 
     # -- structure
 
@@ -170,28 +167,40 @@ class DataFlowGraph:
         """Raise `LightNetError` for an operand that no op makes, a tensor read before it is made, or a cycle."""
         for edge in self.dangling_ins():
             assert edge.target is not None
-            raise LightNetError(f"`{self.label(edge.target)}`'s tensor `{edge.tensor}` is made by no op of the network",
-                                loc_of(edge.target), "dfg.dangling")  # fmt: skip
+            raise LightNetError(
+                f"`{self.label(edge.target)}`'s tensor `{edge.tensor}` is made by no op of the network",
+                loc_of(edge.target),
+                "dfg.dangling",
+            )
         self.layers()
         for edge in self.edges():
             assert edge.source is not None and edge.target is not None
             if self._index[edge.source] >= self._index[edge.target]:
-                raise LightNetError(f"`{self.label(edge.target)}` reads `{edge.tensor}` before `{self.label(edge.source)}` "
-                                    "makes it", loc_of(edge.target), "dfg.order")  # fmt: skip
+                raise LightNetError(
+                    f"`{self.label(edge.target)}` reads `{edge.tensor}` before `{self.label(edge.source)}` makes it",
+                    loc_of(edge.target),
+                    "dfg.order",
+                )
 
     # -- text
 
     def label(self, op: Operation) -> str:
         """A short name of an op: its name in the source, or its kind and first tensor."""
-        return name_of(op) or f"{op.name} {self.name(op.results[0]) if op.results else self._index.get(op, '')}".rstrip()
+        return (
+            name_of(op) or f"{op.name} {self.name(op.results[0]) if op.results else self._index.get(op, '')}".rstrip()
+        )
 
     def print(self, stream: TextIO | None = None) -> None:
         """A line for each op: ``conv2d0: create0(x), create1(w) -> relu0(conv1)``."""
         out = stream or sys.stdout
         for op in self.ops:
-            made = [f"{self.label(v.owner) if v.owner in self._index else '?'}({self.name(v)})" for v in op.operands]  # pyright: ignore
-            read = [f"{self.label(use.operation)}({self.name(v)})" for v in op.results for use in v.uses
-                    if use.operation in self._index]  # fmt: skip
+            made = [f"{self.label(v.owner) if v.owner in self._index else '?'}({self.name(v)})" for v in op.operands]
+            read = [
+                f"{self.label(use.operation)}({self.name(v)})"
+                for v in op.results
+                for use in v.uses
+                if use.operation in self._index
+            ]
             out.write(f"{self.label(op)}: {', '.join(made) or '-'} -> {', '.join(read) or '-'}\n")
 
     def dot(self, title: str = "network") -> str:
@@ -201,11 +210,11 @@ class DataFlowGraph:
             text = f"{self.label(op)}\n{op.name}"
             lines.append(f"  n{i} [label={_quoted(text)}];")
         for edge in self.edges():
-            a, b = self._index[edge.source], self._index[edge.target]  # pyright: ignore[reportArgumentType]
+            a, b = self._index[edge.source], self._index[edge.target]
             lines.append(f"  n{a} -> n{b} [label={_quoted(edge.tensor)}];")
         for k, edge in enumerate(self.dangling_outs()):
             lines.append(f"  o{k} [shape=ellipse, label={_quoted(edge.tensor)}];")
-            lines.append(f"  n{self._index[edge.source]} -> o{k};")  # pyright: ignore[reportArgumentType]
+            lines.append(f"  n{self._index[edge.source]} -> o{k};")
         return "\n".join([*lines, "}", ""])
 
 

@@ -2,7 +2,7 @@
 
 A composition is one definition whose locals include the values between the parts; inlining removes locals; `nests`
 groups what is left into loop nests. So a fused kernel is a `BoundDefinition` like any other, and the evaluator is the
-oracle of every step. Imports `ir.bound`, `ir.affine` and `notation.cast` only.
+oracle of every step. Imports `ir.bound` and `ir.affine`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def compose(
     """One definition for a kernel body: `parts` in order, yielding the named values.
 
     A result is called as the value that it is; one that must be copied (an operand that passes through, a value that is
-    yielded twice) takes its name from `results`. `operands` fixes the order (and presence) of the operands; further values that no part produces follow. Values in
-    between are inlined where recomputing is no dearer than storing and loading them, else they stay locals.
+    yielded twice) takes its name from `results`. `operands` fixes the order (and presence) of the operands; further
+    values that no part produces follow. Values in between are inlined where recomputing is no dearer than storing and
+    loading them, else they stay locals.
     """
     return simplify(merge(parts, yielded, operands, results))
 
@@ -136,10 +137,13 @@ def simplify(d: BoundDefinition) -> BoundDefinition:
     return prune(d)
 
 
+def divisions(nodes: Iterable[Node]) -> int:
+    """Index divisions in expressions: what reading through a reshape may cost."""
+    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for node in nodes for n in walk(node))
+
+
 def _divisions(d: BoundDefinition) -> int:
-    """Index divisions in the statements: what reading through a reshape may cost."""
-    nodes = (n for s in d.statements for n in walk(s.value))
-    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for n in nodes)
+    return divisions(s.value for s in d.statements)
 
 
 def _evaluations(d: BoundDefinition, name: str) -> float:
@@ -231,7 +235,7 @@ def _inlined(node: Node, name: str, writers: list[Statement], specs: Mapping[str
     if isinstance(value, Read) and value.filler is None and _same_bounds(new, value, specs):
         return Read(value.tensor, value.subs, new.filler, value.dtype, value.flat)
     dims = (spec.len,) if new.flat else spec.dims
-    return _select(_inside(new.subs, [(0, n) for n in dims]), value, new.filler)
+    return _select(inside(new.subs, [(0, n) for n in dims]), value, new.filler)
 
 
 def _same_bounds(read: Read, value: Read, specs: Mapping[str, TensorSpec]) -> bool:
@@ -253,13 +257,12 @@ def _written(read: Read, writers: list[Statement], spec: TensorSpec) -> Node:
         by: dict[str, Node] = {}
         box: list[tuple[int, int]] = []
         for sub, target in zip(subs, w.subs):
-            form = Space(()).linear(target)
-            index = next((a.name for a in form.terms if isinstance(a, Idx)), None)
-            box.append((form.const, 1 if index is None else extents[index]))
+            offset, index = Space(()).written(target)
+            box.append((offset, 1 if index is None else extents[index]))
             if index is not None:
-                by[index] = sub if not form.const else Apply("sub", (sub, Const(form.const, I64)), I64)
+                by[index] = sub if not offset else Apply("sub", (sub, Const(offset, I64)), I64)
         value = substitute(w.value, by)
-        choice = value if choice is None else _select(_inside(subs, box), value, choice)
+        choice = value if choice is None else _select(inside(subs, box), value, choice)
     assert choice is not None
     return choice
 
@@ -291,7 +294,7 @@ def delinearize(position: Node, dims: Sequence[int]) -> tuple[Node, ...]:
     return tuple(subs)
 
 
-def _inside(subs: Sequence[Node], box: Sequence[tuple[int, int]]) -> Node:
+def inside(subs: Sequence[Node], box: Sequence[tuple[int, int]]) -> Node:
     """The condition that every subscript falls into its half-open range."""
     cond: Node = Const(True, BOOL)
     for sub, (offset, n) in zip(subs, box):
@@ -379,7 +382,7 @@ def nests(d: BoundDefinition) -> list[Nest]:
             loops = tuple((f"p{k}", n) for k, (_, n) in enumerate(s.loops))
             groups.append(Nest(loops, [_renamed(s, loops, 0)]))
         else:
-            groups[home].statements.append(joined)  # pyright: ignore
+            groups[home].statements.append(joined)
     return groups
 
 

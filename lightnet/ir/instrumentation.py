@@ -81,9 +81,7 @@ def peak_mib() -> float:
 
 @dataclass
 class Stage:
-    """One line of the tree: wall time in seconds, op counts around the stage, the process's peak at its
-    end.
-    """
+    """One line of the tree: wall time in seconds, op counts around the stage, the process's peak at its end."""
 
     name: str
     depth: int
@@ -137,8 +135,10 @@ class Timing(Instrumentation):
     def report(self) -> str:
         """The tree as text, one line a stage, in the order in which they began."""
         total = sum(s.seconds for s in self.stages if s.depth == 0)
-        lines = [f"timing: {total * 1e3:.1f} ms wall, peak {peak_mib():.0f} MiB",
-                 "   wall ms       %         ops  peak MiB  stage"]  # fmt: skip
+        lines = [
+            f"timing: {total * 1e3:.1f} ms wall, peak {peak_mib():.0f} MiB",
+            "   wall ms       %         ops  peak MiB  stage",
+        ]
         for s in self.stages:
             ops = "" if s.ops_after is None else str(s.ops_after)
             if s.ops_before is not None:

@@ -84,12 +84,18 @@ class KernelOp(Operation):
         return cls.around(block, list(outside), [r for op in clones for r in op.results], choices)
 
     @classmethod
-    def around(cls, block: Block, operands: Sequence[SSAValue], yielded: Sequence[SSAValue],
-               choices: dict[str, Attribute] | None = None) -> Self:  # fmt: skip
+    def around(
+        cls,
+        block: Block,
+        operands: Sequence[SSAValue],
+        yielded: Sequence[SSAValue],
+        choices: dict[str, Attribute] | None = None,
+    ) -> Self:
         """A kernel whose body is `block` (ended here with a yield of `yielded`)."""
         block.add_op(YieldOp.of(yielded))
-        kernel = cls.create(operands=operands, result_types=[v.type for v in yielded], regions=[Region(block)],
-                            attributes=choices or {})  # fmt: skip
+        kernel = cls.create(
+            operands=operands, result_types=[v.type for v in yielded], regions=[Region(block)], attributes=choices or {}
+        )
         kernel.refresh_names()
         return kernel
 
@@ -110,7 +116,7 @@ class KernelOp(Operation):
     @property
     def ops(self) -> list[LnOp]:
         """The ops of the body, the terminator left out."""
-        return [op for op in self.body.ops if not isinstance(op, YieldOp)]  # pyright: ignore[reportReturnType]
+        return [op for op in self.body.ops if not isinstance(op, YieldOp)]
 
     @property
     def choices(self) -> dict[str, Attribute]:
@@ -151,8 +157,9 @@ class KernelOp(Operation):
         last = region.block.last_op
         if not isinstance(last, YieldOp):
             parser.raise_error("a kernel's region should end with ln.yield")
-        return cls.create(operands=operands, result_types=[v.type for v in last.operands], regions=[region],
-                          attributes=attributes)  # fmt: skip
+        return cls.create(
+            operands=operands, result_types=[v.type for v in last.operands], regions=[region], attributes=attributes
+        )
 
     def print(self, printer: Printer) -> None:
         printer.print_string("(")

@@ -1,9 +1,8 @@
-"""Source locations of ops: from xDSL's location attributes to `SourceLoc` and back, and the text behind
-them.
+"""Source locations of ops: from xDSL's location attributes to `SourceLoc` and back, and the text behind them.
 
-xDSL gives every op a location attribute and fills in none. Ours are set by the parser and the importer,
-kept by the rewrite driver, and end in a diagnostic; `SourceMap` remembers the text, so that a late error
-can still show its line. Imports xDSL's attributes and `lightnet.diagnostics`.
+xDSL gives every op a location attribute and fills in none. Ours are set by the parser and the importer, kept by the
+rewrite driver, and end in a diagnostic; `SourceMap` remembers the text, so that a late error can still show its line.
+Imports xDSL's attributes and `lightnet.diagnostics`.
 """
 
 from __future__ import annotations
@@ -58,9 +57,7 @@ def has_loc(op: Operation) -> bool:
 
 
 def places(attr: Attribute) -> Iterator[FileLineColLoc]:
-    """The file locations inside a location attribute, in order; a call site gives its callee, then its
-    caller.
-    """
+    """The file locations inside a location attribute, in order; a call site gives its callee, then its caller."""
     stack = [attr]
     while stack:
         match stack.pop():

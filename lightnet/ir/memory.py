@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Operation
 
+#: The memory spaces: params and results of `ln.once`, which are there before the first op; and everything else.
+STATIC, ARENA = "static", "arena"
 #: Module attribute of level 3: bytes of each memory space.
 MEMORY = "ln.memory"
 #: Module attribute: ``"upstream"`` where the places follow upstream's rules instead of ours.

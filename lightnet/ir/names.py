@@ -72,7 +72,7 @@ SUFFIX = (NAME, TENSORS, PLACES, WORKSPACE)
 def places_of(op: Operation) -> tuple[PlaceAttr, ...]:
     """The places of an op's results, empty before `plan`."""
     attr = op.attributes.get(PLACES)
-    return attr.data if isinstance(attr, ArrayAttr) else ()  # pyright: ignore[reportReturnType]
+    return attr.data if isinstance(attr, ArrayAttr) else ()
 
 
 def parse_operands(parser: Parser) -> list[SSAValue]:

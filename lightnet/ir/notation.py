@@ -2,8 +2,7 @@
 
 `parse` gives a `Definition` (text → AST); `bind` fills in tensors and parameters and gives a `BoundDefinition`: packs
 expanded, constants folded, extents inferred, dtypes checked, every read proven to be inside its tensor. Grammar and
-meaning: docs/design.md, "Index notation". Imports `expr`,
-`statements`, `bound`, `affine`, the dtypes and `diagnostics`.
+meaning: docs/design.md, "Index notation". Imports `expr`, `constants`, `statements`, `bound`, `affine` and the dtypes.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir import constants
 from lightnet.ir import expr as ast
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
@@ -30,10 +30,12 @@ from lightnet.ir.bound import (
     Node,
     Read,
     Statement,
-    indices,
     walk,
 )
-from lightnet.ir.expr import Attr, Binary, Call, Env, Expr, Index, Name, Num, Pack, Select, Slice, Str, Unary
+from lightnet.ir.constants import Env
+from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Name, Num, Pack, Select, Slice, Str, Unary
+from lightnet.ir.expr import walk as walk_expr
+from lightnet.ir.proof import Finisher, check_covered
 from lightnet.ir.statements import Assignment, Definition, Target, format_statement, parse
 from lightnet.ir.types import MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -66,7 +68,7 @@ def bind(
             state.statements.append(statement)
             state.written.update(statement.targets)
     for name in results:
-        _check_covered(state, name)
+        check_covered(name, specs[name], state.statements)
     return BoundDefinition(
         tuple((n, s) for n, s in specs.items() if n not in results and n not in state.locals),
         tuple((n, specs[n]) for n in results),
@@ -78,7 +80,9 @@ def bind(
 class _State:
     """What the statements of one definition share."""
 
-    def __init__(self, definition: Definition, specs: dict[str, TensorSpec], params: dict[str, Any], results: tuple[str, ...]):
+    def __init__(
+        self, definition: Definition, specs: dict[str, TensorSpec], params: dict[str, Any], results: tuple[str, ...]
+    ):
         self.definition = definition
         self.specs = specs
         self.params = {k: tuple(v) if isinstance(v, list) else v for k, v in params.items()}
@@ -93,34 +97,6 @@ class _State:
 
     def fail(self, pos: int, message: str) -> NoReturn:
         ast.fail(self.definition.text, pos, message, self.definition.file)
-
-
-def _check_covered(state: _State, name: str) -> None:
-    """Every element of a result is written: by one full statement, or by disjoint boxes that fill it."""
-    boxes = []
-    spec = state.specs[name]
-    for s in state.statements:
-        if name not in s.targets:
-            continue
-        if s.size == spec.len:
-            return
-        boxes.append([_offset_extent(sub, dict(s.loops)) for sub in s.subs])
-    if not boxes:
-        raise LightNetError(f"the definition never writes its result '{name}'")
-    volume = sum(math.prod(n for _, n in box) for box in boxes)
-    disjoint = all(_apart(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
-    if volume != spec.len or not disjoint:
-        raise LightNetError(f"the statements do not write every element of '{name}' ({spec}) exactly once")
-
-
-def _apart(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> bool:
-    return any(p + n <= q or q + m <= p for (p, n), (q, m) in zip(a, b))
-
-
-def _offset_extent(sub: Node, extents: dict[str, int]) -> tuple[int, int]:
-    form = Space(extents.items()).linear(sub)
-    name = next((a.name for a in form.terms if isinstance(a, Idx)), None)
-    return form.const, 1 if name is None else extents[name]
 
 
 def convert_constant(value: float, dtype: DType) -> bool | int | float:
@@ -144,7 +120,9 @@ def cast(node: Node, dtype: DType) -> Node:
     """`node` in `dtype`; constants are converted at once."""
     if node.dtype is dtype:
         return node
-    return Const(convert_constant(node.value, dtype), dtype) if isinstance(node, Const) else Apply("cast", (node,), dtype)
+    return (
+        Const(convert_constant(node.value, dtype), dtype) if isinstance(node, Const) else Apply("cast", (node,), dtype)
+    )
 
 
 @dataclass(slots=True)
@@ -160,7 +138,14 @@ _ROUNDINGS = ("floor", "ceil", "round")
 _RUNTIME_FUNCTIONS = (*_FLOAT_FUNCTIONS, *_ROUNDINGS, "min", "max", "abs", "pow", "clamp", "sat", *BY_NAME)
 _ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem"}
 #: operator → (bound function, swap the arguments)
-_COMPARE = {"<": ("lt", False), "<=": ("le", False), ">": ("lt", True), ">=": ("le", True), "==": ("eq", False), "!=": ("ne", False)}
+_COMPARE = {
+    "<": ("lt", False),
+    "<=": ("le", False),
+    ">": ("lt", True),
+    ">=": ("le", True),
+    "==": ("eq", False),
+    "!=": ("ne", False),
+}
 
 
 class _Binder:
@@ -172,7 +157,6 @@ class _Binder:
         self.position: int | None = None  # inside a pack's pattern: which element
         self.in_subscript = 0
         self.alone: dict[str, tuple[int, str]] = {}  # index → extent and the read that says so
-        self.positions: dict[Node, int] = {}  # reads → offset in the text
 
     def fail(self, message: str, pos: int | None = None) -> NoReturn:
         self.state.fail(self.s.pos if pos is None else pos, message)
@@ -203,7 +187,7 @@ class _Binder:
         space = Space(loops + reductions)
         if math.prod(n for _, n in loops + reductions) > MAX_TRIPS:
             self.fail(f"the statement's value is evaluated more than {MAX_TRIPS} times")
-        node = _Finisher(self, space).finish(node)
+        node = Finisher(specs, space, self.fail).finish(node)
         self._check_self_read(node, tuple(map(space.simplify, subs[0])))
         return self._make(node, [space.simplify(x) for x in subs[0]], loops, reductions)
 
@@ -243,7 +227,7 @@ class _Binder:
         for t in self.s.targets:
             spec = self.state.specs.get(t.name)
             yield t.subs, 1 if t.flat else spec and spec.ndim, t.pos
-        for e in _walk(self.s.value):
+        for e in walk_expr(self.s.value):
             if isinstance(e, Index) and (name := _tensor_name(e)) in self.state.specs:
                 yield e.subs, self.state.specs[name].ndim if isinstance(e.base, Name) else 1, e.pos
 
@@ -257,7 +241,7 @@ class _Binder:
                 for name in self._pack_names(sub):
                     sizes.setdefault(name, None)
                 if sub.count is not None:
-                    self._set_size(sizes, sub.pattern.name, self.constant_int(sub.count, "the size of a pack"), pos)  # pyright: ignore
+                    self._set_size(sizes, sub.pattern.name, self.constant_int(sub.count, "the size of a pack"), pos)
         while any(v is None for v in sizes.values()):
             if not any(self._solve(subs, rank, pos, sizes) for subs, rank, pos in lists):
                 unknown = next(n for n, v in sizes.items() if v is None)
@@ -285,7 +269,7 @@ class _Binder:
 
     def _pack_names(self, pack: Pack) -> list[str]:
         names = {}
-        for e in _walk(pack.pattern):
+        for e in walk_expr(pack.pattern):
             if isinstance(e, Name) and e.name not in self.state.params and e.name not in self.state.specs:
                 names[e.name] = None
         return list(names) or self.fail("a pack needs an index", pack.pos)
@@ -321,16 +305,17 @@ class _Binder:
         dims = None if spec is None else ((spec.len,) if target.flat else spec.dims)
         loops: list[Loop] = []
         for k, sub in enumerate(subs):
-            form = Space(()).linear(sub)
-            name = next((a.name for a in form.terms if isinstance(a, Idx)), None)
-            room = None if dims is None else dims[k] - form.const
+            offset, name = Space(()).written(sub)
+            room = None if dims is None else dims[k] - offset
             if name is None:
                 if room is None or room < 1:
-                    self.fail(f"subscript {form.const} of '{target.name}' is outside", target.pos)
+                    self.fail(f"subscript {offset} of '{target.name}' is outside", target.pos)
                 continue
             n = ranges.get(name, room if room is not None else self.alone.get(name, (None,))[0])
             if n is None:
-                self.fail(f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …")
+                self.fail(
+                    f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …"
+                )
             if room is not None and n > room:
                 self.fail(f"index '{name}' ranges over {n}, '{target.name}' has room for {room}", target.pos)
             loops.append((name, n))
@@ -346,7 +331,9 @@ class _Binder:
                 self.fail(f"index '{name}' is not on the left, and '=' does not reduce")
             n = ranges.get(name, self.alone.get(name, (None,))[0])
             if n is None:
-                self.fail(f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …")
+                self.fail(
+                    f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …"
+                )
             if n < 1:
                 self.fail(f"index '{name}' has an empty range")
             reductions[name] = n
@@ -397,12 +384,12 @@ class _Binder:
 
     def _is_constant(self, e: Expr) -> bool:
         """Whether a value follows from dims and parameters alone, as one number (not element by element of a pack)."""
-        for x in _walk(e):
+        for x in walk_expr(e):
             if isinstance(x, Name) and x.name not in self.state.params and x.name not in self.state.specs:
                 return False
             if isinstance(x, Index) and _tensor_name(x) in self.state.specs and not _is_dims(x):
                 return False
-            if isinstance(x, Call) and x.fn not in ast.FUNCTIONS and x.fn not in ast.ARRAY_FUNCTIONS:
+            if isinstance(x, Call) and x.fn not in constants.FUNCTIONS and x.fn not in constants.ARRAY_FUNCTIONS:
                 return False
             if self.in_subscript and isinstance(x, Binary) and x.op in ("/", "%"):
                 return False
@@ -410,7 +397,7 @@ class _Binder:
 
     def _evaluate(self, e: Expr) -> Any:
         try:
-            return ast.constant(e)(self.state.env)
+            return constants.constant(e)(self.state.env)
         except LightNetError as error:
             if error.loc is None:
                 self.fail(error.message, e.pos)
@@ -425,7 +412,7 @@ class _Binder:
                 self.fail(f"'{ast.format_expr(e)}' has {len(value)} elements, the pack has more", e.pos)
             value = value[self.position]
         if not isinstance(value, (int, float)):
-            self.fail(f"'{ast.format_expr(e)}' is no number: {ast.show_value(value)}", e.pos)
+            self.fail(f"'{ast.format_expr(e)}' is no number: {constants.show_value(value)}", e.pos)
         return _constant(value)
 
     def constant_int(self, e: Expr, what: str) -> int:
@@ -433,7 +420,7 @@ class _Binder:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(f"{what} is {ast.show_value(value)}, not an integer", e.pos)
+            self.fail(f"{what} is {constants.show_value(value)}, not an integer", e.pos)
         return value
 
     def _name(self, e: Name) -> _Typed:
@@ -500,13 +487,13 @@ class _Binder:
 
     def _fold_binary(self, op: str, a: Any, b: Any, pos: int) -> _Typed:
         if op in _COMPARE:
-            return _Typed(Const(ast.COMPARISONS[op](a, b), BOOL))
+            return _Typed(Const(constants.COMPARISONS[op](a, b), BOOL))
         if self.in_subscript and op in ("/", "%") and isinstance(a, int) and isinstance(b, int):
             if b <= 0:
                 self.fail(f"'{op}' in a subscript takes a positive constant on its right", pos)
             return _constant(a // b if op == "/" else a % b)
         try:
-            return _constant(ast.arithmetic(op, a, b))
+            return _constant(constants.arithmetic(op, a, b))
         except LightNetError as error:
             self.fail(error.message, pos)
 
@@ -534,7 +521,7 @@ class _Binder:
         if not low <= len(values) <= high:
             self.fail(f"{fn} takes {low} argument{'s' * (low > 1)}, got {len(values)}", pos)
         if all(v.weak and isinstance(v.node, Const) for v in values):
-            return _constant(ast.apply_function(fn, [v.node.value for v in values]))  # pyright: ignore
+            return _constant(constants.apply_function(fn, [v.node.value for v in values]))
         if fn == "clamp":
             return self._two("min", self._two("max", values[0], values[1], pos), values[2], pos)
         if len(values) > 1:
@@ -634,7 +621,7 @@ class _Binder:
         if name not in self.state.written and (name in self.state.results or name in self.state.locals):
             self.fail(f"'{name}' is read before it is written", e.pos)
         flat = isinstance(e.base, Attr)
-        if flat and e.base.attr != "flat":  # pyright: ignore
+        if flat and e.base.attr != "flat":
             self.fail(f"'{ast.format_expr(e)}' is no read", e.pos)
         subs = self.subscripts(e.subs)
         dims = (spec.len,) if flat else spec.dims
@@ -647,90 +634,26 @@ class _Binder:
             if filler is None and isinstance(sub, Idx):
                 known = self.alone.setdefault(sub.name, (n, name))
                 if known[0] != n and sub.name not in {r for r, _ in self.s.ranges} | self._left_names():
-                    self.fail(f"index '{sub.name}' ranges over {known[0]} in '{known[1]}' and over {n} in '{name}'", e.pos)
+                    self.fail(
+                        f"index '{sub.name}' ranges over {known[0]} in '{known[1]}' and over {n} in '{name}'", e.pos
+                    )
         node: Node = Read(name, tuple(subs), filler, spec.dtype, flat)
-        self.positions.setdefault(node, e.pos)
         if self.in_subscript and not spec.dtype.is_float:
             node = cast(node, I64)
         return _Typed(node)
 
     def _left_names(self) -> set[str]:
-        return {x.name for t in self.s.targets for s in t.subs for x in _walk(s) if isinstance(x, Name)} | {
+        return {x.name for t in self.s.targets for s in t.subs for x in walk_expr(s) if isinstance(x, Name)} | {
             f"{p}.{k}" for p, n in self.pack_sizes.items() for k in range(n)
         }
 
     def _filler(self, e: Index, dtype: DType) -> Node:
         outer, self.in_subscript = self.in_subscript, 0
-        value = self.expr(e.filler)  # pyright: ignore
+        value = self.expr(e.filler)
         self.in_subscript = outer
         if not value.weak and value.node.dtype is not dtype:
             self.fail(f"the filler's dtype is {value.node.dtype}, the tensor's {dtype}", e.pos)
         return cast(value.node, dtype)
-
-
-class _Finisher:
-    """Canonical subscripts, clamped data indices, and the proof that every read falls inside its tensor."""
-
-    def __init__(self, binder: _Binder, space: Space):
-        self.binder, self.space = binder, space
-
-    def finish(self, node: Node) -> Node:
-        return self._check(self.space.simplify(self._clamp(node)), self.space)
-
-    def _clamp(self, node: Node) -> Node:
-        """Clamp the subscripts that come from data."""
-        match node:
-            case Read(filler=None):
-                spec = self.binder.state.specs[node.tensor]
-                dims = (spec.len,) if node.flat else spec.dims
-                subs = tuple(self._clamped(self._clamp(s), n) for s, n in zip(node.subs, dims))
-                new = Read(node.tensor, subs, None, node.dtype, node.flat)
-            case Read(filler=filler):
-                subs = tuple(map(self._clamp, node.subs))
-                new = Read(node.tensor, subs, self._clamp(filler), node.dtype, node.flat)
-            case Apply(fn=fn, args=args, dtype=dtype):
-                return Apply(fn, tuple(map(self._clamp, args)), dtype)
-            case _:
-                return node
-        return new
-
-    def _clamped(self, sub: Node, extent: int) -> Node:
-        if not any(isinstance(n, Read) for n in walk(sub)) or self.space.inside(sub, extent):
-            return sub
-        return Apply("min", (Apply("max", (sub, Const(0, I64)), I64), Const(extent - 1, I64)), I64)
-
-    def _check(self, node: Node, space: Space) -> Node:
-        """Prove bounds; a filler that is never needed goes away."""
-        match node:
-            case Apply(fn="select", args=(cond, a, b), dtype=dtype):
-                yes, no = (space.knowing(space.consequences(cond, holds)) for holds in (True, False))
-                return Apply("select", (self._check(cond, space), self._check(a, yes), self._check(b, no)), dtype)
-            case Apply(fn="and" | "or", args=(a, b)):
-                later = space.knowing(space.consequences(a, node.fn == "and"))
-                return Apply(node.fn, (self._check(a, space), self._check(b, later)), BOOL)
-            case Apply(fn=fn, args=args, dtype=dtype):
-                return Apply(fn, tuple(self._check(a, space) for a in args), dtype)
-            case Read():
-                return self._check_read(node, space)
-        return node
-
-    def _check_read(self, node: Read, space: Space) -> Node:
-        spec = self.binder.state.specs[node.tensor]
-        dims = (spec.len,) if node.flat else spec.dims
-        bad = next((k for k, (s, n) in enumerate(zip(node.subs, dims)) if not space.inside(s, n)), None)
-        subs = tuple(self._check(s, space) for s in node.subs)
-        if bad is None:
-            return Read(node.tensor, subs, None, node.dtype, node.flat)
-        if node.filler is not None:
-            return Read(node.tensor, subs, self._check(node.filler, space), node.dtype, node.flat)
-        from lightnet.ir.bound import show
-
-        low, high = space.bounds(space.linear(node.subs[bad]))
-        names = ", ".join(sorted(indices(node.subs[bad]))) or "none"
-        self.binder.fail(
-            f"subscript {bad} of '{node.tensor}', {show(node.subs[bad])} (indices: {names}), ranges over {low}..{high}, "
-            f"outside 0..{dims[bad] - 1}; give the read a filler or a guard"
-        )
 
 
 def _constant(value: Any) -> _Typed:
@@ -747,35 +670,6 @@ def _tensor_name(e: Index) -> str:
 
 def _is_dims(e: Index) -> bool:
     return isinstance(e.base, Attr) and e.base.attr == "dims"
-
-
-def _walk(e: Any) -> Iterator[Any]:
-    """Every part of an AST."""
-    yield e
-    match e:
-        case Unary(arg=arg):
-            yield from _walk(arg)
-        case Binary(left=left, right=right):
-            yield from _walk(left)
-            yield from _walk(right)
-        case Select(cond=cond, then=then, other=other):
-            for part in (cond, then, other):
-                yield from _walk(part)
-        case Call(args=args):
-            for part in args:
-                yield from _walk(part)
-        case Attr(base=base):
-            yield base
-        case Index(base=base, subs=subs, filler=filler):
-            for part in (base, *subs, *(() if filler is None else (filler,))):
-                yield from _walk(part)
-        case Pack(pattern=pattern, count=count):
-            yield from _walk(pattern)
-            if count is not None:
-                yield from _walk(count)
-        case Slice(start=start, stop=stop):
-            yield from _walk(start)
-            yield from _walk(stop)
 
 
 __all__ = ["Assignment", "Definition", "Target", "bind", "cast", "format_statement", "parse"]

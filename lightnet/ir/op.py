@@ -32,8 +32,10 @@ from xdsl.pattern_rewriter import RewritePattern
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 
-from lightnet.ir import expr
+from lightnet.diagnostics import LightNetError
+from lightnet.ir import constants
 from lightnet.ir.constraints import ConstraintError, check_op, constant_env, operand_spec
+from lightnet.ir.locations import loc_of
 from lightnet.ir.names import (
     NAME,
     PLACES,
@@ -69,6 +71,7 @@ from lightnet.ir.schema import (
     string,
 )
 from lightnet.ir.types import ParamAttr, TensorSpec, format_param_value, parse_param_value, spec_of, tensor_type
+from lightnet.runtime.initial import sample
 
 __all__ = [
     "NAME", "PLACES", "SUFFIX", "TENSORS", "WORKSPACE", "Case", "ConstraintError", "LnOp", "Operand", "Param", "Result",
@@ -108,6 +111,19 @@ class LnOp(Operation):
         rounds. It shares nothing with `definition`: each is tested against the other."""
         raise NotImplementedError(f"{self.name} has no reference")
 
+    def evaluate(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays that `reference` gives, which have exactly the declared types (else `LightNetError`)."""
+        with np.errstate(all="ignore"):
+            found = self.reference(*operands)
+        results = list(found) if isinstance(found, tuple | list) else [found]
+        for array, spec in zip(results, self.result_specs, strict=True):
+            if array.shape != spec.dims or array.dtype != spec.dtype.np:
+                raise LightNetError(
+                    f"the reference of {self.name} gives {array.dtype}{list(array.shape)} where its type is {spec}",
+                    loc_of(self),
+                )
+        return results
+
     @classmethod
     def derived(cls, t: Any, p: Any) -> Mapping[str, Any]:
         """Further constants that `definition` may name, computed from operand specs and parameters (padding that
@@ -118,7 +134,7 @@ class LnOp(Operation):
     has_builder: ClassVar[bool] = False
 
     def build_loops(self, b: Any, operands: Sequence[SSAValue], results: Sequence[SSAValue], workspace: Any) -> None:
-        """The op at the loop level: fill a kernel of one block (`ir/builder.py`) on rank-1 memrefs; `workspace` is an i8
+        """The op at the loop level: fill a kernel of one block (`backends/builder.py`) on rank-1 memrefs; `workspace` is an i8
         memref of `workspace_bytes`, or None."""
         raise NotImplementedError(f"{self.name} has no loop-level builder")
 
@@ -135,30 +151,38 @@ class LnOp(Operation):
         """Floating-point operations of one execution; default: one for each result element."""
         return sum(r.len for r in self.result_specs)
 
-    def bytes_moved(self) -> int:
-        """Bytes read and written once."""
-        return sum(s.nbytes for s in (*self.operand_specs, *self.result_specs))
-
     @classmethod
     def samples(cls) -> list[Case]:
         """Test cases; shapes include the ugly ones."""
         return []
 
     @classmethod
-    def sample_data(cls, name: str, kind: str, spec: TensorSpec, tensors: Mapping[str, TensorSpec],
-                    params: Mapping[str, ParamValue], seed: int) -> np.ndarray:  # fmt: skip
+    def sample_data(
+        cls,
+        name: str,
+        kind: str,
+        spec: TensorSpec,
+        tensors: Mapping[str, TensorSpec],
+        params: Mapping[str, ParamValue],
+        seed: int,
+    ) -> np.ndarray:
         """Test data for the operand `name`, from all operand types and the parameters; override where values are
         constrained (indices in range, positive bases)."""
-        from lightnet.runtime.initial import sample
-
         fan_in = int(np.prod(spec.dims[1:])) if kind == "weight" and spec.ndim > 1 else None
         return sample(name, kind, spec.dims, spec.dtype, seed=seed, fan_in=fan_in)
 
     # -- building
 
     @classmethod
-    def make(cls, operands: Sequence[SSAValue], params: Mapping[str, ParamValue] | None = None, *,
-             name: str | None = None, tensors: Sequence[str] | None = None, location: Any = None) -> Self:  # fmt: skip
+    def make(
+        cls,
+        operands: Sequence[SSAValue],
+        params: Mapping[str, ParamValue] | None = None,
+        *,
+        name: str | None = None,
+        tensors: Sequence[str] | None = None,
+        location: Any = None,
+    ) -> Self:
         """Check every constraint, infer the result types and build the op. Raises `ConstraintError`."""
         params = dict(params or {})
         specs = [operand_spec(cls, i, o, name) for i, o in enumerate(operands)]
@@ -166,9 +190,16 @@ class LnOp(Operation):
         return cls.build_unchecked(operands, params, results, name=name, tensors=tensors, location=location)
 
     @classmethod
-    def build_unchecked(cls, operands: Sequence[SSAValue], params: Mapping[str, ParamValue],
-                        results: Sequence[TensorSpec], *, name: str | None = None,
-                        tensors: Sequence[str] | None = None, location: Any = None) -> Self:  # fmt: skip
+    def build_unchecked(
+        cls,
+        operands: Sequence[SSAValue],
+        params: Mapping[str, ParamValue],
+        results: Sequence[TensorSpec],
+        *,
+        name: str | None = None,
+        tensors: Sequence[str] | None = None,
+        location: Any = None,
+    ) -> Self:
         schema = cls.schema
         properties = {k: ParamAttr(v) for k, v in params.items() if schema.by_name[k].in_type is None}
         attributes: dict[str, Attribute] = {}
@@ -176,8 +207,13 @@ class LnOp(Operation):
             attributes[NAME] = StringAttr(name)
         if tensors:
             attributes[TENSORS] = ArrayAttr([StringAttr(n) for n in tensors])
-        op = cls.create(operands=operands, result_types=[tensor_type(r) for r in results],
-                        properties=properties, attributes=attributes, location=location)  # fmt: skip
+        op = cls.create(
+            operands=operands,
+            result_types=[tensor_type(r) for r in results],
+            properties=properties,
+            attributes=attributes,
+            location=location,
+        )
         for value, tensor in zip(op.results, tensors or ()):
             value.name_hint = name_hint(tensor)
         return op
@@ -208,10 +244,10 @@ class LnOp(Operation):
                 values[p.name] = p.in_type(self.result_specs[0])
             else:
                 attr = self.properties.get(p.name)
-                values[p.name] = attr.data if isinstance(attr, ParamAttr) else p.default  # pyright: ignore
+                values[p.name] = attr.data if isinstance(attr, ParamAttr) else p.default
         return values
 
-    def env(self) -> expr.Env:
+    def env(self) -> constants.Env:
         """Operands, results and parameters as the constant environment of the op's definition."""
         env = constant_env(type(self), self.operand_specs, self.param_values(), self.result_specs)
         env.params.update(self.derived_values())
@@ -239,7 +275,9 @@ class LnOp(Operation):
         if list(expected) != got:
             raise ConstraintError(
                 f"{self._who()}: its results should be {', '.join(map(str, expected))}, but are "
-                f"{', '.join(map(str, got))}", label=f"{self.optype}.result-type")  # fmt: skip
+                f"{', '.join(map(str, got))}",
+                label=f"{self.optype}.result-type",
+            )
 
     def _who(self) -> str:
         return f"{self.optype}: `{self.op_name}`" if self.op_name else self.optype
@@ -258,7 +296,7 @@ class LnOp(Operation):
             results = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
         for p in cls.schema.params:
             if p.in_type is None and p.name not in properties and p.default is not ...:
-                properties[p.name] = ParamAttr(p.default)  # pyright: ignore[reportArgumentType]
+                properties[p.name] = ParamAttr(p.default)
         parse_suffix(parser, attributes)
         return cls.create(operands=operands, result_types=results, properties=properties, attributes=attributes)
 
@@ -288,7 +326,7 @@ class LnOp(Operation):
 
 def same_value(a: object, b: object) -> bool:
     """Equal and of the same kind (1 and 1.0 differ in text, 1 and true in meaning)."""
-    return type(a) is type(b) and a == b and (not isinstance(a, tuple) or all(map(same_value, a, b)))  # pyright: ignore
+    return type(a) is type(b) and a == b and (not isinstance(a, tuple) or all(map(same_value, a, b)))
 
 
 def _is_unit(attr: Attribute) -> bool:
@@ -323,7 +361,7 @@ def ln_op(cls: type[LnOp]) -> type[LnOp]:
     for base in reversed(cls.__mro__):
         fields.update({k: v for k, v in vars(base).items() if isinstance(v, Operand | Result | Param)})
         fields.update(getattr(base, "_own_fields", {}))
-    cls._own_fields = fields  # pyright: ignore[reportAttributeAccessIssue]
+    cls._own_fields = fields
     named = {k: type(v)(**{**v.__dict__, "name": k}) for k, v in fields.items()}
     cls.schema = Schema(
         tuple(v for v in named.values() if isinstance(v, Operand)),
@@ -350,5 +388,5 @@ def _result_getter(index: int, variadic: bool) -> Callable[[LnOp], Any]:
 
 def _param_getter(p: Param) -> Callable[[LnOp], Any]:
     if p.in_type is not None:
-        return lambda op: p.read(p.in_type(op.result_specs[0]))  # pyright: ignore[reportOptionalCall]
-    return lambda op: p.read(op.properties[p.name].data)  # pyright: ignore[reportAttributeAccessIssue]
+        return lambda op: p.read(p.in_type(op.result_specs[0]))
+    return lambda op: p.read(op.properties[p.name].data)

@@ -1,9 +1,8 @@
 """The `.mlir` parser: xDSL's, with a source location on every op, with limits, and with errors for a user.
 
-xDSL's parser leaves every op at an unknown location, reports an undefined value at the end of the file, and
-prints the whole source line however long it is. This subclass notes where each op's name stands (as MLIR
-does) and turns everything that goes wrong into a `LightNetError`. Imports xDSL and the lower modules of
-`ir`.
+xDSL's parser leaves every op at an unknown location, reports an undefined value at the end of the file, and prints the
+whole source line however long it is. This subclass notes where each op's name stands (as MLIR does) and turns
+everything that goes wrong into a `LightNetError`. Imports xDSL and the lower modules of `ir`.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ MAX_ALIASED = 1 << 21
 
 @collector_paused()
 def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int = 1) -> ModuleOp:
-    """Parse `text`, the contents of `file` from line number `first_line` on, into a module. It is not
-    verified.
+    """Parse `text`, the contents of `file` from line number `first_line` on, into a module. It is not verified.
 
     Raises `LightNetError` at the place of the mistake.
     """
@@ -232,8 +230,8 @@ class LocatedParser(Parser):
     def _undefined_value(self) -> LightNetError | None:
         """The error for a value that is used and never defined, at its first use; None if there is none.
 
-        xDSL notices at the end of the file only, so an earlier syntax error leaves forward references
-        pending that are no mistakes.
+        xDSL notices at the end of the file only, so an earlier syntax error leaves forward references pending that are
+        no mistakes.
         """
         at_end = self._current_token.kind is MLIRTokenKind.EOF and not self._depth
         if not at_end or not self.forward_ssa_references:
@@ -256,8 +254,8 @@ class LocatedParser(Parser):
 class _Aliases(dict[str, Attribute]):
     """The aliases of a file, with what they cost.
 
-    Attributes share their parts, but whatever walks or prints them does not: so each use counts as much as
-    the alias stands for.
+    Attributes share their parts, but whatever walks or prints them does not: so each use counts as much as the alias
+    stands for.
     """
 
     def __init__(self) -> None:

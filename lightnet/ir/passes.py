@@ -1,9 +1,8 @@
-"""Passes and pipelines: what a pass is, how ``expand,combine{max-rounds=8},plan`` becomes a list of them,
-and the run that times, prints and verifies between them.
+"""Passes and pipelines: what a pass is, how ``expand,combine{max-rounds=8},plan`` becomes a list of them, and the run
+that times, prints and verifies between them.
 
-A pass is an xDSL `ModulePass` (a frozen dataclass; its fields are its options). The table is
-`registry.PASSES`. Imports xDSL and the lower modules of `ir`; a pass's own file is imported when a pipeline
-names it.
+A pass is an xDSL `ModulePass` (a frozen dataclass; its fields are its options). The table is `registry.PASSES`. Imports
+xDSL and the lower modules of `ir`; a pass's own file is imported when a pipeline names it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any, get_type_hints
 
 from xdsl.context import Context
@@ -26,7 +24,7 @@ from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
-from lightnet.ir.registry import PASSES
+from lightnet.ir.registry import PASSES, resolve
 from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
 from lightnet.ir.verify import verify_module
 
@@ -49,10 +47,6 @@ class LnPass(ModulePass):
 
     A field ``target: str`` takes the value of ``--target`` unless the pipeline gives another.
     """
-
-    def options(self) -> str:
-        """The pass as a pipeline writes it, with the options that differ from their defaults."""
-        return str(self.spec())
 
 
 class Instrumentation:
@@ -82,8 +76,7 @@ def run_pipeline(
 ) -> None:
     """Run `passes` on `module` in place, and verify the result (after every pass with `verify_each`).
 
-    Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the
-    pass.
+    Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the pass.
     """
     sources = sources_of(ctx)
     for i, pass_ in enumerate(passes):
@@ -99,8 +92,9 @@ def run_pipeline(
             _verify(ctx, module, pass_, instrumentation, exact=verify_each or len(passes) == 1)
 
 
-def _verify(ctx: Context, module: ModuleOp, pass_: ModulePass, instrumentation: Sequence[Instrumentation],
-            exact: bool) -> None:  # fmt: skip
+def _verify(
+    ctx: Context, module: ModuleOp, pass_: ModulePass, instrumentation: Sequence[Instrumentation], exact: bool
+) -> None:
     for watcher in instrumentation:
         watcher.before_verify()
     try:
@@ -138,9 +132,8 @@ def _one_line(error: Exception) -> str:
 def parse_pipeline(text: str, defaults: Mapping[str, Any] | None = None) -> list[ModulePass]:
     """The passes that `text` names, with their options.
 
-    `defaults` gives values to options by name (``target``) in every pass that has such an option and is not
-    given it. Raises `LightNetError` for a malformed text, an unknown pass or option, or a value of the
-    wrong type.
+    `defaults` gives values to options by name (``target``) in every pass that has such an option and is not given it.
+    Raises `LightNetError` for a malformed text, an unknown pass or option, or a value of the wrong type.
     """
     if '"' not in text:
         text = re.sub(r"\s*,\s*", ",", text.strip())
@@ -164,8 +157,7 @@ def _syntax_error(text: str, error: ArgSpecParseError) -> LightNetError:
 def find_pass(name: str) -> type[ModulePass]:
     """The class of the pass called `name`; an unknown name is an error that lists the passes."""
     if name in XDSL_PASSES and name not in PASSES:
-        module, _, attribute = XDSL_PASSES[name].partition(":")
-        return getattr(import_module(module), attribute)
+        return resolve(XDSL_PASSES[name])
     if name not in PASSES:
         close = get_close_matches(name, [*PASSES, *XDSL_PASSES], n=1)
         hint = f"did you mean '{close[0]}'? " if close else ""

@@ -1,9 +1,8 @@
 """``--load file.py``: a user's Python file adds passes, patterns, targets and dialects to a tool's run.
 
-Every `ModulePass` subclass that the file defines is registered under its `name`, every xDSL `Dialect` that
-it holds under the dialect's; patterns come through `registry.pattern`, anything else through the tables of
-`registry`. The file runs with all rights of the user: it is code, and never comes with a network. Imports
-xDSL's pass class.
+Every `ModulePass` subclass that the file defines is registered under its `name`, every xDSL `Dialect` that it holds
+under the dialect's; patterns come through `registry.pattern`, anything else through the tables of `registry`. The file
+runs with all rights of the user: it is code, and never comes with a network. Imports xDSL's pass class.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.frontends.source import read_text
 from lightnet.ir import registry
 from lightnet.ir.context import DIALECTS
 from lightnet.ir.passes import XDSL_PASSES
+from lightnet.source import read_text
 
 MAX_SOURCE = 16 << 20
 _TABLES = (*(t for t in vars(registry).values() if isinstance(t, registry.Table)), DIALECTS)
@@ -31,9 +30,7 @@ _TABLES = (*(t for t in vars(registry).values() if isinstance(t, registry.Table)
 
 @contextmanager
 def loaded(paths: Sequence[str]) -> Iterator[list[ModuleType]]:
-    """Load the files, and take back at the end what they registered. Raises `LightNetError` for a broken
-    file.
-    """
+    """Load the files, and take back at the end what they registered. Raises `LightNetError` for a broken file."""
     with ExitStack() as stack:
         yield [stack.enter_context(_loaded(path)) for path in paths]
 

@@ -13,6 +13,17 @@ from typing import Any
 from lightnet.diagnostics import LightNetError
 
 
+def resolve(row: str) -> Any:
+    """The object that ``module:Attribute`` names, imported."""
+    module, _, attribute = row.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def where_from(row: Any) -> str:
+    """Where the object of a row comes from, as ``module:Attribute``."""
+    return row if isinstance(row, str) else f"{row.__module__}:{getattr(row, '__name__', row)}"
+
+
 class Table:
     """One registry: names to objects, or to ``module:Attribute`` strings that are imported when asked for."""
 
@@ -28,14 +39,14 @@ class Table:
 
     def where(self, name: str) -> str:
         """Where `name` comes from, for listings and clashes."""
-        row = self._rows[name]
-        return row if isinstance(row, str) else f"{row.__module__}:{getattr(row, '__name__', row)}"
+        return where_from(self._rows[name])
 
     def add(self, name: str, row: Any) -> None:
         """Add a row; `row` is an object or a ``module:Attribute`` string."""
         if name in self._rows and self._rows[name] is not row:
-            new = row if isinstance(row, str) else f"{row.__module__}:{getattr(row, '__name__', row)}"
-            raise LightNetError(f"{self.kind} '{name}' is defined twice: by {self.where(name)} and by {new}")
+            raise LightNetError(
+                f"{self.kind} '{name}' is defined twice: by {self.where(name)} and by {where_from(row)}"
+            )
         self._rows[name] = row
 
     def get(self, name: str) -> Any:
@@ -44,8 +55,7 @@ class Table:
             raise LightNetError(f"unknown {self.kind} '{name}'; there are: {', '.join(self)}")
         row = self._rows[name]
         if isinstance(row, str):
-            module, _, attribute = row.partition(":")
-            self._rows[name] = row = getattr(import_module(module), attribute)
+            self._rows[name] = row = resolve(row)
         return row
 
 

@@ -1,9 +1,9 @@
 """The rewrite driver: applies patterns until none matches, and keeps what xDSL's driver loses.
 
-xDSL's `PatternRewriteWalker` gives new ops no location, has no bound, removes dead ops unasked, and wraps
-every exception with the whole module. `rewrite_greedily` gives each op that a pattern inserts the fused
-location of the ops that it replaces, hands on the source names (`ln.name`, `ln.tensors`), and stops with an
-error that names the pattern when the rewriting does not settle. Imports xDSL and the lower modules of `ir`.
+xDSL's `PatternRewriteWalker` gives new ops no location, has no bound, removes dead ops unasked, and wraps every
+exception with the whole module. `rewrite_greedily` gives each op that a pattern inserts the fused location of the ops
+that it replaces, hands on the source names (`ln.name`, `ln.tensors`), and stops with an error that names the pattern
+when the rewriting does not settle. Imports xDSL and the lower modules of `ir`.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ from xdsl.utils.worklist import Worklist
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import fuse, fused, has_loc, loc_of, set_loc
+from lightnet.ir.names import NAME, name_of, set_tensor_names, tensor_names
 
 #: A run may rewrite so often for each op that it starts with, and so often beside: far more than any
 #: settling pass.
 REWRITES_PER_OP, REWRITES_BESIDE = 64, 1024
 
 
-def rewrite_greedily(scope: ModuleOp | Region, patterns: Sequence[RewritePattern], *, dce: bool = False,
-                     max_rewrites: int | None = None) -> bool:  # fmt: skip
+def rewrite_greedily(
+    scope: ModuleOp | Region, patterns: Sequence[RewritePattern], *, dce: bool = False, max_rewrites: int | None = None
+) -> bool:
     """Apply `patterns`, in order of preference, to all ops inside `scope` until none of them matches.
 
-    Returns whether anything changed. Unused ops without effects stay unless `dce` is set. Raises
-    `LightNetError` naming the busiest pattern when `max_rewrites` (by default proportional to the ops) do
-    not suffice.
+    Returns whether anything changed. Unused ops without effects stay unless `dce` is set. Raises `LightNetError` naming
+    the busiest pattern when `max_rewrites` (by default proportional to the ops) do not suffice.
     """
     region = scope.body if isinstance(scope, ModuleOp) else scope
     return _Driver(region, patterns, dce, max_rewrites).run()
 
 
 def inherit(new_op: Operation, *old_ops: Operation) -> None:
-    """Let `new_op` stand for `old_ops`: it gets their fused location, if it has none, and the last one's
-    names.
-    """
+    """Let `new_op` stand for `old_ops`: it gets their fused location, if it has none, and the last one's names."""
     if not has_loc(new_op):
         set_loc(new_op, fused(old_ops))
     if old_ops and len(new_op.results) == len(old_ops[-1].results):
@@ -54,8 +53,6 @@ def keep_names(old: Operation, new_results: Sequence[SSAValue | None]) -> None:
     A value that has a name keeps it. An op with regions gets names for its results only: the ops in its body carry
     the names of ops.
     """
-    from lightnet.ir.op import NAME, name_of, set_tensor_names, tensor_names
-
     for i, (name, value) in enumerate(zip(tensor_names(old), new_results)):
         owner = value.owner if value is not None and not isinstance(value, ErasedSSAValue) else None
         if not isinstance(owner, Operation):
@@ -146,7 +143,9 @@ class _Driver:
         last = f", last at {where}" if where else ""
         raise LightNetError(
             f"rewriting does not settle: after {self.limit} rewrites, pattern '{busiest}' still matches "
-            f"({times} times{last})", label="rewrite.settles")  # fmt: skip
+            f"({times} times{last})",
+            label="rewrite.settles",
+        )
 
     # -- events
 

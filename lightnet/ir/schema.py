@@ -48,9 +48,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of one of document 004's types. Bounds are numbers or constant expressions (`ir/expr.py`);
-    a parameter with a `default` may be left out in `.mlir` text; `in_type` ones are given by the result's type and
-    never written (`dims`, `dtype`)."""
+    """A parameter of one of document 004's types. Bounds are numbers or constant expressions (`ir/expr.py`); a
+    parameter with a `default` may be left out in `.mlir` text; `in_type` ones are given by the result's type and never
+    written (`dims`, `dtype`)."""
 
     kind: str  # number, string, bool, or an array of one: numbers, strings, bools
     realtype: str = "double"
@@ -70,9 +70,9 @@ class Param:
     def read(self, value: ParamValue) -> Any:
         """The value an op computes with: numbers in their realtype (saturating), the rest as it is."""
         if self.kind == "number":
-            return as_realtype(value, self.realtype)  # pyright: ignore[reportArgumentType]
+            return as_realtype(value, self.realtype)
         if self.kind == "numbers":
-            return tuple(as_realtype(v, self.realtype) for v in value)  # pyright: ignore
+            return tuple(as_realtype(v, self.realtype) for v in value)
         return value
 
 
@@ -93,8 +93,9 @@ def number(realtype: str, *, default: Any = ..., in_type: Any = None, **bounds: 
     return Param("number", realtype, bounds=tuple(bounds.items()), default=default, in_type=in_type)
 
 
-def numbers(realtype: str, length: int | str | None = None, *, default: Any = ..., in_type: Any = None,
-            **bounds: float | str) -> Any:  # fmt: skip
+def numbers(
+    realtype: str, length: int | str | None = None, *, default: Any = ..., in_type: Any = None, **bounds: float | str
+) -> Any:
     """Declare an array of numbers; every element keeps the bounds."""
     return Param("numbers", realtype, length, tuple(bounds.items()), default=default, in_type=in_type)
 
@@ -172,11 +173,11 @@ class Schema:
     def operand_fields(self, count: int) -> list[Operand]:
         """The field of each of `count` operands."""
         fields = [o for o in self.operands if not o.variadic]
-        return fields + [self.variadic_operand] * (count - len(fields))  # pyright: ignore[reportReturnType]
+        return fields + [self.variadic_operand] * (count - len(fields))
 
     def resolve(self, c: Case) -> Case:
         """A case with its operand types built and parameters split off."""
-        default = c.tensors[""].dtype  # pyright: ignore[reportAttributeAccessIssue]
+        default = c.tensors[""].dtype
 
         def spec(value: Any) -> Any:
             if isinstance(value, list):

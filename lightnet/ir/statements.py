@@ -105,8 +105,6 @@ def parse(text: str, file: str = "<definition>") -> Definition:
 
 def format_statement(s: Assignment) -> str:
     """The text of a statement; parses back to an equal one."""
-    names = ", ".join(
-        f"{t.name}{'.flat' if t.flat else ''}[{', '.join(map(format_expr, t.subs))}]" for t in s.targets
-    )
+    names = ", ".join(f"{t.name}{'.flat' if t.flat else ''}[{', '.join(map(format_expr, t.subs))}]" for t in s.targets)
     ranges = ", ".join(f"{name} < {format_expr(e)}" for name, e in s.ranges)
     return f"{names} {s.op} {format_expr(s.value)}{' for ' + ranges if ranges else ''}"

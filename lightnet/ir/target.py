@@ -1,17 +1,15 @@
 """A target as a value: what a machine has, which ops it runs, and its own rules for each pass.
 
 The fields are those of a LightNet architecture (document 004, "Architecture"): registered ops, expanders, combiners,
-subgraph and schedule functions, init and cleanup; and what a compiler with a memory plan needs besides: memory spaces,
-the kernel op, layouts, choices, the lowering and the runtime. A target is one folder under `backends/` and one row of
-`registry.TARGETS`; passes take it by name, so that `--load` can add one. Imports xDSL and `ir`.
+subgraph and schedule functions; and what a compiler with a memory plan needs besides: memory spaces, the kernel op,
+layouts, choices and the lowering. A target is one folder under `backends/` and one row of
+`registry.TARGETS`; passes take it by name, so that `--load` can add one. Imports xDSL, `ir` and the runtime's alignment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import Any
 
 from xdsl.ir import Attribute, Block, Operation
 from xdsl.pattern_rewriter import RewritePattern
@@ -21,6 +19,7 @@ from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS, patterns
+from lightnet.runtime.arrays import ALIGNMENT
 
 GIB = 1 << 30
 
@@ -29,7 +28,7 @@ GIB = 1 << 30
 class Space:
     """A memory space: the alignment of every place in it, and its capacity, both in bytes."""
 
-    alignment: int = 64
+    alignment: int = ALIGNMENT
     capacity: int = 16 * GIB
 
 
@@ -53,8 +52,8 @@ class Target:
     `supports(op)` says whether one op by itself becomes a kernel; `accepts(body)` names the generator that takes a body
     of several ops, None if there is none. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
     `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `schedule` gives a block's ops another
-    order. `choose(kernel, features)` gives the choices of a kernel for a machine. `lowering` is the pass from level 3 to 4. `runtime` is the
-    ``module:Attribute`` that runs the result. `init` and `cleanup` are called around the life of a context.
+    order. `choose(kernel, features)` gives the choices of a kernel for a machine. `lowering` names the pass from level
+    3 to 4.
     """
 
     name: str
@@ -69,9 +68,6 @@ class Target:
     schedule: Callable[[Block], list[Operation]] | None = None
     layouts: tuple[str, ...] = ("plain",)
     lowering: str | None = None
-    runtime: str | None = None
-    init: Callable[[], None] | None = None
-    cleanup: Callable[[], None] | None = None
 
     @property
     def kernel_op(self) -> type[KernelOp]:
@@ -85,13 +81,6 @@ class Target:
         own = {"expand": self.expanders, "combine": self.combiners, "subgraph": self.subgraphs}[pass_name]
         return [cls() for cls in (*patterns(pass_name, self.name), *own)]
 
-    def load_runtime(self) -> Any:
-        """What `runtime` names, imported."""
-        if self.runtime is None:
-            raise LightNetError(f"target '{self.name}' has no runtime")
-        module, _, attribute = self.runtime.partition(":")
-        return getattr(import_module(module), attribute)
-
 
 def get_target(name: str) -> Target:
     """The target called `name`; an unknown name is an error that lists the targets."""
@@ -104,7 +93,9 @@ def get_target(name: str) -> Target:
 def with_capacity(target: Target, space: str, capacity: int) -> Target:
     """`target` with another capacity, in bytes, for one memory space."""
     if space not in target.spaces:
-        raise LightNetError(f"target '{target.name}' has no memory space '{space}'; there are: {', '.join(target.spaces)}")
+        raise LightNetError(
+            f"target '{target.name}' has no memory space '{space}'; there are: {', '.join(target.spaces)}"
+        )
     resized = replace(target.spaces[space], capacity=capacity)
     return replace(target, spaces={**target.spaces, space: resized})
 

@@ -15,8 +15,6 @@ from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
     IntegerType,
-    MemRefType,
-    NoneAttr,
     Signedness,
     TensorType,
 )
@@ -79,15 +77,9 @@ def storage_type(dtype: DType) -> Attribute:
 
 
 @cache
-def tensor_type(spec: TensorSpec, layout: Attribute = NoneAttr()) -> TensorType:
-    """The (interned) tensor type of a spec, with an optional layout encoding."""
-    return TensorType(element_type(spec.dtype), spec.dims, layout)
-
-
-@cache
-def memref_type(spec: TensorSpec) -> MemRefType:
-    """The level-4 memref of a plain (row-major) tensor."""
-    return MemRefType(storage_type(spec.dtype), spec.dims)
+def tensor_type(spec: TensorSpec) -> TensorType:
+    """The (interned) tensor type of a spec, in the plain layout."""
+    return TensorType(element_type(spec.dtype), spec.dims)
 
 
 def spec_of(type: Attribute) -> TensorSpec:
@@ -139,7 +131,7 @@ def parse_param_value(parser: AttrParser) -> ParamValue:
     kinds = {_kind(v) for v in values}
     if len(kinds) > 1 or "null" in kinds:
         parser.raise_error("the elements of an array must be all numbers, all strings or all bools")
-    return tuple(values)  # pyright: ignore[reportReturnType]
+    return tuple(values)
 
 
 def _parse_scalar(parser: AttrParser) -> str | bool | int | float | None:

@@ -1,8 +1,8 @@
 """Verification with errors that a user can read: the op's own place, message and text.
 
-xDSL's `Operation.verify` attaches the module in generic form to each error (a megabyte for ten thousand
-ops), knows no places, and does not check dominance. `verify_module` runs the same checks of every op, and
-that one too. Imports xDSL and the lower modules of `ir`.
+xDSL's `Operation.verify` attaches the module in generic form to each error (a megabyte for ten thousand ops), knows no
+places, and does not check dominance. `verify_module` runs the same checks of every op, and that one too. Imports xDSL
+and the lower modules of `ir`.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ def _verify_op(op: Operation) -> None:
 
 
 def _check_place(op: Operation) -> None:
-    """Terminators end blocks, and blocks that need one have one; successors are blocks of the same region.
-    """
+    """Terminators end blocks, and blocks that need one have one; successors are blocks of the same region."""
     if op.has_trait(SymbolTable):
         _check_symbols(op)
     block = op.parent
@@ -110,8 +109,8 @@ def _check_symbols(table: Operation) -> None:
 class _Structure:
     """Dominance: every operand is defined before its use, in an enclosing region.
 
-    A module's own body is a graph region, where order does not matter. Visits each op once, with the set of
-    the values that are visible there.
+    A module's own body is a graph region, where order does not matter. Visits each op once, with the set of the values
+    that are visible there.
     """
 
     def __init__(self) -> None:

@@ -7,14 +7,14 @@ op base, kernels, places and the parser of index notation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.ir import notation
-from lightnet.ir.expr import Binary, Call, Index, Name, Pack, Select, Slice, Unary
+from lightnet.ir.expr import Index, is_flat, read_name, walk
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
@@ -140,23 +140,18 @@ def views_of(op: Operation) -> list[View]:
     return views
 
 
-def is_elided(op: Operation, place: Callable[[SSAValue], PlaceAttr | None] = place_of) -> bool:
-    """Whether a planned op has nothing to do: it is a move, and every piece of every result stands in place."""
-    return bool(op.results) and not moves_left(op, place)
-
-
-def moves_left(op: Operation, place: Callable[[SSAValue], PlaceAttr | None] = place_of) -> list[tuple[int, int | None]]:
+def moves_left(op: Operation) -> list[tuple[int, int | None]]:
     """What a planned op has to do: (result, operand) for each piece of a move that does not stand in place, or
     (result, None) for a result that is computed."""
     left: list[tuple[int, int | None]] = []
     for j, pieces in enumerate(pieces_of(op)):
-        to = place(op.results[j])
+        to = place_of(op.results[j])
         if pieces is None or to is None:
             left.append((j, None))
             continue
         at = to.offset.data
         for k, offset, size in pieces:
-            source = place(op.operands[k])
+            source = place_of(op.operands[k])
             if source is None or source.space != to.space or source.offset.data + offset != at:
                 left.append((j, k))
             at += size
@@ -227,8 +222,9 @@ def _kernel_relations(kernel: KernelOp) -> list[list[bool | None]]:
 
 
 @lru_cache(1024)
-def _definition_relations(text: str, operands: tuple[str, ...],
-                          results: tuple[str, ...]) -> tuple[tuple[bool | None, ...], ...]:  # fmt: skip
+def _definition_relations(
+    text: str, operands: tuple[str, ...], results: tuple[str, ...]
+) -> tuple[tuple[bool | None, ...], ...]:
     """The relations of one op from its definition: True where every read of the operand stands in an ``=`` statement,
     under the very subscripts that are written (equal dims are the caller's to check), and before which no statement
     has written the result."""
@@ -239,47 +235,18 @@ def _definition_relations(text: str, operands: tuple[str, ...],
         exact = True
         written: set[str] = set()
         for s in statements:
-            found = _reads(s.value)
-            own = [i for i in found if _tensor(i) == operand]
+            found = [e for e in walk(s.value) if isinstance(e, Index)]
+            own = [i for i in found if read_name(i) == operand]
             targets = {t.name for t in s.targets}
-            if any(_tensor(i) in needs for i in found) or targets & needs:
+            if any(read_name(i) in needs for i in found) or targets & needs:
                 needs |= targets
             if own and (s.op != "=" or written & set(results) or any(i.filler is not None for i in own)):
                 exact = False
             # A local that depends on the operand would be read later, perhaps at another element.
             if own and not targets <= set(results):
                 exact = False
-            if any(i.subs != t.subs or _is_flat(i) != t.flat for i in own for t in s.targets):
+            if any(i.subs != t.subs or is_flat(i) != t.flat for i in own for t in s.targets):
                 exact = False
             written |= targets
         rows.append(tuple(None if r not in needs else exact for r in results))
     return tuple(rows)
-
-
-def _tensor(e: Index) -> str:
-    base = e.base if isinstance(e.base, Name) else getattr(e.base, "base", None)
-    return base.name if isinstance(base, Name) and getattr(e.base, "attr", "flat") == "flat" else ""
-
-
-def _is_flat(e: Index) -> bool:
-    return getattr(e.base, "attr", "") == "flat"
-
-
-def _reads(e: Any) -> list[Index]:
-    """Every subscripted name of an expression, inner ones too."""
-    match e:
-        case Unary(arg=arg):
-            return _reads(arg)
-        case Binary(left=left, right=right):
-            return _reads(left) + _reads(right)
-        case Select(cond=cond, then=then, other=other):
-            return _reads(cond) + _reads(then) + _reads(other)
-        case Call(args=args):
-            return [r for a in args for r in _reads(a)]
-        case Index(subs=subs, filler=filler):
-            return [e, *(r for s in subs for r in _reads(s)), *(_reads(filler) if filler is not None else [])]
-        case Pack(pattern=pattern):
-            return _reads(pattern)
-        case Slice(start=start, stop=stop):
-            return _reads(start) + _reads(stop)
-    return []

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
@@ -42,7 +42,7 @@ class BindPass(LnPass):
         unseen = {*self.inputs, *self.params}
         for block in graphs(op):
             for source in list(block.ops):
-                if not isinstance(source, Create | Input | ParamOp):
+                if not isinstance(source, Source):
                     continue
                 name = tensor_names(source)[0]
                 unseen.discard(name or "")
@@ -63,8 +63,12 @@ class BindPass(LnPass):
 
     @staticmethod
     def rebind(source: LnOp, cls: type[LnOp]) -> None:
-        new = cls.create(result_types=source.result_types, properties=dict(source.properties),
-                         attributes=dict(source.attributes), location=source.location)  # fmt: skip
+        new = cls.create(
+            result_types=source.result_types,
+            properties=dict(source.properties),
+            attributes=dict(source.attributes),
+            location=source.location,
+        )
         assert source.parent is not None
         source.parent.insert_op_before(new, source)
         source.results[0].replace_all_uses_with(new.results[0])

@@ -21,18 +21,18 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Create, Input, ParamOp
-from lightnet.dialects.ln.structure import OnceOp
+from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
+from lightnet.ir.module import main_of, op_label, value_name
 from lightnet.ir.op import WORKSPACE, LnOp, places_of
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut, joined, overwritable, pieces_of
 from lightnet.passes.plan import CAPACITY
-from lightnet.passes.plan_buffers import main_of, op_label, planned_ops, value_name
 
 #: (leaf, offset, size): bytes of a computed value, or of None where nothing is known to stand.
 Run = tuple["Leaf | None", int, int]
@@ -132,7 +132,7 @@ class _Checker:
     def run(self) -> None:
         self.check_ranges()
         for op in self.ops:
-            if isinstance(op, Input | Create | ParamOp | OnceOp):
+            if isinstance(op, Source | OnceOp):
                 self.load(op)
         for op in self.ops:
             self.step(op)
@@ -146,8 +146,10 @@ class _Checker:
     def check_ranges(self) -> None:
         for space, size in self.sizes.items():
             if size > self.capacity:
-                raise LightNetError(f"memory space '{space}' has {size} bytes, the capacity is {self.capacity}",
-                                    label="check-plan.capacity")  # fmt: skip
+                raise LightNetError(
+                    f"memory space '{space}' has {size} bytes, the capacity is {self.capacity}",
+                    label="check-plan.capacity",
+                )
         for op in self.ops:
             if len(places_of(op)) != len(op.results):
                 raise self.error(op, "planned", f"has {len(op.results)} results, but {len(places_of(op))} places")
@@ -163,7 +165,9 @@ class _Checker:
         if self.alignment is not None and not self.shares(value):
             unit = self.alignment
         if place.offset.data % unit:
-            raise self.error(op, "alignment", f"'{value_name(value)}' stands at {place}, which is no multiple of {unit}")
+            raise self.error(
+                op, "alignment", f"'{value_name(value)}' stands at {place}, which is no multiple of {unit}"
+            )
 
     def check_bounds(self, op: Operation, what: str, place: PlaceAttr, size: int) -> None:
         limit = self.sizes.get(place.space.data)
@@ -185,13 +189,17 @@ class _Checker:
             place, size = self.place(value), spec_of(value.type).nbytes
             for leaf, _, _ in self.maps[place.space.data].read(place.offset.data, size):
                 if leaf is not None:
-                    raise self.error(op, "overlap", f"'{value_name(value)}' at {_bytes(place, size)} overlaps "
-                                     f"'{leaf.name}' of `{leaf.op}` at {leaf.where}; both live throughout")  # fmt: skip
+                    raise self.error(
+                        op,
+                        "overlap",
+                        f"'{value_name(value)}' at {_bytes(place, size)} overlaps "
+                        f"'{leaf.name}' of `{leaf.op}` at {leaf.where}; both live throughout",
+                    )
             self.store(op, value, None)
             self.kept.append(value)
 
     def step(self, op: Operation) -> None:
-        if isinstance(op, Input | Create | ParamOp | OnceOp):
+        if isinstance(op, Source | OnceOp):
             return
         if not (isinstance(op, ReturnOp) and self.upstream):
             for value in op.operands:
@@ -225,9 +233,13 @@ class _Checker:
         for leaf, offset, size in found:
             if cut(wanted, at, size) != [(leaf, offset, size)]:
                 by = f"'{leaf.name}' of `{leaf.op}` at {leaf.where}" if leaf is not None else "nothing known"
-                raise self.error(op, "overlap", f"{who} '{value_name(value)}' of `{op_label(value.op)}` at "
-                                 f"{_bytes(place, spec_of(value.type).nbytes)}, but {size} of its bytes from "
-                                 f"{place.space.data}+{place.offset.data + at} on hold {by}")  # fmt: skip
+                raise self.error(
+                    op,
+                    "overlap",
+                    f"{who} '{value_name(value)}' of `{op_label(value.op)}` at "
+                    f"{_bytes(place, spec_of(value.type).nbytes)}, but {size} of its bytes from "
+                    f"{place.space.data}+{place.offset.data + at} on hold {by}",
+                )
             at += size
         raise AssertionError("unequal runs without a difference")
 
@@ -245,26 +257,39 @@ class _Checker:
                 pairs = overwritable(op) if pairs is None else pairs
                 if self.place(value) == self.place(operand) and ((k, j) in pairs or self.owns(op, k, j)):
                     if written is not None and written is not operand and not self.upstream:
-                        raise self.error(op, "overlap", f"its result {self.described(value)} overlaps two operands, "
-                                         f"{self.described(written)} and {self.described(operand)}")  # fmt: skip
-                    written = operand  # pyright: ignore[reportAssignmentType]
+                        raise self.error(
+                            op,
+                            "overlap",
+                            f"its result {self.described(value)} overlaps two operands, "
+                            f"{self.described(written)} and {self.described(operand)}",
+                        )
+                    written = operand
                     continue
-                raise self.error(op, "overlap", f"its result {self.described(value)} overlaps its operand "
-                                 f"{self.described(operand)} of `{op_label(operand.op)}`, which it does not read at "
-                                 "exactly the element that it writes")  # fmt: skip
+                raise self.error(
+                    op,
+                    "overlap",
+                    f"its result {self.described(value)} overlaps its operand "
+                    f"{self.described(operand)} of `{op_label(operand.op)}`, which it does not read at "
+                    "exactly the element that it writes",
+                )
             for other in list(new)[:j]:
                 if self.overlap(value, other) is not None:
-                    raise self.error(op, "overlap", f"its results {self.described(other)} and {self.described(value)} "
-                                     "overlap")  # fmt: skip
+                    raise self.error(
+                        op, "overlap", f"its results {self.described(other)} and {self.described(value)} overlap"
+                    )
         for place in self.workspace(op):
             for value in [*op.results, *op.operands]:
                 if isinstance(value, OpResult) and _meet(place, workspace_size(op), self.place(value), _size(value)):
-                    raise self.error(op, "overlap", f"its workspace at {_bytes(place, workspace_size(op))} overlaps "
-                                     f"{self.described(value)} of `{op_label(value.op)}`")  # fmt: skip
+                    raise self.error(
+                        op,
+                        "overlap",
+                        f"its workspace at {_bytes(place, workspace_size(op))} overlaps "
+                        f"{self.described(value)} of `{op_label(value.op)}`",
+                    )
 
     def stands(self, op: Operation, j: int, k: int) -> bool:
         """Whether a move need not copy anything from operand `k` to result `j`."""
-        to, source = self.place(op.results[j]), self.place(op.operands[k])  # pyright: ignore[reportArgumentType]
+        to, source = self.place(op.results[j]), self.place(op.operands[k])
         at = to.offset.data
         for operand, offset, size in pieces_of(op)[j] or ():
             if op.operands[operand] is op.operands[k] and source.offset.data + offset != at:

@@ -27,7 +27,9 @@ class ChoosePass(LnPass):
 
     name = "choose"
     target: str = "cpu"
-    features: str = ""  # of the machine to compile for; what they mean is the target's business (cpu: avx512, avx2, neon)
+    features: str = (
+        ""  # of the machine to compile for; what they mean is the target's business (cpu: avx512, avx2, neon)
+    )
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)

@@ -54,8 +54,9 @@ class CombinePass(LnPass):
             if not (changed and patterns):
                 return
         names = ", ".join(type(p).__name__ for p in patterns)
-        raise LightNetError(f"combine does not settle in {self.max_rounds} rounds; its patterns are: {names}",
-                            label="rewrite.settles")  # fmt: skip
+        raise LightNetError(
+            f"combine does not settle in {self.max_rounds} rounds; its patterns are: {names}", label="rewrite.settles"
+        )
 
 
 class _Group:
@@ -89,7 +90,7 @@ class _Merger:
     # consumer(producer(x)) = (consumer after producer)(x)
     def grow(self, group: _Group) -> bool:
         """Take one producer in, if there is one."""
-        producers = {g for v in group.body.inputs if (g := self.groups.get(v.owner)) is not None}  # pyright: ignore
+        producers = {g for v in group.body.inputs if (g := self.groups.get(v.owner)) is not None}
         # The operand that was computed last comes first: the others are waiting in memory anyway.
         for producer in sorted(producers, key=lambda g: -g.number):
             if len(producer.body.ops) + len(group.body.ops) > self.max_ops or not self.feeds_only(producer, group):

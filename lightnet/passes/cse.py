@@ -54,7 +54,7 @@ def merge_equal(block: Block) -> bool:
         earlier = seen.setdefault(key, op)
         if earlier is op:
             continue
-        replace_by_values(op, list(earlier.results), PatternRewriter(op))  # pyright: ignore[reportArgumentType]
+        replace_by_values(op, list(earlier.results), PatternRewriter(op))
         changed |= op.parent is None
     return changed
 

@@ -78,8 +78,13 @@ def _with_results(op: KernelOp | OnceOp, kept: list[int]) -> KernelOp | OnceOp:
     old_yield.erase()
     body = op.detach_region(op.regions[0])
     body.block.add_op(YieldOp.of(yielded))
-    new = type(op).create(operands=op.operands, result_types=[op.results[i].type for i in kept], regions=[body],
-                          attributes=dict(op.attributes), location=op.location)  # fmt: skip
+    new = type(op).create(
+        operands=op.operands,
+        result_types=[op.results[i].type for i in kept],
+        regions=[body],
+        attributes=dict(op.attributes),
+        location=op.location,
+    )
     set_tensor_names(new, [names[i] for i in kept])
     if places:
         new.attributes[PLACES] = ArrayAttr([places[i] for i in kept])

@@ -11,7 +11,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Source
 from lightnet.ir.body import Body, build
 from lightnet.ir.locations import fused, has_loc, loc_of, set_loc
 from lightnet.ir.op import LnOp, tensor_names
@@ -76,11 +76,11 @@ class _Expander:
         rewriter.operation_replacement_handler.append(keep_names)
         location = fused([op])
         if not any(self.matches(pattern, op, rewriter) for pattern in self.patterns):
-            return [op]  # pyright: ignore[reportReturnType]
+            return [op]
         for new in (inner for root in inserted for inner in root.walk()):
             if not has_loc(new):
                 set_loc(new, location)
-        return [new for new in inserted if new.parent is not None and _is_computed(new)]  # pyright: ignore
+        return [new for new in inserted if new.parent is not None and _is_computed(new)]
 
     @staticmethod
     def matches(pattern: RewritePattern, op: Operation, rewriter: PatternRewriter) -> bool:
@@ -113,9 +113,13 @@ class _Expander:
         if count > MAX_LISTED:
             notes = [*notes[:MAX_LISTED], (None, f"and {count - MAX_LISTED} more")]
         ops = f"{first[1]}" if count == 1 else f"{count} ops, the first {first[1]}"
-        raise LightNetError(f"target '{self.target.name}' cannot run {ops}", first[0], label="expand.unsupported",
-                            notes=notes if count > 1 else [])  # fmt: skip
+        raise LightNetError(
+            f"target '{self.target.name}' cannot run {ops}",
+            first[0],
+            label="expand.unsupported",
+            notes=notes if count > 1 else [],
+        )
 
 
 def _is_computed(op: Operation) -> bool:
-    return isinstance(op, LnOp) and not op.is_host and not isinstance(op, Input | ParamOp | Create)
+    return isinstance(op, LnOp) and not op.is_host and not isinstance(op, Source)

@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.traits import is_side_effect_free
 
-from lightnet.dialects.ln.move import Reshape
+from lightnet.dialects.ln.move import Forward, Reshape
 from lightnet.dialects.ln.source import Arange, Zeros
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.passes import LnPass, rewrite_greedily
@@ -50,6 +50,8 @@ class FoldConstants(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, LnOp) or not op.operands or not op.results or not is_side_effect_free(op):
             return
+        if isinstance(op, Forward):  # its own rule removes it, unless it keeps the name of an output
+            return
         if not all(_is_spelt(v) for v in op.operands) or _is_spelt(op.results[0]):
             return
         if op.is_move and all(isinstance(v.owner, Zeros) for v in op.operands):
@@ -59,9 +61,8 @@ class FoldConstants(RewritePattern):
         specs = [*op.operand_specs, *op.result_specs]
         if any(s.len > MAX_ELEMENTS for s in specs):
             return
-        results = op.reference(*[_value(v) for v in op.operands])
-        results = results if isinstance(results, tuple) else (results,)
-        spelt = [spell(np.asarray(r), s) for r, s in zip(results, op.result_specs)]
+        results = op.evaluate([_value(v) for v in op.operands])
+        spelt = [spell(r, s) for r, s in zip(results, op.result_specs)]
         if all(ops is not None for ops in spelt):
             new = [ops for ops in spelt if ops is not None]
             rewriter.replace(op, [o for ops in new for o in ops], [ops[-1].results[0] for ops in new])
@@ -77,7 +78,7 @@ def _is_spelt(value: SSAValue) -> bool:
 def _value(value: SSAValue) -> np.ndarray:
     owner = value.owner
     assert isinstance(owner, LnOp)
-    return owner.reference(*[_value(v) for v in owner.operands])
+    return owner.evaluate([_value(v) for v in owner.operands])[0]
 
 
 def _zeros(spec: TensorSpec) -> LnOp:

@@ -58,7 +58,7 @@ def _foldable(conv: Conv2d | Deconv2d, norm: Batchnorm, static: set[SSAValue]) -
 def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: Names) -> list[SSAValue]:
     """Put the convolution with folded weights in the place of both; returns the new static values."""
     name = tensor_names(norm)[0] or tensor_names(conv)[0] or "conv"
-    epsilon = {"epsilon": norm.properties["epsilon"].data}  # pyright: ignore[reportAttributeAccessIssue]
+    epsilon = {"epsilon": norm.properties["epsilon"].data}
     channels, dtype = norm.operand_specs[1].len, norm.operand_specs[1].dtype
     new: list[LnOp] = []
 
@@ -80,9 +80,9 @@ def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: Names) -> list[SSAVal
     flat = reshape(conv.bias, 1, channels, 1, 1)
     bias = reshape(add(Batchnorm.make([flat, *norm.operands[1:]], epsilon)), channels)
     for value, wish in ((weight, f"{name}_folded_weight"), (bias, f"{name}_folded_bias")):
-        set_tensor_names(value.owner, [names.fresh(wish)])  # pyright: ignore[reportArgumentType]
+        set_tensor_names(value.owner, [names.fresh(wish)])
 
-    params = {k: v.data for k, v in conv.properties.items()}  # pyright: ignore[reportAttributeAccessIssue]
+    params = {k: v.data for k, v in conv.properties.items()}
     folded = type(conv).make([conv.src, weight, bias], params, name=conv.op_name, tensors=_known(tensor_names(norm)))
     _replace([conv, norm], [*new, folded])
     return [r for op in new for r in op.results]

@@ -53,4 +53,4 @@ def _set_layout(block: Block, layout: Layout) -> None:
                 _set_layout(inner, layout)
     for value in values:
         if isinstance(value.type, TensorType) and layout_of(value.type) != layout:
-            value._type = with_layout(value.type, layout)  # pyright: ignore[reportAttributeAccessIssue]
+            value._type = with_layout(value.type, layout)

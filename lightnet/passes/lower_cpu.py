@@ -20,26 +20,24 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from lightnet.backends.builder import Builder
 from lightnet.backends.cpu.generators import Argument, Launch, generate
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.dialects.tile import HostOp, LaunchOp
 from lightnet.ir.body import structure
-from lightnet.ir.builder import Builder
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import WORKSPACE_SIZE, memory_of, set_memory, workspace_size
+from lightnet.ir.memory import ARENA, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of, storage_type
 from lightnet.ir.views import Piece, pieces_of, place_of
+from lightnet.runtime.arrays import ALIGNMENT, align_up
 from lightnet.runtime.dtypes import BY_NAME
-
-#: Base addresses of the memory spaces are multiples of this.
-BASE_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,11 @@ class _Lowering:
     @property
     def arena_end(self) -> int:
         """The first byte behind the planned arena, aligned."""
-        return -(-memory_of(self.module)["arena"] // BASE_ALIGNMENT) * BASE_ALIGNMENT
+        return align_up(memory_of(self.module)[ARENA])
 
     def grow_arena(self) -> None:
         if self.added:
-            set_memory(self.module, {**memory_of(self.module), "arena": self.arena_end + self.added})
+            set_memory(self.module, {**memory_of(self.module), ARENA: self.arena_end + self.added})
 
     def run(self) -> None:
         main = main_of(self.module)
@@ -87,18 +85,20 @@ class _Lowering:
         block.add_op(entry.finish())
 
     def lower(self, op: Operation) -> None:
-        if isinstance(op, Input | ParamOp | Create | OnceOp | func.ReturnOp):
+        if isinstance(op, Source | OnceOp | func.ReturnOp):
             return
         if isinstance(op, LnOp) and op.is_host:
             self.lines.append(_host_call(op))
             return
         if not isinstance(op, KernelOp):
-            raise LightNetError(f"{op.name} cannot be lowered: the module is at no level that lower-cpu takes (run expand)")
+            raise LightNetError(
+                f"{op.name} cannot be lowered: the module is at no level that lower-cpu takes (run expand)"
+            )
         if any(place_of(r) is None for r in op.results):
             raise LightNetError(f"{op.name} has no place: run plan before lower-cpu")
         pieces = pieces_of(op)
         if all(p is not None for p in pieces):
-            self.copy(op, pieces)  # pyright: ignore[reportArgumentType]
+            self.copy(op, pieces)
         else:
             self.launch(op)
 
@@ -145,7 +145,7 @@ class _Lowering:
         if key not in self.known:
             launches = generate(op, self.fresh(_title(op)), aliases)
             for made in launches:
-                if align != BASE_ALIGNMENT:
+                if align != ALIGNMENT:
                     made.function.attributes["tile.align"] = IntegerAttr(align, i64)
                 self.functions.append(made.function)
             self.known[key] = launches
@@ -162,7 +162,7 @@ class _Lowering:
             return _place(op.results[argument.number])
         if workspace is None:  # planned elsewhere, without our workspace: it goes behind everything
             self.added = max(self.added, workspace_size(op))
-            workspace = PlaceAttr("arena", self.arena_end)
+            workspace = PlaceAttr(ARENA, self.arena_end)
         return PlaceAttr(workspace.space, workspace.offset.data + argument.number)
 
     def fresh(self, title: str) -> str:
@@ -185,7 +185,7 @@ def _place(value: SSAValue) -> PlaceAttr:
 
 def _workspace(op: KernelOp) -> PlaceAttr | None:
     attr = op.attributes.get(WORKSPACE)
-    return attr.data[0] if isinstance(attr, ArrayAttr) and attr.data else None  # pyright: ignore[reportReturnType]
+    return attr.data[0] if isinstance(attr, ArrayAttr) and attr.data else None
 
 
 def _aliases(op: KernelOp) -> dict[int, int]:
@@ -199,7 +199,9 @@ def _aliases(op: KernelOp) -> dict[int, int]:
             if _place(operand).space != _place(result).space or end <= low or high <= start:
                 continue
             if (start, end) != (low, high) or j in aliases or k in aliases.values():
-                raise LightNetError(f"the plan lets result {j} of a {op.name} overlap its operand {k}: it cannot be lowered")
+                raise LightNetError(
+                    f"the plan lets result {j} of a {op.name} overlap its operand {k}: it cannot be lowered"
+                )
             aliases[j] = k
     return aliases
 
@@ -212,7 +214,7 @@ def _bytes(value: SSAValue) -> tuple[int, int]:
 
 def _alignment(places: Sequence[PlaceAttr]) -> int:
     """The largest power of two, up to the base's alignment, that divides every offset."""
-    return gcd(BASE_ALIGNMENT, *(p.offset.data for p in places))
+    return gcd(ALIGNMENT, *(p.offset.data for p in places))
 
 
 def _host_call(op: LnOp) -> HostOp:

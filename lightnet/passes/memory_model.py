@@ -50,7 +50,7 @@ class MemoryModel:
         roots = [self._root.get(v) for v in op.operands]
         reads = {r for r in roots if r is not None}
         self.reads.append(reads)
-        self.after.append({self._number[v.owner] for v in op.operands if v.owner in self._number})  # pyright: ignore
+        self.after.append({self._number[v.owner] for v in op.operands if v.owner in self._number})
         self.makes.append([])
         self.inplace.append(set())
         self.joins.append(False)

@@ -1,9 +1,9 @@
 """The pipelines: which passes run, in which order, for which target and plan. Imports `ir.target`.
 
-    import -> bind -> simplify -> fold-batchnorm -> simplify -> hoist     level 1, the graph
-           -> expand -> subgraph -> combine -> layout -> choose -> schedule   level 2, kernels
-           -> plan                                                         level 3, places
-           -> lower-<target>                                               level 4, loops
+import -> bind -> simplify -> fold-batchnorm -> simplify -> hoist     level 1, the graph
+       -> expand -> subgraph -> combine -> layout -> choose -> schedule   level 2, kernels
+       -> plan                                                         level 3, places
+       -> lower-<target>                                               level 4, loops
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LEVELS = ("graph", "kernels", "plan", "loops")
 def default(target: str = "cpu", plan: str = "default", until: str = "loops", planned: bool = False) -> str:
     """The pipeline, as `parse_pipeline` reads it, for a target and a kind of plan (``upstream`` or another one).
 
-    `until` is the last level to reach: ``graph``, ``kernels``, ``plan`` or ``loops``; `planned` says that the module has
-    places already and is only to be lowered. Options (`target`, `plan`,
-    `layout`) are for `parse_pipeline` to fill in. A target without kernels runs the graph as it was imported, bound.
+    `until` is the last level to reach: ``graph``, ``kernels``, ``plan`` or ``loops``; `planned` says that the module
+    has places already and is only to be lowered. Options (`target`, `plan`, `layout`) are for `parse_pipeline` to fill
+    in. A target without kernels runs the graph as it was imported, bound.
     """
     if until not in LEVELS:
         raise LightNetError(f"unknown level '{until}'; there are: {', '.join(LEVELS)}")

@@ -21,21 +21,16 @@ from xdsl.ir import Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import MEMORY, PLAN_RULES, set_memory
+from lightnet.ir.memory import ARENA, MEMORY, PLAN_RULES, STATIC, set_memory
+from lightnet.ir.module import op_label
 from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.target import Space, get_target
-from lightnet.passes.plan_buffers import (
-    ARENA,
-    STATIC,
-    Network,
-    Problem,
-    best_groups,
-    op_label,
-)
+from lightnet.passes.plan_buffers import Network, Problem, best_groups
 from lightnet.passes.planning import Plan, pack
-from lightnet.passes.planning.buffers import align_up, load_profile
+from lightnet.passes.planning.buffers import load_profile
+from lightnet.runtime.arrays import align_up
 
 CAPACITY = Space().capacity
 ALIGNMENT = Space().alignment
@@ -86,8 +81,9 @@ def unplan(module: ModuleOp) -> None:
     module.attributes.pop(PLAN_RULES, None)
 
 
-def plan_module(module: ModuleOp, *, alignment: int = ALIGNMENT, capacity: int = CAPACITY,
-                effort: str | int = "default") -> Plan:  # fmt: skip
+def plan_module(
+    module: ModuleOp, *, alignment: int = ALIGNMENT, capacity: int = CAPACITY, effort: str | int = "default"
+) -> Plan:
     """Plan a module of level 1 or 2 in place; returns the plan of the arena. Raises `LightNetError` when a space
     exceeds `capacity`."""
     if alignment < 1:
@@ -105,8 +101,9 @@ def plan_module(module: ModuleOp, *, alignment: int = ALIGNMENT, capacity: int =
         base[id(group)] = align_up(top, alignment) - group.lo
         top = base[id(group)] + group.hi
     if top > capacity:
-        raise LightNetError(f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}",
-                            label="plan.capacity")  # fmt: skip
+        raise LightNetError(
+            f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}", label="plan.capacity"
+        )
     places = {v: PlaceAttr(s.group.space, base[id(s.group)] + s.offset) for v, s in network.slots.items()}
     work = {i: PlaceAttr(ARENA, plan.offsets[name]) for i, name in problem.workspaces.items()}
     write_places(module, network.ops, places, work)
@@ -114,8 +111,9 @@ def plan_module(module: ModuleOp, *, alignment: int = ALIGNMENT, capacity: int =
     return plan
 
 
-def write_places(module: ModuleOp, ops: list[Operation], places: dict[SSAValue, PlaceAttr],
-                 work: dict[int, PlaceAttr]) -> None:  # fmt: skip
+def write_places(
+    module: ModuleOp, ops: list[Operation], places: dict[SSAValue, PlaceAttr], work: dict[int, PlaceAttr]
+) -> None:
     """Set `ln.places` and `ln.workspace`."""
     for i, op in enumerate(ops):
         if op.results:
@@ -129,8 +127,10 @@ def _overflow(network: Network, problem: Problem, error: LightNetError, capacity
     moment, load = max(load_profile(problem.buffers), key=lambda p: p[1])
     op = network.ops[min(moment, len(network.ops) - 1)]
     there = sorted((b for b in problem.buffers if b.lower <= moment < b.upper), key=lambda b: -b.size)
-    error.message = (f"the network does not fit into '{ARENA}': {error.message}; {load} bytes are live at "
-                     f"`{op_label(op)}`, the most of all ops")  # fmt: skip
+    error.message = (
+        f"the network does not fit into '{ARENA}': {error.message}; {load} bytes are live at "
+        f"`{op_label(op)}`, the most of all ops"
+    )
     error.loc = loc_of(op)
     for b in there[:5]:
         error.notes.append((None, f"'{b.id}' takes {b.size} bytes there"))

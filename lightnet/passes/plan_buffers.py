@@ -14,58 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
-from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Create, Input, ParamOp
-from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.kernel import KernelOp
-from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import workspace_size
-from lightnet.ir.op import LnOp, name_of, tensor_name
+from lightnet.dialects.ln.source import ParamOp, Source
+from lightnet.dialects.ln.structure import OnceOp, planned_ops
+from lightnet.ir.memory import ARENA, STATIC, workspace_size
+from lightnet.ir.module import main_of, op_label, value_name
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut, joined, overwritable, pieces_of, views_of
 from lightnet.passes.planning import Buffer, lower_bound
 
-STATIC, ARENA = "static", "arena"
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
-
-
-def main_of(module: ModuleOp) -> FuncOp:
-    """The network's function. Raises `LightNetError` when there is none, or it has more than one block."""
-    for op in module.body.block.ops:
-        if isinstance(op, FuncOp) and op.sym_name.data == "main" and len(op.body.blocks) == 1:
-            return op
-    raise LightNetError("the module has no function @main of one block")
-
-
-def planned_ops(block: Block) -> list[Operation]:
-    """The ops of a network in order, `func.return` last. Raises `LightNetError` for an op that cannot be planned."""
-    ops = list(block.ops)
-    for op in ops:
-        known = isinstance(op, LnOp | KernelOp | OnceOp)
-        if not known and not (isinstance(op, ReturnOp) and op is ops[-1]):
-            raise LightNetError(f"'{op.name}' cannot be planned: main holds ln ops, kernels, ln.once and func.return",
-                                loc_of(op), label="plan.op")  # fmt: skip
-    if not ops or not isinstance(ops[-1], ReturnOp):
-        raise LightNetError("main should end with func.return", label="plan.op")
-    return ops
-
-
-def value_name(value: SSAValue) -> str:
-    """The tensor name of a result, or its SSA name, for reports and errors."""
-    return tensor_name(value) or (f"%{value.name_hint}" if value.name_hint else "?")
-
-
-def op_label(op: Operation) -> str:
-    """A short name of an op: its name in the source, or what a kernel computes."""
-    if (name := name_of(op)) is not None:
-        return name
-    if isinstance(op, KernelOp):
-        return "+".join(name_of(o) or o.name for o in op.ops[:6]) or op.name
-    return op.name
 
 
 @dataclass(eq=False, slots=True)
@@ -82,7 +42,7 @@ class Slot:
     upper: int
     protected: bool  # an input, a param or a result of ln.once: never overwritten
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
-    group: Group = None  # type: ignore[assignment]
+    group: Group = None
     offset: int = 0
 
 
@@ -153,14 +113,15 @@ class Network:
         slots: dict[SSAValue, Slot] = {}
         moves = [pieces_of(op) for op in ops]
         for i, op in enumerate(ops):
-            source = isinstance(op, Input | Create | ParamOp | OnceOp)
+            source = isinstance(op, Source | OnceOp)
             static = isinstance(op, ParamOp | OnceOp)
             for j, value in enumerate(op.results):
                 spec = spec_of(value.type)
                 last = max((position.get(use.operation, i) for use in value.uses), default=i)
                 lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
-                slot = Slot(value, len(slots), spec.nbytes, spec.dtype.size, STATIC if static else ARENA,
-                            lower, upper, source)  # fmt: skip
+                slot = Slot(
+                    value, len(slots), spec.nbytes, spec.dtype.size, STATIC if static else ARENA, lower, upper, source
+                )
                 runs = moves[i][j]
                 if runs is None:
                     slot.pieces = [(slot.number, 0, slot.size)]
@@ -169,8 +130,14 @@ class Network:
                     slot.pieces = joined([p for part in parts for p in part])
                 slots[value] = slot
         workspaces = [(i, n) for i, op in enumerate(ops) if (n := workspace_size(op)) > 0]
-        return cls(ops, slots, workspaces, moves, [views_of(op) for op in ops],
-                   [overwritable(op) if op.operands else [] for op in ops])  # fmt: skip
+        return cls(
+            ops,
+            slots,
+            workspaces,
+            moves,
+            [views_of(op) for op in ops],
+            [overwritable(op) if op.operands else [] for op in ops],
+        )
 
     def groups(self, disabled: frozenset[int] = frozenset(), inplace: bool = True) -> list[Group]:
         """Merge what can be merged; `disabled` are the positions of ops without doubtful merges."""
@@ -244,7 +211,7 @@ class Network:
         """Whether no byte need be copied from the operand to the result that stands `delta` bytes further on; if the two
         are not operand and result of one op, none is."""
         op = self.ops[result.lower]
-        pieces = self.pieces[result.lower][result.value.index] if result.lower else None  # pyright: ignore
+        pieces = self.pieces[result.lower][result.value.index] if result.lower else None
         at = 0
         for k, offset, size in pieces or ():
             if op.operands[k] is operand.value and offset != delta + at:
@@ -263,12 +230,15 @@ class Network:
         if first.protected or first.upper != second.lower + 1 or s.offset != t_offset or s.size != t.size:
             return False
         op = self.ops[second.lower]
-        if any(self._met(self.slots[v], first) or self._met(self.slots[v], second) for v in op.operands if v is not first.value):
+        if any(
+            self._met(self.slots[v], first) or self._met(self.slots[v], second)
+            for v in op.operands
+            if v is not first.value
+        ):
             return False  # of a kernel's arguments, only one may have the bytes that it writes
         used = [k for k, v in enumerate(op.operands) if v is first.value]
         made = [j for j, v in enumerate(op.results) if v is second.value]
         return bool(used and made) and all((k, made[0]) in self.pairs[second.lower] for k in used)
-
 
 
 # -- buffers ---------------------------------------------------------------------------------------------------------

@@ -15,14 +15,15 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.structure import planned_ops
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import PLAN_RULES, set_memory
+from lightnet.ir.memory import ARENA, PLAN_RULES, set_memory
+from lightnet.ir.module import main_of, value_name
 from lightnet.ir.op import LnOp, Result
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.passes.plan import unplan, write_places
-from lightnet.passes.plan_buffers import ARENA, main_of, planned_ops, value_name
 from lightnet.passes.planning.upstream import Pool
 
 
@@ -122,9 +123,12 @@ def _single(op: Operation) -> LnOp:
     """The one `ln` op that `op` is or holds."""
     inner = op.ops if isinstance(op, KernelOp) else [op]
     if len(inner) != 1 or not isinstance(inner[0], LnOp):
-        raise LightNetError("upstream's plan needs a network that was never fused or hoisted: expand it without combine "
-                            f"and hoist, here stands a {op.name} of {len(inner)} ops", loc_of(op),
-                            label="plan.upstream")  # fmt: skip
+        raise LightNetError(
+            "upstream's plan needs a network that was never fused or hoisted: expand it without combine "
+            f"and hoist, here stands a {op.name} of {len(inner)} ops",
+            loc_of(op),
+            label="plan.upstream",
+        )
     return inner[0]
 
 
@@ -141,7 +145,7 @@ def _field(value: SSAValue) -> Result | None:
     if not isinstance(owner, Operation):
         return None
     results = _single(owner).schema.results
-    return results[min(value.index, len(results) - 1)]  # pyright: ignore[reportAttributeAccessIssue]
+    return results[min(value.index, len(results) - 1)]
 
 
 def _owner(value: SSAValue) -> SSAValue | None:

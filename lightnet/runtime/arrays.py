@@ -14,8 +14,16 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import DType
 
+#: Memory spaces begin, and planned values and workspaces stand, at multiples of this many bytes unless a plan says otherwise.
+ALIGNMENT = 64
 
-def aligned(nbytes: int, alignment: int = 64) -> np.ndarray:
+
+def align_up(value: int, alignment: int = ALIGNMENT) -> int:
+    """The least multiple of `alignment` that is not below `value`."""
+    return -(-value // alignment) * alignment
+
+
+def aligned(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
     """Uninitialised bytes at an aligned address. Raises `LightNetError` when there is not enough memory."""
     try:
         raw = np.empty(nbytes + alignment, np.uint8)
@@ -51,6 +59,10 @@ def converted(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
             raise LightNetError(f"'{name}' takes {target}, but gets values from {low} to {high}", label="feed.range")
     with np.errstate(over="ignore"):
         result = array.astype(target)
-    if source.kind == "f" and source.itemsize > target.itemsize and not np.array_equal(np.isinf(result), np.isinf(array)):
+    if (
+        source.kind == "f"
+        and source.itemsize > target.itemsize
+        and not np.array_equal(np.isinf(result), np.isinf(array))
+    ):
         raise LightNetError(f"'{name}' takes {target}, but gets values beyond its range", label="feed.range")
     return result

@@ -1,9 +1,9 @@
 """The tables of contents of ``.npy``, ``.npz`` and ``.safetensors`` files: where each array's bytes are.
 
-Both formats are read by us, not by NumPy and the safetensors package: only the headers are read when a store
-is opened, arrays are views of the mapped file (neither ``np.load`` for ``.npz`` nor the package's NumPy
-interface gives that), sizes are checked against the file before anything is allocated, and nothing is
-evaluated or unpickled. Imports NumPy, the standard library and diagnostics.
+Both formats are read by us, not by NumPy and the safetensors package: only the headers are read when a store is opened,
+arrays are views of the mapped file (neither ``np.load`` for ``.npz`` nor the package's NumPy interface gives that),
+sizes are checked against the file before anything is allocated, and nothing is evaluated or unpickled. Imports NumPy,
+the standard library and diagnostics.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ _NPY_TYPE = re.compile(r"[<>|=]?(?:b1|[fiu](?:1|2|4|8|16))")
 def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
     """The entry of an ``.npy`` image of `size` bytes.
 
-    Format: NumPy enhancement proposal 1 (magic, version, header length, a dict literal). Any other literal
-    than the three keys that NumPy writes is refused; structured and object types make an entry without a
-    dtype.
+    Format: NumPy enhancement proposal 1 (magic, version, header length, a dict literal). Any other literal than the
+    three keys that NumPy writes is refused; structured and object types make an entry without a dtype.
     """
 
     def fail(message: str) -> LightNetError:
@@ -170,8 +169,7 @@ def _member_reader(data: memoryview, path: str, member: zipfile.ZipInfo) -> Read
 class _Stream:
     """A mapped file as the seekable stream that zipfile wants, without a copy of it.
 
-    zipfile reads an archive's directory at once, whatever size the end record states: large reads are
-    refused.
+    zipfile reads an archive's directory at once, whatever size the end record states: large reads are refused.
     """
 
     def __init__(self, data: memoryview):

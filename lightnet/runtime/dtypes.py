@@ -14,8 +14,8 @@ import numpy as np
 class DType:
     """An element type. `name` is MLIR's spelling (``f32``, ``ui8``); `tl` is TensorLight's (``TL_FLOAT``).
 
-    `size` is in bytes. `tl_size` is the size in upstream's plans, where TL_BOOL is a C enum of 4 bytes.
-    `kind` is one of ``float``, ``int``, ``uint``, ``bool``.
+    `size` is in bytes. `tl_size` is the size in upstream's plans, where TL_BOOL is a C enum of 4 bytes. `kind` is one
+    of ``float``, ``int``, ``uint``, ``bool``.
     """
 
     name: str
@@ -68,10 +68,9 @@ BY_NP = {d.np: d for d in DTYPES}
 def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
     """Convert element by element as TensorLight does: saturating, truncating toward zero, NaN to an integer 0.
 
-    To bool, every nonzero value (NaN too) is true. Integer to float rounds to nearest. Float to float rounds
-    to nearest, where a finite value beyond the range becomes the largest finite one; infinities and NaN stay.
-    Takes any real or bool array; returns an array of the same shape, `array` itself if it has the dtype
-    already.
+    To bool, every nonzero value (NaN too) is true. Integer to float rounds to nearest. Float to float rounds to
+    nearest, where a finite value beyond the range becomes the largest finite one; infinities and NaN stay. Takes any
+    real or bool array; returns an array of the same shape, `array` itself if it has the dtype already.
     """
     src = np.asarray(array)
     if src.dtype == dtype.np:

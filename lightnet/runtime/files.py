@@ -9,7 +9,9 @@ import mmap
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,10 +21,9 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 def map_file(path: str | os.PathLike[str]) -> memoryview:
     """The bytes of a regular file, mapped read-only (nothing is read before it is used).
 
-    Raises LightNetError for what cannot be opened and for anything but a regular file (a pipe or a device has
-    no size to check against). The map lives as long as something refers to the view. Whoever truncates the
-    file in that time crashes the reader, as with every memory map: replace weight files by renaming, never in
-    place.
+    Raises LightNetError for what cannot be opened and for anything but a regular file (a pipe or a device has no size
+    to check against). The map lives as long as something refers to the view. Whoever truncates the file in that time
+    crashes the reader, as with every memory map: replace weight files by renaming, never in place.
     """
     name = os.fspath(path)
     try:
@@ -43,30 +44,47 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
         os.close(fd)
 
 
-def write_atomic(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
-    """Let `write` fill a new file beside `path`, then put it in its place; on an error nothing is left
-    behind.
+def write_atomic(path: str | os.PathLike[str], content: str | bytes | Callable[[BinaryIO], None]) -> None:
+    """Write a whole file or nothing: a text, bytes, or what `content` writes to the open file.
 
-    A device or a pipe (``/dev/null``) is written to directly. Raises LightNetError when the system refuses.
+    A neighbour is filled first and then takes the file's name. An existing file keeps its permissions; a symbolic link is
+    followed; a device or a pipe (``/dev/null``) is written directly, and ``-`` is standard output. Raises LightNetError
+    when the system refuses.
     """
-    target = Path(path)
+    if isinstance(content, str):
+        content = content.encode("utf-8")
+    if isinstance(content, bytes):
+        content = partial(_write_bytes, content)
+    if os.fspath(path) == "-":
+        sys.stdout.flush()
+        content(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
     try:
-        if target.exists() and not target.is_file():
-            with open(target, "wb") as out:
-                write(out)
-            return
-        target = target.resolve()  # replace what a link points to, not the link
-        scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
-        try:
-            with open(scratch, "xb") as out:
-                write(out)
-            if target.exists():
-                os.chmod(scratch, stat.S_IMODE(target.stat().st_mode))
-            os.replace(scratch, target)
-        finally:
-            scratch.unlink(missing_ok=True)
+        _write(Path(path), content)
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
-        raise LightNetError(f"cannot write: {_reason(error)}", SourceLoc(os.fspath(path))) from None
+        raise LightNetError(f"cannot write '{os.fspath(path)}': {_reason(error)}") from None
+
+
+def _write_bytes(content: bytes, out: BinaryIO) -> None:
+    out.write(content)
+
+
+def _write(target: Path, write: Callable[[BinaryIO], None]) -> None:
+    if target.exists() and not target.is_file():
+        with open(target, "wb") as out:
+            write(out)
+        return
+    target = target.resolve()  # replace what a link points to, not the link
+    scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
+    try:
+        with open(scratch, "xb") as out:
+            write(out)
+        if target.exists():
+            os.chmod(scratch, stat.S_IMODE(target.stat().st_mode))
+        os.replace(scratch, target)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:

@@ -1,8 +1,8 @@
 """What a `create` holds before a network runs, and test data for tensors.
 
-Random numbers come from a counter-based generator whose key is the SHA-256 of the seed and the tensor's name,
-so that a tensor's contents depend on neither the platform, the NumPy version, nor what else is in the
-network. Imports NumPy, the standard library, diagnostics and the rest of the runtime.
+Random numbers come from a counter-based generator whose key is the SHA-256 of the seed and the tensor's name, so that a
+tensor's contents depend on neither the platform, the NumPy version, nor what else is in the network. Imports NumPy, the
+standard library, diagnostics and the rest of the runtime.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ def initial_contents(
 ) -> np.ndarray:
     """The contents of ``create`` for the tensor `name`, of shape `dims` and type `dtype`.
 
-    `from_file`: the array of that name in `store`; zeros if there is none, and `name` is appended to
-    `missing`. Otherwise, `ran` other than [0, 0]: uniform in [ran[0], ran[1]] (see `uniform`). Otherwise
-    `data`, row-major, each converted saturating; if it is too short, zeros follow. Random numbers for
-    integers truncate toward zero.
+    `from_file`: the array of that name in `store`; zeros if there is none, and `name` is appended to `missing`.
+    Otherwise, `ran` other than [0, 0]: uniform in [ran[0], ran[1]] (see `uniform`). Otherwise `data`, row-major, each
+    converted saturating; if it is too short, zeros follow. Random numbers for integers truncate toward zero.
 
-    Raises LightNetError at `loc` when `data` has more elements than the tensor, the stored array does not
-    fit, or the tensor is too large for this machine. The result may be read-only (a view of the weight file).
+    Raises LightNetError at `loc` when `data` has more elements than the tensor, the stored array does not fit, or the
+    tensor is too large for this machine. The result may be read-only (a view of the weight file).
     """
     if from_file:
         if store is not None and name in store:
@@ -67,9 +66,9 @@ def initial_contents(
 def uniform(name: str, seed: int, count: int, low: float, high: float) -> np.ndarray:
     """`count` float64 values, uniform in [low, high], that belong to `name` and `seed`.
 
-    Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), counter from 0, keyed
-    by the first 16 bytes (little-endian) of SHA-256("<seed>:<name>"); the upper 53 bits u of each output give
-    low + (high - low) * u / 2**53.
+    Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), counter from 0, keyed by the
+    first 16 bytes (little-endian) of SHA-256("<seed>:<name>"); the upper 53 bits u of each output give low + (high -
+    low) * u / 2**53.
     """
     result = np.empty(count)
     generator = _generator(name, seed)

@@ -1,15 +1,14 @@
 """The number model of operator parameters: a number is at once a double, a float and an int, each saturated.
 
-LightNet keeps every number of a network (``stride``, ``epsilon``, ...) as the double that was written; an
-operator reads it through its *realtype*, ``int``, ``float`` or ``double``. A value beyond the range of the
-type becomes the nearest value inside it. Imports NumPy and the standard library only.
+LightNet keeps every number of a network (``stride``, ``epsilon``, ...) as the double that was written; an operator
+reads it through its *realtype*, ``int``, ``float`` or ``double``. A value beyond the range of the type becomes the
+nearest value inside it. Imports NumPy and the standard library only.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,22 +52,3 @@ _REALTYPES = {"int": as_int, "float": as_float, "double": as_double}
 def as_realtype(value: int | float, realtype: str) -> int | float:
     """`value` as an operator reads it; `realtype` is int, float or double (KeyError for another)."""
     return _REALTYPES[realtype](value)
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number as it was written, with its three readings."""
-
-    value: int | float
-
-    @property
-    def as_int(self) -> int:
-        return as_int(self.value)
-
-    @property
-    def as_float(self) -> float:
-        return as_float(self.value)
-
-    @property
-    def as_double(self) -> float:
-        return as_double(self.value)

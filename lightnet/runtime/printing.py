@@ -120,8 +120,8 @@ def fprint_path(file: str, base: str | os.PathLike[str] = ".") -> Path:
 def open_fprint(file: str, base: str | os.PathLike[str] = ".") -> TextIO:
     """Open the file of an `fprint` op for writing (truncated). Refusals as in `fprint_path`.
 
-    Raises OSError where the system cannot open an allowed path (its folder does not exist): `fprint` then
-    warns and writes nothing.
+    Raises OSError where the system cannot open an allowed path (its folder does not exist): `fprint` then warns and
+    writes nothing.
     """
     target = fprint_path(file, base)
     # No following of a link that was put there since the check, no waiting for a pipe's reader.

@@ -1,8 +1,8 @@
 """Weight stores: named arrays in a file, for the tensors of a network that say ``from_file`` and for params.
 
-A store is a read-only mapping from names to arrays. Opening it reads the table of contents only (``.wts``,
-being text, is decoded); an array is a view of the mapped file where its bytes allow it. No file can make it
-run code. Imports NumPy, the standard library and diagnostics.
+A store is a read-only mapping from names to arrays. Opening it reads the table of contents only (``.wts``, being text,
+is decoded); an array is a view of the mapped file where its bytes allow it. No file can make it run code. Imports
+NumPy, the standard library and diagnostics.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _UNSUPPORTED = "weight '{}' has an unsupported type: {}"
 
 
 class WeightStore(Mapping[str, np.ndarray]):
-    """Named, read-only arrays. `path` is the file they come from ("" for a mapping), `warnings` what was odd
-    in it.
+    """Named, read-only arrays. `path` is the file they come from ("" for a mapping), `warnings` what was odd in it.
 
     An array of a type that LightNet lacks (float16, complex, ...) has a name and dims, and is an error only
     when it is asked for. ``.wts`` keeps no shapes: its arrays have one dimension.

@@ -4,10 +4,9 @@
     wts1 0 3 3f99999a 3a83126f 00000000      name, type, number of elements, elements
     wts2 2 2 01 ff
 
-Type 0 is float32 (the IEEE bits), 2 is int8 (two's complement), 1 is half, which no LightNet tensor has.
-Fields are separated by any whitespace. The text cannot be mapped, so it is decoded when it is opened, 4 MiB
-at a time: memory is bounded by twice the size of the file, and every mistake is found at once, with its line
-and column.
+Type 0 is float32 (the IEEE bits), 2 is int8 (two's complement), 1 is half, which no LightNet tensor has. Fields are
+separated by any whitespace. The text cannot be mapped, so it is decoded when it is opened, 4 MiB at a time: memory is
+bounded by twice the size of the file, and every mistake is found at once, with its line and column.
 """
 
 from __future__ import annotations
@@ -41,10 +40,9 @@ for _i, _c in enumerate(b"0123456789abcdef"):
 def read_wts(data: memoryview, path: str) -> tuple[dict[str, np.ndarray], list[str]]:
     """Decode a file: the tensors by name (1-D; float32, int8, or float16 for half), and warnings.
 
-    Raises LightNetError at the line and column of the first mistake: no or a negative count, type or length,
-    fewer elements than the length says, a name twice, an unknown type, an element that is no hexadecimal
-    number of at most the type's width. Text after the last tensor is only a warning, since the format's other
-    readers never see it.
+    Raises LightNetError at the line and column of the first mistake: no or a negative count, type or length, fewer
+    elements than the length says, a name twice, an unknown type, an element that is no hexadecimal number of at most
+    the type's width. Text after the last tensor is only a warning, since the format's other readers never see it.
     """
     reader = _Reader(data, path)
     count = reader.integer("the number of tensors")
@@ -167,9 +165,7 @@ class _Reader:
 
 
 def write_wts(out: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write 1-D or shaped float32 and int8 arrays; the shape is not kept. Raises LightNetError before
-    writing.
-    """
+    """Write 1-D or shaped float32 and int8 arrays; the shape is not kept. Raises LightNetError before writing."""
     kinds = {np.dtype(np.float32): (0, ">u4", 4), np.dtype(np.int8): (2, "u1", 1)}
     for name, array in tensors.items():
         if not name or name.split() != [name]:

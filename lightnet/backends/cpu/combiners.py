@@ -2,9 +2,10 @@
 
     elementwise   ops that read their operands at the index they write, all of one shape
     moves         pure moves in a chain, alone or with elementwise ops before, between and after them
-    anchor        a convolution, pool or reduction, then elementwise ops on its result: the epilogue
+    anchor        a reduction (a convolution, a pool), then elementwise ops on its result: the epilogue
 
-What all have in common: no element is computed twice, and each value inside is used inside alone (`combine` sees to it).
+Which op is what follows from its definition (`ir/access.py`), so that an op added from outside fuses like ours. What all
+have in common: no element is computed twice, and each value inside is used inside alone (`combine` sees to it).
 
 A move that the planner can make free (`LnOp.views`: a reshape, a slice or concat of the outermost axis) is never merged
 into a kernel that could work in place: as a kernel of its own it costs nothing once source and result share their bytes,
@@ -15,35 +16,21 @@ bodies with a real copy take such moves in (a channel shuffle is reshape, transp
 
 from __future__ import annotations
 
-from lightnet.dialects.ln.conv import Conv2d, Deconv2d
-from lightnet.dialects.ln.elementwise import Elew, Lrelu, Relu, Sigmoid
-from lightnet.dialects.ln.move import Forward, Reshape, Slice, Transpose
-from lightnet.dialects.ln.norm import Batchnorm
-from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
-from lightnet.dialects.ln.reduce import DotProduct, Maxreduce
-from lightnet.dialects.ln.resize import Resize, Upsample
+from lightnet.ir.access import data_operands, is_copy, is_elementwise, is_reduction
 from lightnet.ir.body import Body
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
-
-CONVOLUTIONS = (Conv2d, Deconv2d)
-ANCHORS = (*CONVOLUTIONS, Maxpool2d, Avgpool2d, Maxreduce, DotProduct)
-ELEMENTWISE = (Relu, Lrelu, Sigmoid, Elew, Batchnorm)
-#: Moves that read each source element at most once.
-INJECTIVE = (Forward, Reshape, Slice, Transpose)
-#: Moves that may read a source element several times: what they read must be in memory already.
-REPLICATING = (Resize, Upsample)
 
 
 def accepts(body: Body) -> str | None:
     """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, or None."""
     if len(body.yielded) != 1:
         return None
-    if isinstance(body.ops[0], ANCHORS):
+    if is_reduction(body.ops[0]):
         return "anchor" if _is_epilogue(body) else None
-    if all(isinstance(op, ELEMENTWISE) for op in body.ops):
+    if all(map(is_elementwise, body.ops)):
         return "elementwise"  # operands and results of an elementwise op have one shape, so all have
-    return "moves" if _is_copy(body) else None
+    return "moves" if _copies(body) else None
 
 
 def _is_epilogue(body: Body) -> bool:
@@ -52,25 +39,19 @@ def _is_epilogue(body: Body) -> bool:
     anchor, *rest = body.ops
     depends = set(anchor.results)
     for op in rest:
-        if not isinstance(op, ELEMENTWISE) or depends.isdisjoint(map(body.value, _data_operands(op))):
+        data = {body.value(op.operands[k]) for k in data_operands(op)}
+        if not is_elementwise(op) or depends.isdisjoint(data):
             return False
         depends.update(op.results)
     return True
 
 
-def _data_operands(op: LnOp) -> list:
-    fields = op.schema.operand_fields(len(op.operands))
-    return [v for f, v in zip(fields, op.operands) if f.role == "data"]
-
-
-def _is_copy(body: Body) -> bool:
+def _copies(body: Body) -> bool:
     """Moves and elementwise ops with at least one move that no plan makes free: the kernel copies anyway, so free moves
     in it cost nothing. One at the end of a body that computes stays outside, lest it hide that an operand is read at the
     index written."""
-    if not all(isinstance(op, (*ELEMENTWISE, *INJECTIVE, *REPLICATING)) for op in body.ops):
-        return False
-    moves = [op for op in body.ops if not isinstance(op, ELEMENTWISE)]
-    if not any(map(_must_copy, moves)):
+    moves = [op for op in body.ops if not is_elementwise(op)]
+    if not all(map(is_copy, moves)) or not any(map(_must_copy, moves)):
         return False
     return len(moves) == len(body.ops) or not (is_free(body.ops[-1]) or _computes_twice(body))
 
@@ -80,9 +61,9 @@ def _computes_twice(body: Body) -> bool:
     computed: set = set()
     for op in body.ops:
         reads_computed = any(body.value(v) in computed for v in op.operands)
-        if isinstance(op, REPLICATING) and reads_computed:
+        if reads_computed and not op.is_move and is_copy(op):
             return True
-        if isinstance(op, ELEMENTWISE) or reads_computed:
+        if is_elementwise(op) or reads_computed:
             computed.update(op.results)
     return False
 

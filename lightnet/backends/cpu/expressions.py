@@ -10,23 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, math
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Attribute, SSAValue
 
+from lightnet.backends.builder import Builder, Index, vector_type
+from lightnet.backends.loop_values import FLOAT, FLOAT_COMPARE
 from lightnet.ir import bound, notation
-from lightnet.ir.builder import Builder, Index, vector_type
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import storage_type
-
-#: The ops of `bound.Apply` that are one op of arith or math on floats.
-_FLOAT = {
-    "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "neg": arith.NegfOp,
-    "min": arith.MinimumfOp, "max": arith.MaximumfOp, "exp": math.ExpOp, "log": math.LogOp, "sqrt": math.SqrtOp,
-    "tanh": math.TanhOp, "abs": math.AbsFOp, "floor": math.FloorOp, "ceil": math.CeilOp, "round": math.RoundOp,
-    "pow": math.PowFOp,
-}  # fmt: skip
-_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
+from lightnet.ir.types import spec_of, storage_type
 
 
 def bind_op(op: LnOp) -> bound.BoundDefinition:
@@ -37,37 +29,53 @@ def bind_op(op: LnOp) -> bound.BoundDefinition:
     return notation.bind(notation.parse(op.definition), env.tensors, env.params, results)
 
 
-def is_elementwise(op: LnOp) -> bool:
-    """Whether every result element is computed from operand elements at its own index (or vectors along one axis)."""
+def runs_on_tiles(op: LnOp) -> bool:
+    """Whether an `Evaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles have. Tensors of
+    other shapes may be read along the first two dimensions (a value for each channel): the last two are a kernel's to walk
+    as it likes."""
     key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types))
-    if key not in _elementwise:
-        _elementwise[key] = _is_elementwise(op)
-    return _elementwise[key]
+    if key not in _known:
+        _known[key] = _runs_on_tiles(op)
+    return _known[key]
 
 
-_elementwise: dict[object, bool] = {}
+_known: dict[object, bool] = {}
 
 
-def _is_elementwise(op: LnOp) -> bool:
+def _runs_on_tiles(op: LnOp) -> bool:
     if op.definition is None or op.is_host or len(op.results) != 1 or not op.operands:
         return False
     definition = bind_op(op)
     if len(definition.statements) != 1 or definition.locals:
         return False
     (statement,) = definition.statements
-    simple = (bound.Idx, bound.Const)  # a dimension of 1 has the constant index 0
-    if statement.op != "=" or statement.arg or not all(isinstance(s, simple) for s in statement.subs):
+    if statement.op != "=" or statement.arg or not all(isinstance(s, _SIMPLE) for s in statement.subs):
         return False
-    return all(
-        not r.flat and r.filler is None and all(isinstance(s, simple) for s in r.subs) for r in bound.reads(statement.value)
-    ) and _supported(statement.value)
+    dims = definition.specs[statement.tensor].dims
+    leading = {s.name for s in statement.subs[:2] if isinstance(s, bound.Idx)}
+    return _supported(statement.value) and all(
+        not r.flat
+        and r.filler is None
+        and (r.subs == statement.subs if definition.specs[r.tensor].dims == dims else _picks(r.subs, leading))
+        for r in bound.reads(statement.value)
+    )
+
+
+#: Subscripts of a plain read; a dimension of 1 has the constant index 0.
+_SIMPLE = (bound.Idx, bound.Const)
+
+
+def _picks(subs: Sequence[bound.Node], indices: set[str]) -> bool:
+    """Whether subscripts are constants and different ones of `indices`."""
+    names = [s.name for s in subs if isinstance(s, bound.Idx)]
+    return all(isinstance(s, _SIMPLE) for s in subs) and set(names) <= indices and len(set(names)) == len(names)
 
 
 def _supported(node: bound.Node) -> bool:
     if isinstance(node, bound.Apply) and not (
-        (node.fn in _FLOAT and node.dtype.is_float)
+        (node.fn in FLOAT and node.dtype.is_float)
         or node.fn in ("select", "and", "or", "not")
-        or (node.fn in _COMPARE and node.args[0].dtype.is_float)
+        or (node.fn in FLOAT_COMPARE and node.args[0].dtype.is_float)
     ):
         return False
     return not isinstance(node, bound.Idx) and all(
@@ -93,9 +101,11 @@ class Evaluator:
     def __init__(self, b: Builder, tile: Tile, memory: Callable[[SSAValue], SSAValue]):
         self.b, self.tile, self.memory = b, tile, memory
         self.registers: dict[SSAValue, SSAValue] = {}
+        self.dims: tuple[int, ...] = ()
 
     def run(self, op: LnOp) -> None:
         """Evaluate an elementwise op; its result goes to `registers`."""
+        self.dims = op.result_specs[0].dims
         (statement,) = bind_op(op).statements
         names = dict(zip(op.arg_names()[0], op.operands))
         position = {s.name: i for i, s in enumerate(statement.subs) if isinstance(s, bound.Idx)}
@@ -105,8 +115,9 @@ class Evaluator:
     def type(self, element: Attribute) -> Attribute:
         return vector_type(self.tile.shape, element)
 
-    def node(self, node: bound.Node, names: dict[str, SSAValue], position: dict[str, int],
-             cache: dict[bound.Node, SSAValue]) -> SSAValue:  # fmt: skip
+    def node(
+        self, node: bound.Node, names: dict[str, SSAValue], position: dict[str, int], cache: dict[bound.Node, SSAValue]
+    ) -> SSAValue:
         if node not in cache:
             cache[node] = self._node(node, names, position, cache)
         return cache[node]
@@ -122,26 +133,30 @@ class Evaluator:
         args = [self.node(a, names, position, cache) for a in node.args]
         if node.fn == "select":
             return b.select(*args)
-        if node.fn in _COMPARE:
-            return b.cmpf(_COMPARE[node.fn], *args)
+        if node.fn in FLOAT_COMPARE:
+            return b.cmpf(FLOAT_COMPARE[node.fn], *args)
         if node.fn in ("and", "or"):
             return b.op(arith.AndIOp if node.fn == "and" else arith.OrIOp, *args)
         if node.fn == "not":
             return b.op(arith.XOrIOp, args[0], b.const(1, args[0].type))
-        return b.op(_FLOAT[node.fn], *args)
+        return b.op(FLOAT[node.fn], *args)
 
     def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
         """The tile of `value` at the current index; one of its dimensions that the tile does not walk is repeated."""
         if value in self.registers:
             return self.registers[value]
         tile = self.tile
+        if spec_of(value.type).dims == self.dims:  # as the result, however its memory is walked
+            return self.b.tile_load(
+                self.memory(value), tile.indices, tile.dims, tile.shape, steps=tile.steps, valid=tile.valid
+            )
         indices: list[Index] = []
         walks: dict[int, int] = {}  # dimension of the output -> dimension of this tensor
         for d, sub in enumerate(subs):
             if isinstance(sub, bound.Const):
                 indices.append(int(sub.value))
             else:
-                out = position[sub.name]  # pyright: ignore[reportAttributeAccessIssue]
+                out = position[sub.name]
                 indices.append(tile.indices[out])
                 walks[out] = d
         dims = [walks.get(out, 0) for out in tile.dims]

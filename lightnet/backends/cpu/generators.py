@@ -1,8 +1,8 @@
 """Kernel regions → kernel functions: the generators of the CPU, asked in order.
 
-    tiled     register-tiled windows with an epilogue (`tiled.py`), where the kernel's `alg` is ``direct``
-    builder   an op with a loop-level builder of its own (sorts)
-    loops     everything else, from the ops' definitions (`backends/loops.py`)
+tiled     register-tiled windows with an epilogue (`tiled.py`), where the kernel's `alg` is ``direct``
+builder   an op with a loop-level builder of its own (sorts)
+loops     everything else, from the ops' definitions (`backends/loops.py`)
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
+from lightnet.backends.builder import Builder
 from lightnet.backends.cpu import tiled
 from lightnet.backends.cpu.expressions import bind_op
 from lightnet.backends.loops import lower_definition, workspace_of
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.bound import BoundDefinition
-from lightnet.ir.builder import Builder
 from lightnet.ir.fusion import Part, compose
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import ParamAttr, storage_type
-
-ALIGNMENT = 64
+from lightnet.runtime.arrays import align_up
 
 
 class Argument(NamedTuple):
@@ -48,14 +49,14 @@ class Launch:
 
 def uses_tiles(kernel: KernelOp) -> bool:
     """Whether the kernel is for the tiled generator."""
-    return choice(kernel, "alg") == "direct" and tiled.accepts(kernel.ops)
+    return choice(kernel, "alg") == "direct" and tiled.accepts(kernel.ops, kernel.terminator.operands)
 
 
 def lanes(kernel: KernelOp) -> int:
     """Lanes of f32 in a vector register that the kernel is for."""
     attr = kernel.attributes.get("lanes")
     value = attr.data if isinstance(attr, ParamAttr) else attr.value.data if isinstance(attr, IntegerAttr) else 16
-    return int(value)  # pyright: ignore[reportArgumentType]
+    return int(value)
 
 
 def workspace_bytes(kernel: KernelOp) -> int:
@@ -66,7 +67,7 @@ def workspace_bytes(kernel: KernelOp) -> int:
         return op.workspace_bytes()
     if not any(_has_locals(op) for op in kernel.ops):
         return 0
-    return sum(_rounded(spec.nbytes) for _, spec in workspace_of(composed(kernel)))
+    return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel)))
 
 
 def _has_locals(op: LnOp) -> bool:
@@ -74,10 +75,6 @@ def _has_locals(op: LnOp) -> bool:
     if op.definition is None:
         return False
     return any(t.name not in op.arg_names()[1] for s in parse(op.definition).statements for t in s.targets)
-
-
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
@@ -125,7 +122,7 @@ def _loops(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Laun
     lowered = lower_definition(name, definition, names, shared)
     offsets, at = {}, 0
     for workspace, spec in lowered.workspace:
-        offsets[workspace], at = at, at + _rounded(spec.nbytes)
+        offsets[workspace], at = at, at + align_up(spec.nbytes)
     launches = []
     for k in lowered.kernels:
         args = tuple(_argument(a, offsets) for a in k.args)
@@ -142,6 +139,13 @@ def _argument(name: str, workspace: Mapping[str, int]) -> Argument:
 
 def composed(kernel: KernelOp) -> BoundDefinition:
     """The kernel's body as one definition: operands ``in0, in1, …``, results ``out0, out1, …``."""
+    for op in kernel.ops:
+        if op.has_builder:
+            raise LightNetError(
+                f"{op.name} has a loop-level builder of its own: it should stand alone in its kernel",
+                loc_of(op),
+                label="cpu.kernel.alone",
+            )
     names: dict[SSAValue, str] = {a: f"in{i}" for i, a in enumerate(kernel.body.args)}
     yielded = list(kernel.terminator.operands)
     for i, value in enumerate(yielded):

@@ -38,7 +38,7 @@ class InterleaveConcat(RewritePattern):
             return
         if (reshape := single_op(op.operands[0], Reshape)) is None:
             return
-        if (concat := single_op(reshape.parent_op().operands[0], Concat)) is None:  # pyright: ignore
+        if (concat := single_op(reshape.parent_op().operands[0], Concat)) is None:
             return
         axis = concat.axis
         first, second = concat.operand_specs

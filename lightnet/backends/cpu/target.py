@@ -19,7 +19,7 @@ from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.memory import WORKSPACE_SIZE
+from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE
 from lightnet.ir.target import Space, Target
 
 #: Lanes of f32 in a vector register, by the feature that decides.
@@ -31,7 +31,7 @@ def choose(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
     and the bytes of workspace that the generator needs, if any."""
     if features and features not in LANES:
         raise LightNetError(f"unknown CPU feature '{features}'; there are: {', '.join(LANES)}")
-    alg = choice(kernel, "alg") or ("direct" if tiled.accepts(kernel.ops) else "loops")
+    alg = choice(kernel, "alg") or ("direct" if tiled.accepts(kernel.ops, kernel.terminator.operands) else "loops")
     choices: dict[str, Attribute] = {"alg": StringAttr(alg)}
     lanes = LANES[features or "avx512"]
     if alg == "direct":
@@ -44,7 +44,7 @@ def choose(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
 
 CPU = Target(
     "cpu",
-    spaces={"arena": Space(), "static": Space()},
+    spaces={ARENA: Space(), STATIC: Space()},
     kernel="cpu",
     supports=supports,
     accepts=accepts,
@@ -52,5 +52,4 @@ CPU = Target(
     expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,
     lowering="lower-cpu",
-    runtime="lightnet.runtime.program:Instance",
 )

@@ -17,11 +17,11 @@ from xdsl.dialects.func import FuncOp
 from xdsl.dialects.vector import FMAOp
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cpu.expressions import Evaluator, Tile, is_elementwise
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.cpu.expressions import Evaluator, Tile, runs_on_tiles
 from lightnet.backends.cpu.window import Phase, Tap, Window, window_of
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
-from lightnet.ir.builder import Builder, Index
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of, storage_type
@@ -34,8 +34,11 @@ REGISTERS = {16: 24, 8: 12, 4: 24}
 BODY = 256
 
 
-def accepts(ops: Sequence[LnOp]) -> bool:
-    """Whether the body is one window op on floats followed by elementwise ops on its result."""
+def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
+    """Whether the body is one window op on floats followed by elementwise ops on its result, which make all that is
+    `yielded`."""
+    if not ops:
+        return False
     anchor, *rest = ops
     if not isinstance(anchor, ANCHORS) or not anchor.result_specs[0].dtype.is_float:
         return False
@@ -44,10 +47,10 @@ def accepts(ops: Sequence[LnOp]) -> bool:
     shape = anchor.result_specs[0]
     inside = set(anchor.results)
     for op in rest:
-        if op.result_specs != [shape] or not is_elementwise(op) or not inside & set(op.operands):
+        if op.result_specs != [shape] or not runs_on_tiles(op) or not inside & set(op.operands):
             return False
         inside |= set(op.results)
-    return True
+    return inside >= set(yielded)
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,13 @@ def _is_dense(window: Window) -> bool:
     """One output pixel that sees the whole input: a matrix-vector product."""
     (phase, *more) = window.phases
     return (
-        window.kind == "sum" and not more and not window.transposed and (phase.rows, phase.cols) == (1, 1)
-        and not window.staged and len(phase.taps) == window.in_hw[0] * window.in_hw[1]
-    )  # fmt: skip
+        window.kind == "sum"
+        and not more
+        and not window.transposed
+        and (phase.rows, phase.cols) == (1, 1)
+        and not window.staged
+        and len(phase.taps) == window.in_hw[0] * window.in_hw[1]
+    )
 
 
 def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> tuple[FuncOp, int]:
@@ -143,8 +150,9 @@ class _Kernel:
         for op in self.ops[1:]:
             evaluator.run(op)
         for value, memref in zip(self.kernel.terminator.operands, self.results):
-            self.b.tile_store(evaluator.registers[value], memref, tile.indices, tile.dims,
-                              steps=tile.steps, valid=tile.valid)  # fmt: skip
+            self.b.tile_store(
+                evaluator.registers[value], memref, tile.indices, tile.dims, steps=tile.steps, valid=tile.valid
+            )
 
 
 class _Tiled(_Kernel):
@@ -206,10 +214,23 @@ class _Tiled(_Kernel):
         for at, count in _pieces(start, end, self.lanes):
             shape = (self.lanes,)
             value = self.b.broadcast(self.b.const(filler, self.element), shape)
-            self.b.tile_store(value, self.staged, [c, i, j, row, at], [4], valid=None if count == self.lanes else [count])
+            self.b.tile_store(
+                value, self.staged, [c, i, j, row, at], [4], valid=None if count == self.lanes else [count]
+            )
 
-    def copy(self, c: Index, channel: Index, i: int, j: int, row: Index, source: Index, start: int, end: int,
-             column: int, step: int) -> None:  # fmt: skip
+    def copy(
+        self,
+        c: Index,
+        channel: Index,
+        i: int,
+        j: int,
+        row: Index,
+        source: Index,
+        start: int,
+        end: int,
+        column: int,
+        step: int,
+    ) -> None:
         """Staged columns [start, end) from input columns `column`, `column` + step, …"""
         b, lanes = self.b, self.lanes
         src = self.inputs[self.anchor.operands[0]]
@@ -267,8 +288,9 @@ class _Tiled(_Kernel):
             valid = None if width == left else [outputs, rows, left]
             self.tile(phase, o, y, whole * pixels, (outputs, rows, width), valid)
 
-    def tile(self, phase: Phase, o: Index, y: Index, x: Index, shape: tuple[int, int, int],
-             valid: Sequence[int] | None) -> None:  # fmt: skip
+    def tile(
+        self, phase: Phase, o: Index, y: Index, x: Index, shape: tuple[int, int, int], valid: Sequence[int] | None
+    ) -> None:
         w, b = self.window, self.b
         output = b.add(b.mul(self.group, w.outputs), o)
         row = b.add(b.mul(b.add(self.y0, y), w.step[0]), phase.oy)
@@ -282,8 +304,9 @@ class _Tiled(_Kernel):
             acc = self.reduce_window(phase, y, x, shape, valid)
         self.finish(tile, acc)
 
-    def reduce_window(self, phase: Phase, y: Index, x: Index, shape: tuple[int, int, int],
-                      valid: Sequence[int] | None) -> SSAValue:  # fmt: skip
+    def reduce_window(
+        self, phase: Phase, y: Index, x: Index, shape: tuple[int, int, int], valid: Sequence[int] | None
+    ) -> SSAValue:
         """A pool: the maximum or the mean over the taps."""
         b = self.b
         acc: SSAValue | None = None
@@ -298,8 +321,9 @@ class _Tiled(_Kernel):
             acc = b.op(arith.MulfOp, acc, b.const(1.0 / len(phase.taps), acc.type))
         return acc
 
-    def reduce_channels(self, phase: Phase, output: Index, y: Index, x: Index, acc: SSAValue,
-                        valid: Sequence[int] | None) -> SSAValue:  # fmt: skip
+    def reduce_channels(
+        self, phase: Phase, output: Index, y: Index, x: Index, acc: SSAValue, valid: Sequence[int] | None
+    ) -> SSAValue:
         """acc + the sum over channels and taps of weight * pixels."""
         shape = acc.type.get_shape()
         per_tap = shape[0] * shape[1] * (shape[2] // self.lanes)
@@ -327,8 +351,9 @@ class _Tiled(_Kernel):
         channel = b.add(b.mul(self.group, w.channels), c)
         return b.tile_load(memref, [channel, within, tap.r, tap.q], [1, 0], (outputs, channels))
 
-    def pixels(self, tap: Tap, c: Index, y: Index, x: Index, channels: int, shape: Sequence[int],
-               valid: Sequence[int] | None) -> SSAValue:  # fmt: skip
+    def pixels(
+        self, tap: Tap, c: Index, y: Index, x: Index, channels: int, shape: Sequence[int], valid: Sequence[int] | None
+    ) -> SSAValue:
         """[channels, rows, pixels] of the input under one tap."""
         w, b = self.window, self.b
         tile = (channels, shape[1], shape[2])
@@ -357,13 +382,14 @@ class _Dense(_Kernel):
         return b.finish(), w.batch * w.groups
 
     def memref(self, value: SSAValue) -> MemRefType:
-        """Input [N, groups, K], weights [O, K]: the sum is one contiguous dimension."""
+        """Input [N, groups, K], weights [O, K]: the sum is one contiguous dimension. With one pixel they stay [N, C, 1, 1]
+        and [O, K, 1, 1], as the epilogue may read them, too."""
         w = self.window
         length = w.channels * w.in_hw[0] * w.in_hw[1]
         element = storage_type(spec_of(value.type).dtype)
-        if value is self.anchor.operands[0]:
+        if value is self.anchor.operands[0] and length > w.channels:
             return MemRefType(element, [w.batch, w.groups, length])
-        if value is self.anchor.operands[1]:
+        if value is self.anchor.operands[1] and length > w.channels:
             return MemRefType(element, [w.groups * w.outputs, length])
         return super().memref(value)
 
@@ -377,8 +403,13 @@ class _Dense(_Kernel):
 
         def step(k: Index, acc: SSAValue, valid: int) -> SSAValue:
             inside = None if valid == lanes else [outputs, valid]
-            weights = b.tile_load(matrix, [output, k], [0, 1], shape, valid=inside)
-            pixels = b.tile_load(source, [n, group, k], [2, 2], shape, steps=[0, 1], valid=inside)
+            if length > w.channels:
+                weights = b.tile_load(matrix, [output, k], [0, 1], shape, valid=inside)
+                pixels = b.tile_load(source, [n, group, k], [2, 2], shape, steps=[0, 1], valid=inside)
+            else:
+                weights = b.tile_load(matrix, [output, k, 0, 0], [0, 1], shape, valid=inside)
+                channel = b.add(b.mul(group, w.channels), k)
+                pixels = b.tile_load(source, [n, channel, 0, 0], [1, 1], shape, steps=[0, 1], valid=inside)
             return b.op(FMAOp, weights, pixels, acc, type=acc.type)
 
         acc = b.broadcast(b.const(0.0, self.element), shape)

@@ -63,10 +63,13 @@ class Window:
     def staged(self) -> bool:
         """Whether the input is copied: not when taps read it contiguously and inside its bounds as it is."""
         inside = all(
-            t.row - self.origin[0] >= 0 and t.col - self.origin[1] >= 0
-            and t.row - self.origin[0] + p.rows <= self.in_hw[0] and t.col - self.origin[1] + p.cols <= self.in_hw[1]
-            for p in self.phases for t in p.taps
-        )  # fmt: skip
+            t.row - self.origin[0] >= 0
+            and t.col - self.origin[1] >= 0
+            and t.row - self.origin[0] + p.rows <= self.in_hw[0]
+            and t.col - self.origin[1] + p.cols <= self.in_hw[1]
+            for p in self.phases
+            for t in p.taps
+        )
         return self.planes != (1, 1) or not inside
 
     @property
@@ -139,12 +142,32 @@ def window_of(op: LnOp) -> Window:
     else:
         out_hw = (out[2], out[3])
     taps = tuple(
-        Tap(r, q, r * dilation[0] % stride[0], q * dilation[1] % stride[1], r * dilation[0] // stride[0],
-            q * dilation[1] // stride[1])
-        for r in range(size[0]) for q in range(size[1])
-    )  # fmt: skip
-    return Window(kind, n, groups, c // groups, out[1] // groups, tuple(in_hw), out_hw, tuple(stride), (pad[0], pad[1]),
-                  (1, 1), (Phase(taps, 0, 0, *out_hw),), False, itemsize)  # fmt: skip
+        Tap(
+            r,
+            q,
+            r * dilation[0] % stride[0],
+            q * dilation[1] % stride[1],
+            r * dilation[0] // stride[0],
+            q * dilation[1] // stride[1],
+        )
+        for r in range(size[0])
+        for q in range(size[1])
+    )
+    return Window(
+        kind,
+        n,
+        groups,
+        c // groups,
+        out[1] // groups,
+        tuple(in_hw),
+        out_hw,
+        tuple(stride),
+        (pad[0], pad[1]),
+        (1, 1),
+        (Phase(taps, 0, 0, *out_hw),),
+        False,
+        itemsize,
+    )
 
 
 def _transposed(op: Deconv2d) -> Window:
@@ -159,14 +182,33 @@ def _transposed(op: Deconv2d) -> Window:
         for ox, width, col_taps in columns:
             taps = tuple(Tap(r, q, 0, 0, y + shift[0], x + shift[1]) for r, y in row_taps for q, x in col_taps)
             phases.append(Phase(taps, oy, ox, height, width))
-    return Window("sum", n, op.group, c // op.group, o // op.group, tuple(in_hw), tuple(out_hw), (1, 1), shift,
-                  tuple(op.stride), tuple(phases), True, op.operand_specs[0].dtype.size)  # fmt: skip
+    return Window(
+        "sum",
+        n,
+        op.group,
+        c // op.group,
+        o // op.group,
+        tuple(in_hw),
+        tuple(out_hw),
+        (1, 1),
+        shift,
+        tuple(op.stride),
+        tuple(phases),
+        True,
+        op.operand_specs[0].dtype.size,
+    )
 
 
-def _axis_phases(size: int, stride: int, dilation: int, pad: int, out: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
+def _axis_phases(
+    size: int, stride: int, dilation: int, pad: int, out: int
+) -> list[tuple[int, int, list[tuple[int, int]]]]:
     """For each remainder: (first output position, how many, taps as (r, input offset)), positions that exist only."""
     phases = []
     for first in range(min(stride, out)):
-        taps = [(r, (first + pad - r * dilation) // stride) for r in range(size) if (first + pad - r * dilation) % stride == 0]
+        taps = [
+            (r, (first + pad - r * dilation) // stride)
+            for r in range(size)
+            if (first + pad - r * dilation) % stride == 0
+        ]
         phases.append((first, (out - first + stride - 1) // stride, taps))
     return phases

@@ -20,24 +20,30 @@ from xdsl.ir import Block, Operation, SSAValue
 from lightnet.backends.interpreter.arena import Arenas, Range
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.effect import Fprint, Print
-from lightnet.dialects.ln.source import Create, Input, ParamOp
-from lightnet.dialects.ln.structure import OnceOp
+from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
+from lightnet.ir.module import main_of, value_name
 from lightnet.ir.op import WORKSPACE, LnOp, tensor_name, tensor_names
 from lightnet.ir.types import spec_of
-from lightnet.ir.views import moves_left, overwritable, place_of
-from lightnet.passes.plan_buffers import main_of, planned_ops, value_name
+from lightnet.ir.views import moves_left, overwritable, place_of, views_of
 from lightnet.runtime.printing import open_fprint, print_tensor
 from lightnet.runtime.weights import WeightStore
 
-Source = Input | Create | ParamOp
 
-
-def run(module: ModuleOp, inputs: Mapping[str, np.ndarray] | None = None, store: WeightStore | None = None, *,
-        seed: int = 0, outputs: Sequence[str] | None = None, stream: TextIO | None = None, folder: str = ".",
-        values: MutableMapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+def run(
+    module: ModuleOp,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    store: WeightStore | None = None,
+    *,
+    seed: int = 0,
+    outputs: Sequence[str] | None = None,
+    stream: TextIO | None = None,
+    folder: str = ".",
+    values: MutableMapping[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
     """Run a module of level 1, 2 or 3 and return its outputs by tensor name, in the order of `func.return`.
 
     `inputs` feeds tensors (`create`, `input` or `param`) by name, with arrays of exactly their shape and dtype; all
@@ -64,16 +70,26 @@ def check_feed(op: Source, array: np.ndarray) -> np.ndarray:
     except (TypeError, ValueError, OverflowError) as e:
         raise LightNetError(f"tensor '{name}' is {spec} and cannot be fed with this: {e}", label="feed.value") from None
     if value.shape != spec.dims or value.dtype != spec.dtype.np:
-        raise LightNetError(f"tensor '{name}' has shape {list(spec.dims)} and dtype {spec.dtype.np}, but is fed with "
-                            f"shape {list(value.shape)} and dtype {value.dtype}", label="feed.type")  # fmt: skip
+        raise LightNetError(
+            f"tensor '{name}' has shape {list(spec.dims)} and dtype {spec.dtype.np}, but is fed with "
+            f"shape {list(value.shape)} and dtype {value.dtype}",
+            label="feed.type",
+        )
     return value
 
 
 class _Machine:
     """Levels 1 and 2: values are arrays."""
 
-    def __init__(self, module: ModuleOp, inputs: Mapping[str, np.ndarray], store: WeightStore | None, seed: int,
-                 stream: TextIO, folder: str):  # fmt: skip
+    def __init__(
+        self,
+        module: ModuleOp,
+        inputs: Mapping[str, np.ndarray],
+        store: WeightStore | None,
+        seed: int,
+        stream: TextIO,
+        folder: str,
+    ):
         self.module, self.store, self.seed, self.stream, self.folder = module, store, seed, stream, folder
         self.ops = planned_ops(main_of(module).body.block)
         self.feeds = self.checked(inputs)
@@ -88,7 +104,9 @@ class _Machine:
                 raise LightNetError(f"'{name}' is no tensor that can be fed; there are: {there}", label="feed.name")
         return {name: check_feed(known[name], array) for name, array in inputs.items()}
 
-    def run(self, outputs: Sequence[str] | None, values: MutableMapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+    def run(
+        self, outputs: Sequence[str] | None, values: MutableMapping[str, np.ndarray] | None
+    ) -> dict[str, np.ndarray]:
         wanted = self.wanted(outputs)
         found: dict[str, np.ndarray] = {}
         watched = set(wanted.values())
@@ -112,8 +130,11 @@ class _Machine:
         known = {n: v for op in self.ops for n, v in zip(tensor_names(op), op.results) if n}
         for name in outputs:
             if name not in known:
-                raise LightNetError(f"'{name}' is no tensor of the network, or a pass removed it (fusion keeps only what "
-                                    "leaves a kernel)", label="output.name")  # fmt: skip
+                raise LightNetError(
+                    f"'{name}' is no tensor of the network, or a pass removed it (fusion keeps only what "
+                    "leaves a kernel)",
+                    label="output.name",
+                )
         return {name: known[name] for name in outputs}
 
     def step(self, i: int, op: Operation) -> None:
@@ -145,7 +166,7 @@ class _Machine:
         if isinstance(op, OnceOp):
             return self.block(op.body, {})
         assert isinstance(op, LnOp)
-        return reference(op, operands)
+        return op.evaluate(operands)
 
     def block(self, block: Block, env: dict[SSAValue, np.ndarray]) -> list[np.ndarray]:
         for op in block.ops:
@@ -169,15 +190,8 @@ class _Machine:
 
 
 def reference(op: LnOp, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The op's NumPy reference as a list of arrays, of exactly the declared types."""
-    with np.errstate(all="ignore"):
-        found = op.reference(*operands)
-    results = list(found) if isinstance(found, tuple | list) else [found]
-    for array, spec in zip(results, op.result_specs, strict=True):
-        if array.shape != spec.dims or array.dtype != spec.dtype.np:
-            raise LightNetError(f"the reference of {op.name} gives {array.dtype}{list(array.shape)} where its type is "
-                                f"{spec}", loc_of(op))  # fmt: skip
-    return results
+    """As `LnOp.evaluate`."""
+    return op.evaluate(operands)
 
 
 def output_names(last: Operation) -> dict[str, SSAValue]:
@@ -238,24 +252,23 @@ class _Planned(_Machine):
         that it may overwrite, or that stand in place, are spared."""
         attr = op.attributes.get(WORKSPACE)
         for place in attr if isinstance(attr, ArrayAttr) else ():
-            self.arenas.bytes_at(place, workspace_size(op))  # type: ignore[arg-type]
-            at = place.offset.data  # type: ignore[attr-defined]
-            self.arenas.poison((place.space.data, at, at + workspace_size(op)))  # type: ignore[attr-defined]
+            self.arenas.bytes_at(place, workspace_size(op))
+            at = place.offset.data
+            self.arenas.poison((place.space.data, at, at + workspace_size(op)))
         pairs = overwritable(op) if written else []
         parts = {k for j, k in self.pieces_in_place(op)} if written else set()
         for j in written:
             to = self.range(op.results[j])
             spared = [
-                self.range(v) for k, v in enumerate(op.operands)
+                self.range(v)
+                for k, v in enumerate(op.operands)
                 if ((k, j) in pairs or self.upstream) and self.place(v) == self.place(op.results[j])
-            ]  # fmt: skip
+            ]
             spared += [self.range(op.operands[k]) for k in parts]
             self.arenas.poison(to, spared)
 
     def pieces_in_place(self, op: Operation) -> list[tuple[int, int]]:
         """(result, operand) of each move that stands in place already."""
-        from lightnet.ir.views import views_of
-
         found = []
         for k, j, delta in views_of(op):
             a, b = self.place(op.operands[k]), self.place(op.results[j])

@@ -16,13 +16,20 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NP, convert
 
+def power(a: Any, b: Any) -> Any:
+    """C's pow. NumPy takes shortcuts for scalars (a square root for 0.5, which of -inf is NaN), and none for arrays."""
+    found = np.power(np.atleast_1d(a), np.atleast_1d(b))
+    return found if np.ndim(a) or np.ndim(b) else found[0]
+
+
+
 FLOAT_FUNCTIONS = {
     "math.absf": np.abs, "math.exp": np.exp, "math.exp2": np.exp2, "math.expm1": np.expm1, "math.log": np.log,
     "math.log2": np.log2, "math.log10": np.log10, "math.log1p": np.log1p, "math.sqrt": np.sqrt, "math.cbrt": np.cbrt,
     "math.floor": np.floor, "math.ceil": np.ceil, "math.roundeven": np.rint, "math.trunc": np.trunc,
     "math.sin": np.sin, "math.cos": np.cos, "math.tan": np.tan, "math.sinh": np.sinh, "math.cosh": np.cosh,
     "math.tanh": np.tanh, "math.asin": np.arcsin, "math.acos": np.arccos, "math.atan": np.arctan,
-    "math.asinh": np.arcsinh, "math.acosh": np.arccosh, "math.atanh": np.arctanh, "math.powf": np.power,
+    "math.asinh": np.arcsinh, "math.acosh": np.arccosh, "math.atanh": np.arctanh, "math.powf": power,
     "math.atan2": np.arctan2, "math.copysign": np.copysign, "math.absi": np.abs,
 }  # fmt: skip
 
@@ -153,7 +160,9 @@ def count_bits(name: str, a: Any) -> Any:
 class Slice:
     """A `tile.load`/`tile.store` made ready: for each memref dimension, what each vector element adds to the index."""
 
-    def __init__(self, shape: tuple[int, ...], dims: Sequence[int], steps: Sequence[int], valid: Sequence[int], rank: int):
+    def __init__(
+        self, shape: tuple[int, ...], dims: Sequence[int], steps: Sequence[int], valid: Sequence[int], rank: int
+    ):
         self.shape, self.valid = shape, tuple(valid)
         self.deltas = [np.zeros((1,) * len(shape), np.int64) for _ in range(rank)]
         for d, (n, dim, step) in enumerate(zip(shape, dims, steps)):

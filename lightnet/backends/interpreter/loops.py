@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
+from math import erf, prod
 from typing import Any
 
 import numpy as np
@@ -222,8 +222,6 @@ class _Writer:
         if op.name in ("math.ctlz", "math.cttz", "math.ctpop"):
             return f"lib.count_bits({self._const(op.name)}, {args[0]})"
         if op.name == "math.erf":
-            from math import erf
-
             return f"np.vectorize({self._const(erf)}, otypes=[{self._const(dtype_of(element))}])({args[0]})[()]"
         raise LightNetError(f"the interpreter of level 4 has no op '{op.name}'")
 
@@ -232,12 +230,12 @@ class _Writer:
     def _constant(self, op: arith.ConstantOp) -> None:
         type, value = op.result.type, op.value
         if isinstance(type, IndexType):
-            text = str(value.value.data)  # pyright: ignore[reportAttributeAccessIssue]
+            text = str(value.value.data)
         elif isinstance(value, DenseIntOrFPElementsAttr):
-            dtype = dtype_of(type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
+            dtype = dtype_of(type.element_type)
             text = self._const(np.array(value.get_values()).astype(dtype).reshape(type.get_shape()))
         else:
-            text = self._const(dtype_of(type).type(value.value.data))  # pyright: ignore[reportAttributeAccessIssue]
+            text = self._const(dtype_of(type).type(value.value.data))
         self._line(f"{self._name(op.result)} = {text}")
 
     def _cmpi(self, op: arith.CmpiOp) -> None:

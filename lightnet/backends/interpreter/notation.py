@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement
-from lightnet.runtime.dtypes import DType, convert
+from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, reads
+from lightnet.runtime.dtypes import BY_NP, DType, convert
 
 #: Grid points evaluated at once.
 CHUNK = 1 << 18
@@ -40,16 +40,9 @@ def _run(s: Statement, values: dict[str, np.ndarray]) -> None:
             _views(s, values)[1][_box(s)] = 0
     ranges = [(name, 0, n) for name, n in s.loops + s.reductions]
     source = dict(values)
-    if s.op == "=" and any(isinstance(n, Read) and n.tensor == s.tensor for n in _nodes(s.value)):
+    if s.op == "=" and any(r.tensor == s.tensor for r in reads(s.value)):
         source[s.tensor] = values[s.tensor].copy()
     _pieces(s, ranges, values, source)
-
-
-def _nodes(node: Node) -> list[Node]:
-    found = [node]
-    for child in node.args if isinstance(node, Apply) else node.subs if isinstance(node, Read) else ():
-        found += _nodes(child)
-    return found
 
 
 def _pieces(s: Statement, ranges: list[tuple[str, int, int]], values: Any, source: Any) -> None:
@@ -231,8 +224,6 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Integers: the power in double, converted with saturation."""
     if a.dtype.kind == "f":
         return np.power(a, b)
-    from lightnet.runtime.dtypes import BY_NP
-
     return convert(np.power(a.astype(np.float64), b.astype(np.float64)), BY_NP[a.dtype])
 
 
@@ -270,4 +261,3 @@ FUNCTIONS = {
     "or": np.logical_or,
     "not": np.logical_not,
 }
-

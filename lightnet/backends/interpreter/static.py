@@ -17,8 +17,9 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.weights import WeightStore
 
 
-def static_values(main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None,
-                  seed: int) -> Iterator[tuple[PlaceAttr, np.ndarray]]:  # fmt: skip
+def static_values(
+    main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
+) -> Iterator[tuple[PlaceAttr, np.ndarray]]:
     """Each static tensor's place and contents; `feeds` replaces params by name."""
     for op in main.body.block.ops:
         if isinstance(op, ParamOp):
@@ -33,7 +34,9 @@ def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore
     return feeds[name] if name in feeds else op.contents(store, seed, loc=loc_of(op))
 
 
-def once_values(once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> list[np.ndarray]:
+def once_values(
+    once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
+) -> list[np.ndarray]:
     """The results of an `ln.once` region. A value is dropped after its last use, so that little more than the results
     is held at a time."""
     uses: dict[SSAValue, int] = {}
@@ -55,10 +58,10 @@ def once_values(once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStor
     raise AssertionError("an ln.once region ends with ln.yield")
 
 
-def _evaluate(op: Operation, arrays: list[np.ndarray], feeds: Mapping[str, np.ndarray], store: WeightStore | None,
-              seed: int) -> tuple[np.ndarray, ...]:  # fmt: skip
+def _evaluate(
+    op: Operation, arrays: list[np.ndarray], feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
+) -> list[np.ndarray]:
     if isinstance(op, ParamOp):
-        return (contents_of(op, feeds, store, seed),)
+        return [contents_of(op, feeds, store, seed)]
     assert isinstance(op, LnOp)
-    result = op.reference(*arrays)
-    return result if isinstance(result, tuple) else (result,)
+    return op.evaluate(arrays)

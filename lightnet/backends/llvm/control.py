@@ -85,9 +85,7 @@ def _loop(e: Function, op: scf.ForOp, pre: list, bounds: tuple[Lin, Lin, Lin], t
     e.emit(f"br i1 {again}, label %{head}, label %{exit}")
     phis.append(f"{iv} = phi i64 [ {lb}, %{before} ], [ {following}, %{latch} ]")
     for names, tys, ins, outs in zip(carried, types, inits, yielded):
-        phis += [
-            f"{n} = phi {t} [ {i}, %{before} ], [ {o}, %{latch} ]" for n, t, i, o in zip(names, tys, ins, outs)
-        ]
+        phis += [f"{n} = phi {t} [ {i}, %{before} ], [ {o}, %{latch} ]" for n, t, i, o in zip(names, tys, ins, outs)]
     e.scopes.pop()
     e.label = exit
     e.scopes[-1].lines += [f"{head}:", phis, scope.lines, f"{exit}:"]

@@ -109,7 +109,9 @@ class Function:
             lines.append(f"{name} = {text}")
         return name
 
-    def intrinsic(self, name: str, type: str, args: Sequence[tuple[str, str]], flags: str = "", suffix: str = "") -> str:
+    def intrinsic(
+        self, name: str, type: str, args: Sequence[tuple[str, str]], flags: str = "", suffix: str = ""
+    ) -> str:
         """Call ``llvm.<name>`` overloaded on the result's type (or on `suffix`); args are (type, operand)."""
         symbol = f"llvm.{name}.{suffix or mangled(type)}"
         return self.ins(self.call_text(symbol, type, args, flags))
@@ -148,15 +150,15 @@ class Function:
         return Lin(0, ((sym, 1),))
 
     def get_index(self, value: SSAValue) -> Lin:
-        return self.vals[value]  # pyright: ignore[reportReturnType]
+        return self.vals[value]
 
     def get_vec(self, value: SSAValue) -> Vec:
-        return self.vals[value]  # pyright: ignore[reportReturnType]
+        return self.vals[value]
 
     def operand(self, value: SSAValue) -> str:
         """The LLVM operand of a scalar."""
         known = self.vals[value]
-        return self.index(known) if isinstance(known, Lin) else known  # pyright: ignore[reportReturnType]
+        return self.index(known) if isinstance(known, Lin) else known
 
     def scalar_result(self, value: SSAValue, text: str) -> None:
         """Bind a scalar result that was emitted here."""
@@ -182,7 +184,9 @@ class Function:
             if not offset.terms and not const:
                 return root
             text = self.index(Lin(const, offset.terms), " nsw")
-            return self.shared(("gep", root, text), lambda: self.ins(f"getelementptr inbounds i8, ptr {root}, i64 {text}"))
+            return self.shared(
+                ("gep", root, text), lambda: self.ins(f"getelementptr inbounds i8, ptr {root}, i64 {text}")
+            )
         base = self._frozen(root, offset.terms)
         if not const:
             return base
@@ -234,9 +238,7 @@ class Function:
         if text is not None:
             return text
         leaf, lane = vec.leaf(i // vec.lanes), i % vec.lanes
-        return self.shared(
-            ("lane", leaf, lane), lambda: self.ins(f"extractelement {vec.leaf_type} {leaf}, i64 {lane}")
-        )
+        return self.shared(("lane", leaf, lane), lambda: self.ins(f"extractelement {vec.leaf_type} {leaf}, i64 {lane}"))
 
     def splat(self, elem: str, lanes: int, scalar: str) -> str:
         """A leaf with all lanes equal to `scalar`."""

@@ -335,8 +335,11 @@ def _roots(vectors: list[Vec]) -> frozenset[str]:
 # ---- index arithmetic --------------------------------------------------------------------------------------------
 
 _INDEX_NAMES: dict[type[Operation], str] = {
-    arith.MaxSIOp: "smax", arith.MinSIOp: "smin", arith.MaxUIOp: "umax", arith.MinUIOp: "umin",
-}  # fmt: skip
+    arith.MaxSIOp: "smax",
+    arith.MinSIOp: "smin",
+    arith.MaxUIOp: "umax",
+    arith.MinUIOp: "umin",
+}
 
 
 def _add(e: Function, op: Operation) -> None:
@@ -391,8 +394,11 @@ def _divide_index(e: Function, op: Operation) -> None:
 
 
 _SPECULATABLE: dict[type[Operation], str] = {
-    arith.DivSIOp: "sdiv", arith.DivUIOp: "udiv", arith.RemSIOp: "srem", arith.RemUIOp: "urem",
-}  # fmt: skip
+    arith.DivSIOp: "sdiv",
+    arith.DivUIOp: "udiv",
+    arith.RemSIOp: "srem",
+    arith.RemUIOp: "urem",
+}
 
 
 def _fold_divide(kind: type[Operation], a: Lin, divisor: int) -> tuple[Lin] | None:
@@ -449,7 +455,7 @@ def _constant(e: Function, op: arith.ConstantOp) -> None:
     type, value = op.result.type, op.value
     if isinstance(type, VectorType):
         return _constant_vector(e, op.result, type, value)
-    number = value.value.data  # pyright: ignore[reportAttributeAccessIssue]
+    number = value.value.data
     e.vals[op.result] = Lin(number) if isinstance(type, IndexType) else literal(number, llvm_type(type))
 
 

@@ -261,7 +261,16 @@ def _cached_leaf(e: Function, s: _Slice, f: int) -> str:
     first = s.offsets[f * s.lanes]
     touched = s.touched(f)
     loads = e.scopes[-1].loads.setdefault(s.root, {})
-    key = (s.base, first, s.elem, s.lanes, s.step, s.extent, s.extent and f * s.lanes % s.last, touched and tuple(touched))
+    key = (
+        s.base,
+        first,
+        s.elem,
+        s.lanes,
+        s.step,
+        s.extent,
+        s.extent and f * s.lanes % s.last,
+        touched and tuple(touched),
+    )
     if key not in loads:
         loads[key] = _load_leaf(e, s, f)
     return loads[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw, transposed_padding
-from lightnet.ir.op import LnOp, case, ln_op, number, numbers, operand, result, string
+from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, operand, result, string
 from lightnet.ir.types import TensorSpec
 
 
@@ -74,8 +74,9 @@ class Conv2d(LnOp):
             acc = np.zeros((n, per_out, rows, columns))
             for r in range(kh):
                 for q in range(kw):
-                    window = chans[:, :, r * dh : r * dh + (rows - 1) * sh + 1 : sh,
-                                   q * dw : q * dw + (columns - 1) * sw + 1 : sw]  # fmt: skip
+                    window = chans[
+                        :, :, r * dh : r * dh + (rows - 1) * sh + 1 : sh, q * dw : q * dw + (columns - 1) * sw + 1 : sw
+                    ]
                     acc += np.einsum("nchw,oc->nohw", window, w[:, :, r, q], optimize=True)
             out[:, g * per_out : (g + 1) * per_out] = acc
         return (out + bias.astype(np.float64)[:, None, None]).astype(src.dtype)
@@ -138,7 +139,7 @@ class Deconv2d(LnOp):
         "kernel-height": "size[0] == weight.dims[2]",
         "kernel-width": "size[1] == weight.dims[3]",
         "bias-length": "bias.dims[0] == weight.dims[1] * group",
-        "same-output-dims": "autopad == \"NOTSET\" || autopad == \"VALID\" || "
+        "same-output-dims": 'autopad == "NOTSET" || autopad == "VALID" || '
         "output_dims[0] > 0 && output_dims[1] > 0 && output_dims[2] > 0 && output_dims[3] > 0",
     }
     definition = """
@@ -155,16 +156,20 @@ class Deconv2d(LnOp):
     def infer(cls, t, p):
         pad = transposed_padding(p, t.src.dims[2:])
         hw = (
-            p.stride[i] * (t.src.dims[2 + i] - 1) + p.output_padding[i] + (p.size[i] - 1) * p.dilation[i] + 1
-            - pad[i] - pad[i + 2]
+            p.stride[i] * (t.src.dims[2 + i] - 1)
+            + p.output_padding[i]
+            + (p.size[i] - 1) * p.dilation[i]
+            + 1
+            - pad[i]
+            - pad[i + 2]
             for i in (0, 1)
-        )  # fmt: skip
+        )
         dims = (t.src.dims[0], t.weight.dims[1] * p.group, *hw)
         if all(d > 0 for d in p.output_dims) and dims != p.output_dims:
-            from lightnet.ir.op import ConstraintError
-
-            raise ConstraintError(f"deconv2d: `output_dims` {list(p.output_dims)} should be the result's shape "
-                                  f"{list(dims)}", label="deconv2d.output-dims")  # fmt: skip
+            raise ConstraintError(
+                f"deconv2d: `output_dims` {list(p.output_dims)} should be the result's shape {list(dims)}",
+                label="deconv2d.output-dims",
+            )
         return [TensorSpec(dims, t.src.dtype)]
 
     @classmethod
@@ -180,17 +185,29 @@ class Deconv2d(LnOp):
         h, w = src.shape[2:]
         (kh, kw), (sh, sw), (dh, dw) = self.size, self.stride, self.dilation
         per_in, per_out = src.shape[1] // self.group, weight.shape[1]
-        full = np.zeros((n, o, max(rows + pad[0], (h - 1) * sh + (kh - 1) * dh + 1),
-                         max(columns + pad[1], (w - 1) * sw + (kw - 1) * dw + 1)))  # fmt: skip
+        top, left = max(0, -pad[0]), max(0, -pad[1])  # SAME_* may widen: then nothing reaches the first rows
+        full = np.zeros(
+            (
+                n,
+                o,
+                top + max(rows + pad[0], (h - 1) * sh + (kh - 1) * dh + 1),
+                left + max(columns + pad[1], (w - 1) * sw + (kw - 1) * dw + 1),
+            )
+        )
         for g in range(self.group):
             x = src[:, g * per_in : (g + 1) * per_in].astype(np.float64)
             k = weight[g * per_in : (g + 1) * per_in].astype(np.float64)
             for r in range(kh):
                 for q in range(kw):
                     part = np.einsum("nchw,co->nohw", x, k[:, :, r, q], optimize=True)
-                    full[:, g * per_out : (g + 1) * per_out, r * dh : r * dh + (h - 1) * sh + 1 : sh,
-                         q * dw : q * dw + (w - 1) * sw + 1 : sw] += part  # fmt: skip
-        out = full[:, :, pad[0] : pad[0] + rows, pad[1] : pad[1] + columns]
+                    y, x0 = top + r * dh, left + q * dw
+                    full[
+                        :,
+                        g * per_out : (g + 1) * per_out,
+                        y : y + (h - 1) * sh + 1 : sh,
+                        x0 : x0 + (w - 1) * sw + 1 : sw,
+                    ] += part
+        out = full[:, :, top + pad[0] : top + pad[0] + rows, left + pad[1] : left + pad[1] + columns]
         return (out + bias.astype(np.float64)[:, None, None]).astype(src.dtype)
 
     @classmethod
@@ -207,6 +224,7 @@ class Deconv2d(LnOp):
             deconv((1, 3, 6, 6), 4, (3, 3), padding=(0, 2, 1, 0)),
             deconv((1, 8, 5, 9), 5, (3, 3), stride=(2, 2), output_dims=(1, 5, 10, 18), autopad="SAME_UPPER"),
             deconv((1, 2, 5, 4), 3, (4, 4), stride=(2, 2), output_dims=(1, 3, 10, 8), autopad="SAME_LOWER"),
+            deconv((1, 2, 3, 4), 3, (2, 1), stride=(2, 4), output_dims=(1, 3, 6, 16), autopad="SAME_UPPER"),
         ]
 
 

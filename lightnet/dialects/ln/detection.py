@@ -102,10 +102,12 @@ class TransformBboxSQD(LnOp):
         corners = [
             np.clip(v, 0, limit - 1)
             for v, limit in (
-                (cx - w / 2, self.img_width), (cy - h / 2, self.img_height),
-                (cx + w / 2, self.img_width), (cy + h / 2, self.img_height),
+                (cx - w / 2, self.img_width),
+                (cy - h / 2, self.img_height),
+                (cx + w / 2, self.img_width),
+                (cy + h / 2, self.img_height),
             )
-        ]  # fmt: skip
+        ]
         return np.stack(corners, axis=-1).astype(src_delta.dtype)
 
     @classmethod

@@ -64,7 +64,7 @@ class Lrelu(LnOp):
     src = operand()
     dst = result()
     negslope = number("float")
-    definition = "dst[i...] = src[i...] >= 0 ? src[i...] : src[i...] * sat(negslope, src)"
+    definition = "dst[i...] = src[i...] >= 0 ? src[i...] : sat(src[i...] * sat(negslope, src), src)"
     rewrites = (relu_of_unsigned, lrelu_of_slope_one)
 
     def flops(self):
@@ -78,7 +78,7 @@ class Lrelu(LnOp):
     @classmethod
     def samples(cls):
         return [*_SHAPES(negslope=0.1), case("i8", src=(3, 5), negslope=2), case("i32", src=(17,), negslope=0.1),
-                case("f64", src=(6,), negslope=-0.5)]  # fmt: skip
+                case("i1", src=(7,), negslope=0.1), case("f64", src=(6,), negslope=-0.5)]  # fmt: skip
 
 
 @ln_op
@@ -141,6 +141,8 @@ class Elew(LnOp):
     """
 
     def reference(self, src1, src2):
+        if src1.dtype == np.bool_:  # a bool counts as 0 or 1, and a result is true where it is not 0
+            return _ELEW_NUMPY[self.elew_op](src1.astype(np.int32), src2.astype(np.int32)) != 0
         with np.errstate(all="ignore"):
             return _ELEW_NUMPY[self.elew_op](src1, src2).astype(src1.dtype)
 
@@ -156,19 +158,22 @@ class Elew(LnOp):
         out = [case(src1=(3, 5), src2=(3, 5), elew_op=op) for op in _ELEW]
         out += [case("i32", src1=(3, 7), src2=(3, 7), elew_op=op) for op in _ELEW]
         out += [case("ui8", src1=(3, 7), src2=(3, 7), elew_op=op) for op in _ELEW]
+        out += [case("i1", src1=(3, 7), src2=(3, 7), elew_op=op) for op in _ELEW]
         return [*out, case(src1=(1, 1, 3, 1, 17), src2=(1, 1, 3, 1, 17), elew_op="TL_SUM"),
                 case("f64", src1=(1,), src2=(1,), elew_op="TL_DIV")]  # fmt: skip
 
 
 def _integer_pow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Exact powers, truncated toward zero and saturated (0 to a negative power is infinite)."""
+    """Powers of doubles, truncated toward zero and saturated (0 to a negative power is infinite)."""
     info = np.iinfo(a.dtype)
     out = np.empty(a.shape, object)
     for i, (x, y) in enumerate(zip(a.ravel().tolist(), b.ravel().tolist())):
+        x, y = int(float(x)), int(float(y))
         if y < 0:
             value = info.max if x == 0 else 0 if abs(x) > 1 else x ** (-y % 2)
-        else:
+        else:  # exact, then rounded once; beyond 2^64 it is saturated anyway
             value = x ** min(y, 64 + (y & 1)) if abs(x) > 1 else x**y if x >= 0 else x ** (y % 2)
+            value = int(float(min(max(value, -(1 << 65)), 1 << 65)))
         out.ravel()[i] = min(max(value, info.min), info.max)
     return out.astype(a.dtype)
 

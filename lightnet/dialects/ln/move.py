@@ -7,8 +7,12 @@ from math import prod
 import numpy as np
 
 from lightnet.dialects.ln.rules import producer, rule
-from lightnet.ir.op import LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
+from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
+
+
+#: Results of one op, at most.
+MAX_RESULTS = 1 << 16
 
 
 class _Move(LnOp):
@@ -56,10 +60,10 @@ class Concat(_Move):
         joined = a[p.axis] + b[p.axis]
         a[p.axis] = b[p.axis] = joined
         if a != b:
-            from lightnet.ir.op import ConstraintError
-
-            raise ConstraintError(f"concat: {t.src1} and {t.src2} should have the same dimensions but along axis "
-                                  f"{p.axis}", label="concat.same-dims")  # fmt: skip
+            raise ConstraintError(
+                f"concat: {t.src1} and {t.src2} should have the same dimensions but along axis {p.axis}",
+                label="concat.same-dims",
+            )
         return [TensorSpec(tuple(a), t.src1.dtype)]
 
     def views(self):
@@ -190,10 +194,10 @@ class Transpose(_Move):
     @classmethod
     def infer(cls, t, p):
         if sorted(p.axes) != list(range(t.src.ndim)):
-            from lightnet.ir.op import ConstraintError
-
-            raise ConstraintError(f"transpose: `axes` {list(p.axes)} should be a permutation of the axes of {t.src}",
-                                  label="transpose.permutation")  # fmt: skip
+            raise ConstraintError(
+                f"transpose: `axes` {list(p.axes)} should be a permutation of the axes of {t.src}",
+                label="transpose.permutation",
+            )
         return [TensorSpec(tuple(t.src.dims[a] for a in p.axes), t.src.dtype)]
 
     def views(self):
@@ -249,10 +253,11 @@ class Reshape(_Move):
     @classmethod
     def infer(cls, t, p):
         if prod(p.dims) != t.src.len:
-            from lightnet.ir.op import ConstraintError
-
-            raise ConstraintError(f"reshape: `dims` {list(p.dims)} should hold as many elements as {t.src}: "
-                                  f"expected {t.src.len}, got {prod(p.dims)}", label="reshape.length")  # fmt: skip
+            raise ConstraintError(
+                f"reshape: `dims` {list(p.dims)} should hold as many elements as {t.src}: "
+                f"expected {t.src.len}, got {prod(p.dims)}",
+                label="reshape.length",
+            )
         return [TensorSpec(p.dims, t.src.dtype)]
 
     def views(self):
@@ -328,7 +333,7 @@ class Gather(_Move):
     rewrites = (gather_of_scatter,)
 
     @property
-    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+    def definition(self):
         return "\n".join(f"dst[{k}, i...] = src{k + 1}[i...]" for k in range(len(self.operands)))
 
     @classmethod
@@ -368,10 +373,11 @@ class Scatter(_Move):
     optype = "scatter"
     src = operand(min_rank=2)
     dst = result(variadic=True)
+    checks = {"count": f"src.dims[0] <= {MAX_RESULTS}"}
     rewrites = (scatter_of_gather,)
 
     @property
-    def definition(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+    def definition(self):
         return "\n".join(f"dst{k + 1}[i...] = src[{k}, i...]" for k in range(len(self.results)))
 
     @classmethod

@@ -47,7 +47,12 @@ class Batchnorm(LnOp):
             vectors = dict.fromkeys(("scale", "offset", "mean", "var"), (src[1],))
             return case(dtype, src=src, **vectors, **p)
 
-        return [bn(1, 3, 4, 5, epsilon=1e-5), bn(1, 1, 1, 1, epsilon=0.5), bn(2, 17, 3, 19), bn(1, 4, 7, 1, dtype="f64")]
+        return [
+            bn(1, 3, 4, 5, epsilon=1e-5),
+            bn(1, 1, 1, 1, epsilon=0.5),
+            bn(2, 17, 3, 19),
+            bn(1, 4, 7, 1, dtype="f64"),
+        ]
 
 
 @ln_op

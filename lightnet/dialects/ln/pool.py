@@ -40,10 +40,10 @@ class _Pool(LnOp):
         return self.result_specs[0].len * self.size[0] * self.size[1]
 
     def windows(self, src: np.ndarray, filler: float) -> np.ndarray:
-        """All windows of `src` in float64: [kh * kw, N, C, rows, columns]."""
+        """All windows of `src`: [kh * kw, N, C, rows, columns]."""
         _, _, rows, columns = self.result_specs[0].dims
         (sh, sw), (kh, kw) = self.stride, self.size
-        x = pad_hw(src.astype(np.float64), self.derived_values()["pad"], filler)
+        x = pad_hw(src, self.derived_values()["pad"], filler)
         return np.stack([
             x[:, :, r : r + (rows - 1) * sh + 1 : sh, q : q + (columns - 1) * sw + 1 : sw]
             for r in range(kh) for q in range(kw)
@@ -75,16 +75,23 @@ class Maxpool2d(_Pool):
 
     optype = "maxpool2d"
     definition = """
-        dst[n, c, y, x] max= src[n, c, y * stride[0] + r - pad[0], x * stride[1] + q - pad[1] | -inf]
+        dst[n, c, y, x] max= src[n, c, y * stride[0] + r - pad[0], x * stride[1] + q - pad[1] | lowest]
             for r < size[0], q < size[1]
     """
 
+    @classmethod
+    def derived(cls, t, p):
+        return {**super().derived(t, p), "lowest": 0 if t.src.dtype.kind == "bool" else -np.inf}  # as a bool, -inf is true
+
     def reference(self, src):
-        return self.windows(src, -np.inf).max(axis=0).astype(src.dtype)
+        kind = src.dtype.kind
+        filler = -np.inf if kind == "f" else False if kind == "b" else int(np.iinfo(src.dtype).min)
+        return self.windows(src, filler).max(axis=0)
 
     @classmethod
     def samples(cls):
-        return [*super().samples(), case("i32", src=(1, 2, 5, 5), size=(2, 2), padding=(1, 0, 0, 1))]
+        return [*super().samples(), case("i32", src=(1, 2, 5, 5), size=(2, 2), padding=(1, 0, 0, 1)),
+                case("i1", src=(1, 2, 5, 5), size=(2, 2), padding=(1, 0, 0, 1))]  # fmt: skip
 
 
 @ln_op
@@ -109,8 +116,8 @@ class Avgpool2d(_Pool):
     """
 
     def reference(self, src):
-        inside = self.windows(np.ones_like(src), 0).sum(axis=0)
-        return (self.windows(src, 0).sum(axis=0) / inside).astype(src.dtype)
+        inside = self.windows(np.ones(src.shape), 0).sum(axis=0)
+        return (self.windows(src.astype(np.float64), 0).sum(axis=0) / inside).astype(src.dtype)
 
 
 OPS = (Maxpool2d, Avgpool2d)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from lightnet.dialects.ln.rules import rule
-from lightnet.ir.op import LnOp, case, dims_of_result, ln_op, numbers, operand, result, string
+from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, numbers, operand, result, string
 from lightnet.ir.types import TensorSpec
 
 
@@ -57,10 +57,10 @@ class Resize(_Resample):
     @classmethod
     def infer(cls, t, p):
         if len(p.dims) != t.src.ndim:
-            from lightnet.ir.op import ConstraintError
-
-            raise ConstraintError(f"resize: `dims` {list(p.dims)} should have as many elements as {t.src} has "
-                                  "dimensions", label="resize.dims-length")  # fmt: skip
+            raise ConstraintError(
+                f"resize: `dims` {list(p.dims)} should have as many elements as {t.src} has dimensions",
+                label="resize.dims-length",
+            )
         return [TensorSpec(p.dims, t.src.dtype)]
 
     @classmethod

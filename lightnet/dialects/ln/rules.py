@@ -42,8 +42,12 @@ def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[Rewrite
             elif new is not None:
                 replace_by_values(op, [new] if isinstance(new, SSAValue) else new, rewriter)
 
-        namespace = {"match_and_rewrite": match_and_rewrite, "__doc__": function.__doc__,
-                     "__module__": function.__module__, "apply": staticmethod(function)}  # fmt: skip
+        namespace = {
+            "match_and_rewrite": match_and_rewrite,
+            "__doc__": function.__doc__,
+            "__module__": function.__module__,
+            "apply": staticmethod(function),
+        }
         return type(function.__name__, (RewritePattern,), namespace)
 
     return decorate

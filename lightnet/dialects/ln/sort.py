@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
 from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.runtime.arrays import align_up
 from lightnet.runtime.initial import sample
 
 _DIRECTIONS = ("TL_SORT_DIR_ASCENDING", "TL_SORT_DIR_DESCENDING")
@@ -30,7 +31,7 @@ class _Sort(LnOp):
     has_builder = True
 
     def workspace_bytes(self):
-        return sum(_rounded(2 * s.nbytes) for s in self.result_specs)
+        return sum(align_up(2 * s.nbytes) for s in self.result_specs)
 
     def flops(self):
         n = self.operand_specs[0].len
@@ -41,7 +42,7 @@ class _Sort(LnOp):
         buffers, at = [], 0
         for spec in self.result_specs:
             buffers.append(b.view(workspace, at, MemRefType(storage_type(spec.dtype), [2, n])))
-            at += _rounded(2 * spec.nbytes)
+            at += align_up(2 * spec.nbytes)
         with b.loop(0, n) as i:
             for source, buffer in zip(operands, buffers):
                 b.store(b.load(source, [i.iv]), buffer, [0, i.iv])
@@ -84,10 +85,6 @@ class _Sort(LnOp):
             return b.cmpi("slt" if dtype.kind == "int" else "ult", x, y)
         nan = b.op(arith.AndIOp, b.cmpf("uno", y, y), b.cmpf("ord", x, x))
         return b.op(arith.OrIOp, b.cmpf("olt", x, y), nan)
-
-
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // 64) * 64
 
 
 def _min(b, x, limit):
@@ -148,7 +145,7 @@ class Sort1dByKey(_Sort):
     def samples(cls):
         return [case(src_key=(n,), src_val=((n,), "i32"), dir=d) for d in _DIRECTIONS for n in (1, 2, 17, 100)] + [
             case("i8", src_key=(300,), src_val=((300,), "i32"), dir=d) for d in _DIRECTIONS
-        ]  # fmt: skip
+        ]
 
 
 @ln_op

@@ -24,9 +24,10 @@ from lightnet.ir.op import (
 )
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_TL, convert
+from lightnet.runtime.initial import initial_contents
 
 
-class _Source(LnOp):
+class Source(LnOp):
     """A tensor whose contents stand outside the program: from the weight store (`from_file`), random in `ran`
     (uniform, seeded by the tensor's name), or `data` converted element by element."""
 
@@ -51,16 +52,24 @@ class _Source(LnOp):
         """The tensor's contents at load time; `store` is a weight store or None. `missing` gets the tensor's name when the
         store should hold it and does not (zeros). Raises LightNetError, at `loc`, when the store holds something of
         another size or type."""
-        from lightnet.runtime.initial import initial_contents
-
         spec = self.result_specs[0]
         name = self.tensor_names[0] or self.op_name or "?"
-        return initial_contents(name, spec.dims, spec.dtype, ran=self.ran, data=self.data, from_file=self.from_file,
-                                store=store, seed=seed, missing=missing, loc=loc)  # fmt: skip
+        return initial_contents(
+            name,
+            spec.dims,
+            spec.dtype,
+            ran=self.ran,
+            data=self.data,
+            from_file=self.from_file,
+            store=store,
+            seed=seed,
+            missing=missing,
+            loc=loc,
+        )
 
 
 @ln_op
-class Create(_Source):
+class Create(Source):
     """A tensor as the source network declares it; `bind` makes it an `input` or a `param`.
 
     ```mlir
@@ -72,7 +81,7 @@ class Create(_Source):
 
 
 @ln_op
-class Input(_Source):
+class Input(Source):
     """A tensor that a caller may feed; its contents are the default.
 
     ```mlir
@@ -84,7 +93,7 @@ class Input(_Source):
 
 
 @ln_op
-class ParamOp(_Source):
+class ParamOp(Source):
     """A tensor that is constant from call to call: weights and the like. No pass reads its value.
 
     ```mlir
@@ -120,7 +129,11 @@ class Zeros(LnOp):
 
     @classmethod
     def samples(cls):
-        return [case(dims=(2, 3), dtype="TL_FLOAT"), case(dims=(1,), dtype="TL_INT8"), case(dims=(2, 1, 5), dtype="TL_BOOL")]
+        return [
+            case(dims=(2, 3), dtype="TL_FLOAT"),
+            case(dims=(1,), dtype="TL_INT8"),
+            case(dims=(2, 1, 5), dtype="TL_BOOL"),
+        ]
 
 
 class _Range(LnOp):
@@ -136,8 +149,9 @@ class _Range(LnOp):
 
 
 def range_length(start: float, stop: float, step: float) -> int:
-    """ceil((stop - start) / step)."""
-    return math.ceil((stop - start) / step)
+    """ceil((stop - start) / step); more than any tensor holds where that overflows."""
+    count = (stop - start) / step
+    return math.ceil(count) if math.isfinite(count) else 1 << 63
 
 
 def _in_range(dtype: str, *values: float) -> bool:
@@ -164,10 +178,11 @@ class Arange(_Range):
     @classmethod
     def infer(cls, t, p):
         if not _in_range(p.dtype, p.start, p.stop, p.step):
-            from lightnet.ir.op import ConstraintError
-
-            raise ConstraintError(f"arange: `start`, `stop` and `step` should lie in the range of {p.dtype}, but get "
-                                  f"{p.start}, {p.stop}, {p.step}", label="arange.dtype-range")  # fmt: skip
+            raise ConstraintError(
+                f"arange: `start`, `stop` and `step` should lie in the range of {p.dtype}, but get "
+                f"{p.start}, {p.stop}, {p.step}",
+                label="arange.dtype-range",
+            )
         return [TensorSpec((range_length(p.start, p.stop, p.step),), BY_TL[p.dtype])]
 
     @classmethod
@@ -205,10 +220,10 @@ class Rearange(_Range):
     @classmethod
     def infer(cls, t, p):
         if (n := range_length(p.start, p.stop, p.step)) != t.src.len:
-            from lightnet.ir.op import ConstraintError
-
-            raise ConstraintError(f"rearange: the range should have as many elements as {t.src}: expected {t.src.len}, "
-                                  f"got {n}", label="rearange.length")  # fmt: skip
+            raise ConstraintError(
+                f"rearange: the range should have as many elements as {t.src}: expected {t.src.len}, got {n}",
+                label="rearange.length",
+            )
         return [t.src]
 
     @classmethod

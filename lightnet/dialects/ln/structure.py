@@ -1,9 +1,11 @@
-"""The structural ops: `ln.once`, a region evaluated when a network is loaded, and `ln.yield` (`ir/kernel.py`)."""
+"""The structural ops: `ln.once`, a region evaluated when a network is loaded, and `ln.yield` (`ir/kernel.py`); and what a
+network's function consists of."""
 
 from __future__ import annotations
 
 from typing import Self
 
+from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
@@ -11,8 +13,10 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.ir.kernel import YieldOp
-from lightnet.ir.op import parse_suffix, print_suffix
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp, parse_suffix, print_suffix
 
 
 class OnceOp(Operation):
@@ -72,6 +76,22 @@ class OnceOp(Operation):
             printer.print_string(" : ")
             printer.print_list(self.results, lambda r: printer.print_attribute(r.type))
         print_suffix(printer, self)
+
+
+def planned_ops(block: Block) -> list[Operation]:
+    """The ops of a network in order, `func.return` last. Raises `LightNetError` for an op that cannot be planned."""
+    ops = list(block.ops)
+    for op in ops:
+        known = isinstance(op, LnOp | KernelOp | OnceOp)
+        if not known and not (isinstance(op, ReturnOp) and op is ops[-1]):
+            raise LightNetError(
+                f"'{op.name}' cannot be planned: main holds ln ops, kernels, ln.once and func.return",
+                loc_of(op),
+                label="plan.op",
+            )
+    if not ops or not isinstance(ops[-1], ReturnOp):
+        raise LightNetError("main should end with func.return", label="plan.op")
+    return ops
 
 
 OPS = (OnceOp, YieldOp)

@@ -3,7 +3,7 @@
 The problem ("dynamic storage allocation" with known lifetimes): give each buffer an offset so that no two buffers
 that are live at the same time share bytes, and the highest byte in use (the peak) is low. Everything here works on
 numbers alone, so that the same planner serves the `plan` pass, other people's instances and tests. Imports the
-standard library and numpy; never xDSL.
+standard library, numpy and the runtime; never xDSL.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
+from lightnet.runtime.arrays import align_up
 
 #: Offsets, sizes and times stay below this, so that their sums fit into 64-bit integers.
 LIMIT = 1 << 61
@@ -57,11 +58,6 @@ class Buffer:
     def __str__(self) -> str:
         gaps = "".join(f" without [{a}, {b})" for a, b in self.gaps)
         return f"'{self.id}' (live [{self.lower}, {self.upper}){gaps}, {self.size} bytes)"
-
-
-def align_up(value: int, alignment: int) -> int:
-    """The least multiple of `alignment` that is not below `value`."""
-    return -(-value // alignment) * alignment
 
 
 def validate(buffers: Sequence[Buffer]) -> None:

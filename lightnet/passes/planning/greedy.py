@@ -15,7 +15,9 @@ from itertools import accumulate, islice
 
 import numpy as np
 
-from .buffers import Buffer, Conflicts, align_up, load_profile
+from lightnet.runtime.arrays import align_up
+
+from .buffers import Buffer, Conflicts, load_profile
 
 #: About how many pairs of buffers the whole portfolio looks at; decides how many heuristics run on a dense problem.
 PORTFOLIO_WORK = 12_000_000

@@ -2,8 +2,8 @@
 
 A header names the columns, in any order: ``id`` (or ``buffer``, ``buffer_id``), ``lower`` (``begin``, ``start``),
 ``upper`` (or ``end``, the last position of the lifetime instead of the first after it), ``size``, and optionally
-``alignment``, ``gaps``, ``offset`` and ``hint``. An answer is the problem with an ``offset`` column.
-Imports `buffers` and the standard library.
+``alignment``, ``gaps``, ``offset`` and ``hint``. An answer is the problem with an ``offset`` column. Imports `buffers`
+and the standard library.
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from lightnet.ir.memory import is_upstream, workspace_size
+from lightnet.ir.memory import ARENA, is_upstream, workspace_size
+from lightnet.ir.module import op_label, value_name
 from lightnet.ir.op import WORKSPACE
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
-from lightnet.passes.plan_buffers import ARENA, Network, op_label, value_name
+from lightnet.passes.plan_buffers import Network
 from lightnet.passes.planning.buffers import Buffer, lower_bound
 from lightnet.passes.planning.planner import Plan
 from lightnet.passes.planning.report import Report, report
@@ -60,8 +61,13 @@ def buffers_of(module: ModuleOp, space: str) -> tuple[list[Buffer], dict[str, in
     for values in groups.values():
         slots = [network.slots[v] for v in values]
         largest = max(slots, key=lambda s: (s.size, -s.number))
-        add(value_name(largest.value), min(ranges[v][0] for v in values), max(ranges[v][1] for v in values),
-            min(s.lower for s in slots), max(s.upper for s in slots))  # fmt: skip
+        add(
+            value_name(largest.value),
+            min(ranges[v][0] for v in values),
+            max(ranges[v][1] for v in values),
+            min(s.lower for s in slots),
+            max(s.upper for s in slots),
+        )
     for i, op in enumerate(network.ops):
         for place in getattr(op.attributes.get(WORKSPACE), "data", ()):
             if isinstance(place, PlaceAttr) and place.space.data == space:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lightnet.diagnostics import LightNetError
+from lightnet.runtime.arrays import align_up
 
-from .buffers import Buffer, Conflicts, align_up, components, lower_bound, validate
+from .buffers import Buffer, Conflicts, components, lower_bound, validate
 from .check import check
 from .greedy import UNPLACED, portfolio
 from .search import EjectionSearch

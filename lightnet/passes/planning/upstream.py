@@ -9,8 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from lightnet.diagnostics import LightNetError
-
-from .buffers import align_up
+from lightnet.runtime.arrays import align_up
 
 
 class Pool:

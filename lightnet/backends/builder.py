@@ -49,7 +49,7 @@ def vector_type(shape: tuple[int, ...], element: Attribute) -> VectorType:
 @cache
 def _default_properties(cls: type[Operation]) -> dict[str, Attribute]:
     """The properties that an op has when none are given (fast-math and overflow flags)."""
-    names = {name for name, definition in cls.get_irdl_definition().properties.items()}
+    names = cls.get_irdl_definition().properties
     defaults: dict[str, Attribute] = {}
     if "fastmath" in names:
         defaults["fastmath"] = arith.FastMathFlagsAttr("none")
@@ -164,9 +164,7 @@ class Builder:
     def op(self, cls: type[Operation], *operands: SSAValue, type: Attribute | None = None, **properties) -> SSAValue:
         """An op with one result, of the first operand's type unless given."""
         result = operands[0].type if type is None else type
-        op = cls.create(
-            operands=operands, result_types=[result], properties={**_default_properties(cls), **properties}
-        )
+        op = cls.create(operands=operands, result_types=[result], properties={**_default_properties(cls), **properties})
         self.block.add_op(op)
         return op.results[0]
 
@@ -229,28 +227,37 @@ class Builder:
     def store(self, value: SSAValue, m: SSAValue, indices: Sequence[Index]) -> None:
         self.append(memref.StoreOp.create(operands=[value, m, *map(self.index, indices)]))
 
-    def alloca(self, type: MemRefType) -> SSAValue:
-        """Memory of this call of the kernel, on the stack: keep it small."""
-        op = memref.AllocaOp([[], []], [type])
-        return self.append(op).results[0]
-
     def view(self, workspace: SSAValue, byte_offset: Index, type: MemRefType) -> SSAValue:
         """Part of an i8 workspace as a memref of `type`."""
         return self.op(memref.ViewOp, workspace, self.index(byte_offset), type=type)
 
     def tile_load(
-        self, m: SSAValue, indices: Sequence[Index], dims: Sequence[int], shape: Sequence[int], *,
-        steps: Sequence[int] | None = None, valid: Sequence[int] | None = None, lanes: SSAValue | None = None,
-    ) -> SSAValue:  # fmt: skip
+        self,
+        m: SSAValue,
+        indices: Sequence[Index],
+        dims: Sequence[int],
+        shape: Sequence[int],
+        *,
+        steps: Sequence[int] | None = None,
+        valid: Sequence[int] | None = None,
+        lanes: SSAValue | None = None,
+    ) -> SSAValue:
         """`tile.load` of a vector of `shape`."""
         type = vector_type(tuple(shape), m.type.element_type)
         op = tile.LoadOp(m, [*map(self.index, indices)], dims, type, steps=steps, valid=valid, lanes=lanes)
         return self.append(op).results[0]
 
     def tile_store(
-        self, value: SSAValue, m: SSAValue, indices: Sequence[Index], dims: Sequence[int], *,
-        steps: Sequence[int] | None = None, valid: Sequence[int] | None = None, lanes: SSAValue | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        value: SSAValue,
+        m: SSAValue,
+        indices: Sequence[Index],
+        dims: Sequence[int],
+        *,
+        steps: Sequence[int] | None = None,
+        valid: Sequence[int] | None = None,
+        lanes: SSAValue | None = None,
+    ) -> None:
         """`tile.store`."""
         self.append(tile.StoreOp(value, m, [*map(self.index, indices)], dims, steps=steps, valid=valid, lanes=lanes))
 
@@ -308,18 +315,3 @@ class Builder:
         )
         outer.add_op(op)
         return op.results
-
-    def repeat(self, init: Sequence[SSAValue], before, after) -> Sequence[SSAValue]:
-        """An `scf.while`: `before(*args)` returns (condition, values), `after(*values)` the next args."""
-        outer, types = self.block, [v.type for v in init]
-        first = self.block = Block(arg_types=types)
-        cond, values = before(*first.args)
-        self.block.add_op(scf.ConditionOp.create(operands=[cond, *values]))
-        passed = [v.type for v in values]
-        second = self.block = Block(arg_types=passed)
-        self.block.add_op(scf.YieldOp.create(operands=list(after(*second.args))))
-        self.block = outer
-        op = scf.WhileOp.create(operands=list(init), result_types=passed, regions=[Region(first), Region(second)])
-        outer.add_op(op)
-        return op.results
-

@@ -25,8 +25,7 @@ def read_text(path: str, limit: int) -> str:
     """The text of `path` ("-" is standard input), at most `limit` bytes of UTF-8 without NUL.
 
     Raises LightNetError for a missing or unreadable file, for anything that is no regular file (folders, FIFOs,
-    devices), and for text that
-    is too long, is not UTF-8 or holds a NUL byte.
+    devices), and for text that is too long, is not UTF-8 or holds a NUL byte.
     """
     if path == "-":
         return decode(_read_bounded(sys.stdin.fileno(), STDIN_NAME, limit), STDIN_NAME)

@@ -1,0 +1,100 @@
+"""How an op reads its operands, as its definition says: what a target decides fusion by, so that no op is named there.
+
+    elementwise   one result, each element of which is computed from its operands' elements at the same index (and from
+                  params along some of the axes: a scale for each channel)
+    copy          one operand, one result, and each result element is one operand element
+    reduction     one result, which a reduction writes, perhaps after an initial value and before a last statement
+
+Imports `expr`, `statements` and the op base.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from lightnet.ir.expr import Index, Name, is_flat, read_name, walk
+from lightnet.ir.op import LnOp
+from lightnet.ir.statements import Assignment, Target, parse
+
+
+def is_elementwise(op: LnOp) -> bool:
+    """Whether `op` computes each result element from data at its own index."""
+    if op.is_move or op.is_host or op.definition is None or len(op.results) != 1 or not op.operands:
+        return False
+    data = data_operands(op)
+    if any(op.operand_specs[k].dims != op.result_specs[0].dims for k in data):
+        return False
+    operands, results = op.arg_names()
+    return bool(data) and _is_elementwise(op.definition, tuple(operands), tuple(operands[k] for k in data), results[0])
+
+
+def is_copy(op: LnOp) -> bool:
+    """Whether each result element is one operand element (of the one operand), found without a computation. Where
+    `op.is_move` is not set, an operand element may be read several times."""
+    if op.definition is None or len(op.operands) != 1 or len(op.results) != 1:
+        return False
+    return _is_copy(op.definition, op.arg_names()[0][0])
+
+
+def is_reduction(op: LnOp) -> bool:
+    """Whether the one result is made by a reduction, without tensors in between."""
+    if op.definition is None or len(op.results) != 1:
+        return False
+    return _is_reduction(op.definition, op.arg_names()[1][0])
+
+
+def data_operands(op: LnOp) -> list[int]:
+    """The numbers of the operands that are data (not params)."""
+    return [k for k, field in enumerate(op.schema.operand_fields(len(op.operands))) if field.role == "data"]
+
+
+class _Read(NamedTuple):
+    tensor: str
+    index: Index
+
+
+def _reads(s: Assignment, operands: tuple[str, ...]) -> list[_Read]:
+    found = (_Read(read_name(e), e) for e in walk(s.value) if isinstance(e, Index))
+    return [r for r in found if r.tensor in operands]
+
+
+@lru_cache(1024)
+def _is_elementwise(definition: str, operands: tuple[str, ...], data: tuple[str, ...], result: str) -> bool:
+    statements = parse(definition).statements
+    if len(statements) != 1 or statements[0].op != "=" or statements[0].targets[0].name != result:
+        return False
+    (target,) = statements[0].targets
+    reads = _reads(statements[0], operands)
+    if not {r.tensor for r in reads}.issuperset(data):
+        return False
+    return all(_at_index(r, target) if r.tensor in data else _along_axes(r, target) for r in reads)
+
+
+def _at_index(read: _Read, target: Target) -> bool:
+    same = read.index.subs == target.subs and is_flat(read.index) == target.flat
+    return same and read.index.filler is None
+
+
+def _along_axes(read: _Read, target: Target) -> bool:
+    """Whether a param is read by some of the indices that are written."""
+    subs = read.index.subs
+    return read.index.filler is None and not target.flat and all(isinstance(s, Name) and s in target.subs for s in subs)
+
+
+@lru_cache(1024)
+def _is_copy(definition: str, operand: str) -> bool:
+    statements = parse(definition).statements
+    if len(statements) != 1 or statements[0].op != "=":
+        return False
+    value = statements[0].value
+    if not isinstance(value, Index) or value.filler is not None or read_name(value) != operand:
+        return False
+    return len(_reads(statements[0], (operand,))) == 1
+
+
+@lru_cache(1024)
+def _is_reduction(definition: str, result: str) -> bool:
+    statements = parse(definition).statements
+    written = {t.name for s in statements for t in s.targets}
+    return written == {result} and any(s.op != "=" for s in statements)

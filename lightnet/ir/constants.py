@@ -1,0 +1,406 @@
+"""The values of constant expressions: what the checks, bounds and shapes of ops are computed with.
+
+`constant` compiles an AST into closures over an `Env` of tensor shapes and parameters; integers are bounded, so that no
+expression takes long or much memory. Imports `expr`, the dtypes and `diagnostics`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.expr import (
+    Attr,
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Pack,
+    Select,
+    Slice,
+    Str,
+    Unary,
+    format_expr,
+    parse_expr,
+)
+from lightnet.runtime.dtypes import BY_NAME, BY_TL
+
+#: Integers of constant expressions stay below this many bits (`pow` would not).
+MAX_BITS = 256
+
+#: A value of a constant expression.
+Value = bool | int | float | str | tuple[Any, ...] | None
+
+
+class TensorLike(Protocol):
+    """What an expression may ask of a tensor (`ir.types.TensorSpec` is one)."""
+
+    @property
+    def dims(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+
+
+class Env(NamedTuple):
+    """What the names of a constant expression stand for. Numbers are ints or floats as their realtype says."""
+
+    tensors: Mapping[str, Any]
+    params: Mapping[str, Any]
+
+
+def int_div(a: int, b: int) -> int:
+    """Division that truncates toward zero, as in C; x/0 is 0."""
+    if b == 0:
+        return 0
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+def divide(a: float, b: float) -> float:
+    """``a / b`` outside subscripts: integers truncate, x/0 is 0 for integers and as IEEE 754 says for floats."""
+    if isinstance(a, int) and isinstance(b, int):
+        return int_div(a, b)
+    if b == 0:
+        return math.nan if a == 0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
+    return a / b
+
+
+def remainder(a: float, b: float) -> float:
+    """``a % b`` outside subscripts: the sign of `a`, as in C; x%0 is 0 for integers."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b * int_div(a, b)
+    return math.fmod(a, b) if b != 0 and not math.isinf(a) else math.nan
+
+
+def round_half_away(x: float) -> float:
+    """Round to the nearest integer, halves away from zero, as C's `round`."""
+    if isinstance(x, int) or not math.isfinite(x):
+        return x
+    whole = math.floor(abs(x))
+    return math.copysign(whole + (abs(x) - whole >= 0.5), x)
+
+
+def _float_fn(fn: Callable[[float], float]) -> Callable[[float], float]:
+    def wrapped(x: float) -> float:
+        try:
+            return fn(float(x))
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return -math.inf if fn is math.log and x == 0 else math.nan
+
+    return wrapped
+
+
+def _pow(a: float, b: float) -> float:
+    if isinstance(a, int) and isinstance(b, int) and b >= 0:
+        if a not in (-1, 0, 1) and b * abs(a).bit_length() > MAX_BITS:
+            raise LightNetError(f"pow({a}, {b}) is too large")
+        return a**b
+    try:
+        return math.pow(a, b)
+    except (OverflowError, ValueError):
+        return math.inf if a == 0 or b > 0 else math.nan
+
+
+def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*args: Any) -> Any:
+        values = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+        if not values or any(isinstance(v, tuple) for v in values):
+            raise LightNetError("min and max take numbers or one array that is not empty")
+        nan = next((v for v in values if v != v), None)
+        return pick(values) if nan is None else nan
+
+    return wrapped
+
+
+def _whole(rounding: Callable[[float], float]) -> Callable[[float], float]:
+    return lambda x: x if isinstance(x, int) or not math.isfinite(x) else rounding(x)
+
+
+def _integer(x: float) -> int:
+    if x != x:
+        return 0
+    return int(max(-(2.0**63), min(x, 2.0**63 - 1024))) if isinstance(x, float) else int(x)
+
+
+def _product(values: tuple[Any, ...]) -> Any:
+    result: Any = 1
+    for v in values:
+        result = _number_check(result * v)
+    return result
+
+
+def _inverse(axes: tuple[Any, ...]) -> tuple[int, ...]:
+    if not _permutation(axes):
+        raise LightNetError(f"{list(axes)} is no permutation")
+    result = [0] * len(axes)
+    for i, axis in enumerate(axes):
+        result[int(axis)] = i
+    return tuple(result)
+
+
+def _permutation(axes: tuple[Any, ...]) -> bool:
+    return sorted(axes) == list(range(len(axes)))
+
+
+#: Functions of constant expressions on numbers: name → (number of arguments or None, function).
+FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
+    "min": (None, _extreme(min)),
+    "max": (None, _extreme(max)),
+    "abs": (1, abs),
+    "exp": (1, _float_fn(math.exp)),
+    "log": (1, _float_fn(math.log)),
+    "sqrt": (1, _float_fn(math.sqrt)),
+    "tanh": (1, _float_fn(math.tanh)),
+    "floor": (1, _whole(math.floor)),
+    "ceil": (1, _whole(math.ceil)),
+    "round": (1, round_half_away),
+    "pow": (2, _pow),
+    "clamp": (3, lambda x, lo, hi: x if x != x else max(lo, min(x, hi))),
+    "int": (1, _integer),
+}
+#: Functions on arrays.
+ARRAY_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "len": len,
+    "sum": lambda a: _number_check(sum(a)),
+    "prod": _product,
+    "permutation": _permutation,
+    "inverse": _inverse,
+}
+
+
+def _number_check(value: Any) -> Any:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise LightNetError("integer too large in a constant expression")
+    return value
+
+
+def _compare(op: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Comparisons hold for every element: array with number, or arrays of one length."""
+
+    def compare(a: Any, b: Any) -> bool:
+        if isinstance(a, tuple) or isinstance(b, tuple):
+            n = len(a) if isinstance(a, tuple) else len(b)
+            left = a if isinstance(a, tuple) else (a,) * n
+            right = b if isinstance(b, tuple) else (b,) * n
+            return len(left) == len(right) and all(map(compare, left, right))
+        if isinstance(a, str) != isinstance(b, str) and op not in (operator.eq, operator.ne):
+            raise LightNetError("a string is compared with a number")
+        return op(a, b)
+
+    return compare
+
+
+_equal = _compare(operator.eq)
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": divide,
+    "%": remainder,
+}
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": _equal,
+    "!=": lambda a, b: not _equal(a, b),
+    "<": _compare(operator.lt),
+    "<=": _compare(operator.le),
+    ">": _compare(operator.gt),
+    ">=": _compare(operator.ge),
+}
+
+Closure = Callable[[Env], Any]
+
+
+def arithmetic(op: str, a: Any, b: Any) -> Any:
+    """A binary operator on two numbers, with the checks that bound time and memory."""
+    for v in (a, b):
+        if not isinstance(v, (int, float)):
+            raise LightNetError(f"operator '{op}' takes numbers, got {show_value(v)}")
+    try:
+        return _number_check(ARITHMETIC[op](int(a) if isinstance(a, bool) else a, int(b) if isinstance(b, bool) else b))
+    except OverflowError:
+        raise LightNetError(f"number out of range in {show_value(a)} {op} {show_value(b)}") from None
+
+
+def apply_function(fn: str, args: Sequence[Any]) -> Any:
+    """A function of constant expressions on values; an unknown one, or a wrong argument, is an error."""
+    if fn in ARRAY_FUNCTIONS:
+        if len(args) != 1 or not isinstance(args[0], tuple):
+            raise LightNetError(f"{fn} takes one array")
+        return ARRAY_FUNCTIONS[fn](args[0])
+    count, function = FUNCTIONS[fn]
+    if count is not None and len(args) != count:
+        raise LightNetError(f"{fn} takes {count} argument{'s' * (count != 1)}, got {len(args)}")
+    whole = count is None and len(args) == 1
+    for v in args:
+        if not isinstance(v, (int, float)) and not (whole and isinstance(v, tuple)):
+            raise LightNetError(f"{fn} takes numbers, got {show_value(v)}")
+    return function(*args)
+
+
+def tensor_attr(spec: TensorLike, attr: str) -> Value:
+    """The value of ``tensor.attr``."""
+    if attr == "dims":
+        return tuple(spec.dims)
+    if attr == "ndim":
+        return len(spec.dims)
+    if attr == "len":
+        return math.prod(spec.dims)
+    if attr == "dtype":
+        return spec.dtype.name
+    raise LightNetError("'.flat' is for subscripts")
+
+
+def element(values: Any, subs: Sequence[Any], what: str) -> Any:
+    """``values[i]`` of a constant array, checked."""
+    if not isinstance(values, tuple):
+        raise LightNetError(f"'{what}' is no array: {show_value(values)}")
+    if len(subs) != 1:
+        raise LightNetError(f"'{what}' has one subscript, got {len(subs)}")
+    i = subs[0]
+    if isinstance(i, float) and i.is_integer():
+        i = int(i)
+    if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(values):
+        raise LightNetError(f"subscript {show_value(i)} of '{what}' is not in 0..{len(values) - 1}")
+    return values[i]
+
+
+@lru_cache(4096)
+def constant(expr: Expr) -> Closure:
+    """Compile a constant expression: a closure from an `Env` to a value. Wrong types or names raise `LightNetError`."""
+    match expr:
+        case Num(value=value) | Str(value=value):
+            return lambda env: value
+        case Name(name=name):
+            return lambda env: _lookup(env, name)
+        case Attr(base=base, attr=attr):
+            return lambda env: tensor_attr(_tensor(env, base.name), attr)
+        case Unary(op="!", arg=arg):
+            inner = constant(arg)
+            return lambda env: not inner(env)
+        case Unary(arg=arg):
+            inner = constant(arg)
+            return lambda env: arithmetic("*", -1, inner(env))
+        case Binary(op="&&", left=left, right=right):
+            a, b = constant(left), constant(right)
+            return lambda env: bool(a(env)) and bool(b(env))
+        case Binary(op="||", left=left, right=right):
+            a, b = constant(left), constant(right)
+            return lambda env: bool(a(env)) or bool(b(env))
+        case Binary(op=op, left=left, right=right):
+            a, b = constant(left), constant(right)
+            if op in COMPARISONS:
+                compare = COMPARISONS[op]
+                return lambda env: compare(a(env), b(env))
+            return lambda env: arithmetic(op, a(env), b(env))
+        case Select(cond=cond, then=then, other=other):
+            c, a, b = constant(cond), constant(then), constant(other)
+            return lambda env: a(env) if c(env) else b(env)
+        case Call():
+            return _constant_call(expr)
+        case Index():
+            return _constant_index(expr)
+    raise LightNetError("this is no constant expression")
+
+
+def _constant_call(expr: Call) -> Closure:
+    args = [constant(a) for a in expr.args]
+    if expr.fn == "dtype":
+
+        def dtype(env: Env) -> str:
+            name = args[0](env)
+            found = BY_TL.get(name) or BY_NAME.get(name)
+            if len(args) != 1 or found is None:
+                raise LightNetError(f"unknown dtype {show_value(name)}")
+            return found.name
+
+        return dtype
+    if expr.fn not in FUNCTIONS and expr.fn not in ARRAY_FUNCTIONS:
+        known = sorted([*FUNCTIONS, *ARRAY_FUNCTIONS, "dtype"])
+        raise LightNetError(f"unknown function '{expr.fn}'; there are: {', '.join(known)}")
+    return lambda env: apply_function(expr.fn, [a(env) for a in args])
+
+
+def _constant_index(expr: Index) -> Closure:
+    base, what = constant(expr.base), format_expr(expr.base)
+    if expr.filler is not None or any(isinstance(s, Pack) for s in expr.subs):
+        raise LightNetError(f"'{format_expr(expr)}' is no constant expression")
+    if len(expr.subs) == 1 and isinstance(part := expr.subs[0], Slice):
+        start, stop = constant(part.start), constant(part.stop)
+        return lambda env: _slice(base(env), start(env), stop(env), what)
+    subs = [constant(s) for s in expr.subs if not isinstance(s, (Pack, Slice))]
+    return lambda env: element(base(env), [s(env) for s in subs], what)
+
+
+def _slice(values: Any, start: Any, stop: Any, what: str) -> tuple[Any, ...]:
+    if not isinstance(values, tuple) or not isinstance(start, int) or not isinstance(stop, int):
+        raise LightNetError(f"'{what}[start:stop]' wants an array and integers")
+    if not 0 <= start <= stop <= len(values):
+        raise LightNetError(f"slice {start}:{stop} of '{what}' is not in 0..{len(values)}")
+    return values[start:stop]
+
+
+def _lookup(env: Env, name: str) -> Value:
+    if name in env.params:
+        value = env.params[name]
+        return tuple(value) if isinstance(value, list) else value
+    if name in env.tensors:
+        raise LightNetError(f"'{name}' is a tensor: its values are no constants")
+    raise LightNetError(f"unknown name '{name}'; there are: {', '.join(sorted([*env.params, *env.tensors]))}")
+
+
+def _tensor(env: Env, name: str) -> TensorLike:
+    if name not in env.tensors:
+        raise LightNetError(f"unknown tensor '{name}'; there are: {', '.join(sorted(env.tensors))}")
+    return env.tensors[name]
+
+
+def evaluate(text: str | Expr, env: Env, file: str = "<expression>") -> Value:
+    """The value of a constant expression in `env`. Raises `LightNetError`."""
+    expr = parse_expr(text, file) if isinstance(text, str) else text
+    try:
+        return constant(expr)(env)
+    except RecursionError:
+        raise LightNetError("expression too deep") from None
+
+
+class Failure(NamedTuple):
+    """Why a constraint does not hold: the part that fails; both sides' values when it is a comparison."""
+
+    text: str
+    got: Value
+    expected: Value
+    is_comparison: bool
+
+    def __str__(self) -> str:
+        if not self.is_comparison:
+            return f"'{self.text}' does not hold"
+        return f"'{self.text}' does not hold: {show_value(self.got)} against {show_value(self.expected)}"
+
+
+def failure(text: str | Expr, env: Env) -> Failure | None:
+    """None when the constraint holds in `env`; else its first conjunct that fails, `got` left and `expected` right."""
+    expr = parse_expr(text) if isinstance(text, str) else text
+    if constant(expr)(env):
+        return None
+    while isinstance(expr, Binary) and expr.op == "&&":
+        expr = expr.left if not constant(expr.left)(env) else expr.right
+    if isinstance(expr, Binary) and expr.op in COMPARISONS:
+        return Failure(format_expr(expr), constant(expr.left)(env), constant(expr.right)(env), True)
+    return Failure(format_expr(expr), False, True, False)
+
+
+def show_value(value: Any) -> str:
+    """A value for an error message."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(show_value, value))}]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)

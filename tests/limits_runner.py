@@ -1,0 +1,77 @@
+"""Runs `lightnet` under limits and reports what it used: a process that imports the compiler once and forks for each request.
+
+A request is a line of JSON on standard input (``argv``, ``cwd``, ``stdin``: a file), an answer one on standard output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from typing import Any
+
+ADDRESS_SPACE = 6 << 30
+SECONDS = 25  # after which a run is killed
+
+
+def child(request: dict[str, Any], out: int, err: int) -> None:
+    """Become the command; never returns."""
+    status = 99
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+        signal.alarm(SECONDS)
+        os.dup2(os.open(request.get("stdin", os.devnull), os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        os.chdir(request["cwd"])
+        from lightnet.cli.lightnet import main
+
+        try:
+            status = main(request["argv"])
+        except SystemExit as e:
+            status = int(e.code or 0)
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+    except BaseException:
+        import traceback
+
+        os.write(2, traceback.format_exc().encode())
+    os._exit(status)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        start = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            child(request, out.fileno(), err.fileno())
+        _, status, usage = os.wait4(pid, 0)
+        seconds = time.monotonic() - start
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read(100_000).decode("utf-8", "replace"))
+    return {"status": os.waitstatus_to_exitcode(status), "seconds": seconds, "cpu": usage.ru_utime + usage.ru_stime,
+            "rss": usage.ru_maxrss << 10, "out": texts[0], "err": texts[1]}  # fmt: skip
+
+
+def main() -> None:
+    import lightnet.compiler
+    import lightnet.context
+    import lightnet.frontends.il
+    import lightnet.frontends.importer
+    import lightnet.frontends.json_ir  # noqa: F401
+
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
