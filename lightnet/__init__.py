@@ -23,6 +23,7 @@ _API = {
     "Executable": "lightnet.compiler",
     "Context": "lightnet.context",
     "load_executable": "lightnet.runtime.artifact",
+    "to_onnx": "lightnet.frontends.onnx_export",
     "LightNetError": "lightnet.diagnostics",
 }
 __all__ = [*_API, "__version__"]

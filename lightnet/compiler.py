@@ -14,9 +14,9 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.launch import HostOp
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.dialects.tile import HostOp
 from lightnet.executable import Executable
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context

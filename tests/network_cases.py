@@ -28,7 +28,7 @@ from lightnet.dialects.ln.resize import Resize, Upsample
 from lightnet.dialects.ln.sort import Pick1d, Sort1d, Sort1dByKey
 from lightnet.dialects.ln.source import Arange, Create, Rearange, Zeros
 from lightnet.ir.op import ConstraintError, LnOp
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import TensorSpec, spec_of, tensor_type
 from lightnet.model import Model
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -139,23 +139,17 @@ def _binary(net: Network) -> None:
 
 def _param(net: Network, dims, dtype, low, high) -> SSAValue:
     """A param; sometimes made by an op of params, or shared."""
-    same = net.value(lambda v: v.type == shape_of and isinstance(v.owner, Create)) if (
-        shape_of := _type(dims, dtype)) and net.rng.random() < 0.1 and low < 0 else None  # fmt: skip
-    if same is not None:
+    wanted = tensor_type(TensorSpec(tuple(dims), BY_NAME[dtype]))
+    same = net.value(lambda v: v.type == wanted and isinstance(v.owner, Create))
+    if same is not None and net.rng.random() < 0.1 and low < 0:
         return same
     if net.rng.random() < 0.1 and low < 0:
-        made = net.add(Zeros, (), {"dims": dims, "dtype": BY_NAME[dtype].tl}, exact=True)
-        return made[0]
-    if net.rng.random() < 0.15:
+        if made := net.add(Zeros, (), {"dims": dims, "dtype": BY_NAME[dtype].tl}, exact=True):
+            return made[0]
+    if net.rng.random() < 0.15 and prod(dims) <= MAX_ELEMENTS:
         flat = net.create((prod(dims),), dtype, low, high)
         return net.add(Reshape, [flat], {"dims": dims})[0]
     return net.create(dims, dtype, low, high)
-
-
-def _type(dims, dtype):
-    from lightnet.ir.types import TensorSpec, tensor_type
-
-    return tensor_type(TensorSpec(tuple(dims), BY_NAME[dtype]))
 
 
 def _window(net: Network) -> None:
@@ -396,16 +390,12 @@ def random_network(seed: int, size: int | None = None) -> ModuleOp:
     outputs = [v for v in net.arrays if v in returned] or unused[-1:]
     net.block.add_op(ReturnOp(*outputs))
     main = FuncOp("main", FunctionType.from_lists([], [v.type for v in outputs]))
-    main.body.add_block(net.block) if not main.body.blocks else _refill(main, net.block)
+    for op in list(net.block.ops):
+        op.detach()
+        main.body.block.add_op(op)
     module = ModuleOp([main])
     module.verify()
     return module
-
-
-def _refill(main: FuncOp, block: Block) -> None:
-    for op in list(block.ops):
-        op.detach()
-        main.body.block.add_op(op)
 
 
 def random_model(seed: int, size: int | None = None) -> Model:

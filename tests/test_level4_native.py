@@ -18,7 +18,7 @@ from lightnet.backends.interpreter.loops import run_main
 from lightnet.backends.llvm import jit
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.tile import HostOp, LaunchOp
+from lightnet.dialects.launch import HostOp, LaunchOp
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.native import HOST_FUNCTION, NativeCode
 

@@ -527,6 +527,8 @@ def test_print_a_million_elements_in_pieces():
 def test_print_to_a_stream_that_lacks_the_characters():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     print_tensor(stream, "é\ud800", np.zeros(1))
+    stream.flush()
+    assert stream.buffer.getvalue() == b"\\xe9\\ud800\n[0.000]\n"
 
 
 def test_fprint_stays_below_its_folder(tmp_path):

@@ -11,6 +11,7 @@ from lightnet.backends.cpu import tiled
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.elementwise import Elew, Lrelu
+from lightnet.dialects.ln.move import Transpose
 from lightnet.dialects.ln.norm import Batchnorm
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.ir.op import case as op_case
@@ -23,6 +24,8 @@ CASES = [(cls, i) for cls in (Conv2d, Deconv2d, Maxpool2d, Avgpool2d) for i in r
 @pytest.mark.parametrize("width", [16, 8])
 def test_window_kernels(cls, index, width):
     op, arrays = op_of(cls, cls.samples()[index], index)
+    padded_mean = cls is Avgpool2d and any(op.derived_values()["pad"])
+    assert tiled.accepts([op]) == (op.result_specs[0].dtype.is_float and not padded_mean)
     if not tiled.accepts([op]):
         pytest.skip("left to the generic loops")
     kernel = CpuKernelOp.wrap([op])
@@ -72,3 +75,28 @@ def fused(ops, operands):
         op.operands = [mapping.get(v, v) for v in op.operands]
         block.add_op(op)
     return CpuKernelOp.around(block, [], [final])
+
+
+@pytest.mark.parametrize("dims", [(1, 6, 1, 1), (2, 6, 9, 1), (1, 6, 1, 9), (1, 6, 3, 7)])
+def test_residuals_of_one_pixel_windows(dims):
+    """A 1x1 convolution plus its own source and another tensor: one pixel, one column, one row, a picture."""
+    conv, arrays = op_of(Conv2d, op_case(src=dims, weight=(6, 6, 1, 1), bias=(6,), size=(1, 1)))
+    extra = Block(arg_types=[tensor_type(conv.result_specs[0])])
+    one = Elew.make([conv.dst, conv.src], {"elew_op": "TL_SUM"})
+    two = Elew.make([one.dst, extra.args[0]], {"elew_op": "TL_SUM"})
+    more = np.random.default_rng(0).normal(size=dims).astype(np.float32)
+    kernel = fused([conv, one, two], [*conv.operands, extra.args[0]])
+    assert tiled.accepts(kernel.ops, kernel.terminator.operands)
+    function, grid = tiled.build(kernel, "k", 16, {})
+    (got,) = run_native(function, grid, [*arrays, more], [conv.result_specs[0]],
+                        workspace=tiled.workspace_bytes(kernel, 16))  # fmt: skip
+    agree(got, conv.reference(*arrays) + arrays[0] + more)
+
+
+def test_what_an_epilogue_cannot_be():
+    """A transpose of a square map has the shape of its source and reads it elsewhere; an operand is not computed."""
+    conv, _ = op_of(Conv2d, op_case(src=(1, 6, 5, 5), weight=(6, 6, 1, 1), bias=(6,), size=(1, 1)))
+    turned = Transpose.make([conv.dst], {"axes": (0, 1, 3, 2)})
+    assert not tiled.accepts([conv, turned])
+    assert not tiled.accepts([conv], [conv.dst, conv.src])
+    assert tiled.accepts([conv], [conv.dst, conv.dst])

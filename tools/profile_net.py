@@ -14,7 +14,7 @@ from collections import defaultdict
 
 import lightnet
 from lightnet.compiler import native_module
-from lightnet.dialects.tile import LaunchOp, launches
+from lightnet.dialects.launch import LaunchOp, launches
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
 from lightnet.runtime.program import Arena

@@ -2,7 +2,7 @@
 
 Multi-dimensional vectors are register tiles. `tile.load`/`tile.store` move strided n-d slices between memory and
 tiles, `tile.fma` is the micro-kernel (an outer-product accumulation), `tile.transpose` renames registers, and
-`tile.reduce` folds dimensions. `tile.launch` and `tile.host` are the lines of `@main`. Imports xDSL and `ir.place`.
+`tile.reduce` folds dimensions. `tile.launch` and `tile.host`, the lines of `@main`, stand in `launch.py`. Imports xDSL.
 
 ```mlir
 %a = tile.load %x[%c, %y, %i] dims [0, 2] : memref<64x30x30xf32>, vector<8x14xf32>
@@ -19,21 +19,16 @@ from typing import ClassVar, NamedTuple
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
-    ArrayAttr,
     DenseArrayBase,
     IndexType,
-    IntegerAttr,
     IntegerType,
     MemRefType,
-    ModuleOp,
     NoneAttr,
     StringAttr,
-    SymbolRefAttr,
     VectorType,
     i1,
     i64,
 )
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -55,7 +50,7 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.ir.place import PlaceAttr, parse_places, print_places
+from lightnet.dialects.launch import HostOp, LaunchOp
 
 #: The kinds of `tile.reduce`. `max`/`min` propagate NaN on floats and are signed on integers.
 REDUCE_KINDS = ("add", "mul", "max", "min", "umax", "umin")
@@ -564,110 +559,6 @@ class ReduceOp(IRDLOperation):
             properties={"kind": StringAttr(kind), "dims": dims},
             attributes=attributes,
         )
-
-
-@irdl_op_definition
-class LaunchOp(IRDLOperation):
-    """Run a kernel over its grid: ``tile.launch @k grid 12 [arena+0, static+64]``; one place a memref argument."""
-
-    name = "tile.launch"
-
-    callee = prop_def(SymbolRefAttr)
-    grid = prop_def(IntegerAttr)
-    args = prop_def(ArrayAttr[PlaceAttr])
-
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, callee: str | SymbolRefAttr, grid: int, args: Sequence[PlaceAttr]):
-        super().__init__(
-            properties={
-                "callee": SymbolRefAttr(callee) if isinstance(callee, str) else callee,
-                "grid": IntegerAttr(grid, i64),
-                "args": ArrayAttr(args),
-            }
-        )
-
-    def verify_(self) -> None:
-        if self.grid.value.data < 0:
-            raise VerifyException("a grid has at least 0 blocks")
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_attribute(self.callee)
-        printer.print_string(f" grid {self.grid.value.data} ")
-        print_places(printer, self.args.data)
-        printer.print_op_attributes(self.attributes)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> LaunchOp:
-        callee = SymbolRefAttr(parser.parse_symbol_name())
-        parser.parse_keyword("grid")
-        grid = parser.parse_integer(allow_boolean=False, allow_negative=False)
-        op = cls(callee, grid, parse_places(parser))
-        op.attributes |= parser.parse_optional_attr_dict()
-        return op
-
-
-@irdl_op_definition
-class HostOp(IRDLOperation):
-    """A run-time call, in order with the launches: ``tile.host "print" [arena+1024] {msg = "x"}``."""
-
-    name = "tile.host"
-
-    service = prop_def(StringAttr)
-    args = prop_def(ArrayAttr[PlaceAttr])
-
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, service: str, args: Sequence[PlaceAttr], attributes: dict[str, Attribute] | None = None):
-        super().__init__(
-            properties={"service": StringAttr(service), "args": ArrayAttr(args)}, attributes=attributes or {}
-        )
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_string_literal(self.service.data)
-        printer.print_string(" ")
-        print_places(printer, self.args.data)
-        printer.print_op_attributes(self.attributes)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> HostOp:
-        service = parser.parse_str_literal()
-        return cls(service, parse_places(parser), parser.parse_optional_attr_dict())
-
-
-def launches(module: ModuleOp) -> list[LaunchOp | HostOp]:
-    """The lines of `@main`, in order; empty when the module has none."""
-    for op in module.ops:
-        if isinstance(op, FuncOp) and op.sym_name.data == "main":
-            return [line for line in op.body.block.ops if isinstance(line, LaunchOp | HostOp)]
-    return []
-
-
-def kernels(module: ModuleOp) -> dict[str, FuncOp]:
-    """The functions of the module with a body, other than `@main`, by name."""
-    functions = (op for op in module.ops if isinstance(op, FuncOp))
-    return {f.sym_name.data: f for f in functions if f.sym_name.data != "main" and f.body.blocks}
-
-
-def verify_launches(module: ModuleOp) -> None:
-    """Check every launch against its kernel (one pass; an op verifier would search the module for each launch).
-
-    Raises VerifyException: an unknown kernel, or a number of places other than that of the memref arguments.
-    """
-    table = kernels(module)
-    for op in launches(module):
-        if not isinstance(op, LaunchOp):
-            continue
-        name = op.callee.string_value()
-        if name not in table:
-            raise VerifyException(f"tile.launch of an unknown kernel @{name}")
-        memrefs = table[name].body.block.arg_types[2:]
-        if table[name].body.block.arg_types[:2] != (IndexType(), IndexType()):
-            raise VerifyException(f"@{name} is no kernel: its first arguments are the block range (two indices)")
-        if len(memrefs) != len(op.args) or not all(isinstance(m, MemRefType) for m in memrefs):
-            raise VerifyException(f"@{name} takes {len(memrefs)} memrefs, launched with {len(op.args)} places")
 
 
 Tile = Dialect("tile", [LoadOp, StoreOp, FmaOp, SelectOp, CastOp, CmpOp, TransposeOp, ReduceOp, LaunchOp, HostOp], [])

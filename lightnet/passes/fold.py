@@ -91,7 +91,7 @@ def spell(value: np.ndarray, spec: TensorSpec) -> list[LnOp] | None:
     if not any(data.tobytes()):
         return [_zeros(spec)]
     start = data[0].item()
-    step = (data[1] - data[0]).item() if len(data) > 1 else 1
+    step = data[1].item() - data[0].item() if len(data) > 1 else 1
     if spec.dtype.kind == "bool" or not step > 0 or not np.isfinite(float(start)):
         return None
     try:

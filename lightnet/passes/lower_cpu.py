@@ -23,9 +23,9 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from lightnet.backends.builder import Builder
 from lightnet.backends.cpu.generators import Argument, Launch, generate
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.launch import HostOp, LaunchOp
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.dialects.tile import HostOp, LaunchOp
 from lightnet.ir.body import structure
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of

@@ -32,6 +32,8 @@ ANCHORS = (Conv2d, Deconv2d, Maxpool2d, Avgpool2d)
 REGISTERS = {16: 24, 8: 12, 4: 24}
 #: Longest unrolled body, in multiply-adds: beyond, code generation and the instruction cache suffer.
 BODY = 256
+#: With more phases (a transposed convolution of stride 4 or more), each of which is code of its own, tiles are small.
+MANY_PHASES = 9
 
 
 def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
@@ -70,6 +72,8 @@ def lanes_of(window: Window, width: int) -> int:
 def tile_shape(window: Window, width: int) -> Shape:
     """The tile: wide maps take several vectors of one row, narrow ones several rows of one vector; few outputs take
     more pixels."""
+    if len(window.phases) > MANY_PHASES:
+        return Shape(min(window.outputs, 8 if REGISTERS[width] > 16 else 4), 1, 1)
     per_row = -(-window.cols // lanes_of(window, width))
     registers = REGISTERS[width]
     outputs = min(window.outputs, 8 if registers > 16 else 4)
@@ -329,7 +333,8 @@ class _Tiled(_Kernel):
         per_tap = shape[0] * shape[1] * (shape[2] // self.lanes)
         if not phase.taps:
             return acc
-        at_once = max(1, min(8, BODY // per_tap, self.window.channels)) if len(phase.taps) == 1 else 1
+        most = 2 if len(self.window.phases) > MANY_PHASES else 8
+        at_once = max(1, min(most, BODY // per_tap, self.window.channels)) if len(phase.taps) == 1 else 1
         for first, count, channels in _cover(self.window.channels, at_once):
             with self.b.loop(first, first + count, channels, carry=[acc]) as c:
                 value = c.args[0]

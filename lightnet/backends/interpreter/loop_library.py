@@ -16,6 +16,7 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NP, convert
 
+
 def power(a: Any, b: Any) -> Any:
     """C's pow. NumPy takes shortcuts for scalars (a square root for 0.5, which of -inf is NaN), and none for arrays."""
     found = np.power(np.atleast_1d(a), np.atleast_1d(b))

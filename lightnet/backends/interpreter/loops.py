@@ -30,7 +30,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.backends.interpreter import loop_library as lib
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects import tile
+from lightnet.dialects import launch, tile
 
 _FLOATS = {Float16Type: "f2", Float32Type: "f4", Float64Type: "f8"}
 #: Expressions of ops that NumPy's operators give directly; {0}, {1} are operands.
@@ -82,7 +82,7 @@ class LoopProgram:
 
     def __init__(self, module: ModuleOp):
         self.module = module
-        self.functions = tile.kernels(module)
+        self.functions = launch.kernels(module)
         self.source: dict[str, str] = {}
         self._compiled: dict[str, Callable[..., Any]] = {}
 
@@ -117,8 +117,8 @@ class LoopProgram:
         """
         spaces = {"arena": np.frombuffer(arena, np.uint8), "static": np.frombuffer(static, np.uint8)}
         rng, calls = random.Random(seed), 0
-        for op in tile.launches(self.module):
-            if isinstance(op, tile.HostOp):
+        for op in launch.launches(self.module):
+            if isinstance(op, launch.HostOp):
                 if host is not None:
                     host(calls, [spaces[p.space.data][p.offset.data :] for p in op.args])
                 calls += 1
@@ -149,7 +149,7 @@ def run_main(
     seed: int = 0,
 ) -> None:
     """Execute a level-4 module on byte buffers; see `LoopProgram.run_main`."""
-    tile.verify_launches(module)
+    launch.verify_launches(module)
     LoopProgram(module).run_main(arena, static, host, seed)
 
 

@@ -14,14 +14,14 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.backends.llvm import control, scalar_ops, tile_ops
+from lightnet.backends.llvm import control, index_ops, scalar_ops, tile_ops
 from lightnet.backends.llvm.function import Function, flatten
 from lightnet.backends.llvm.values import llvm_type
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects import tile
+from lightnet.dialects import launch
 from lightnet.ir.memory import ARENA, STATIC
 
-HANDLERS = {**scalar_ops.HANDLERS, **tile_ops.HANDLERS, **control.HANDLERS}
+HANDLERS = {**scalar_ops.HANDLERS, **index_ops.HANDLERS, **tile_ops.HANDLERS, **control.HANDLERS}
 
 #: The machine entry: ``void main(ptr arena, ptr static, ptr host)``.
 ENTRY = "ln_main"
@@ -60,9 +60,9 @@ class Emitted:
 
 def emit_module(module: ModuleOp, vectors: Vectors = Vectors()) -> Emitted:
     """Emit every kernel and the launch list. Raises LightNetError for an op or a form that level 4 does not have."""
-    functions = tile.kernels(module)
+    functions = launch.kernels(module)
     try:
-        tile.verify_launches(module)
+        launch.verify_launches(module)
     except VerifyException as error:
         raise LightNetError(str(error)) from None
     kernels, symbols = {}, {}
@@ -72,7 +72,7 @@ def emit_module(module: ModuleOp, vectors: Vectors = Vectors()) -> Emitted:
         text, optimize = emit_kernel(function, functions, vectors)
         symbol = symbols[name] = "k" + hashlib.sha256(f"{optimize}{text}".encode()).hexdigest()[:20]
         kernels[symbol] = (text.replace("@kernel(", f"@{symbol}(", 1), optimize)
-    lines = tile.launches(module)
+    lines = launch.launches(module)
     has_main = any(isinstance(op, FuncOp) and op.sym_name.data == "main" for op in module.ops)
     return Emitted(kernels, symbols, emit_main(lines, symbols) if has_main else None)
 
@@ -121,7 +121,7 @@ def _attributes(vectors: Vectors, optimize: bool) -> str:
     return f'attributes #0 = {{ nounwind "no-trapping-math"="true" "prefer-vector-width"="{vectors.bits}"{tuning} }}\n'
 
 
-def emit_main(lines: list[tile.LaunchOp | tile.HostOp], symbols: dict[str, str]) -> str:
+def emit_main(lines: list[launch.LaunchOp | launch.HostOp], symbols: dict[str, str]) -> str:
     """The launch list as `@ln_main`, in functions of `CHUNK` lines each."""
     declared: dict[str, str] = {}
     chunks, host_calls = [], 0
@@ -129,12 +129,12 @@ def emit_main(lines: list[tile.LaunchOp | tile.HostOp], symbols: dict[str, str])
     for start in range(0, len(lines), CHUNK):
         text = [f"define internal void @main.{len(chunks)}{signature} #0 {{"]
         part = lines[start : start + CHUNK]
-        most = max((len(op.args) for op in part if isinstance(op, tile.HostOp)), default=0)
+        most = max((len(op.args) for op in part if isinstance(op, launch.HostOp)), default=0)
         if most:
             text.append(f"  %args = alloca [{most} x ptr], align 8")
         for n, op in enumerate(part):
             pointers = [_place(text, place, f"%p{n}.{k}") for k, place in enumerate(op.args)]
-            if isinstance(op, tile.HostOp):
+            if isinstance(op, launch.HostOp):
                 _host_call(text, pointers, host_calls, f"%a{n}")
                 host_calls += 1
                 continue

@@ -10,7 +10,6 @@ from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
 
-
 #: Results of one op, at most.
 MAX_RESULTS = 1 << 16
 
