@@ -244,8 +244,12 @@ def write_png(path: Path, picture: np.ndarray, found: list[Detection]) -> None:
     pixels = np.ascontiguousarray(picture.transpose(1, 2, 0)).astype(np.uint8)
     for d in found:
         x0, y0, x1, y1 = (int(np.clip(v, 0, n - 1)) for v, n in zip(d.box, (WIDTH, HEIGHT) * 2))
-        for frame in (pixels[y0 : y0 + 3, x0:x1], pixels[y1 - 2 : y1 + 1, x0:x1],
-                      pixels[y0:y1, x0 : x0 + 3], pixels[y0:y1, x1 - 2 : x1 + 1]):  # fmt: skip
+        for frame in (
+            pixels[y0 : y0 + 3, x0:x1],
+            pixels[y1 - 2 : y1 + 1, x0:x1],
+            pixels[y0:y1, x0 : x0 + 3],
+            pixels[y0:y1, x1 - 2 : x1 + 1],
+        ):
             frame[:] = 255
     lines = b"".join(b"\0" + row.tobytes() for row in pixels)
 
@@ -253,8 +257,9 @@ def write_png(path: Path, picture: np.ndarray, found: list[Detection]) -> None:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 2, 0, 0, 0)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines))
-                     + chunk(b"IEND", b""))  # fmt: skip
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    )
 
 
 def show_compiler(executable: lightnet.Executable, upstream: lightnet.Executable) -> None:
@@ -263,16 +268,20 @@ def show_compiler(executable: lightnet.Executable, upstream: lightnet.Executable
     before, after = (executable.ir(stage).count("cpu.kernel(") for stage in ("expand", "combine"))
     functions = executable.ir("lower-cpu").count("func.func @") - 1
     memory = executable.program.memory
-    table("What was compiled", ["", ""], [
-        ["kernels before fusion", str(before)],
-        ["kernels after fusion", str(after)],
-        ["functions of machine code", f"{functions} (equal kernels share one)"],
-        ["memory for intermediate tensors", f"{plan.peak:,} bytes"],
-        ["its lower bound", f"{plan.bound:,} bytes (ratio {plan.ratio:.3f})"],
-        ["memory for weights", f"{memory['static']:,} bytes"],
-        ["all of it, as the C implementation plans it", f"{upstream.plan.plan.peak:,} bytes"],
-        ["all of it, as planned here", f"{sum(memory.values()):,} bytes"],
-    ])  # fmt: skip
+    table(
+        "What was compiled",
+        ["", ""],
+        [
+            ["kernels before fusion", str(before)],
+            ["kernels after fusion", str(after)],
+            ["functions of machine code", f"{functions} (equal kernels share one)"],
+            ["memory for intermediate tensors", f"{plan.peak:,} bytes"],
+            ["its lower bound", f"{plan.bound:,} bytes (ratio {plan.ratio:.3f})"],
+            ["memory for weights", f"{memory['static']:,} bytes"],
+            ["all of it, as the C implementation plans it", f"{upstream.plan.plan.peak:,} bytes"],
+            ["all of it, as planned here", f"{sum(memory.values()):,} bytes"],
+        ],
+    )
     text = executable.ir("plan").splitlines()
     start = next(i for i, line in enumerate(text) if "cpu.kernel(" in line)
     stop = next(i for i in range(start, len(text)) if text[i].startswith("    }"))
@@ -316,18 +325,24 @@ def main() -> None:
             rows.append([there, "nothing", ""])
             continue
         x, y = (d.box[:2] + d.box[2:]) / 2
-        rows.append([there, f"{SHAPES[d.kind]} at {x:.0f}, {y:.0f}, size {d.box[2] - d.box[0]:.0f}", f"{d.confidence:.2f}"])
+        rows.append(
+            [there, f"{SHAPES[d.kind]} at {x:.0f}, {y:.0f}, size {d.box[2] - d.box[0]:.0f}", f"{d.confidence:.2f}"]
+        )
     table("What is in the picture, and what the network sees", ["there is", "found", "confidence"], rows)
     right = sum((d := found_for(s, found)) is not None and d.kind == s.kind for s in shapes)
     print(f"{right} of {len(shapes)} right")
 
     show_compiler(executable, lightnet.compile(model, plan="upstream"))
-    print(f"\nfitting {fitted - start:.1f} s, compiling {compiled - fitted:.2f} s, "
-          f"a run {1000 * min(times):.1f} ms (best of {len(times)}, one thread)")  # fmt: skip
+    print(
+        f"\nfitting {fitted - start:.1f} s, compiling {compiled - fitted:.2f} s, "
+        f"a run {1000 * min(times):.1f} ms (best of {len(times)}, one thread)"
+    )
     args.output.mkdir(parents=True, exist_ok=True)
     write_png(args.output / "squeezedet.png", picture, found)
     (args.output / "squeezedet-plan.html").write_text(executable.plan.html(), "utf-8")
-    print(f"see {args.output / 'squeezedet.png'} (the boxes) and {args.output / 'squeezedet-plan.html'} (the memory plan)")
+    print(
+        f"see {args.output / 'squeezedet.png'} (the boxes) and {args.output / 'squeezedet-plan.html'} (the memory plan)"
+    )
 
 
 if __name__ == "__main__":

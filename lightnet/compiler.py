@@ -39,9 +39,19 @@ PLANS = ("default", "upstream")
 
 
 @collector_paused()
-def compile(model: Model | str | Path, target: str = "cpu", *, plan: str = "default", layout: str = "plain",
-            outputs: Sequence[str] = (), weights: Weights = None, pipeline: str | None = None, compiled: bool = False,
-            features: str | None = None, instrumentation: Sequence[Any] = ()) -> Executable:  # fmt: skip
+def compile(
+    model: Model | str | Path,
+    target: str = "cpu",
+    *,
+    plan: str = "default",
+    layout: str = "plain",
+    outputs: Sequence[str] = (),
+    weights: Weights = None,
+    pipeline: str | None = None,
+    compiled: bool = False,
+    features: str | None = None,
+    instrumentation: Sequence[Any] = (),
+) -> Executable:
     """Compile a model (or the network at a path) for a target.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
@@ -111,7 +121,9 @@ class Compilation:
         if name == "source":
             return self.source
         if name not in names:
-            raise LightNetError(f"no pass '{name}' in this pipeline; there are: source, {', '.join(dict.fromkeys(names))}")
+            raise LightNetError(
+                f"no pass '{name}' in this pipeline; there are: source, {', '.join(dict.fromkeys(names))}"
+            )
         module = self.source.clone()
         last = len(names) - 1 - names[::-1].index(name)
         run_pipeline(self.ctx, module, self.passes[: last + 1])
@@ -142,8 +154,15 @@ def build_program(compilation: Compilation) -> Program:
         common |= _one_space(ops, inputs)
     from llvmlite.binding import get_default_triple
 
-    return Program(tuple(native.objects), memory_of(loops), hosts=tuple(_hosts(loops)), cpu=native.machine.cpu,
-                   features=native.machine.features, triple=get_default_triple(), **common)  # fmt: skip
+    return Program(
+        tuple(native.objects),
+        memory_of(loops),
+        hosts=tuple(_hosts(loops)),
+        cpu=native.machine.cpu,
+        features=native.machine.features,
+        triple=get_default_triple(),
+        **common,
+    )
 
 
 def native_module(compilation: Compilation) -> Any:

@@ -41,7 +41,9 @@ class Context:
         self.model = load(source, **options)
         return self
 
-    def compile(self, target: str = "cpu", datafile: Weights = None, *, outputs: Sequence[str] = (), **options: Any) -> Context:
+    def compile(
+        self, target: str = "cpu", datafile: Weights = None, *, outputs: Sequence[str] = (), **options: Any
+    ) -> Context:
         """Compile for a target (as `lightnet.compile`); `outputs` keeps further tensors for `get_data`."""
         self.unload()
         self._options = {"target": target, "outputs": tuple(outputs), **options}
@@ -94,7 +96,9 @@ class Context:
         """
         op = self._find(opname)
         if pname not in op.schema.by_name:
-            raise LightNetError(f"{op.optype}: `{opname}` has no `{pname}` param; there are: {', '.join(op.schema.by_name)}")
+            raise LightNetError(
+                f"{op.optype}: `{opname}` has no `{pname}` param; there are: {', '.join(op.schema.by_name)}"
+            )
         if op.schema.by_name[pname].in_type is not None:
             raise LightNetError(f"{op.optype}: `{opname}`'s `{pname}` is the type of its result and cannot be set")
         value = _plain(value)
@@ -104,8 +108,11 @@ class Context:
         except LightNetError as e:
             raise e.at(loc_of(op)) from None
         if results != op.result_specs:
-            raise LightNetError(f"{op.optype}: `{opname}`'s `{pname}` would change the type of its result from "
-                                f"{op.result_specs[0]} to {results[0]}", loc_of(op))  # fmt: skip
+            raise LightNetError(
+                f"{op.optype}: `{opname}`'s `{pname}` would change the type of its result from "
+                f"{op.result_specs[0]} to {results[0]}",
+                loc_of(op),
+            )
         op.properties[pname] = ParamAttr(value)
         self._executable, self._results = None, {}
 

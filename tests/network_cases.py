@@ -172,7 +172,7 @@ def _window(net: Network) -> None:
     if cls is Deconv2d and params["autopad"] == "SAME_UPPER":
         params["autopad"] = "NOTSET"
     dims = (out, c // group, *params["size"]) if cls is Conv2d else (c, out // group, *params["size"])
-    bound = 1.7 / np.sqrt(c // group * prod(params["size"]))
+    bound = float(1.7 / np.sqrt(c // group * prod(params["size"])))
     weight, bias = _param(net, dims, name, -bound, bound), _param(net, (out,), name, -0.1, 0.1)
     net.add(cls, [v, weight, bias], {"group": group, **params}, exact=False)
 
@@ -185,7 +185,7 @@ def _block(net: Network) -> None:
     spec = spec_of(v.type)
     c, name = spec.dims[1], spec.dtype.name
     k = net.pick(1, 3)
-    bound = 1.7 / np.sqrt(c * k * k)
+    bound = float(1.7 / np.sqrt(c * k * k))
     weight, bias = _param(net, (c, c, k, k), name, -bound, bound), _param(net, (c,), name, -0.1, 0.1)
     found = net.add(Conv2d, [v, weight, bias], {"size": (k, k), "padding": (k // 2,) * 4}, exact=False)
     if found and net.rng.random() < 0.7:

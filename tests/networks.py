@@ -70,7 +70,12 @@ PARAM_SHAPES: dict[str, Callable[..., dict[str, tuple[int, ...]]]] = {
 }
 #: Shapes of first operands that chance would not find.
 SHAPES = {
-    "detect_yolov3": lambda draw: (1, 2 * (5 + draw(st.integers(1, 2))), draw(st.integers(1, 3)), draw(st.integers(1, 3))),
+    "detect_yolov3": lambda draw: (
+        1,
+        2 * (5 + draw(st.integers(1, 2))),
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 3)),
+    ),
     "transform_bboxSQD": lambda draw: (1, draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2)), 4),
     "submean": lambda draw: (draw(st.integers(1, 4)), draw(st.integers(1, 4)), 3),
 }
@@ -189,11 +194,22 @@ def _draw_op(net: Network, cls: type[LnOp], draw: Any) -> None:
     net.add(cls, [net.source(*v) if isinstance(v, tuple) else v for v in chosen], params)
 
 
-def _draw_operand(net: Network, cls: type[LnOp], f: Operand, k: int, tensors: dict[str, TensorSpec],
-                  shapes: dict[str, tuple[int, ...]], draw: Any) -> SSAValue | tuple[TensorSpec, str]:  # fmt: skip
+def _draw_operand(
+    net: Network,
+    cls: type[LnOp],
+    f: Operand,
+    k: int,
+    tensors: dict[str, TensorSpec],
+    shapes: dict[str, tuple[int, ...]],
+    draw: Any,
+) -> SSAValue | tuple[TensorSpec, str]:
     same_type = f"{f.name}1" if f.variadic and k else f.same_type
     same_shape = f"{f.name}1" if f.variadic and k else f.same_shape
-    dtypes = {tensors[same_type].dtype.name} if same_type else set(f.dtypes or {"f32", "f64", "i32", "ui8", "i8", "i64", "i1"})
+    dtypes = (
+        {tensors[same_type].dtype.name}
+        if same_type
+        else set(f.dtypes or {"f32", "f64", "i32", "ui8", "i8", "i64", "i1"})
+    )
     if cls.optype in ("conv2d", "deconv2d", "dot_product", "lrelu") and not same_type:
         dtypes &= {"f32", "f64", "i32"}
     dims = tensors[same_shape].dims if same_shape else shapes.get(f.name)
@@ -207,9 +223,12 @@ def _draw_operand(net: Network, cls: type[LnOp], f: Operand, k: int, tensors: di
         if net.netlist and (v in net.gone or (overwrites and v.first_use is not None)):
             return False
         return (
-            spec.dtype.name in dtypes and (f.rank is None or spec.ndim == f.rank) and spec.ndim >= f.min_rank
-            and (dims is None or spec.dims == dims) and (cls.optype not in SHARP or v in net.exact)
-        )  # fmt: skip
+            spec.dtype.name in dtypes
+            and (f.rank is None or spec.ndim == f.rank)
+            and spec.ndim >= f.min_rank
+            and (dims is None or spec.dims == dims)
+            and (cls.optype not in SHARP or v in net.exact)
+        )
 
     there = [v for v in net.values if fits(v)] if not fresh and not first else []
     if there and draw(st.integers(0, 3)):

@@ -137,15 +137,18 @@ def test_a_feed_converts_where_its_kind_of_number_stays(any_executable):
     agree(any_executable({"x": ints}), expected(ints))
 
 
-@pytest.mark.parametrize("value, words", [
-    (X[0], "'x' has shape [1, 2, 4, 4], but gets [2, 4, 4]"),
-    (X.astype(complex), "'x' takes float32, but gets complex128"),
-    (X > 0, "'x' takes float32, but gets bool"),
-    (np.full(X.shape, 1e300), "values beyond its range"),
-    ([[1, 2], [3]], "'x' takes an array of float32, but gets none"),
-    (np.full(X.shape, None), "but gets object"),
-    ("text", "but gets []"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (X[0], "'x' has shape [1, 2, 4, 4], but gets [2, 4, 4]"),
+        (X.astype(complex), "'x' takes float32, but gets complex128"),
+        (X > 0, "'x' takes float32, but gets bool"),
+        (np.full(X.shape, 1e300), "values beyond its range"),
+        ([[1, 2], [3]], "'x' takes an array of float32, but gets none"),
+        (np.full(X.shape, None), "but gets object"),
+        ("text", "but gets []"),
+    ],
+)
 def test_a_feed_that_does_not_fit(any_executable, value, words):
     refused(lambda: any_executable({"x": value}), words)
 
@@ -165,8 +168,10 @@ def test_names_that_cannot_be_fed(any_executable):
 
 
 def test_an_input_that_simplification_leaves_without_use_can_be_fed():
-    text = create("a", [2], from_file=False) + create("b", [2], from_file=False) + (
-        "concat(src1=a, src2=b | dst=ab | axis=0); slice(src=ab | dst=y | axis=0, start=0, len=2);"
+    text = (
+        create("a", [2], from_file=False)
+        + create("b", [2], from_file=False)
+        + ("concat(src1=a, src2=b | dst=ab | axis=0); slice(src=ab | dst=y | axis=0, start=0, len=2);")
     )
     run = lightnet.compile(lightnet.loads(text, ".net"))
     assert run({"a": [1, 2], "b": [3, 4]})["y"].tolist() == [1, 2]
@@ -294,8 +299,13 @@ def test_other_shapes_are_inferred_through_the_network():
 
 def test_shapes_that_the_network_cannot_take(tmp_path):
     (tmp_path / "a.net").write_text(CONV + "reshape(src=c | dst=q | dims=[3, 16]);")
-    error = refused(lambda: lightnet.load(tmp_path / "a.net", shapes={"x": [1, 2, 5, 5]}),
-                    "reshape `reshape0`", "tensor<1x3x5x5xf32>", "expected 75, got 48", "[reshape.length]")  # fmt: skip
+    error = refused(
+        lambda: lightnet.load(tmp_path / "a.net", shapes={"x": [1, 2, 5, 5]}),
+        "reshape `reshape0`",
+        "tensor<1x3x5x5xf32>",
+        "expected 75, got 48",
+        "[reshape.length]",
+    )
     assert error.loc is not None and error.loc.line == CONV.count("\n") + 1
     refused(lambda: lightnet.load(tmp_path / "a.net", shapes={"x": [1, 3, 4, 4]}), "conv2d `conv2d0`", "in-channels")
     refused(lambda: lightnet.load(tmp_path / "a.net", shapes={"x": [2, 4, 4]}), "conv2d `conv2d0`", "4-dimensional")
@@ -365,12 +375,15 @@ def test_damaged_and_foreign_files_are_refused(saved, tmp_path):
     refused(lambda: lightnet.load_executable(tmp_path), "not a regular file")
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"features": "+avx512f,+never-heard-of"}, "lacks"),
-    ({"triple": "sparc64-unknown-linux-gnu"}, "is for sparc64 processors"),
-    ({"inputs": 3}, "nothing sensible"),
-    ({"memory": {"arena": 1}}, "nothing sensible"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"features": "+avx512f,+never-heard-of"}, "lacks"),
+        ({"triple": "sparc64-unknown-linux-gnu"}, "is for sparc64 processors"),
+        ({"inputs": 3}, "nothing sensible"),
+        ({"memory": {"arena": 1}}, "nothing sensible"),
+    ],
+)
 def test_code_for_another_machine_and_nonsense(executable, tmp_path, change, words):
     class Changed:
         objects = executable.program.objects
@@ -402,14 +415,23 @@ def test_upstreams_plan_says_which_outputs_are_gone():
 
 
 def test_what_upstreams_plan_overwrites_is_there_again_in_the_next_call():
-    text = create("x", [4], from_file=False, data="4,1,3,2") + create("b", [4]) + (
-        "sort1d(src_key=x | dst_key=s | dir=\"TL_SORT_DIR_ASCENDING\");\nelew(src1=s, src2=b | dst=y | elew_op=\"TL_SUM\");"
+    text = (
+        create("x", [4], from_file=False, data="4,1,3,2")
+        + create("b", [4])
+        + (
+            'sort1d(src_key=x | dst_key=s | dir="TL_SORT_DIR_ASCENDING");\nelew(src1=s, src2=b | dst=y | elew_op="TL_SUM");'
+        )
     )
     b = np.float32([10, 20, 30, 40])
     run = lightnet.compile(lightnet.loads(text, ".net", weights={"b": b}), plan="upstream")
     assert run.program.restore == ("x",)
-    for feeds, want in (({}, [11, 22, 33, 44]), ({"x": [9, 8, 7, 6]}, [16, 27, 38, 49]), ({}, [11, 22, 33, 44]),
-                        ({"b": [0, 0, 0, 0]}, [1, 2, 3, 4]), ({}, [11, 22, 33, 44])):  # fmt: skip
+    for feeds, want in (
+        ({}, [11, 22, 33, 44]),
+        ({"x": [9, 8, 7, 6]}, [16, 27, 38, 49]),
+        ({}, [11, 22, 33, 44]),
+        ({"b": [0, 0, 0, 0]}, [1, 2, 3, 4]),
+        ({}, [11, 22, 33, 44]),
+    ):
         assert run(feeds)["y"].tolist() == want
 
 

@@ -50,6 +50,7 @@ def statements(cls: type[LnOp], t: v.Try) -> list[tuple[str, dict[str, str], dic
 
 def as_json(network: list) -> str:
     """One op a line, from the second on."""
+
     def tensors(args: dict[str, str]) -> list[dict[str, str]]:
         return [{"arg_name": a, "name": n} for a, n in args.items()]
 
@@ -63,6 +64,7 @@ def as_json(network: list) -> str:
 
 def as_il(network: list) -> str:
     """One op a line, from the second on."""
+
     def args(values: dict[str, str]) -> str:
         return ", ".join(f"{a}={n}" for a, n in values.items())
 
@@ -82,7 +84,10 @@ def test_every_constraint_of_an_op(optype, cli):
         line = len(network) + 1
         for name, text in (("bad.json", as_json(network)), ("bad.net", as_il(network))):
             first, *rest = cli(text, name).splitlines()
-            assert re.fullmatch(rf"{name}:{line}:\d+: error: {optype}: .+ \[{re.escape(label)}\]", first), (label, first)
+            assert re.fullmatch(rf"{name}:{line}:\d+: error: {optype}: .+ \[{re.escape(label)}\]", first), (
+                label,
+                first,
+            )
             assert rest and rest[-1].strip() == "^", rest
 
 
@@ -103,52 +108,113 @@ def one_op(**changes: Any) -> str:
     return json.dumps({"ops": [CREATE | changes]})
 
 
-@pytest.mark.parametrize("text, place, words", [
-    (X + "relu(src=y | dst=z |);", "2:1", "relu: `relu0`'s tensor `y` should have been defined before [tensor-undefined]"),
-    (X + "relu(src=x | dst=x |);", "2:1", "tensor `x` shouldn't have been defined before [tensor-twice]"),
-    (X + "rely(src=x | dst=z |);", "2:1", "optype rely is not registered; did you mean relu or lrelu? [unknown-optype]"),
-    (X + "relu(source=x | dst=z |);", "2:1", "relu: `relu0` needs a `src` input tensor [relu.arg-name]"),
-    (X + "relu(src=x | result=z |);", "2:1", "relu: `relu0` needs a `dst` output tensor [relu.arg-name]"),
-    (X + "relu(src=x | dst=z, dst2=w |);", "2:1", "needs 1 output tensors, but gets 2 output tensors [relu.result-count]"),
-    (X + "scatter(src=x | dst1=a |);", "2:1", "needs 2 output tensors, but gets 1 output tensors [scatter.result-count]"),
-    (X + "relu(src=x | dst=z |", "2", ""), ("relu(", "1", ""), ("relu(src=x; dst=z)", "1", ""), ("@", "1", ""),
-    ("relu(src=x | dst=y | a=[1, [2]]);", "1", ""), ("relu(src=x | dst=y | a=[1, true]);", "1", ""),
-    ('print(src=x || msg="x);', "1", ""), ("#if 1\n", "1", ""), ("#error not today\n", "1:2", "not today"),
-    ("#include <nothing.net>\n", "1:2", "no such file"), ("#define F(x) x\nF(1\n", "2", ""),
-    ("relu(src=x | dst=y | a=${eval 1 / 0});", "1", ""), ("relu(src=x | dst=y | a=${eval 1 +});", "1", ""),
-    ("#define N(n) relu(src=n | dst=z |)\n" + X + "\nN(nothing);", "4:1", "tensor `nothing` should have been defined"),
-    ("relu(src=x | dst=y |);\x00", "1:23", "NUL"), ("\udcff", "1:1", "not valid UTF-8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, place, words",
+    [
+        (
+            X + "relu(src=y | dst=z |);",
+            "2:1",
+            "relu: `relu0`'s tensor `y` should have been defined before [tensor-undefined]",
+        ),
+        (X + "relu(src=x | dst=x |);", "2:1", "tensor `x` shouldn't have been defined before [tensor-twice]"),
+        (
+            X + "rely(src=x | dst=z |);",
+            "2:1",
+            "optype rely is not registered; did you mean relu or lrelu? [unknown-optype]",
+        ),
+        (X + "relu(source=x | dst=z |);", "2:1", "relu: `relu0` needs a `src` input tensor [relu.arg-name]"),
+        (X + "relu(src=x | result=z |);", "2:1", "relu: `relu0` needs a `dst` output tensor [relu.arg-name]"),
+        (
+            X + "relu(src=x | dst=z, dst2=w |);",
+            "2:1",
+            "needs 1 output tensors, but gets 2 output tensors [relu.result-count]",
+        ),
+        (
+            X + "scatter(src=x | dst1=a |);",
+            "2:1",
+            "needs 2 output tensors, but gets 1 output tensors [scatter.result-count]",
+        ),
+        (X + "relu(src=x | dst=z |", "2", ""),
+        ("relu(", "1", ""),
+        ("relu(src=x; dst=z)", "1", ""),
+        ("@", "1", ""),
+        ("relu(src=x | dst=y | a=[1, [2]]);", "1", ""),
+        ("relu(src=x | dst=y | a=[1, true]);", "1", ""),
+        ('print(src=x || msg="x);', "1", ""),
+        ("#if 1\n", "1", ""),
+        ("#error not today\n", "1:2", "not today"),
+        ("#include <nothing.net>\n", "1:2", "no such file"),
+        ("#define F(x) x\nF(1\n", "2", ""),
+        ("relu(src=x | dst=y | a=${eval 1 / 0});", "1", ""),
+        ("relu(src=x | dst=y | a=${eval 1 +});", "1", ""),
+        (
+            "#define N(n) relu(src=n | dst=z |)\n" + X + "\nN(nothing);",
+            "4:1",
+            "tensor `nothing` should have been defined",
+        ),
+        ("relu(src=x | dst=y |);\x00", "1:23", "NUL"),
+        ("\udcff", "1:1", "not valid UTF-8"),
+    ],
+)
 def test_what_il_refuses(cli, text, place, words):
     err = cli(text)
     assert err.startswith(f"bad.net:{place}") and ": error: " in err and words in err, err
 
 
-@pytest.mark.parametrize("text, place, words", [
-    ('{"ops": [', "1:10", ""), (one_op()[:-20], "1", ""), ("{}", "1", "ops"), ('{"ops": 3}', "1", ""), ('[1]', "1:1", ""),
-    ('{"ops": [{}]}', "1:10", "name"), ('{"ops": [3]}', "1:10", ""), (one_op(optype=3), "1", "optype"),
-    (one_op(params=[{"arg_name": "dims", "value": []}]), "1", ""), (one_op(params=[{"arg_name": "a", "value": [1, "x"]}]), "1", ""),
-    (one_op(params=[{"arg_name": "a", "value": {}}]), "1", ""), (one_op(params=[{"arg_name": "a", "value": [[1]]}]), "1", ""),
-    (one_op(params=[CREATE["params"][0], CREATE["params"][0]]), "1", "op 'c' has two arguments 'dtype'"),
-    ('{"ops": [], "ops": []}', "1", "ops"), ('{"ops": [NaN]}', "1", ""), ('{"ops": [], "a": Infinity}', "1", ""),
-    ('{"ops": [],}', "1", ""), (json.dumps({"ops": [CREATE, CREATE]}), "1", "two operators are named 'c'"),
-    (json.dumps({"ops": [CREATE, CREATE | {"name": "d"}]}), "1", "tensor `x` shouldn't have been defined before [tensor-twice]"),
-    (one_op().replace("TL_FLOAT", "TL_\udcff"), "1", "not valid UTF-8"),
-    ('{"ops": [], "mem_sizes_h": [0], "mem_sizes_l": [1, 2]}', "1", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, place, words",
+    [
+        ('{"ops": [', "1:10", ""),
+        (one_op()[:-20], "1", ""),
+        ("{}", "1", "ops"),
+        ('{"ops": 3}', "1", ""),
+        ("[1]", "1:1", ""),
+        ('{"ops": [{}]}', "1:10", "name"),
+        ('{"ops": [3]}', "1:10", ""),
+        (one_op(optype=3), "1", "optype"),
+        (one_op(params=[{"arg_name": "dims", "value": []}]), "1", ""),
+        (one_op(params=[{"arg_name": "a", "value": [1, "x"]}]), "1", ""),
+        (one_op(params=[{"arg_name": "a", "value": {}}]), "1", ""),
+        (one_op(params=[{"arg_name": "a", "value": [[1]]}]), "1", ""),
+        (one_op(params=[CREATE["params"][0], CREATE["params"][0]]), "1", "op 'c' has two arguments 'dtype'"),
+        ('{"ops": [], "ops": []}', "1", "ops"),
+        ('{"ops": [NaN]}', "1", ""),
+        ('{"ops": [], "a": Infinity}', "1", ""),
+        ('{"ops": [],}', "1", ""),
+        (json.dumps({"ops": [CREATE, CREATE]}), "1", "two operators are named 'c'"),
+        (
+            json.dumps({"ops": [CREATE, CREATE | {"name": "d"}]}),
+            "1",
+            "tensor `x` shouldn't have been defined before [tensor-twice]",
+        ),
+        (one_op().replace("TL_FLOAT", "TL_\udcff"), "1", "not valid UTF-8"),
+        ('{"ops": [], "mem_sizes_h": [0], "mem_sizes_l": [1, 2]}', "1", ""),
+    ],
+)
 def test_what_json_refuses(cli, text, place, words):
     err = cli(text, "bad.json")
     assert err.startswith(f"bad.json:{place}") and ": error: " in err and words in err, err
 
 
-@pytest.mark.parametrize("text, words", [
-    ("func.func @main() {", ""), ("%x = ln.relu %y : tensor<2xf32>", ""), ("func.func @f() { func.return }", "@main"),
-    ("func.func @main() { %x = ln.rely : tensor<2xf32>\nfunc.return }", ""),
-    ("func.func @main() { %x = ln.zeros : tensor<2xf32>\n%y = ln.relu %x {odd = 1} : tensor<2xf32>\nfunc.return }", "odd"),
-    ("func.func @main() { %x = ln.zeros : tensor<2xf32>\n%y = ln.relu %x : tensor<3xf32>\nfunc.return }", "relu.result-type"),
-    ("func.func @main() { %x = ln.zeros : tensor<?xf32>\nfunc.return }", ""),
-    ("func.func @main() { %x = ln.zeros : tensor<2xbf16>\nfunc.return }", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("func.func @main() {", ""),
+        ("%x = ln.relu %y : tensor<2xf32>", ""),
+        ("func.func @f() { func.return }", "@main"),
+        ("func.func @main() { %x = ln.rely : tensor<2xf32>\nfunc.return }", ""),
+        (
+            "func.func @main() { %x = ln.zeros : tensor<2xf32>\n%y = ln.relu %x {odd = 1} : tensor<2xf32>\nfunc.return }",
+            "odd",
+        ),
+        (
+            "func.func @main() { %x = ln.zeros : tensor<2xf32>\n%y = ln.relu %x : tensor<3xf32>\nfunc.return }",
+            "relu.result-type",
+        ),
+        ("func.func @main() { %x = ln.zeros : tensor<?xf32>\nfunc.return }", ""),
+        ("func.func @main() { %x = ln.zeros : tensor<2xbf16>\nfunc.return }", ""),
+    ],
+)
 def test_what_mlir_refuses(cli, text, words):
     err = cli(text, "bad.mlir")
     assert "error: " in err and words in err, err
@@ -164,7 +230,12 @@ def test_a_plan_that_lies(cli, tmp_path):
     Path("good.json").write_text(json.dumps(good))
     assert main(["good.json", "-r", "-t", "none"]) == 0
     Path("good.json").unlink()
-    for key, value, words in (("offset_l", 90, "exceeds"), ("offset_l", 20, ""), ("dims", [3, 3], "dims"), ("offset_h", 1, "exceeds")):
+    for key, value, words in (
+        ("offset_l", 90, "exceeds"),
+        ("offset_l", 20, ""),
+        ("dims", [3, 3], "dims"),
+        ("offset_h", 1, "exceeds"),
+    ):
         bad = json.loads(json.dumps(good))
         bad["ops"][1]["tensors_out"][0][key] = value
         for target in ("cpu", "none"):

@@ -60,9 +60,13 @@ def test_the_example_of_the_documents(cli, file, options, tmp_path):
     assert list(tmp_path.iterdir()) == []  # no file without -o
 
 
-@pytest.mark.parametrize("command", [
-    [*LIGHTNET, "-"], [*LIGHTNET, "-t", "none", "-"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        [*LIGHTNET, "-"],
+        [*LIGHTNET, "-t", "none", "-"],
+    ],
+)
 def test_the_example_piped(command, tmp_path):
     il2json = subprocess.Popen([*IL2JSON, str(EXAMPLES / "example.net")], stdout=subprocess.PIPE)
     done = subprocess.run(command, stdin=il2json.stdout, capture_output=True, text=True, cwd=tmp_path, timeout=60)
@@ -131,7 +135,9 @@ def test_what_the_source_warns_of(cli):
 
 def test_macros_and_folders(cli):
     Path("inc").mkdir()
-    Path("inc/b.net").write_text('create(| dst=x | dtype=TL_FLOAT, dims=[N], data=[V], ran=[0,0], from_file=false);print(src=x||msg="");')
+    Path("inc/b.net").write_text(
+        'create(| dst=x | dtype=TL_FLOAT, dims=[N], data=[V], ran=[0,0], from_file=false);print(src=x||msg="");'
+    )
     Path("n.net").write_text('#include "b.net"\n')
     status, out, _ = cli("n.net", "-I", "inc", "-DN=1", "-D", "V=7")
     assert status == 0 and out.startswith("\n[7.000]\n")
@@ -141,10 +147,18 @@ def test_macros_and_folders(cli):
 # -- options
 
 
-@pytest.mark.parametrize("line", [
-    "-t none -o x SRC", "-tnone -ox SRC", "SRC -target none -outfile x", "--target=none SRC --out x", "-ta none -ou=x SRC",
-    "--outfile=x -- SRC -t none", "-target=none SRC --o x",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-t none -o x SRC",
+        "-tnone -ox SRC",
+        "SRC -target none -outfile x",
+        "--target=none SRC --out x",
+        "-ta none -ou=x SRC",
+        "--outfile=x -- SRC -t none",
+        "-target=none SRC --o x",
+    ],
+)
 def test_options_as_getopt_long_only(line):
     options = {"target": True, "outfile": True, "run": False, "compile": False}
     short = {"t": "target", "o": "outfile", "r": "run", "c": "compile"}
@@ -156,12 +170,22 @@ def test_options_as_getopt_long_only(line):
 
 
 def test_clusters_dashes_and_mistakes():
-    options, short = {"target": True, "run": False, "report": True, "compile": False}, {"t": "target", "r": "run", "c": "compile"}
+    options, short = (
+        {"target": True, "run": False, "report": True, "compile": False},
+        {"t": "target", "r": "run", "c": "compile"},
+    )
     assert canonical(["-crt", "none", "-"], options, short) == ["--compile", "--run", "--target=none", "--", "-"]
     assert canonical(["-t", "-"], options, short) == ["--target=-", "--"]
-    for words, why in ((["-x"], "'-x' is unknown"), (["--re=1"], None), (["-t"], "'-t' needs a value"), (["--r"], "ambiguous"),
-                       (["--run=1"], "takes no value"), (["-rx"], "'-x' is unknown"), (["--nothing"], "is unknown"),
-                       (["--="], "is unknown")):  # fmt: skip
+    for words, why in (
+        (["-x"], "'-x' is unknown"),
+        (["--re=1"], None),
+        (["-t"], "'-t' needs a value"),
+        (["--r"], "ambiguous"),
+        (["--run=1"], "takes no value"),
+        (["-rx"], "'-x' is unknown"),
+        (["--nothing"], "is unknown"),
+        (["--="], "is unknown"),
+    ):
         if why is None:
             assert canonical(words, options, short) == ["--report=1", "--"]
             continue
@@ -170,13 +194,22 @@ def test_clusters_dashes_and_mistakes():
         assert why in info.value.message
 
 
-@pytest.mark.parametrize("args, words", [
-    ([], "error: no input file"), (["a", "b"], "error: unrecognized arguments: b"), (["--bad", "a"], "error: option '--bad'"),
-    (["-o"], "error: option '-o' needs a value"), (["-t", "gpu", "a"], "error: unknown target 'gpu'; there are: cpu, none"),
-    (["none.net"], "error: cannot read 'none.net'"), (["."], "it is a folder"), (["--seed", "x", "a"], "error: argument --seed"),
-    (["-Wodd", "a"], "error: unknown kind of warning 'odd'"), (["--plan", "best", EXAMPLES / "example.net"], "unknown plan 'best'"),
-    (["--eval", "ruby", EXAMPLES / "example.net"], "unknown eval mode 'ruby'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        ([], "error: no input file"),
+        (["a", "b"], "error: unrecognized arguments: b"),
+        (["--bad", "a"], "error: option '--bad'"),
+        (["-o"], "error: option '-o' needs a value"),
+        (["-t", "gpu", "a"], "error: unknown target 'gpu'; there are: cpu, none"),
+        (["none.net"], "error: cannot read 'none.net'"),
+        (["."], "it is a folder"),
+        (["--seed", "x", "a"], "error: argument --seed"),
+        (["-Wodd", "a"], "error: unknown kind of warning 'odd'"),
+        (["--plan", "best", EXAMPLES / "example.net"], "unknown plan 'best'"),
+        (["--eval", "ruby", EXAMPLES / "example.net"], "unknown eval mode 'ruby'"),
+    ],
+)
 def test_mistakes_in_the_command_line(cli, args, words, tmp_path):
     status, out, err = cli(*args)
     assert status == 1 and words in err and out == "" and "Traceback" not in err
@@ -208,14 +241,18 @@ def test_reports(cli):
 
 
 def test_errors_exit_1_without_colour_or_traceback(tmp_path):
-    done = subprocess.run([*LIGHTNET, "-"], input="relu(src=x | dst=y |);", capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    done = subprocess.run(
+        [*LIGHTNET, "-"], input="relu(src=x | dst=y |);", capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith("<stdin>:1:1: error: relu: `relu0`'s tensor `x` should have been defined before")
     assert "\033" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_reader_that_goes_away(tmp_path):
-    (tmp_path / "n.net").write_text("arange(| dst=a | dtype=TL_FLOAT, start=0, stop=300000, step=1);" + 'print(src=a||msg="");' * 3)
+    (tmp_path / "n.net").write_text(
+        "arange(| dst=a | dtype=TL_FLOAT, start=0, stop=300000, step=1);" + 'print(src=a||msg="");' * 3
+    )
     process = subprocess.Popen([*LIGHTNET, "n.net"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.read(10)
@@ -225,8 +262,14 @@ def test_a_reader_that_goes_away(tmp_path):
 
 def test_colour_only_on_a_terminal(tmp_path):
     leader, follower = pty.openpty()
-    done = subprocess.run([*LIGHTNET, str(EXAMPLES / "example.net")], stdout=follower, stderr=follower, cwd=tmp_path, timeout=60,
-                          env={k: v for k, v in os.environ.items() if k != "NO_COLOR"})  # fmt: skip
+    done = subprocess.run(
+        [*LIGHTNET, str(EXAMPLES / "example.net")],
+        stdout=follower,
+        stderr=follower,
+        cwd=tmp_path,
+        timeout=60,
+        env={k: v for k, v in os.environ.items() if k != "NO_COLOR"},
+    )
     os.close(follower)
     text = os.read(leader, 4096).decode()
     os.close(leader)

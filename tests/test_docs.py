@@ -73,9 +73,12 @@ def test_block_runs(block: Block, workspace: Path) -> None:
         return
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.code], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        ["bash", "-euo", "pipefail", "-c", block.code],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
         env={**os.environ, "PATH": path},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -147,14 +150,20 @@ def test_op_of_a_file() -> None:
     """The op of examples/my_op.py on the machine and in the interpreter; a process each, as dialects are made once."""
     for target in ("cpu", "none"):
         words = ["--load", "examples/my_op.py", "-t", target, "examples/my_op.net"]
-        done = subprocess.run([sys.executable, "-m", "lightnet.cli.lightnet", *words], capture_output=True, text=True, cwd=ROOT)
+        done = subprocess.run(
+            [sys.executable, "-m", "lightnet.cli.lightnet", *words], capture_output=True, text=True, cwd=ROOT
+        )
         assert done.stdout.startswith("y:\n[[0.000 0.000 0.000]\n [0.500 2.000 4.500]]\n"), done.stderr
 
 
 def test_demo(workspace: Path) -> None:
     """The network of `make demo` sees most shapes in its picture."""
     done = subprocess.run(
-        [sys.executable, "examples/squeezedet.py"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        [sys.executable, "examples/squeezedet.py"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     right, there = map(int, re.search(r"^(\d+) of (\d+) right$", done.stdout, re.MULTILINE).groups())

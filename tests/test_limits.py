@@ -130,7 +130,9 @@ MLIR = {
     "deep regions": "ln.once {\n" * 20_000,
     "deep attributes": "func.func @main() attributes {a = " + "[" * 100_000,
     "a tensor of 2^40 elements": "func.func @main() {\n%x = ln.zeros : tensor<1048576x1048577xi8>\nfunc.return\n}",
-    "a type of a million dims": "func.func @main() {\n%x = ln.zeros : tensor<" + "1x" * 1_000_000 + "i8>\nfunc.return\n}",
+    "a type of a million dims": "func.func @main() {\n%x = ln.zeros : tensor<"
+    + "1x" * 1_000_000
+    + "i8>\nfunc.return\n}",
 }
 
 

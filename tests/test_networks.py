@@ -32,7 +32,10 @@ def tool():
 
 compare = tool()
 SLOW = {"erfnet_samepad.net", "yolov3_bak.net"}
-IL = [pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else (), id=p.stem) for p in sorted((NETS / "il").iterdir())]
+IL = [
+    pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else (), id=p.stem)
+    for p in sorted((NETS / "il").iterdir())
+]
 
 
 @pytest.mark.parametrize("path", IL)
@@ -132,7 +135,7 @@ def test_sampled_activations_are_well_conditioned():
 
 
 def test_overriding_weights_fill_what_the_network_fills_itself():
-    text = 'create(|dst=x|dtype=TL_FLOAT, dims=[2], ran=[0,0], data=[1,2], from_file=false); relu(src=x|dst=y|)'
+    text = "create(|dst=x|dtype=TL_FLOAT, dims=[2], ran=[0,0], data=[1,2], from_file=false); relu(src=x|dst=y|)"
     weights = {"x": np.array([3, -4], np.float32)}
     kept = lightnet.compile(lightnet.loads(text, ".net", weights=weights))()
     replaced = lightnet.compile(lightnet.loads(text, ".net", weights=weights, override=True))()

@@ -52,10 +52,17 @@ def run_onnx(model, feeds) -> tuple[str, list[np.ndarray]]:
 def module_of(op: LnOp) -> tuple[ModuleOp, list[str]]:
     """A network of one op on inputs; and the names of the inputs."""
     names = [f"in{i}" for i in range(len(op.operands))]
-    sources = [Input.make([], {"dtype": s.dtype.tl, "dims": s.dims, "from_file": True}, name=n, tensors=[n])
-               for n, s in zip(names, op.operand_specs)]  # fmt: skip
-    op = type(op).build_unchecked([s.results[0] for s in sources], op.param_values(), op.result_specs, name="op",
-                                  tensors=[f"out{i}" for i in range(len(op.results))])  # fmt: skip
+    sources = [
+        Input.make([], {"dtype": s.dtype.tl, "dims": s.dims, "from_file": True}, name=n, tensors=[n])
+        for n, s in zip(names, op.operand_specs)
+    ]
+    op = type(op).build_unchecked(
+        [s.results[0] for s in sources],
+        op.param_values(),
+        op.result_specs,
+        name="op",
+        tensors=[f"out{i}" for i in range(len(op.results))],
+    )
     block = Block([*sources, op, func.ReturnOp(*op.results)])
     main = func.FuncOp("main", ([], [r.type for r in op.results]), Region(block))
     return ModuleOp([main]), names
@@ -152,7 +159,9 @@ def test_integer_arithmetic_at_its_limits(dtype, kind):
     values = [v for v in (info.min, info.min + 1, -7, -2, -1, 0, 1, 2, 7, info.max) if v >= info.min]
     x, y = np.array([(a, b) for a in values for b in values], dtype).T
     got, want = one_op("elew", [x, y], {"elew_op": kind})
-    if kind == "TL_POW":  # through double: the last bits of large 64-bit powers are lost, and whether an exponent is odd
+    if (
+        kind == "TL_POW"
+    ):  # through double: the last bits of large 64-bit powers are lost, and whether an exponent is odd
         sure = np.abs(y.astype(float)) < 2**53
         np.testing.assert_allclose(got[sure].astype(float), want[sure].astype(float), rtol=1e-15)
     else:
@@ -162,8 +171,17 @@ def test_integer_arithmetic_at_its_limits(dtype, kind):
 NAN = np.array([np.nan, 1, -1, np.inf, -np.inf, -0.0], np.float32)
 
 
-@pytest.mark.parametrize("name, params", [("relu", {}), ("lrelu", {"negslope": 0.5}), ("sigmoid", {}), ("elew", "TL_MAX"),
-                                          ("elew", "TL_MIN"), ("elew", "TL_SUM")])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, params",
+    [
+        ("relu", {}),
+        ("lrelu", {"negslope": 0.5}),
+        ("sigmoid", {}),
+        ("elew", "TL_MAX"),
+        ("elew", "TL_MIN"),
+        ("elew", "TL_SUM"),
+    ],
+)
 def test_nan_and_infinities(name, params):
     arrays = [NAN] if name != "elew" else [NAN, NAN[::-1].copy()]
     with np.errstate(all="ignore"):
@@ -171,10 +189,15 @@ def test_nan_and_infinities(name, params):
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("tl, values", [("TL_INT8", [300, -300, np.nan, 1.9, -1.9, np.inf]),
-                                        ("TL_INT64", [1e19, -1e19, np.nan, 2.0**62, -np.inf, 0.5]),
-                                        ("TL_UINT64", [1e20, -1, np.nan, 2.0**63, np.inf, 0.5]),
-                                        ("TL_FLOAT", [1e300, -1e300, np.nan, np.inf, -np.inf, 1e-300])])  # fmt: skip
+@pytest.mark.parametrize(
+    "tl, values",
+    [
+        ("TL_INT8", [300, -300, np.nan, 1.9, -1.9, np.inf]),
+        ("TL_INT64", [1e19, -1e19, np.nan, 2.0**62, -np.inf, 0.5]),
+        ("TL_UINT64", [1e20, -1, np.nan, 2.0**63, np.inf, 0.5]),
+        ("TL_FLOAT", [1e300, -1e300, np.nan, np.inf, -np.inf, 1e-300]),
+    ],
+)
 def test_conversions_saturate(tl, values):
     picture = np.array(values, np.float64).reshape(1, 2, 3)
     got, want = one_op("submean", [picture], {"mean": (0, 0, 0), "dtype": tl})
@@ -191,12 +214,15 @@ def test_padding_below_zero_crops(name, pad):
     agree(*one_op(name, [src, *weights], params))
 
 
-@pytest.mark.parametrize("params", [
-    {"stride": (3, 3), "output_dims": (1, 3, 15, 12), "autopad": "SAME_UPPER"},
-    {"stride": (3, 3), "output_dims": (1, 3, 15, 12), "autopad": "SAME_LOWER"},
-    {"stride": (2, 2), "output_padding": (1, 1), "padding": (1, 0, 1, 1)},
-    {"stride": (1, 2), "output_padding": (3, 2), "padding": (0, 1, 1, 0)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"stride": (3, 3), "output_dims": (1, 3, 15, 12), "autopad": "SAME_UPPER"},
+        {"stride": (3, 3), "output_dims": (1, 3, 15, 12), "autopad": "SAME_LOWER"},
+        {"stride": (2, 2), "output_padding": (1, 1), "padding": (1, 0, 1, 1)},
+        {"stride": (1, 2), "output_padding": (3, 2), "padding": (0, 1, 1, 0)},
+    ],
+)
 def test_deconvolutions_that_need_more_than_convtranspose(params):
     rng = np.random.default_rng(2)
     arrays = [rng.normal(size=s).astype(np.float32) for s in ((1, 2, 5, 4), (2, 3, 2, 2), (3,))]

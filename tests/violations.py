@@ -20,7 +20,7 @@ BASES = {
     "create": case(dtype="TL_FLOAT", dims=(2, 3), ran=(0, 0), data=(0,), from_file=False),
     "print": case(src=(2, 3), msg="x"),
     "fprint": case(src=(2, 3), msg="x", file="f.txt"),
-}  # fmt: skip
+}
 OPS = {name: cls for name, cls in optypes().items() if name not in ("input", "param")}
 
 
@@ -132,7 +132,9 @@ def violations(cls: type[LnOp]) -> dict[str, Try]:
     for base in valid:
         if wanted <= set(found):
             break
-        near = [t for t in changes(cls, base) if not (t.label(cls) or "").endswith((".type", ".missing", "unknown-param"))]
+        near = [
+            t for t in changes(cls, base) if not (t.label(cls) or "").endswith((".type", ".missing", "unknown-param"))
+        ]
         for first in near[:120]:
             for t in changes(cls, first):
                 if (label := t.label(cls)) is not None and label not in found:

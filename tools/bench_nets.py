@@ -74,7 +74,9 @@ def machine() -> str:
     except (OSError, StopIteration):
         pass
     versions = ", ".join(f"{p} {version(p)}" for p in ("lightnet", "llvmlite", "onnxruntime", "numpy"))
-    return f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; Python {platform.python_version()}; {versions}"
+    return (
+        f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; Python {platform.python_version()}; {versions}"
+    )
 
 
 def main() -> None:
@@ -91,8 +93,10 @@ def main() -> None:
         times = rotation(sides(path, args.threads), args.rounds, args.slice)
         ours, theirs = np.median(times, axis=0)
         low, high = np.percentile(times[:, 0] / times[:, 1], [10, 90])
-        print(f"{Path(path).stem:24s} {ours * 1e3:10.2f} {theirs * 1e3:10.2f} {ours / theirs:7.2f}  {low:.2f} to {high:.2f}",
-              flush=True)  # fmt: skip
+        print(
+            f"{Path(path).stem:24s} {ours * 1e3:10.2f} {theirs * 1e3:10.2f} {ours / theirs:7.2f}  {low:.2f} to {high:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def ops_page() -> str:
     """Every op of the `ln` dialect, family by family."""
     families = [(name, FAMILIES.get(name)) for name in families_in_order()]
     index = [
-        f"* [{name}](#{name}): " + ", ".join(f"[`{op.name}`](#{anchor(op.name)})" for op in ops) for name, ops in families
+        f"* [{name}](#{name}): " + ", ".join(f"[`{op.name}`](#{anchor(op.name)})" for op in ops)
+        for name, ops in families
     ]
     sections = []
     for name, ops in families:
@@ -49,13 +50,18 @@ def ops_page() -> str:
             module = import_module(f"lightnet.dialects.ln.{name}")
         sections.append(f"## {name}\n\n{doc(module)}\n")
         sections += [op_section(op) for op in ops]
-    return "\n".join([
-        MADE, "# The ops of the `ln` dialect\n",
-        "Operands are tensors; *param* operands are weights and the like, known when a network is loaded. A violated constraint is",
-        "an error with the label `op.constraint`. Definitions are in [index notation](design.md#index-notation); from them come",
-        "the interpreter and the generic code of every target.\n",
-        *index, "", *sections,
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            MADE,
+            "# The ops of the `ln` dialect\n",
+            "Operands are tensors; *param* operands are weights and the like, known when a network is loaded. A violated constraint is",
+            "an error with the label `op.constraint`. Definitions are in [index notation](design.md#index-notation); from them come",
+            "the interpreter and the generic code of every target.\n",
+            *index,
+            "",
+            *sections,
+        ]
+    )
 
 
 def families_in_order() -> list[str]:
@@ -105,10 +111,14 @@ def result_text(r: Result) -> str:
 
 
 def param_row(p: Param) -> tuple[str, str, str, str]:
-    kind = {"number": p.realtype, "numbers": f"{p.realtype}[]", "strings": "string[]", "bools": "bool[]"}.get(p.kind, p.kind)
+    kind = {"number": p.realtype, "numbers": f"{p.realtype}[]", "strings": "string[]", "bools": "bool[]"}.get(
+        p.kind, p.kind
+    )
     if p.length is not None:
         kind = kind.replace("[]", f"[{p.length}]")
-    bounds = [f"{SIGNS[sign]} `{bound}`" if isinstance(bound, str) else f"{SIGNS[sign]} {bound}" for sign, bound in p.bounds]
+    bounds = [
+        f"{SIGNS[sign]} `{bound}`" if isinstance(bound, str) else f"{SIGNS[sign]} {bound}" for sign, bound in p.bounds
+    ]
     if p.choices == tuple(BY_TL):
         bounds.append("a data type, `TL_FLOAT` and so on")
     elif p.choices:
@@ -127,7 +137,14 @@ def default_text(value: Any) -> str:
 def definition(op: type[LnOp]) -> list[str]:
     text = op.definition
     if isinstance(text, property):  # it depends on the number of operands
-        return ["Definition, of the op with the operands of its first test case:", "", "```", sample(op).definition or "", "```", ""]
+        return [
+            "Definition, of the op with the operands of its first test case:",
+            "",
+            "```",
+            sample(op).definition or "",
+            "```",
+            "",
+        ]
     if text is not None:
         return ["Definition:", "", "```", textwrap.dedent(text).strip("\n").rstrip(), "```", ""]
     if op.has_builder:
@@ -204,7 +221,11 @@ class _Captured(Exception):
 
 def cli_page() -> str:
     """The options of each tool."""
-    lines = [MADE, "# The tools\n", "Every error is `file:line:col: error: …` on stderr, and the exit status is then 1.\n"]
+    lines = [
+        MADE,
+        "# The tools\n",
+        "Every error is `file:line:col: error: …` on stderr, and the exit status is then 1.\n",
+    ]
     for tool in TOOLS:
         module = import_module(f"lightnet.cli.{tool}")
         lines.append("\n".join(tool_section(tool.replace("_", "-"), module, parser_of(module.main))))
@@ -255,7 +276,9 @@ def stale() -> list[tuple[str, str]]:
         path = DOCS / name
         old, new = path.read_text("utf-8") if path.exists() else "", page()
         if old != new:
-            lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), name, f"{name} (from the code)", "", "", 1))
+            lines = list(
+                difflib.unified_diff(old.splitlines(), new.splitlines(), name, f"{name} (from the code)", "", "", 1)
+            )
             found.append((name, "\n".join(lines[:40])))
     return found
 

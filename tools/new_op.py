@@ -57,7 +57,9 @@ def main() -> int:
     cls = "".join(part.capitalize() for part in args.optype.split("_"))
     new = OP.format(cls=cls, what=args.what, optype=args.optype) + f"OPS = ({end[1]}, {cls})"
     path.write_text(text[: end.start()] + new + text[end.end() :], "utf-8")
-    print(f"{path} (class {cls}; it may have to import `case`, `ln_op`, `operand`, `result`, `LnOp` from lightnet.ir.op)")
+    print(
+        f"{path} (class {cls}; it may have to import `case`, `ln_op`, `operand`, `result`, `LnOp` from lightnet.ir.op)"
+    )
     return 0
 
 

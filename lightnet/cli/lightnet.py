@@ -51,30 +51,47 @@ def _main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = common.Parser(
-        prog="lightnet", description="Compile a network and run it.", add_help=False,
+        prog="lightnet",
+        description="Compile a network and run it.",
+        add_help=False,
         epilog="A long option may be cut short, and stand behind one dash; options may stand behind SOURCE.",
-    )  # fmt: skip
+    )
     option = parser.add_argument
-    option("source", nargs="?", metavar="SOURCE", help="a network: IL (.net), JSON IR (.json) or MLIR (.mlir); - is stdin")
+    option(
+        "source", nargs="?", metavar="SOURCE", help="a network: IL (.net), JSON IR (.json) or MLIR (.mlir); - is stdin"
+    )
     option("-h", "--help", action="help", help="show this help and exit")
     option("-v", "--version", action="version", version=f"lightnet {__version__}")
     option("-o", "--outfile", metavar="FILE", help="write the compiled network as JSON IR; - is stdout, ! is nowhere")
-    option("-t", "--target", metavar="NAME", default="cpu", help="the target: cpu (default), or none for the interpreter")
+    option(
+        "-t", "--target", metavar="NAME", default="cpu", help="the target: cpu (default), or none for the interpreter"
+    )
     option("-f", "--datafile", metavar="FILE", help="weights: .wts, .npz or .safetensors")
     option("-c", "--compile", action="store_true", help="compile only")
     option("-r", "--run", action="store_true", help="run only: SOURCE is a compiled network")
     option("-d", "--debug", action="store_true", help="show the passes' times, and Python's traceback of an error")
     option("-W", "--warning", metavar="KIND", action="append", default=[], dest="warnings", help="/".join(WARNINGS))
     option("-w", "--no-warnings", action="append_const", const="no-warn", dest="warnings", help="no warnings")
-    option("--plan", metavar="KIND", default="default", help="memory planning: default, or upstream as the C implementation")
-    option("--layout", metavar="KIND", default="plain", choices=("plain",), help="layouts of intermediate tensors: plain")
-    option("--eval", metavar="MODE", default="arith", help="what ${eval} may hold: arith; perl runs code from the network")
+    option(
+        "--plan",
+        metavar="KIND",
+        default="default",
+        help="memory planning: default, or upstream as the C implementation",
+    )
+    option(
+        "--layout", metavar="KIND", default="plain", choices=("plain",), help="layouts of intermediate tensors: plain"
+    )
+    option(
+        "--eval", metavar="MODE", default="arith", help="what ${eval} may hold: arith; perl runs code from the network"
+    )
     option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include")
     option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
     option("--seed", metavar="N", type=int, default=0, help="of the contents declared random")
     option("--onnx", metavar="FILE", help="write the network as an ONNX model (needs the package onnx); - is stdout")
     option("--report", metavar="FILE", help="write the memory plan: .txt, .json, .svg or .html")
-    option("--load", metavar="FILE.py", action="append", default=[], help="Python code with passes, patterns and targets")
+    option(
+        "--load", metavar="FILE.py", action="append", default=[], help="Python code with passes, patterns and targets"
+    )
     return parser
 
 
@@ -105,12 +122,19 @@ def _compile_and_run(args: argparse.Namespace) -> int:
 
     TARGETS.get(args.target)
     timing = [Timing()] if args.debug else []
-    network = model.load(args.source, weights=args.datafile, seed=args.seed, include_dirs=args.include,
-                         eval_mode=args.eval, defines=args.define)  # fmt: skip
+    network = model.load(
+        args.source,
+        weights=args.datafile,
+        seed=args.seed,
+        include_dirs=args.include,
+        eval_mode=args.eval,
+        defines=args.define,
+    )
     _warn(args, network.warnings)
     only_run = args.run and not args.compile
-    executable = compiler.compile(network, args.target, plan=args.plan, layout=args.layout, compiled=only_run,
-                                  instrumentation=timing)  # fmt: skip
+    executable = compiler.compile(
+        network, args.target, plan=args.plan, layout=args.layout, compiled=only_run, instrumentation=timing
+    )
     if args.outfile and args.outfile != "!" and not only_run:
         common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))
     if args.onnx:

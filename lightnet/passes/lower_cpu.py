@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, 
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.cpu.generators import Argument, Launch, generate
+from lightnet.backends.cpu.generators import Argument, Launch, generate, workspace_bytes
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import HostOp, LaunchOp
 from lightnet.dialects.ln.source import Source
@@ -55,6 +55,7 @@ class _Lowering:
         self.module = module
         self.functions: list[func.FuncOp] = []
         self.known: dict[object, list[Launch]] = {}
+        self.needed: dict[object, int] = {}
         self.lines: list[Operation] = []
         self.names: dict[str, int] = {}
         self.added = 0
@@ -136,7 +137,8 @@ class _Lowering:
     def launch(self, op: KernelOp) -> None:
         aliases = _aliases(op)
         workspace = _workspace(op)
-        align = _alignment([_place(v) for v in (*op.operands, *op.results)])
+        places = [_place(v) for v in (*op.operands, *op.results)]
+        align = _alignment([*places, workspace] if workspace is not None else places)
         values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
         body = structure(list(op.body.ops), values)
         types = tuple(op.operand_types)
@@ -149,19 +151,24 @@ class _Lowering:
                     made.function.attributes["tile.align"] = IntegerAttr(align, i64)
                 self.functions.append(made.function)
             self.known[key] = launches
+            used = any(a.kind == "workspace" for made in launches for a in made.args)
+            self.needed[key] = workspace_bytes(op) if used else 0
+        if workspace is not None and workspace_size(op) < self.needed[key]:
+            raise LightNetError(f"{op.name} needs a workspace of {self.needed[key]} bytes, and {workspace_size(op)} are "
+                                "planned: run choose and plan again", label="kernel.workspace")  # fmt: skip
         for made in self.known[key]:
-            places = [self.argument(op, a, workspace) for a in made.args]
+            places = [self.argument(op, a, workspace, self.needed[key]) for a in made.args]
             line = LaunchOp(made.function.sym_name.data, made.grid, places)
             line.location = op.location
             self.lines.append(line)
 
-    def argument(self, op: KernelOp, argument: Argument, workspace: PlaceAttr | None) -> PlaceAttr:
+    def argument(self, op: KernelOp, argument: Argument, workspace: PlaceAttr | None, needed: int) -> PlaceAttr:
         if argument.kind == "operand":
             return _place(op.operands[argument.number])
         if argument.kind == "result":
             return _place(op.results[argument.number])
         if workspace is None:  # planned elsewhere, without our workspace: it goes behind everything
-            self.added = max(self.added, workspace_size(op))
+            self.added = max(self.added, needed)
             workspace = PlaceAttr(ARENA, self.arena_end)
         return PlaceAttr(workspace.space, workspace.offset.data + argument.number)
 

@@ -127,14 +127,20 @@ class Program:
         """Why the tensor `name` cannot be read after a run, and what to do."""
         by = dict(self.overwritten).get(name)
         if by is not None:
-            return LightNetError(f"output '{name}' is overwritten by '{by}': this plan, as upstream's, keeps nothing that no "
-                                 "op reads; compile with the default plan")  # fmt: skip
+            return LightNetError(
+                f"output '{name}' is overwritten by '{by}': this plan, as upstream's, keeps nothing that no "
+                "op reads; compile with the default plan"
+            )
         if name in self.fused:
-            return LightNetError(f"tensor '{name}' does not exist in the compiled network: a pass (fusion) removed it; keep "
-                                 f"it with outputs=['{name}'] at compile time")  # fmt: skip
+            return LightNetError(
+                f"tensor '{name}' does not exist in the compiled network: a pass (fusion) removed it; keep "
+                f"it with outputs=['{name}'] at compile time"
+            )
         if name in self.reused:
-            return LightNetError(f"tensor '{name}' is an intermediate result, whose memory is used again; keep it with "
-                                 f"outputs=['{name}'] at compile time")  # fmt: skip
+            return LightNetError(
+                f"tensor '{name}' is an intermediate result, whose memory is used again; keep it with "
+                f"outputs=['{name}'] at compile time"
+            )
         return unknown("tensor", name, [*(t.name for t in self.outputs), *self.fused, *self.reused])
 
 
@@ -174,8 +180,14 @@ class Instance:
         self._idle: list[Arena] = []
         self._lock = threading.Lock()
 
-    def call(self, feeds: Mapping[str, Any], *, static: np.ndarray | None = None, stream: TextIO | None = None,
-             residents: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+    def call(
+        self,
+        feeds: Mapping[str, Any],
+        *,
+        static: np.ndarray | None = None,
+        stream: TextIO | None = None,
+        residents: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
         """Run once on `feeds` (input name → array) and return copies of the outputs in the program's order.
 
         `static` and `residents` replace the loaded contents of the static space and of residents, for this call.
@@ -193,7 +205,9 @@ class Instance:
             with self._lock:
                 self._idle.append(arena)
 
-    def run(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray, stream: TextIO | None = None) -> None:
+    def run(
+        self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray, stream: TextIO | None = None
+    ) -> None:
         """Write the inputs that need it, then run the entry function on `arena`."""
         memory = {"arena": arena.bytes, "static": static}
         names = set(self._filled) if arena.stale is None else {*arena.stale, *feeds, *self.program.restore}

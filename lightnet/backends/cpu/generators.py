@@ -27,7 +27,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import ParamAttr, storage_type
+from lightnet.ir.types import ParamAttr, spec_of, storage_type
 from lightnet.runtime.arrays import align_up
 
 
@@ -64,7 +64,7 @@ def workspace_bytes(kernel: KernelOp) -> int:
     if uses_tiles(kernel):
         return tiled.workspace_bytes(kernel, lanes(kernel))
     if (op := _builder_op(kernel)) is not None:
-        return op.workspace_bytes()
+        return _rounded(op.workspace_bytes()) + sum(_rounded(spec_of(r.type).nbytes) for r in _unread(kernel))
     if not any(_has_locals(op) for op in kernel.ops):
         return 0
     return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel)))
@@ -82,7 +82,7 @@ def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[La
     if uses_tiles(kernel):
         return _tiled(kernel, name, lanes(kernel), dict(aliases))
     if (op := _builder_op(kernel)) is not None:
-        return _built(op, name)
+        return _built(kernel, op, name)
     return _loops(kernel, name, aliases)
 
 
@@ -96,11 +96,18 @@ def _tiled(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> 
 
 
 def _builder_op(kernel: KernelOp) -> LnOp | None:
-    ops = kernel.ops
-    return ops[0] if len(ops) == 1 and ops[0].has_builder else None
+    """The op with a loop-level builder that the kernel is, if it is one."""
+    ops, yielded = kernel.ops, list(kernel.terminator.operands)
+    alone = len(ops) == 1 and ops[0].has_builder
+    return ops[0] if alone and set(yielded) <= set(ops[0].results) and len(set(yielded)) == len(yielded) else None
 
 
-def _built(op: LnOp, name: str) -> list[Launch]:
+def _unread(kernel: KernelOp) -> list[SSAValue]:
+    """Results of its op that the kernel does not yield: they are written all the same, behind the op's workspace."""
+    return [r for r in kernel.ops[0].results if r not in kernel.terminator.operands]
+
+
+def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
     """A kernel from an op's own loop-level builder: rank-1 memrefs, then an i8 workspace."""
     specs = [*op.operand_specs, *op.result_specs]
     types = [MemRefType(storage_type(s.dtype), [s.len]) for s in specs]
@@ -109,8 +116,14 @@ def _built(op: LnOp, name: str) -> list[Launch]:
     b = Builder.kernel(name, types)
     args, count = list(b.args), len(op.operands)
     op.build_loops(b, args[:count], args[count : len(specs)], args[-1] if size else None)
-    arguments = [Argument("operand", i) for i in range(count)]
-    arguments += [Argument("result", i) for i in range(len(op.results))]
+    read, yielded = list(kernel.body.args), list(kernel.terminator.operands)
+    arguments, behind = [Argument("operand", read.index(v)) for v in op.operands], _rounded(size)
+    for result, spec in zip(op.results, op.result_specs):
+        if result in yielded:
+            arguments.append(Argument("result", yielded.index(result)))
+        else:
+            arguments.append(Argument("workspace", behind))
+            behind += _rounded(spec.nbytes)
     arguments += [Argument("workspace", 0)] if size else []
     return [Launch(b.finish(), 1, tuple(arguments))]
 
