@@ -15,7 +15,7 @@ from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import HostOp
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.executable import Executable
 from lightnet.ir.collector import collector_paused
@@ -135,7 +135,7 @@ def build_program(compilation: Compilation) -> Program:
     planned, loops = compilation.planned, compilation.loops
     main = main_of(planned)
     ops = list(main.body.block.ops)
-    sources = [op for op in main.walk() if isinstance(op, Create | Input | ParamOp)]
+    sources = [op for op in main.walk() if isinstance(op, Source)]
     names = {n for op in ops for n in tensor_names(op) if n} | {op.tensor_names[0] for op in sources}
     before = [n for op in main_of(compilation.source).walk() for n in tensor_names(op) if n]
     inputs = tuple(_tensor(op.results[0], op.op_name or "") for op in ops if isinstance(op, Input | Create))
@@ -211,7 +211,7 @@ def _one_space(ops: Sequence[Operation], inputs: Sequence[Tensor]) -> dict[str, 
     made = np.array([i for _, i in outputs] + [-1] * len(filled), np.int64)
     by: dict[int, str] = {}
     for i, op in enumerate(ops):
-        if isinstance(op, Create | Input | ParamOp | OnceOp | func.ReturnOp) or not op.results:
+        if isinstance(op, Source | OnceOp | func.ReturnOp) or not op.results:
             continue
         for j, _ in moves_left(op):
             target = _tensor(op.results[j], "")

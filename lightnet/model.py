@@ -12,7 +12,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import SourceLoc
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Source
 from lightnet.ir.context import make_context
 from lightnet.ir.module import main_of
 from lightnet.ir.registry import FRONTENDS
@@ -93,7 +93,7 @@ def loads(text: str, suffix: str, name: str = "<text>", weights: Weights = None,
 def take_from_store(module: ModuleOp, store: WeightStore) -> None:
     """Let every input and param that `store` names take its contents from there."""
     for op in module.walk():
-        if isinstance(op, Create | Input | ParamOp) and op.tensor_names[0] in store:
+        if isinstance(op, Source) and op.tensor_names[0] in store:
             op.properties["from_file"] = ParamAttr(True)
 
 
@@ -104,7 +104,7 @@ def open_store(weights: str | Path | Mapping[str, np.ndarray] | WeightStore, mod
         return open_weights(weights)
     arrays = dict(weights)
     for op in main_of(module).walk():
-        if isinstance(op, Create | Input | ParamOp) and (name := op.tensor_names[0]) in arrays:
+        if isinstance(op, Source) and (name := op.tensor_names[0]) in arrays:
             value = np.asarray(arrays[name])
             arrays[name] = value if value.dtype.hasobject else converted(name, value, op.result_specs[0].dtype)
     return open_weights(arrays)

@@ -11,17 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from lightnet.backends.interpreter.graph import reference
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.norm import Batchnorm
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Source
 from lightnet.ir.op import LnOp
 from lightnet.model import Model
 from lightnet.passes.bind import is_data
 from lightnet.runtime.dtypes import convert
 from lightnet.runtime.initial import sample, uniform
 
-Source = Create | Input | ParamOp
 _SPATIAL = (0, 2, 3)
 #: What is added to biases, in standard deviations of the data. Around 0 every ReLU rectifies half of its elements, and a
 #: normalised network of that kind doubles rounding errors every few layers (Yang et al., "A Mean Field Theory of Batch
@@ -76,7 +74,7 @@ class _Sampler:
             elif fresh and isinstance(op, Batchnorm):
                 results = self.fit_batchnorm(op, *operands)
             else:
-                results = reference(op, operands)
+                results = op.evaluate(operands)
             self.values.update(zip(op.results, results))
         for value in op.operands:
             self.uses[value] = self.uses.get(value, 0) + 1
@@ -105,7 +103,7 @@ class _Sampler:
 
     def fit_convolution(self, op: LnOp, src: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> list[np.ndarray]:
         """Weights / deviation, bias + LIFT - mean / deviation; returns the result, which is as linear in them."""
-        (raw,) = reference(op, [src, weight, np.zeros_like(bias)])
+        (raw,) = op.evaluate([src, weight, np.zeros_like(bias)])
         mean, variance = _statistics(raw)
         deviation = np.sqrt(variance.mean())
         bias = (bias + LIFT - mean / deviation).astype(bias.dtype)
@@ -119,7 +117,7 @@ class _Sampler:
         fitted = [scale, offset + LIFT, mean + np.sqrt(variance) * drawn_mean, variance * drawn_variance]
         fitted = [a.astype(src.dtype) for a in fitted]
         self.fit(op, fitted)
-        return reference(op, [src, *fitted])
+        return op.evaluate([src, *fitted])
 
     def fit(self, op: LnOp, params: Sequence[np.ndarray]) -> None:
         """Give the params of `op`, which are its operands but the first, other contents."""

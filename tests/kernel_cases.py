@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -63,7 +64,7 @@ class _Draft:
         self.block.add_op(op)
         with np.errstate(all="ignore"):
             self.values[op.results[0]] = np.asarray(op.reference(*(self.values[v] for v in op.operands)))
-        self.label.append(f"{op.optype}{ {k: v for k, v in op.param_values().items()} }")
+        self.label.append(f"{op.optype}{dict(op.param_values())}")
         return op.results[0]
 
 
@@ -246,5 +247,5 @@ def run_pieces(native: NativeModule, name: str, pieces: Sequence[tuple[int, int]
 def random_pieces(grid: int, rng: np.random.Generator) -> list[tuple[int, int]]:
     """[0, grid) in ranges, in random order, some of them empty."""
     cuts = sorted({0, grid, *(int(c) for c in rng.integers(0, grid + 1, 6))})
-    pieces = [*zip(cuts, cuts[1:]), (cuts[0], cuts[0])]
+    pieces = [*pairwise(cuts), (cuts[0], cuts[0])]
     return [pieces[i] for i in rng.permutation(len(pieces))]

@@ -50,7 +50,7 @@ def run_native(
     native = compile_module(ModuleOp([function, *others]), verify=True)
     aliases = aliases or {}
     guarded = [_guarded(a.nbytes) for a in arrays]
-    for (buffer, view), a in zip(guarded, arrays):
+    for (_, view), a in zip(guarded, arrays):
         view[...] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
     results = []
     for i, spec in enumerate(outputs):

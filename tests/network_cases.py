@@ -73,7 +73,7 @@ class Network:
             op = cls.make(operands, params, name=f"{cls.optype}{self.serial}")
         except ConstraintError:
             return []
-        if len(op.results) > 6 or cls is not Create and any(s.len > MAX_ELEMENTS for s in op.result_specs):
+        if len(op.results) > 6 or (cls is not Create and any(s.len > MAX_ELEMENTS for s in op.result_specs)):
             return []
         if isinstance(op, Create):
             op = cls.make(operands, params, name=f"{cls.optype}{self.serial}", tensors=names[:1])

@@ -17,7 +17,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.onnx_graph import OPSET, Graph, element_type, node_protos
 from lightnet.ir.kernel import KernelOp, YieldOp
@@ -127,7 +127,7 @@ class _Export:
         raise AssertionError("a region without a terminator was verified")
 
     def operation(self, op: Operation) -> None:
-        if isinstance(op, Create | Input | ParamOp):
+        if isinstance(op, Source):
             self.source(op)
         elif isinstance(op, KernelOp | OnceOp):
             self.names.update(zip(op.body.args, (self.names[v] for v in op.operands)))
@@ -144,7 +144,7 @@ class _Export:
             raise LightNetError(f"{op.name} cannot be exported to ONNX: export the network before it is lowered",
                                 loc_of(op), label="onnx.level")  # fmt: skip
 
-    def source(self, op: Create | Input | ParamOp) -> None:
+    def source(self, op: Source) -> None:
         name = self.graph.claim(op.tensor_names[0] or op.op_name or op.optype)
         self.define(op.results[0], name)
         is_input = isinstance(op, Input) or (isinstance(op, Create) and is_data(op.results[0]))

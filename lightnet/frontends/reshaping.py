@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.source import Source
 from lightnet.ir.constraints import check_op
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
@@ -36,7 +36,7 @@ def with_shapes(module: ModuleOp, shapes: Mapping[str, Sequence[int]]) -> Module
     ops = list(main.body.block.ops)
     if memory_of(module) or not all(isinstance(op, LnOp | func.ReturnOp) for op in ops):
         raise LightNetError("shapes can be changed in a network that is not compiled yet")
-    sources = {tensor_names(op)[0]: op for op in ops if isinstance(op, Create | Input | ParamOp)}
+    sources = {tensor_names(op)[0]: op for op in ops if isinstance(op, Source)}
     for name, dims in shapes.items():
         if name not in sources:
             raise unknown("input or param", name, [n for n in sources if n])

@@ -19,13 +19,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.arrays import aligned, checked_array
+from lightnet.runtime.arrays import ALIGNMENT, aligned, checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.printing import open_fprint, print_tensor
 
 __all__ = ["ALIGNMENT", "Arena", "HostCall", "Instance", "Program", "Tensor", "aligned", "checked_array"]
-
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def workspace_bytes(kernel: KernelOp) -> int:
     if uses_tiles(kernel):
         return tiled.workspace_bytes(kernel, lanes(kernel))
     if (op := _builder_op(kernel)) is not None:
-        return _rounded(op.workspace_bytes()) + sum(_rounded(spec_of(r.type).nbytes) for r in _unread(kernel))
+        return align_up(op.workspace_bytes()) + sum(align_up(spec_of(r.type).nbytes) for r in _unread(kernel))
     if not any(_has_locals(op) for op in kernel.ops):
         return 0
     return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel)))
@@ -117,13 +117,13 @@ def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
     args, count = list(b.args), len(op.operands)
     op.build_loops(b, args[:count], args[count : len(specs)], args[-1] if size else None)
     read, yielded = list(kernel.body.args), list(kernel.terminator.operands)
-    arguments, behind = [Argument("operand", read.index(v)) for v in op.operands], _rounded(size)
+    arguments, behind = [Argument("operand", read.index(v)) for v in op.operands], align_up(size)
     for result, spec in zip(op.results, op.result_specs):
         if result in yielded:
             arguments.append(Argument("result", yielded.index(result)))
         else:
             arguments.append(Argument("workspace", behind))
-            behind += _rounded(spec.nbytes)
+            behind += align_up(spec.nbytes)
     arguments += [Argument("workspace", 0)] if size else []
     return [Launch(b.finish(), 1, tuple(arguments))]
 
