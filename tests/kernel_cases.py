@@ -140,7 +140,10 @@ def _anchor(draft: _Draft, cls: type[LnOp], dtype, small: bool) -> SSAValue | No
         group, per_in, per_out = c, 1, _pick(rng, 1, 1, 2, 3)
     params["group"] = group
     if cls is Deconv2d:
-        params["output_padding"] = (int(rng.integers(0, params["stride"][0])), int(rng.integers(0, params["stride"][1])))
+        params["output_padding"] = (
+            int(rng.integers(0, params["stride"][0])),
+            int(rng.integers(0, params["stride"][1])),
+        )
         if params["autopad"].startswith("SAME"):
             out = tuple(d * s for d, s in zip((h, w), params["stride"]))
             params["output_dims"] = (n, per_out * group, *out)
@@ -180,9 +183,7 @@ def _aliases(draft: _Draft, outputs: list[SSAValue]) -> dict[int, int]:
     """Some results take the bytes of operands that elementwise ops alone read."""
     anchor = draft.block.first_op
     assert anchor is not None
-    free = [
-        i for i, a in enumerate(draft.block.args) if a.type == outputs[0].type and a not in anchor.operands
-    ]
+    free = [i for i, a in enumerate(draft.block.args) if a.type == outputs[0].type and a not in anchor.operands]
     aliases = {}
     for k in range(len(outputs)):
         if free and draft.rng.random() < 0.6:

@@ -191,7 +191,9 @@ def _block(net: Network) -> None:
     if found and net.rng.random() < 0.7:
         found = _norm_of(net, found[0])
     if found and net.rng.random() < 0.6:
-        found = net.add(Elew, [found[0], v] if net.rng.random() < 0.5 else [v, found[0]], {"elew_op": "TL_SUM"}, exact=False)
+        found = net.add(
+            Elew, [found[0], v] if net.rng.random() < 0.5 else [v, found[0]], {"elew_op": "TL_SUM"}, exact=False
+        )
     if found:
         net.add(net.pick(Relu, Sigmoid), found, exact=False)
 
@@ -348,15 +350,24 @@ def _pick(net: Network) -> None:
 def _constant(net: Network) -> None:
     if net.rng.random() < 0.5:
         dtype = net.pick("TL_FLOAT", "TL_INT32", "TL_BOOL", "TL_UINT8")
-        net.add(Zeros, (), {"dims": tuple(net.pick(1, 2, 4, 5) for _ in range(net.pick(1, 2, 4))), "dtype": dtype}, exact=True)
+        net.add(
+            Zeros,
+            (),
+            {"dims": tuple(net.pick(1, 2, 4, 5) for _ in range(net.pick(1, 2, 4))), "dtype": dtype},
+            exact=True,
+        )
     else:
         dtype = net.pick("TL_FLOAT", "TL_INT32", "TL_UINT8")
-        net.add(Arange, (), {"dtype": dtype, "start": 0, "stop": net.pick(1, 7, 24), "step": net.pick(1, 2)}, exact=True)
+        net.add(
+            Arange, (), {"dtype": dtype, "start": 0, "stop": net.pick(1, 7, 24), "step": net.pick(1, 2)}, exact=True
+        )
 
 
 def _submean(net: Network) -> None:
     picture = net.create((net.pick(1, 3, 5), net.pick(1, 4), 3), net.pick("ui8", "f32", "i32"))
-    net.add(Submean, [picture], {"mean": (1.5, 0.25, 2), "dtype": net.pick("TL_FLOAT", "TL_INT8", "TL_DOUBLE")}, exact=True)
+    net.add(
+        Submean, [picture], {"mean": (1.5, 0.25, 2), "dtype": net.pick("TL_FLOAT", "TL_INT8", "TL_DOUBLE")}, exact=True
+    )
 
 
 def _print(net: Network) -> None:

@@ -21,7 +21,7 @@ from lightnet.model import Model
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 SEEDS = range(1000, 1000 + FACTOR * 25) if FACTOR else range(25)
 #: Passes that a pipeline for the CPU can do without.
-OPTIONAL = ("simplify", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "schedule")
+OPTIONAL = ("simplify", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "choose", "schedule")
 PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "choose",
           "schedule", "plan")  # fmt: skip
 
@@ -73,6 +73,7 @@ def check(seed: int) -> None:
     assert bits(native(executable, {})) == bits(first), f"{seed}: a call left something behind"
     rng = np.random.default_rng(seed)
     kept = [p for p in PASSES if p not in OPTIONAL or rng.random() < 0.6]
+    kept += kept[1:] if rng.random() < 0.2 else []  # passes take their own output, too
     planned = lightnet.compile(model, pipeline=",".join(kept)).planned
     printed = io.StringIO()
     fed = {n: a for n, a in other.items() if n in _sources(planned)}
@@ -124,8 +125,7 @@ def reads_overwritten(module) -> bool:
 
 
 def check_capacity(model: Model, executable: lightnet.Executable, seed: int) -> None:
-    """A plan fits where it is told to fit, and one byte less is refused or fits, too."""
-    size = sum(memory_of(executable.planned).values())
+    """A plan fits where it is told to fit; half of that is refused, or it fits there, too."""
     arena = memory_of(executable.planned).get("arena", 0)
     if not arena:
         return
@@ -134,6 +134,6 @@ def check_capacity(model: Model, executable: lightnet.Executable, seed: int) -> 
         try:
             planned = lightnet.compile(model, pipeline=pipeline).planned
         except LightNetError as e:
-            assert capacity < max(memory_of(executable.planned).values()) or "capacity" not in str(e), f"{seed}: {e}"
+            assert capacity < max(memory_of(executable.planned).values()), f"{seed}: {e}"
         else:
-            assert all(n <= capacity for n in memory_of(planned).values()) and size >= 0, seed
+            assert all(n <= capacity for n in memory_of(planned).values()), seed

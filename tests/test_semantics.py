@@ -202,7 +202,9 @@ def loops(case: KernelCase, run) -> list[np.ndarray]:
     memory = Memory(case, generators.workspace_bytes(case.kernel))
     spaces = {"operand": memory.operands, "result": memory.results}
     for launch in generators.generate(case.kernel, "k", {}):
-        views = [memory.workspace[a.number :] if a.kind == "workspace" else spaces[a.kind][a.number] for a in launch.args]
+        views = [
+            memory.workspace[a.number :] if a.kind == "workspace" else spaces[a.kind][a.number] for a in launch.args
+        ]
         run(launch, views)
     return memory.check()
 

@@ -19,7 +19,8 @@ from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE
+from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, workspace_size
+from lightnet.ir.names import WORKSPACE
 from lightnet.ir.target import Space, Target
 
 #: Lanes of f32 in a vector register, by the feature that decides.
@@ -31,14 +32,17 @@ def choose(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
     and the bytes of workspace that the generator needs, if any."""
     if features and features not in LANES:
         raise LightNetError(f"unknown CPU feature '{features}'; there are: {', '.join(LANES)}")
-    alg = choice(kernel, "alg") or ("direct" if tiled.accepts(kernel.ops, kernel.terminator.operands) else "loops")
+    tiles = tiled.accepts(kernel.ops, kernel.terminator.operands)
+    alg = choice(kernel, "alg") or ("direct" if tiles else "loops")
     choices: dict[str, Attribute] = {"alg": StringAttr(alg)}
     lanes = LANES[features or "avx512"]
     if alg == "direct":
         choices["lanes"] = IntegerAttr(lanes, i64)
     kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
-    if size := workspace_bytes(kernel):
+    if (size := workspace_bytes(kernel)) > workspace_size(kernel):
         choices[WORKSPACE_SIZE] = IntegerAttr(size, i64)
+        for stale in (WORKSPACE_SIZE, WORKSPACE):  # chosen, and planned, for a body that was another one
+            kernel.attributes.pop(stale, None)
     return choices
 
 

@@ -23,7 +23,6 @@ def power(a: Any, b: Any) -> Any:
     return found if np.ndim(a) or np.ndim(b) else found[0]
 
 
-
 FLOAT_FUNCTIONS = {
     "math.absf": np.abs, "math.exp": np.exp, "math.exp2": np.exp2, "math.expm1": np.expm1, "math.log": np.log,
     "math.log2": np.log2, "math.log10": np.log10, "math.log1p": np.log1p, "math.sqrt": np.sqrt, "math.cbrt": np.cbrt,

@@ -81,7 +81,10 @@ class Maxpool2d(_Pool):
 
     @classmethod
     def derived(cls, t, p):
-        return {**super().derived(t, p), "lowest": 0 if t.src.dtype.kind == "bool" else -np.inf}  # as a bool, -inf is true
+        return {
+            **super().derived(t, p),
+            "lowest": 0 if t.src.dtype.kind == "bool" else -np.inf,
+        }  # as a bool, -inf is true
 
     def reference(self, src):
         kind = src.dtype.kind
