@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
@@ -109,6 +110,9 @@ class ParamAttr(Data[ParamValue]):
 
     name = "ln.param"
 
+    def __init__(self, value: ParamValue):
+        super().__init__(_plain(value))
+
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> ParamValue:
         with parser.in_angle_brackets():
@@ -116,6 +120,13 @@ class ParamAttr(Data[ParamValue]):
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{format_param_value(self.data)}>")
+
+
+def _plain(value: Any) -> ParamValue:
+    """A value of Python's own types: lists become tuples, NumPy scalars (which print otherwise) Python's."""
+    if isinstance(value, tuple | list):
+        return tuple(_plain(v) for v in value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def parse_param_value(parser: AttrParser) -> ParamValue:

@@ -39,6 +39,7 @@ def plan_upstream(module: ModuleOp, *, alignment: int = 1, capacity: int = 16 <<
     ops = planned_ops(block)
     planner = _Planner(ops, Pool(capacity, alignment))
     offsets = planner.run()
+    _check_overwritten(ops, planner.root)
     write_places(module, ops, {v: PlaceAttr(ARENA, x) for v, x in offsets.items()}, {})
     set_memory(module, {ARENA: planner.pool.high_water})
     module.attributes[PLAN_RULES] = StringAttr("upstream")
@@ -66,6 +67,31 @@ def is_static(value: SSAValue) -> bool:
     """Whether upstream never frees the tensor: results of `create` and `arange`."""
     field = _field(value)
     return field is not None and field.static
+
+
+def _check_overwritten(ops: list[Operation], root: dict[SSAValue, SSAValue]) -> None:
+    """Refuse a network in which a tensor is read after an op that upstream runs in place on its memory."""
+    position = {op: i for i, op in enumerate(ops)}
+    sharing: dict[SSAValue, list[SSAValue]] = {}
+    for value, owner in root.items():
+        sharing.setdefault(owner, []).append(value)
+    for value, owner in root.items():
+        field = _field(value)
+        if field is None or not field.overwrites:
+            continue
+        op = value.owner
+        assert isinstance(op, Operation)
+        for other in sharing[owner]:
+            if position[other.owner] >= position[op]:  # made of the new contents
+                continue
+            late = next((u.operation for u in other.uses if position.get(u.operation, 0) > position[op]), None)
+            if late is not None and not isinstance(late, ReturnOp):
+                raise LightNetError(
+                    f"upstream's {_single(op).optype} overwrites `{value_name(other)}` in place, but a later op reads it: "
+                    "no upstream plan keeps both (plan=default does)",
+                    loc_of(late),
+                    label="plan.upstream-overwritten",
+                )
 
 
 class _Planner:
