@@ -153,6 +153,13 @@ def test_empty_file_is_an_empty_module(opt, module: Path) -> None:
     assert opt(module)[:2] == (0, "builtin.module {\n}\n")
 
 
+def test_max_tokens(opt, module: Path) -> None:
+    status, _, err = opt("--max-tokens=10", str(module))
+    assert status == 1
+    assert "the file has more than 10 tokens (ln-opt takes --max-tokens)" in err
+    assert opt("--max-tokens=10000", str(module))[0] == 0
+
+
 def test_stdin_as_a_process() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lightnet.cli.ln_opt", "--pass=cse"],

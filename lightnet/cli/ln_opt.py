@@ -87,6 +87,7 @@ def _parser() -> Parser:
     p.add_argument("--eval", default="arith", metavar="MODE", help="how ${eval} of IL is evaluated: arith, perl")
     p.add_argument("--load", action="append", default=[], metavar="FILE.py", help="add the passes of a Python file")
     p.add_argument("--allow-unregistered-dialect", action="store_true", help="accept ops that nobody defined")
+    p.add_argument("--max-tokens", type=int, metavar="N", help="read larger .mlir files (default: 1000000 tokens)")
     p.add_argument("--split-input-file", action="store_true", help="process the parts between // ----- separately")
     options = p.add_argument_group("options of passes")
     options.add_argument("-t", "--target", default="cpu", help="what passes compile for (default: cpu)")
@@ -184,6 +185,7 @@ class _Run:
         from lightnet.ir.passes import run_pipeline
 
         ctx = make_context(allow_unregistered=self.args.allow_unregistered_dialect)
+        ctx.max_tokens = self.args.max_tokens or ctx.max_tokens
         try:
             module = self.read(ctx, text, file, first_line)
             with self.stage("passes") if self.passes else nullcontext():

@@ -35,11 +35,16 @@ DIALECTS = Table("dialect", {
 OURS = ("ln", "cpu", "tile")
 
 
+#: Tokens of one file of MLIR text: some ten seconds of parsing and 700 MiB, whatever they mean.
+MAX_TOKENS = 1_000_000
+
+
 @dataclass
 class LnContext(Context):
-    """An xDSL context that also keeps the texts that were read into it, for diagnostics."""
+    """An xDSL context that also keeps the texts that were read into it, for diagnostics, and a limit of its parser."""
 
     sources: SourceMap = field(default_factory=SourceMap)
+    max_tokens: int = MAX_TOKENS
 
 
 def make_context(*, allow_unregistered: bool = False) -> LnContext:

@@ -30,13 +30,11 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.collector import collector_paused
-from lightnet.ir.context import sources_of
+from lightnet.ir.context import MAX_TOKENS, LnContext, sources_of
 from lightnet.ir.locations import loc_of
 
 #: Characters of one file: more takes minutes to parse.
 MAX_TEXT = 16 << 20
-#: Tokens of one file: some ten seconds of parsing and 700 MiB, whatever they mean.
-MAX_TOKENS = 1_000_000
 #: Characters of a shape: xDSL lexes the rest of it again at each dimension.
 MAX_SHAPE = 4096
 #: Ops of one file: half a gigabyte of Python objects.
@@ -66,15 +64,15 @@ class _Lexer(MLIRLexer):
 
     _whitespace_regex = re.compile(r"(?:\s++|//[^\n]*+)*+", re.ASCII)
 
-    def __init__(self, text: str, file: str):
+    def __init__(self, text: str, file: str, max_tokens: int):
         super().__init__(Input(text, file))
-        self.left = MAX_TOKENS
+        self.left = self.limit = max_tokens
 
     def _form_token(self, kind: MLIRTokenKind, start_pos: int) -> MLIRToken:
         self.left -= 1
         span = Span(start_pos, self.pos, self.input)
         if self.left < 0:
-            raise ParseError(span, f"the file has more than {MAX_TOKENS} tokens")
+            raise ParseError(span, f"the file has more than {self.limit} tokens (ln-opt takes --max-tokens)")
         return Token(kind, span)
 
 
@@ -95,7 +93,8 @@ class LocatedParser(Parser):
         super().__init__(ctx, "", file)
         self.attribute_aliases = _Aliases()
         try:
-            self._parser_state = ParserState(_Lexer(text, file))
+            limit = ctx.max_tokens if isinstance(ctx, LnContext) else MAX_TOKENS
+            self._parser_state = ParserState(_Lexer(text, file, limit))
         except ParseError as e:
             raise self._converted(e) from e
 
