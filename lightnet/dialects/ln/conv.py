@@ -9,8 +9,20 @@ from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, 
 from lightnet.ir.types import TensorSpec
 
 
+class _Convolution(LnOp):
+    """What both declare first."""
+
+    src = operand(rank=4)
+    weight = operand("param", rank=4, same_type="src")
+    bias = operand("param", kind="bias", rank=1, same_type="src")
+    dst = result()
+    group = number("int", ge=1, default=1)
+    size = numbers("int", 2, ge=1)
+    stride = numbers("int", 2, ge=1, default=(1, 1))
+
+
 @ln_op
-class Conv2d(LnOp):
+class Conv2d(_Convolution):
     """2-D cross-correlation of [N, C, H, W] with weights [O, C/group, kh, kw], plus a bias [O], in `group` groups.
 
     `padding` is [top, left, bottom, right] and counts when `autopad` is NOTSET. The maths are ONNX's Conv.
@@ -22,13 +34,6 @@ class Conv2d(LnOp):
     """
 
     optype = "conv2d"
-    src = operand(rank=4)
-    weight = operand("param", rank=4, same_type="src")
-    bias = operand("param", kind="bias", rank=1, same_type="src")
-    dst = result()
-    group = number("int", ge=1, default=1)
-    size = numbers("int", 2, ge=1)
-    stride = numbers("int", 2, ge=1, default=(1, 1))
     dilation = numbers("int", 2, ge=1, default=(1, 1))
     padding = numbers("int", 4, ge=0, default=(0, 0, 0, 0))
     autopad = string(*AUTOPAD, default="NOTSET")
@@ -107,7 +112,7 @@ class Conv2d(LnOp):
 
 
 @ln_op
-class Deconv2d(LnOp):
+class Deconv2d(_Convolution):
     """Transposed 2-D convolution of [N, I, H, W] with weights [I, O/group, kh, kw], plus a bias [O].
 
     Each input element adds its weights, scaled, to a window of the output; `padding` is cut off the full output and
@@ -121,13 +126,6 @@ class Deconv2d(LnOp):
     """
 
     optype = "deconv2d"
-    src = operand(rank=4)
-    weight = operand("param", rank=4, same_type="src")
-    bias = operand("param", kind="bias", rank=1, same_type="src")
-    dst = result()
-    group = number("int", ge=1, default=1)
-    size = numbers("int", 2, ge=1)
-    stride = numbers("int", 2, ge=1, default=(1, 1))
     output_dims = numbers("int", 4, ge=0, default=(0, 0, 0, 0))
     padding = numbers("int", 4, ge=0, default=(0, 0, 0, 0))
     output_padding = numbers("int", 2, ge=0, default=(0, 0))
