@@ -55,7 +55,37 @@ class YieldOp(Operation):
             printer.print_list(self.operands, printer.print_operand)
 
 
-class KernelOp(Operation):
+class RegionOp(Operation):
+    """An op around one isolated block of `ln` ops, whose results are what `ln.yield` at its end names."""
+
+    @property
+    def body(self) -> Block:
+        return self.regions[0].block
+
+    @property
+    def terminator(self) -> YieldOp:
+        last = self.body.last_op
+        assert isinstance(last, YieldOp)
+        return last
+
+    def verify_(self) -> None:
+        if len(self.regions) != 1 or len(self.regions[0].blocks) != 1:
+            raise VerifyException(f"{self.name}: it should have one region of one block")
+        if not isinstance(self.body.last_op, YieldOp):
+            raise VerifyException(f"{self.name}: its region should end with ln.yield")
+        if tuple(self.terminator.operand_types) != tuple(self.result_types):
+            raise VerifyException(f"{self.name}: the types yielded should be the types of its results")
+
+
+def parse_isolated(parser: Parser, arguments: Sequence[Parser.Argument] | None = None) -> Region:
+    """A region that sees no value from outside; hiding them also spares a copy of all of them."""
+    values, parser.ssa_values = parser.ssa_values, {}
+    region = parser.parse_region(arguments)
+    parser.ssa_values = values
+    return region
+
+
+class KernelOp(RegionOp):
     """``<target>.kernel(%x_ = %x, %w_ = %w) {choices} { … ln.yield %r } at arena+0 as "conv0"("y")``.
 
     Isolated from above: its block arguments are its operands, one for one. Results are what the region yields.
@@ -104,16 +134,6 @@ class KernelOp(Operation):
         set_tensor_names(self, [tensor_name(v) for v in self.terminator.operands])
 
     @property
-    def body(self) -> Block:
-        return self.regions[0].block
-
-    @property
-    def terminator(self) -> YieldOp:
-        last = self.body.last_op
-        assert isinstance(last, YieldOp)
-        return last
-
-    @property
     def ops(self) -> list[LnOp]:
         """The ops of the body, the terminator left out."""
         return [op for op in self.body.ops if not isinstance(op, YieldOp)]
@@ -124,14 +144,9 @@ class KernelOp(Operation):
         return {k: v for k, v in self.attributes.items() if k not in SUFFIX}
 
     def verify_(self) -> None:
-        if len(self.regions) != 1 or len(self.regions[0].blocks) != 1:
-            raise VerifyException(f"{self.name}: it should have one region of one block")
-        if not isinstance(self.body.last_op, YieldOp):
-            raise VerifyException(f"{self.name}: its region should end with ln.yield")
+        super().verify_()
         if tuple(a.type for a in self.body.args) != tuple(self.operand_types):
             raise VerifyException(f"{self.name}: its block arguments should have the types of its operands")
-        if tuple(self.terminator.operand_types) != tuple(self.result_types):
-            raise VerifyException(f"{self.name}: the types yielded should be the types of its results")
         for op in self.ops:
             if getattr(op, "is_host", False):
                 raise VerifyException(f"{self.name}: {op.name} runs in the host and cannot stand in a kernel")
@@ -150,9 +165,7 @@ class KernelOp(Operation):
         attributes: dict[str, Attribute] = {}
         if parser.parse_optional_keyword("choices"):
             attributes = parser.parse_optional_attr_dict()
-        values, parser.ssa_values = parser.ssa_values, {}  # isolated from above; also keeps scopes cheap
-        region = parser.parse_region(arguments)
-        parser.ssa_values = values
+        region = parse_isolated(parser, arguments)
         parse_suffix(parser, attributes)
         last = region.block.last_op
         if not isinstance(last, YieldOp):

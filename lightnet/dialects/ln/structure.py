@@ -11,15 +11,14 @@ from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, Pure
-from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.kernel import KernelOp, RegionOp, YieldOp, parse_isolated
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, parse_suffix, print_suffix
 
 
-class OnceOp(Operation):
+class OnceOp(RegionOp):
     """What depends on params alone, evaluated when the network is loaded and again when a param is fed: upstream's
     `static_run`, in SSA. Its results are the static tensors.
 
@@ -40,28 +39,9 @@ class OnceOp(Operation):
         assert isinstance(last, YieldOp)
         return cls.create(result_types=[v.type for v in last.operands], regions=[body], attributes=attributes or {})
 
-    @property
-    def body(self) -> Block:
-        return self.regions[0].block
-
-    @property
-    def terminator(self) -> YieldOp:
-        last = self.body.last_op
-        assert isinstance(last, YieldOp)
-        return last
-
-    def verify_(self) -> None:
-        last = self.body.last_op
-        if not isinstance(last, YieldOp):
-            raise VerifyException("ln.once: its region should end with ln.yield")
-        if tuple(last.operand_types) != tuple(self.result_types):
-            raise VerifyException("ln.once: the types yielded should be the types of its results")
-
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        values, parser.ssa_values = parser.ssa_values, {}  # isolated from above; also keeps scopes cheap
-        region = parser.parse_region()
-        parser.ssa_values = values
+        region = parse_isolated(parser)
         types: list[Attribute] = []
         if parser.parse_optional_punctuation(":"):
             types = list(parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type))
