@@ -23,7 +23,10 @@ from lightnet.runtime.arrays import ALIGNMENT, aligned, checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.printing import open_fprint, print_tensor
 
-__all__ = ["ALIGNMENT", "Arena", "HostCall", "Instance", "Program", "Tensor", "aligned", "checked_array"]
+__all__ = ["ALIGNMENT", "ENTRY", "Arena", "HostCall", "Instance", "Program", "Tensor", "aligned", "checked_array"]
+
+#: The symbol of the machine entry, ``void (ptr arena, ptr static, ptr host)``: the emitter defines it, the linker finds it.
+ENTRY = "ln_main"
 
 
 @dataclass(frozen=True)

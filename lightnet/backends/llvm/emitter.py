@@ -20,11 +20,10 @@ from lightnet.backends.llvm.values import llvm_type
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
 from lightnet.ir.memory import ARENA, STATIC
+from lightnet.runtime.program import ENTRY
 
 HANDLERS = {**scalar_ops.HANDLERS, **index_ops.HANDLERS, **tile_ops.HANDLERS, **control.HANDLERS}
 
-#: The machine entry: ``void main(ptr arena, ptr static, ptr host)``.
-ENTRY = "ln_main"
 #: The memory spaces that the entry takes a pointer for, in its order.
 SPACES = (ARENA, STATIC)
 #: Launches in one function of the launch list: code generation is superlinear in the size of a block.
