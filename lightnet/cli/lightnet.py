@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lightnet import __version__
 from lightnet.cli import common
@@ -142,7 +142,7 @@ def _compile_and_run(args: argparse.Namespace) -> int:
 
         onnx_export.export(network, args.onnx)
     if args.report:
-        common.write_atomic(args.report, _report(executable, args.report))
+        common.write_atomic(args.report, executable.plan.in_form(args.report))
     if not args.compile or args.run:
         _warn(args, executable.warnings)
         executable.prepare()
@@ -152,12 +152,6 @@ def _compile_and_run(args: argparse.Namespace) -> int:
     for watcher in timing:
         print(watcher.report(), file=sys.stderr)
     return 0
-
-
-def _report(executable, path: str) -> str:
-    report = executable.plan
-    kinds: dict[str, Callable[[], str]] = {".json": report.json, ".svg": report.svg, ".html": report.html}
-    return kinds.get(os.path.splitext(path)[1], report.text)()
 
 
 def _warn(args: argparse.Namespace, messages: Sequence[str | tuple[SourceLoc, str]]) -> None:

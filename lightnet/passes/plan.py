@@ -141,8 +141,7 @@ def write_report(module: ModuleOp, file: str) -> None:
     """Write the arena's report in the form that the file's suffix names."""
     from lightnet.passes.planning.module import plan_report
 
-    form = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html"}.get(Path(file).suffix.lower(), "text")
     try:
-        Path(file).write_text(getattr(plan_report(module), form)(), encoding="utf-8")
+        Path(file).write_text(plan_report(module).in_form(file), encoding="utf-8")
     except OSError as e:
         raise LightNetError(f"cannot write the report to '{file}': {e.strerror}") from None

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 from .buffers import Buffer, load_profile
 from .planner import Plan
@@ -74,6 +75,11 @@ class Report:
     buffers: Sequence[Buffer]
     plan: Plan
     ops: Sequence[str] | None = None
+
+    def in_form(self, file: str) -> str:
+        """The report in the form that a file's suffix names: .json, .svg, .html (.htm), or else text."""
+        forms = {".json": self.json, ".svg": self.svg, ".html": self.html, ".htm": self.html}
+        return forms.get(Path(file).suffix.lower(), self.text)()
 
     def text(self) -> str:
         """Peak, lower bound and ratio, then a line for each buffer in order of its offset."""
