@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import platform
 import time
+
+from machine import machine
 
 import lightnet
 from lightnet import compiler
@@ -86,7 +87,7 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", type=int, default=[1250, 2500, 5000, 10000, 20000])
     parser.add_argument("--net", help="a network file instead of generated ones")
     args = parser.parse_args()
-    print(f"python {platform.python_version()}, {platform.machine()}, {platform.processor() or 'unknown processor'}")
+    print(machine("lightnet", "xdsl", "llvmlite"))
     lightnet.compile(lightnet.loads(network(50), ".net"))  # imports and caches
     loads = [lambda: lightnet.load(args.net)] if args.net else [
         lambda n=n: lightnet.loads(network(n), ".net", f"generated-{n}") for n in args.sizes

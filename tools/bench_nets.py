@@ -10,12 +10,9 @@ medians, and the spread of the per-round ratios (10th to 90th percentile).
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from compare_onnxruntime import sampled_model, session
+from machine import machine
 
 import lightnet
 from lightnet.frontends.onnx_export import input_contents
@@ -65,20 +63,6 @@ def sides(path: str, threads: int) -> list[Callable[[], object]]:
     return [lambda: instance.run(arena, {}, instance.static), lambda: theirs.run(None, feeds)]
 
 
-def machine() -> str:
-    """Processor, cores, and the versions of what is compared."""
-    name = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as f:
-            name = next(line.split(":")[1].strip() for line in f if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    versions = ", ".join(f"{p} {version(p)}" for p in ("lightnet", "llvmlite", "onnxruntime", "numpy"))
-    return (
-        f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; Python {platform.python_version()}; {versions}"
-    )
-
-
 def main() -> None:
     """Print one line a network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -87,7 +71,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--slice", type=float, default=0.3, help="seconds of one side in one round")
     args = parser.parse_args()
-    print(machine())
+    print(machine("lightnet", "llvmlite", "onnxruntime", "numpy"))
     print(f"{'network':24s} {'ours ms':>10s} {'ORT ms':>10s} {'ratio':>7s}  spread of the ratio, {args.rounds} rounds")
     for path in args.nets:
         times = rotation(sides(path, args.threads), args.rounds, args.slice)
