@@ -189,11 +189,6 @@ class _Machine:
             raise e.at(loc_of(op)) from None
 
 
-def reference(op: LnOp, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """As `LnOp.evaluate`."""
-    return op.evaluate(operands)
-
-
 def output_names(last: Operation) -> dict[str, SSAValue]:
     """The operands of `func.return` by tensor name; a value without a name is ``output<i>``."""
     assert isinstance(last, ReturnOp)
