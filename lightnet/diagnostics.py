@@ -7,11 +7,14 @@ reaches the top of a tool is a bug of ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 #: Longest part of a source line that an error shows.
 LINE_WIDTH = 160
+#: Longest message that an error shows: lists out of a file may be of any length.
+MESSAGE_LENGTH = 2000
 
 
 class SourceLoc(NamedTuple):
@@ -47,11 +50,11 @@ class LightNetError(Exception):
         """The text a command-line tool prints: location, message, source line with a caret, notes."""
         where = f"{self.loc}: " if self.loc else ""
         label = f" [{self.label}]" if self.label else ""
-        lines = [f"{where}error: {self.message}{label}"]
+        lines = [f"{where}error: {_clipped(self.message)}{label}"]
         if self.source_line is not None:
             lines += _caret(self.source_line, self.loc.col if self.loc else 0)
         for loc, text in self.notes:
-            lines.append(f"{loc}: note: {text}" if loc else f"note: {text}")
+            lines.append(f"{loc}: note: {_clipped(text)}" if loc else f"note: {_clipped(text)}")
         return "\n".join(lines)
 
     def at(self, loc: SourceLoc | None, source_line: str | None = None) -> LightNetError:
@@ -59,6 +62,19 @@ class LightNetError(Exception):
         if self.loc is None:
             self.loc, self.source_line = loc, source_line
         return self
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """The end of an error about an unknown name: ``; did you mean a, b or c?``, or nothing."""
+    if not names:
+        return ""
+    *others, last = names
+    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+
+
+def _clipped(text: str) -> str:
+    half = MESSAGE_LENGTH // 2
+    return text if len(text) <= MESSAGE_LENGTH else f"{text[:half]} [...] {text[-half:]}"
 
 
 def _caret(text: str, col: int) -> list[str]:

@@ -73,12 +73,55 @@ def _cannot_read(path: str, error: OSError | ValueError) -> LightNetError:
 
 def decode(data: bytes, path: str) -> str:
     """UTF-8 bytes as text; a located LightNetError for bytes that are not UTF-8 and for NUL."""
+    refuse_pointer(data[:24], path)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
-        raise LightNetError("the text is not valid UTF-8", _byte_loc(data, e.start, path)) from None
+        kind = kind_of(data[:24])
+        message = "the text is not valid UTF-8" + (f": {kind}" if kind else "")
+        raise LightNetError(message, _byte_loc(data, e.start, path)) from None
     check_text(text, path)
     return text
+
+
+_POINTER = b"version https://git-lfs"
+#: How files begin that are taken for something else, what they are, and what helps.
+_KINDS = (
+    (_POINTER, "it is a Git LFS pointer, not the file itself: fetch that with 'git lfs pull'"),
+    (b"\x1f\x8b", "it is compressed with gzip: decompress it first"),
+    (b"BZh", "it is compressed with bzip2: decompress it first"),
+    (b"\xfd7zXZ", "it is compressed with xz: decompress it first"),
+    (b"PK\x03\x04", "it is a zip archive (of PyTorch, Keras or NumPy, or to be unpacked)"),
+    (b"\x93NUMPY", "it is one NumPy array (.npy)"),
+    (b"\x89HDF", "it is an HDF5 file (of Keras): export the network to ONNX"),
+    (b"\x80\x02", "it is a Python pickle, which only running code can read: export the network to ONNX"),
+    (b"\x80\x04", "it is a Python pickle, which only running code can read: export the network to ONNX"),
+    (b"<!DOCTYPE", "it is a web page: the download went wrong"),
+    (b"<!doctype", "it is a web page: the download went wrong"),
+    (b"<html", "it is a web page: the download went wrong"),
+    (b"<?xml", "it is XML, as of OpenVINO"),
+)
+
+
+def kind_of(head: bytes) -> str | None:
+    """What a file that could not be read is, by its first bytes (8 are enough, 24 tell most): a clause for the error; None
+    where nothing is known."""
+    if not head:
+        return "it is empty"
+    for magic, what in _KINDS:
+        if head.startswith(magic):
+            return what
+    if head[4:8] == b"TFL3":
+        return "it is a TensorFlow Lite model: convert it to ONNX"
+    if head[:1] == b"\x08" and head[1:2] <= b"\x1f" and head[2:3] in (b"\x12", b"\x1a", b"\x22", b"\x3a", b"\x42"):
+        return "it looks like an ONNX model: call it .onnx"
+    return "it is text" if head.isascii() and all(c >= 32 or c in b"\t\n\r" for c in head) else None
+
+
+def refuse_pointer(head: bytes, path: str) -> None:
+    """Refuse what Git LFS leaves in place of a file, whatever the file should have been."""
+    if head.startswith(_POINTER):
+        raise LightNetError(f"cannot be read: {kind_of(head)}", SourceLoc(path))
 
 
 def check_text(text: str, path: str) -> None:

@@ -7,7 +7,8 @@ import pytest
 from kernels import agree, op_of, run_native
 from xdsl.ir import Block
 
-from lightnet.backends.cpu import tiled
+from lightnet.backends.cpu import narrow, tiled
+from lightnet.backends.cpu.window import window_of
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.elementwise import Elew, Lrelu
@@ -93,6 +94,33 @@ def test_residuals_of_one_pixel_windows(dims):
     agree(got, conv.reference(*arrays) + arrays[0] + more)
 
 
+@pytest.mark.parametrize("width, bands", [(16, False), (8, False), (16, True)])
+@pytest.mark.parametrize("size, stride, dims, group", [
+    (3, 1, (2, 6, 7, 7), 1), (3, 2, (1, 6, 13, 14), 2), (1, 2, (1, 16, 10, 10), 1), (5, 1, (1, 4, 6, 3), 4),
+    (3, 1, (1, 3, 40, 20), 1), (5, 2, (1, 2, 11, 17), 1),
+])  # fmt: skip
+def test_narrow_maps(size, stride, dims, group, width, bands, monkeypatch):
+    """Tiles run over several rows: as long as these are short, in every group and picture, with an epilogue; whole maps,
+    and bands of rows where a map is large."""
+    pad = (size // 2,) * 4
+    if bands:
+        monkeypatch.setattr(narrow, "MAP_BYTES", 2 << 10)
+    conv, arrays = op_of(Conv2d, op_case(src=dims, weight=(12, dims[1] // group, size, size), bias=(12,), group=group,
+                                         size=(size, size), stride=(stride, stride), padding=pad))  # fmt: skip
+    spec = conv.result_specs[0]
+    extra = Block(arg_types=[tensor_type(spec)])
+    total = Elew.make([conv.dst, extra.args[0]], {"elew_op": "TL_SUM"})
+    act = Lrelu.make([total.dst], {"negslope": 0.1})
+    kernel = fused([conv, total, act], [*conv.operands, extra.args[0]])
+    if width == 16 and not bands:
+        assert narrow.layout_of(window_of(conv), width) is not None
+    more = np.random.default_rng(0).normal(size=spec.dims).astype(np.float32)
+    function, grid = tiled.build(kernel, "k", width, {0: 3})  # in place of the other summand
+    (got,) = run_native(function, grid, [*arrays, more], [spec], aliases={0: 3},
+                        workspace=tiled.workspace_bytes(kernel, width))  # fmt: skip
+    agree(got, act.reference(conv.reference(*arrays) + more))
+
+
 def test_what_an_epilogue_cannot_be():
     """A transpose of a square map has the shape of its source and reads it elsewhere; an operand is not computed."""
     conv, _ = op_of(Conv2d, op_case(src=(1, 6, 5, 5), weight=(6, 6, 1, 1), bias=(6,), size=(1, 1)))
@@ -100,3 +128,12 @@ def test_what_an_epilogue_cannot_be():
     assert not tiled.accepts([conv, turned])
     assert not tiled.accepts([conv], [conv.dst, conv.src])
     assert tiled.accepts([conv], [conv.dst, conv.dst])
+
+
+@pytest.mark.parametrize("pixels", [1, 15, 16, 49, 65, 196, 208, 209])
+def test_rows_in_even_tiles(pixels):
+    """A row is cut into tiles that differ by one vector at most, whatever is left at its end."""
+    conv, arrays = op_of(Conv2d, op_case(src=(1, 5, 1, pixels), weight=(9, 5, 1, 1), bias=(9,), size=(1, 1)))
+    function, grid = tiled.build(CpuKernelOp.wrap([conv]), "k", 16, {})
+    (got,) = run_native(function, grid, arrays, conv.result_specs)
+    agree(got, conv.reference(*arrays))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from lightnet.backends.loop_values import signed
 from lightnet.ir.affine import Linear, Space
-from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Statement, indices, reads, substitute
+from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Statement, indices, reads, substitute, walk
 from lightnet.ir.fusion import Nest, divisions
 from lightnet.runtime.dtypes import DType
 
@@ -32,6 +32,53 @@ def _divisions(nest: Nest) -> int:
     return divisions(part for s in nest.statements for part in (*s.subs, s.value))
 
 
+#: Pieces that a loop is cut into, at most.
+MAX_SPLITS = 6
+
+
+def unfolded(nest: Nest, first: int) -> Nest:
+    """The loops from `first` on cut in two, wherever that makes index divisions vanish: a copy through reshapes, which runs
+    over row-major numbers, then runs over the dimensions in between.
+
+    ``for i < 6: i / 3, i % 3``  becomes  ``for i < 2, j < 3: i, j``
+    """
+    if not _divisions(nest):
+        return nest
+    for serial in range(MAX_SPLITS):
+        cuts = ((k, c) for k in range(first, len(nest.loops)) for c in _divisors(nest, *nest.loops[k]))
+        tried = (_cut(nest, k, c, serial) for k, c in cuts)
+        better = next((new for new in tried if _divisions(new) < _divisions(nest)), None)
+        if better is None:
+            return nest
+        nest = better
+    return nest
+
+
+def _divisors(nest: Nest, name: str, n: int) -> list[int]:
+    """The constants by which something with this index is divided, as far as they divide its extent."""
+    found = set()
+    for s in nest.statements:
+        for node in (part for root in (*s.subs, s.value) for part in walk(root)):
+            if isinstance(node, Apply) and node.fn in ("floordiv", "mod") and name in indices(node):
+                c = int(node.args[1].value)
+                found |= {c} if 1 < c < n and n % c == 0 else set()
+    return sorted(found)
+
+
+def _cut(nest: Nest, k: int, c: int, serial: int) -> Nest:
+    """Loop `k` as two, the inner one of extent `c`."""
+    name, n = nest.loops[k]
+    inner = f"{name}_{serial}"
+    both = Apply("add", (Apply("mul", (Idx(name), Const(c, I64)), I64), Idx(inner)), I64)
+    loops = (*nest.loops[:k], (name, n // c), (inner, c), *nest.loops[k + 1 :])
+    statements = []
+    for s in nest.statements:
+        space = Space(loops + s.reductions)
+        address, *subs, value = (space.simplify(substitute(node, {name: both})) for node in (*s.subs, s.value))
+        statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
+    return Nest(loops, statements)
+
+
 def collapsed(nest: Nest, k: int) -> Nest | None:
     """Loops `k` and `k + 1` as one, when every address is linear in their common position."""
     (a, m), (c, n) = nest.loops[k : k + 2]
@@ -48,6 +95,24 @@ def collapsed(nest: Nest, k: int) -> Nest | None:
         statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
     joined = Nest(loops, statements)
     return joined if _divisions(joined) <= _divisions(nest) else None
+
+
+def collapsed_reductions(s: Statement) -> Statement:
+    """Adjacent reduction loops of a statement as one, where every address is linear in their common position: the longer an
+    innermost loop, the better it vectorises. An index that is a value itself (`argmax`) keeps its loop."""
+    k = len(s.reductions) - 2
+    while k >= 0 and s.arg is None:
+        (a, m), (c, n) = s.reductions[k : k + 2]
+        by: dict[str, Node] = {
+            a: Apply("floordiv", (Idx(a), Const(n, I64)), I64),
+            c: Apply("mod", (Idx(a), Const(n, I64)), I64),
+        }
+        joined = (*s.reductions[:k], (a, m * n), *s.reductions[k + 2 :])
+        value = Space(s.loops + joined).simplify(substitute(s.value, by))
+        if divisions([value]) <= divisions([s.value]):
+            s = replace(s, reductions=joined, value=value)
+        k -= 1
+    return s
 
 
 def row_reduction(nest: Nest) -> Statement | None:

@@ -174,6 +174,11 @@ class Values:
                 return b.cmpi("ne", loaded, b.const(0, loaded.type)) if dtype is BOOL else loaded
             case Apply(fn="cast", args=(x,), dtype=dtype):
                 return convert(b, self.value(x), x.dtype, dtype)
+            case Apply(fn="wrap", args=(x,), dtype=dtype):
+                return _keep_bits(b, self.value(x), x.dtype, dtype)
+            case Apply(fn="bitcast", args=(x,), dtype=dtype):
+                value, type = self.value(x), scalar_type(dtype)
+                return value if value.type == type else b.op(arith.BitcastOp, value, type=type)
             case Apply(fn="table"):
                 return self._table(node, scalar_type(node.dtype))
             case Apply(fn="lt" | "le" | "eq" | "ne", args=(x, y)):
@@ -237,7 +242,17 @@ class Values:
         if fn == "pow":
             a, n = (convert(b, v, dtype, F64) for v in args)
             return convert(b, b.op(math.PowFOp, a, n), F64, dtype)
+        if fn in ("shl", "shr"):
+            return self._shift(fn, *args, dtype)
         return b.op((_UNSIGNED if dtype.kind == "uint" else _SIGNED)[fn], *args)
+
+    def _shift(self, fn: str, x: SSAValue, n: SSAValue, dtype: DType) -> SSAValue:
+        """A shift by the width or more (which MLIR leaves open) gives 0, or the sign."""
+        b = self.b
+        if fn == "shr" and dtype.kind == "int":
+            return b.op(arith.ShRSIOp, x, b.op(arith.MinUIOp, n, b.const(dtype.bits - 1, x.type)))
+        shifted = b.op(arith.ShLIOp if fn == "shl" else arith.ShRUIOp, x, n)
+        return b.select(b.cmpi("ult", n, b.const(dtype.bits, x.type)), shifted, b.const(0, x.type))
 
 
 def signed(value: float, dtype: DType) -> float:
@@ -275,6 +290,14 @@ def convert(b: Builder, x: SSAValue, old: DType, new: DType) -> SSAValue:
     return _resize(b, x, old, new, unsigned)
 
 
+def _keep_bits(b: Builder, x: SSAValue, old: DType, new: DType) -> SSAValue:
+    """Integer to integer as in C: the low bits, extended by the sign of the old type."""
+    if old.size == new.size:
+        return x
+    kind = arith.TruncIOp if old.size > new.size else arith.ExtSIOp if old.kind == "int" else arith.ExtUIOp
+    return b.op(kind, x, type=scalar_type(new))
+
+
 def _resize(b: Builder, x: SSAValue, old: DType, new: DType, unsigned: bool) -> SSAValue:
     """Integer to integer: clamp to the range of both, then change the width."""
     if old.kind != "bool":
@@ -297,12 +320,15 @@ FLOAT: dict[str, Any] = {
     "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "neg": arith.NegfOp,
     "min": arith.MinimumfOp, "max": arith.MaximumfOp, "pow": math.PowFOp, "exp": math.ExpOp, "log": math.LogOp,
     "sqrt": math.SqrtOp, "tanh": math.TanhOp, "abs": math.AbsFOp, "floor": math.FloorOp, "ceil": math.CeilOp,
-    "round": math.RoundOp,
+    "round": math.RoundOp, "rint": math.RoundEvenOp, "erf": math.ErfOp, "sin": math.SinOp, "cos": math.CosOp,
+    "tan": math.TanOp, "asin": math.AsinOp, "acos": math.AcosOp, "atan": math.AtanOp, "sinh": math.SinhOp,
+    "cosh": math.CoshOp, "asinh": math.AsinhOp, "acosh": math.AcoshOp, "atanh": math.AtanhOp,
 }  # fmt: skip
 FLOAT_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _SIGNED: dict[str, Any] = {
     "add": arith.AddiOp, "sub": arith.SubiOp, "mul": arith.MuliOp, "div": arith.DivSIOp, "rem": arith.RemSIOp,
-    "min": arith.MinSIOp, "max": arith.MaxSIOp, "abs": math.AbsIOp,
+    "min": arith.MinSIOp, "max": arith.MaxSIOp, "abs": math.AbsIOp, "bitand": arith.AndIOp, "bitor": arith.OrIOp,
+    "bitxor": arith.XOrIOp,
 }  # fmt: skip
 _UNSIGNED = _SIGNED | {"div": arith.DivUIOp, "rem": arith.RemUIOp, "min": arith.MinUIOp, "max": arith.MaxUIOp}
 assert f64 == scalar_type(F64)

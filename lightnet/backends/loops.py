@@ -20,7 +20,16 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.loop_shapes import Guarded, collapsed, identity, pull_guards, reduction_order, row_reduction
+from lightnet.backends.loop_shapes import (
+    Guarded,
+    collapsed,
+    collapsed_reductions,
+    identity,
+    pull_guards,
+    reduction_order,
+    row_reduction,
+    unfolded,
+)
 from lightnet.backends.loop_values import Values, combine, convert, scalar_type
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
@@ -117,8 +126,10 @@ class _Plan:
 def _plan(definition: BoundDefinition) -> _Plan:
     """One launch if all nests share enough parallel loops or there is little work, else one for each nest."""
     groups = nests(definition)
+    if not groups:  # every result is empty
+        return _Plan([], 0, {}, ())
     shared = _shared_prefix(groups)
-    parallel = prod(n for _, n in groups[0].loops[:shared]) if groups else 1
+    parallel = prod(n for _, n in groups[0].loops[:shared])
     trips = sum(s.trips for g in groups for s in g.statements)
     together = len(groups) == 1 or (shared > 0 and parallel >= 8) or trips <= 2 * BLOCK_TRIPS
     memory_locals = _memory_locals(definition, groups)
@@ -220,11 +231,12 @@ class _Function:
     def _flat_nest(self, g: Nest) -> Nest:
         flat = Nest(g.loops, [self._flat_statement(s) for s in g.statements])
         first = self.shared or 0
+        flat = unfolded(flat, first)
         k = len(flat.loops) - 2
         while k >= first:
             flat = collapsed(flat, k) or flat
             k -= 1
-        return flat
+        return Nest(flat.loops, [collapsed_reductions(s) for s in flat.statements])
 
     def _flat_statement(self, s: Statement) -> Statement:
         space = Space(s.loops + s.reductions)

@@ -1,7 +1,7 @@
 """How an op reads its operands, as its definition says: what a target decides fusion by, so that no op is named there.
 
-    elementwise   one result, each element of which is computed from its operands' elements at the same index (and from
-                  params along some of the axes: a scale for each channel)
+    elementwise   one result, each element of which is computed from operands' elements at the same index (and from
+                  params and operands of other shapes along some of the axes: a scale for each channel, a scalar)
     copy          one operand, one result, and each result element is one operand element
     reduction     one result, which a reduction writes, perhaps after an initial value and before a last statement
 
@@ -13,20 +13,26 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from lightnet.ir.expr import Index, Name, is_flat, read_name, walk
+from lightnet.ir.expr import Expr, Index, Name, Num, Pack, Slice, is_flat, read_name, walk
 from lightnet.ir.op import LnOp
 from lightnet.ir.statements import Assignment, Target, parse
+from lightnet.ir.types import spec_of
 
 
 def is_elementwise(op: LnOp) -> bool:
     """Whether `op` computes each result element from data at its own index."""
     if op.is_move or op.is_host or op.definition is None or len(op.results) != 1 or not op.operands:
         return False
-    data = data_operands(op)
-    if any(op.operand_specs[k].dims != op.result_specs[0].dims for k in data):
-        return False
+    repeated = broadcast_operands(op)
+    data = [k for k in data_operands(op) if k not in repeated]
     operands, results = op.arg_names()
     return bool(data) and _is_elementwise(op.definition, tuple(operands), tuple(operands[k] for k in data), results[0])
+
+
+def broadcast_operands(op: LnOp) -> list[int]:
+    """The numbers of the data operands whose shape is not the result's: an elementwise op reads their elements repeatedly."""
+    dims = op.result_specs[0].dims
+    return [k for k in data_operands(op) if spec_of(op.operands[k].type).dims != dims]
 
 
 def is_copy(op: LnOp) -> bool:
@@ -77,9 +83,14 @@ def _at_index(read: _Read, target: Target) -> bool:
 
 
 def _along_axes(read: _Read, target: Target) -> bool:
-    """Whether a param is read by some of the indices that are written."""
-    subs = read.index.subs
-    return read.index.filler is None and not target.flat and all(isinstance(s, Name) and s in target.subs for s in subs)
+    """Whether a tensor is read by some of the indices that are written, and constants."""
+    packs = {s.pattern for s in target.subs if isinstance(s, Pack)}
+
+    def picks(sub: Expr | Pack | Slice) -> bool:
+        element = isinstance(sub, Index) and sub.base in packs  # i[2], of a pack i... on the left
+        return isinstance(sub, Num) or element or (isinstance(sub, Name) and sub in target.subs)
+
+    return read.index.filler is None and not target.flat and all(map(picks, read.index.subs))
 
 
 @lru_cache(1024)

@@ -5,10 +5,13 @@ Imports the dtypes and `ir.types` only.
 
 An expression is a tree of `Const`, `Idx` (a loop index, i64), `Read` and `Apply`. The functions of `Apply`:
 
-* arithmetic in `dtype`: ``add sub mul div rem neg min max pow exp log sqrt tanh abs floor ceil round``
+* arithmetic in `dtype`: ``add sub mul div rem neg min max pow abs``; of floats ``exp log sqrt erf sin cos tan asin acos
+  atan sinh cosh tanh asinh acosh atanh floor ceil round rint``; of integers ``bitand bitor bitxor shl shr``
 * on i64 indices only: ``floordiv mod`` (the divisor is a positive `Const`)
 * to bool: ``lt le eq ne`` (arguments of one dtype), ``and or not`` (of bools)
-* ``select(bool, a, b)``; ``cast(x)`` converts to `dtype`; ``table(i, c0, c1, …)`` picks a constant by an index in range
+* f16 and bf16 are types of memory: beside reads, fillers and ``select`` between them, only ``cast`` and ``bitcast`` know them
+* ``select(bool, a, b)``; ``cast(x)`` converts to `dtype`; ``wrap(x)`` between integers keeps the low bits; ``bitcast(x)`` takes
+  the bits; ``table(i, c0, c1, …)`` picks a constant by an index in range
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 I64 = BY_NAME["i64"]
+F32 = BY_NAME["f32"]
 F64 = BY_NAME["f64"]
 BOOL = BY_NAME["i1"]
 
@@ -267,4 +271,5 @@ def show(node: Node) -> str:
         case Apply(fn=fn, args=args) if fn in _INFIX:
             return f"({f' {_INFIX[fn]} '.join(map(show, args))})"
         case Apply(fn=fn, args=args, dtype=dtype):
-            return f"{dtype if fn == 'cast' else fn}({', '.join(map(show, args))})"
+            name = {"cast": str(dtype), "wrap": f"wrap.{dtype}", "bitcast": f"bitcast.{dtype}"}.get(fn, fn)
+            return f"{name}({', '.join(map(show, args))})"

@@ -120,6 +120,30 @@ def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def _sinh(x: float) -> float:
+    return math.copysign(math.inf, x) if abs(x) > 711 else math.sinh(x)
+
+
+def _atanh(x: float) -> float:
+    return math.copysign(math.inf, x) if abs(x) == 1 else math.atanh(x)
+
+
+def floor_modulo(a: float, b: float) -> float:
+    """``floormod(a, b)``: the sign of `b`; x mod 0 is 0 for integers and NaN for floats (``a - b·floor(a / b)``)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if b else 0
+    return a % b if b != 0 and not math.isinf(a) and not math.isinf(b) else math.nan
+
+
+def _bitwise(fn: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
+    def wrapped(a: Any, b: Any) -> int:
+        if isinstance(a, float) or isinstance(b, float):
+            raise LightNetError("bit operations take integers")
+        return _number_check(fn(int(a), int(b)))
+
+    return wrapped
+
+
 def _whole(rounding: Callable[[float], float]) -> Callable[[float], float]:
     return lambda x: x if isinstance(x, int) or not math.isfinite(x) else rounding(x)
 
@@ -159,6 +183,28 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "log": (1, _float_fn(math.log)),
     "sqrt": (1, _float_fn(math.sqrt)),
     "tanh": (1, _float_fn(math.tanh)),
+    "erf": (1, _float_fn(math.erf)),
+    "sin": (1, _float_fn(math.sin)),
+    "cos": (1, _float_fn(math.cos)),
+    "tan": (1, _float_fn(math.tan)),
+    "asin": (1, _float_fn(math.asin)),
+    "acos": (1, _float_fn(math.acos)),
+    "atan": (1, _float_fn(math.atan)),
+    "sinh": (1, _float_fn(_sinh)),
+    "cosh": (1, _float_fn(math.cosh)),
+    "asinh": (1, _float_fn(math.asinh)),
+    "acosh": (1, _float_fn(math.acosh)),
+    "atanh": (1, _float_fn(_atanh)),
+    "isnan": (1, lambda x: x != x),
+    "isinf": (1, lambda x: isinstance(x, float) and math.isinf(x)),
+    "rint": (1, _whole(lambda x: math.copysign(round(x), x))),
+    "floormod": (2, floor_modulo),
+    "bitand": (2, _bitwise(operator.and_)),
+    "bitor": (2, _bitwise(operator.or_)),
+    "bitxor": (2, _bitwise(operator.xor)),
+    "bitnot": (1, lambda x: _bitwise(lambda a, _: ~a)(x, 0)),
+    "shl": (2, _bitwise(lambda a, n: a << n if 0 <= n < 64 else 0)),
+    "shr": (2, _bitwise(lambda a, n: a >> (n if 0 <= n < 64 else 64))),
     "floor": (1, _whole(math.floor)),
     "ceil": (1, _whole(math.ceil)),
     "round": (1, round_half_away),

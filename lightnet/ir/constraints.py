@@ -6,6 +6,7 @@ The verifier, the builders and the importers all end here. Error texts follow up
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
@@ -86,7 +87,6 @@ class _Checker:
             need = f"at least {fixed + 1}" if variadic else str(fixed)
             raise self.fail("operand-count", f"{self.who} needs {need} input tensors, but gets {len(operands)}")
         tensors = dict(zip(self.schema.operand_names(len(operands)), operands))
-        first_variadic = f"{self.schema.variadic_operand.name}1" if variadic else ""
         for field_, (arg, spec) in zip(self.schema.operand_fields(len(operands)), tensors.items()):
             what = f"{self.who}'s tensor `{arg}`"
             if field_.rank is not None and spec.ndim != field_.rank:
@@ -102,14 +102,13 @@ class _Checker:
                     f"{field_.name}.dtype",
                     f"{what}'s dtype should be {' or '.join(field_.dtypes)}, but gets a {spec.dtype}",
                 )
-            same_type = first_variadic if field_.variadic else field_.same_type
+            same_type, same_shape = field_.same_type, field_.same_shape
             if same_type and spec.dtype != tensors[same_type].dtype:
                 raise self.fail(
                     f"{field_.name}.same-type",
                     f"{self.who}'s tensor `{arg}` ({spec}) and tensor "
                     f"`{same_type}` ({tensors[same_type]}) should have the same data type",
                 )
-            same_shape = first_variadic if field_.variadic else field_.same_shape
             if same_shape and spec.dims != tensors[same_shape].dims:
                 raise self.fail(
                     f"{field_.name}.same-shape",
@@ -160,14 +159,15 @@ class _Checker:
             raise self.fail(label, f'{self.who} should satisfy "{text}": {failed}')
 
     def check_size(self, spec: TensorSpec) -> None:
-        if not 1 <= spec.ndim <= MAX_RANK:
-            raise self.fail("result-rank", f"{self.who}'s result {spec} should have 1 to {MAX_RANK} dimensions")
-        if any(d <= 0 for d in spec.dims):
-            raise self.fail("result-dims", f"{self.who}'s result {spec} should have positive dimensions only")
-        if spec.nbytes > MAX_TENSOR_BYTES:
+        if spec.ndim > MAX_RANK:
+            raise self.fail("result-rank", f"{self.who}'s result {spec} should have at most {MAX_RANK} dimensions")
+        if any(d < 0 for d in spec.dims):
+            raise self.fail("result-dims", f"{self.who}'s result {spec} should have no negative dimensions")
+        size = prod(d for d in spec.dims if d) * spec.dtype.size  # an empty tensor's other dims are bounded, too
+        if size > MAX_TENSOR_BYTES:
             raise self.fail(
                 "result-size",
-                f"{self.who}'s result {spec} takes {spec.nbytes} bytes, more than the limit of {MAX_TENSOR_BYTES}",
+                f"{self.who}'s result {spec} takes {size} bytes, more than the limit of {MAX_TENSOR_BYTES}",
             )
 
     def constant(self, value: float | str, env: constants.Env) -> Any:

@@ -309,7 +309,9 @@ class Parser:
         return value if math.isfinite(value) else self.error("number out of range", token.pos)
 
     def subscripts(self) -> tuple[tuple[Expr | Pack | Slice, ...], Expr | None]:
-        """Subscripts after ``[`` up to ``]``, and the filler."""
+        """Subscripts after ``[`` up to ``]``, and the filler. A tensor of rank 0 has none: ``x[]``."""
+        if self.accept("]"):
+            return (), None
         subs: list[Expr | Pack | Slice] = [self._subscript()]
         while self.accept(","):
             subs.append(self._subscript())

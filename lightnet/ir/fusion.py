@@ -169,7 +169,10 @@ def replace_body(d: BoundDefinition, statements: Iterable[Statement], keep: set[
     return BoundDefinition(d.operands, d.results, kept, tuple(statements))
 
 
-_COSTS = {"cast": 0, "table": 1, "div": 4, "rem": 4, "sqrt": 4, "exp": 10, "log": 10, "tanh": 15, "pow": 20}
+_COSTS = {"table": 1, "div": 4, "rem": 4, "sqrt": 4, "exp": 10, "log": 10, "pow": 20}
+_COSTS |= dict.fromkeys(("cast", "wrap", "bitcast"), 0)
+_COSTS |= dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"), 15)
+_COSTS |= dict.fromkeys(("erf", "asinh", "acosh", "atanh"), 15)
 
 
 def cost(node: Node) -> int:

@@ -8,11 +8,10 @@ meaning: docs/design.md, "Index notation". Imports `expr`, `constants`, `stateme
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
-
-import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
@@ -20,6 +19,7 @@ from lightnet.ir import expr as ast
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
     BOOL,
+    F32,
     F64,
     I64,
     Apply,
@@ -30,9 +30,11 @@ from lightnet.ir.bound import (
     Node,
     Read,
     Statement,
+    rename,
     walk,
 )
 from lightnet.ir.constants import Env
+from lightnet.ir.conversions import as_stored, cast, not_finite, saturated, widened, wrap
 from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Name, Num, Pack, Select, Slice, Str, Unary
 from lightnet.ir.expr import walk as walk_expr
 from lightnet.ir.proof import Finisher, check_covered
@@ -61,20 +63,44 @@ def bind(
     if isinstance(definition, str):
         definition = parse(definition)
     specs = {name: TensorSpec(tuple(t.dims), t.dtype) for name, t in tensors.items()}
+    stored = {n: specs[n] for n in _accumulated(definition) if n in results and n in specs and specs[n].dtype.is_short}
+    specs |= {name: TensorSpec(spec.dims, F32) for name, spec in stored.items()}
     state = _State(definition, specs, dict(params), tuple(results))
+    state.env = Env(ChainMap(stored, specs), state.params)
     for assignment in definition.statements:
         statement = _Binder(state, assignment).bind()
+        state.assigned.update(t.name for t in assignment.targets)
         if statement is not None:
             state.statements.append(statement)
             state.written.update(statement.targets)
     for name in results:
         check_covered(name, specs[name], state.statements)
+    for name, spec in stored.items():
+        _store(state, name, spec)
     return BoundDefinition(
         tuple((n, s) for n, s in specs.items() if n not in results and n not in state.locals),
         tuple((n, specs[n]) for n in results),
         tuple(state.locals.items()),
         tuple(state.statements),
     )
+
+
+def _accumulated(definition: Definition) -> set[str]:
+    """The tensors that are written more than plainly: a reduction's targets, and what is read again."""
+    read = {ast.read_name(x) for s in definition.statements for x in walk_expr(s.value) if isinstance(x, Index)}
+    return {t.name for s in definition.statements for t in s.targets if s.op != "=" or t.name in read}
+
+
+def _store(state: _State, name: str, spec: TensorSpec) -> None:
+    """A result of f16 or bf16 that is accumulated: the statements compute it in an f32 local, the last one rounds it."""
+    local = f"{name}.f32"
+    state.locals[local] = state.specs[local] = state.specs[name]
+    state.specs[name] = spec
+    state.statements = [rename(s, {name: local}) for s in state.statements]
+    if spec.len:
+        loops = tuple((f"i.{k}", n) for k, n in enumerate(spec.dims) if n > 1)
+        subs = tuple(Idx(f"i.{k}") if n > 1 else Const(0, I64) for k, n in enumerate(spec.dims))
+        state.statements.append(Statement(name, subs, "=", cast(Read(local, subs, None, F32), spec.dtype), loops))
 
 
 class _State:
@@ -89,6 +115,7 @@ class _State:
         self.results = results
         self.locals: dict[str, TensorSpec] = {}
         self.written: set[str] = set()
+        self.assigned: set[str] = set()  # as `written`, and targets of statements over nothing
         self.statements: list[Statement] = []
         self.env = Env(specs, self.params)
         for name in results:
@@ -99,32 +126,6 @@ class _State:
         ast.fail(self.definition.text, pos, message, self.definition.file)
 
 
-def convert_constant(value: float, dtype: DType) -> bool | int | float:
-    """A constant in `dtype`: saturating, truncating toward zero, as `runtime.dtypes.convert` (whose ints have 64 bits)."""
-    if dtype.kind == "bool":
-        return value != 0
-    if dtype.is_float:
-        if isinstance(value, float) and not math.isfinite(value):
-            return value
-        limit = float(np.finfo(dtype.np).max)
-        return float(dtype.np.type(max(-limit, min(float(max(-(10**308), min(value, 10**308))), limit))))
-    info = np.iinfo(dtype.np)
-    if value != value:
-        return 0
-    if isinstance(value, float) and math.isinf(value):
-        return int(info.max if value > 0 else info.min)
-    return max(int(info.min), min(int(value), int(info.max)))
-
-
-def cast(node: Node, dtype: DType) -> Node:
-    """`node` in `dtype`; constants are converted at once."""
-    if node.dtype is dtype:
-        return node
-    return (
-        Const(convert_constant(node.value, dtype), dtype) if isinstance(node, Const) else Apply("cast", (node,), dtype)
-    )
-
-
 @dataclass(slots=True)
 class _Typed:
     """A bound expression; `weak` ones (constants, indices) take the dtype of their partner."""
@@ -133,9 +134,22 @@ class _Typed:
     weak: bool = False
 
 
-_FLOAT_FUNCTIONS = ("exp", "log", "sqrt", "tanh")
-_ROUNDINGS = ("floor", "ceil", "round")
-_RUNTIME_FUNCTIONS = (*_FLOAT_FUNCTIONS, *_ROUNDINGS, "min", "max", "abs", "pow", "clamp", "sat", *BY_NAME)
+_FLOAT_FUNCTIONS = (
+    *("exp", "log", "sqrt", "erf", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+)
+_ROUNDINGS = ("floor", "ceil", "round", "rint")
+_TESTS = ("isnan", "isinf")
+_BITS = ("bitand", "bitor", "bitxor", "bitnot", "shl", "shr")
+_CONVERSIONS = ("sat", "wrap", "bitcast")
+_RUNTIME_FUNCTIONS = (
+    *(*_FLOAT_FUNCTIONS, *_ROUNDINGS, *_TESTS, *_BITS, *_CONVERSIONS),
+    *("min", "max", "abs", "pow", "floormod", "clamp", *BY_NAME),
+)
+#: How many arguments a function takes, at least and at most; the others take one.
+_COUNTS = {"clamp": (3, 3), "min": (2, 8), "max": (2, 8)} | dict.fromkeys(
+    ("pow", "floormod", "bitand", "bitor", "bitxor", "shl", "shr"), (2, 2)
+)
 _ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem"}
 #: operator → (bound function, swap the arguments)
 _COMPARE = {
@@ -180,10 +194,12 @@ class _Binder:
         reductions = self._reductions(value.node, dict(loops), ranges)
         for t in s.targets:
             self._declare(t, subs[0], loops, value, index=t is s.targets[-1] and len(s.targets) == 2)
-        if any(n == 0 for _, n in loops):
-            return None
         target = specs[s.targets[0].name]
         node = self._assignable(value, target.dtype)
+        if any(n == 0 for _, n in loops):
+            return None
+        if any(n == 0 for _, n in reductions):
+            return self._empty_reduction(target.dtype, [Space(loops).simplify(x) for x in subs[0]], loops)
         space = Space(loops + reductions)
         if math.prod(n for _, n in loops + reductions) > MAX_TRIPS:
             self.fail(f"the statement's value is evaluated more than {MAX_TRIPS} times")
@@ -208,8 +224,19 @@ class _Binder:
         arg = s.targets[1].name if op.startswith("arg") else None
         return Statement(first.name, tuple(subs), op, node, kept, reduced, arg, fresh or op == "=", first.flat)
 
+    def _empty_reduction(self, dtype: DType, subs: list[Node], loops: list[Loop]) -> Statement | None:
+        """A reduction over nothing leaves the identity of its op, or what the target holds."""
+        s = self.s
+        if s.op.startswith("arg"):
+            self.fail(f"{s.op} over an empty range has no winner")
+        if s.targets[0].name in self.state.written:
+            return None
+        kept = tuple((name, n) for name, n in loops if n > 1)
+        value = self._assignable(_constant(_identity(s.op, dtype)), dtype)
+        return Statement(s.targets[0].name, tuple(subs), "=", value, kept, flat=s.targets[0].flat)
+
     def _assignable(self, value: _Typed, dtype: DType) -> Node:
-        if value.weak or dtype.kind == "bool" or value.node.dtype is dtype:
+        if value.weak or dtype.kind == "bool" or value.node.dtype is (F32 if dtype.is_short else dtype):
             return cast(value.node, dtype)
         self.fail(f"a value of dtype {value.node.dtype} is assigned to '{self.s.targets[0].name}' of dtype {dtype}")
 
@@ -334,8 +361,6 @@ class _Binder:
                 self.fail(
                     f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …"
                 )
-            if n < 1:
-                self.fail(f"index '{name}' has an empty range")
             reductions[name] = n
         return list(reductions.items())
 
@@ -509,19 +534,25 @@ class _Binder:
     def _call(self, fn: str, args: tuple[Expr, ...], pos: int) -> _Typed:
         if fn in BY_NAME:
             return self._convert(fn, args, BY_NAME[fn], pos)
-        if fn == "sat":
+        if fn in _CONVERSIONS:
             if len(args) != 2 or not isinstance(args[1], Name) or args[1].name not in self.state.specs:
-                self.fail("sat takes a value and the name of a tensor", pos)
-            return self._convert(fn, args[:1], self.state.specs[args[1].name].dtype, pos)
+                self.fail(f"{fn} takes a value and the name of a tensor", pos)
+            return self._convert(fn, args[:1], self.state.env.tensors[args[1].name].dtype, pos)
         if fn not in _RUNTIME_FUNCTIONS:
             self.fail(f"unknown function '{fn}'; there are: {', '.join(sorted(_RUNTIME_FUNCTIONS))}", pos)
-        values = [self._promoted(self.expr(a)) for a in args]
-        counts = {"clamp": (3, 3), "pow": (2, 2), "min": (2, 8), "max": (2, 8)}
-        low, high = counts.get(fn, (1, 1))
+        values = [self.expr(a) for a in args]
+        low, high = _COUNTS.get(fn, (1, 1))
         if not low <= len(values) <= high:
             self.fail(f"{fn} takes {low} argument{'s' * (low > 1)}, got {len(values)}", pos)
         if all(v.weak and isinstance(v.node, Const) for v in values):
-            return _constant(constants.apply_function(fn, [v.node.value for v in values]))
+            return self._constant_call(fn, [v.node.value for v in values], pos)
+        if fn in _BITS and all(v.node.dtype is BOOL for v in values):
+            return self._logical(fn, [v.node for v in values], pos)
+        values = [self._promoted(v) for v in values]
+        if fn in _BITS:
+            return self._bits(fn, values, pos)
+        if fn == "floormod":
+            return self._floor_modulo(*values, pos)
         if fn == "clamp":
             return self._two("min", self._two("max", values[0], values[1], pos), values[2], pos)
         if len(values) > 1:
@@ -531,11 +562,53 @@ class _Binder:
             return total
         return self._one(fn, values[0], pos)
 
+    def _constant_call(self, fn: str, values: list[Any], pos: int) -> _Typed:
+        try:
+            return _constant(constants.apply_function(fn, values))
+        except LightNetError as error:
+            self.fail(error.message, pos)
+
+    def _logical(self, fn: str, args: list[Node], pos: int) -> _Typed:
+        """Bit operations on bools are the logical ones."""
+        if fn in ("shl", "shr"):
+            self.fail(f"{fn} takes integers, got {BOOL}", pos)
+        names = {"bitand": "and", "bitor": "or", "bitxor": "ne", "bitnot": "not"}
+        return _Typed(Apply(names[fn], tuple(args), BOOL))
+
+    def _bits(self, fn: str, values: list[_Typed], pos: int) -> _Typed:
+        if fn == "bitnot":  # ~x = x ^ (all ones)
+            dtype = values[0].node.dtype
+            ones = -1 if dtype.kind == "int" else (1 << dtype.bits) - 1
+            fn, values = "bitxor", [values[0], _Typed(Const(ones, dtype))]
+        x, y, weak = self._partners(*values, pos, fn)
+        if x.dtype.is_float:
+            self.fail(f"{fn} takes integers, got {x.dtype}", pos)
+        return _Typed(Apply(fn, (x, y), x.dtype), weak)
+
+    def _floor_modulo(self, a: _Typed, b: _Typed, pos: int) -> _Typed:
+        """The remainder with the sign of `b`, out of what there is: ``a - b·floor(a / b)``; a remainder moved by `b`
+        where the signs differ; in i64 by a positive constant, the modulo of index arithmetic."""
+        x, y, weak = self._partners(a, b, pos, "floormod")
+        dtype = x.dtype
+        if dtype.is_float:
+            whole = Apply("floor", (Apply("div", (x, y), dtype),), dtype)
+            return _Typed(Apply("sub", (x, Apply("mul", (y, whole), dtype)), dtype), weak)
+        if dtype is I64 and isinstance(y, Const) and y.value > 0:
+            return _Typed(Apply("mod", (x, y), I64), weak)
+        rest, zero = Apply("rem", (x, y), dtype), cast(Const(0, I64), dtype)
+        if dtype.kind == "uint":
+            return _Typed(rest, weak)
+        signs = tuple(Apply("lt", (v, zero), BOOL) for v in (rest, y))
+        other = Apply("and", (Apply("ne", (rest, zero), BOOL), Apply("ne", signs, BOOL)), BOOL)
+        return _Typed(Apply("select", (other, Apply("add", (rest, y), dtype), rest), dtype), weak)
+
     def _two(self, fn: str, a: _Typed, b: _Typed, pos: int) -> _Typed:
         x, y, weak = self._partners(a, b, pos, fn)
         return _Typed(Apply(fn, (x, y), x.dtype), weak)
 
     def _one(self, fn: str, x: _Typed, pos: int) -> _Typed:
+        if fn in _TESTS:
+            return _Typed(not_finite(fn, x.node))
         if fn in _ROUNDINGS and not x.node.dtype.is_float:
             return x
         if fn in _FLOAT_FUNCTIONS and not x.node.dtype.is_float:
@@ -549,7 +622,14 @@ class _Binder:
     def _convert(self, fn: str, args: tuple[Expr, ...], dtype: DType, pos: int) -> _Typed:
         if len(args) != 1:
             self.fail(f"{fn} takes one value, got {len(args)}", pos)
-        return _Typed(cast(self.expr(args[0]).node, dtype))
+        node = self.expr(args[0]).node
+        if fn == "bitcast":
+            node = as_stored(node)
+            if BOOL in (node.dtype, dtype) or node.dtype.size != dtype.size:
+                self.fail(f"bitcast of {node.dtype} to {dtype}: no two numbers of one size", pos)
+            return _Typed(widened(node if node.dtype is dtype else Apply("bitcast", (node,), dtype)))
+        convert = {"wrap": wrap, "sat": saturated}.get(fn, cast)
+        return _Typed(widened(convert(node, dtype)))
 
     # -- Reads
 
@@ -618,7 +698,7 @@ class _Binder:
 
     def _read(self, e: Index, name: str) -> _Typed:
         spec = self.state.specs[name]
-        if name not in self.state.written and (name in self.state.results or name in self.state.locals):
+        if name not in self.state.assigned and (name in self.state.results or name in self.state.locals):
             self.fail(f"'{name}' is read before it is written", e.pos)
         flat = isinstance(e.base, Attr)
         if flat and e.base.attr != "flat":
@@ -640,7 +720,7 @@ class _Binder:
         node: Node = Read(name, tuple(subs), filler, spec.dtype, flat)
         if self.in_subscript and not spec.dtype.is_float:
             node = cast(node, I64)
-        return _Typed(node)
+        return _Typed(widened(node))
 
     def _left_names(self) -> set[str]:
         return {x.name for t in self.s.targets for s in t.subs for x in walk_expr(s) if isinstance(x, Name)} | {
@@ -651,9 +731,18 @@ class _Binder:
         outer, self.in_subscript = self.in_subscript, 0
         value = self.expr(e.filler)
         self.in_subscript = outer
-        if not value.weak and value.node.dtype is not dtype:
+        if not value.weak and value.node.dtype is not (F32 if dtype.is_short else dtype):
             self.fail(f"the filler's dtype is {value.node.dtype}, the tensor's {dtype}", e.pos)
         return cast(value.node, dtype)
+
+
+def _identity(op: str, dtype: DType) -> bool | float:
+    """What a reduction over nothing gives, before it is converted to `dtype` (saturating)."""
+    if op in ("+=", "*="):
+        return int(op == "*=")
+    if dtype.kind == "bool":
+        return op == "min="
+    return -math.inf if op == "max=" else math.inf
 
 
 def _constant(value: Any) -> _Typed:

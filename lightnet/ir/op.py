@@ -71,6 +71,7 @@ from lightnet.ir.schema import (
     string,
 )
 from lightnet.ir.types import ParamAttr, TensorSpec, format_param_value, parse_param_value, spec_of, tensor_type
+from lightnet.runtime.dtypes import is_float, round_to, widened
 from lightnet.runtime.initial import sample
 
 __all__ = [
@@ -100,6 +101,9 @@ class LnOp(Operation):
     #: True for ops whose work happens in the host at run time (print): they never stand in kernels.
     is_host: ClassVar[bool] = False
 
+    #: True for ops on the bits of their operands, whatever those mean.
+    takes_bits: ClassVar[bool] = False
+
     @classmethod
     def infer(cls, t: Any, p: Any) -> Sequence[TensorSpec]:
         """The types of the results, from operand specs `t.<name>` and parameters `p.<name>`. Called only after every
@@ -108,14 +112,19 @@ class LnOp(Operation):
 
     def reference(self, *operands: np.ndarray) -> Any:
         """The op in NumPy: arrays of the operands' types to an array (or a tuple), computed in float64 where the op
-        rounds. It shares nothing with `definition`: each is tested against the other."""
+        rounds. It shares nothing with `definition`: each is tested against the other. Through `evaluate`, operands of f16
+        and bf16 come as float32 (but for `takes_bits`), and may be returned so."""
         raise NotImplementedError(f"{self.name} has no reference")
 
     def evaluate(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The arrays that `reference` gives, which have exactly the declared types (else `LightNetError`)."""
+        short = not self.takes_bits
         with np.errstate(all="ignore"):
-            found = self.reference(*operands)
+            found = self.reference(*(widened(a) for a in operands) if short else operands)
         results = list(found) if isinstance(found, tuple | list) else [found]
+        if short:
+            pairs = zip(results, self.result_specs, strict=True)
+            results = [round_to(a, s.dtype) if s.dtype.is_short and is_float(a.dtype) else a for a, s in pairs]
         for array, spec in zip(results, self.result_specs, strict=True):
             if array.shape != spec.dims or array.dtype != spec.dtype.np:
                 raise LightNetError(

@@ -28,7 +28,7 @@ from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyExc
 from xdsl.utils.lexer import Input, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
 
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import MAX_TOKENS, LnContext, sources_of
 from lightnet.ir.locations import loc_of
@@ -181,8 +181,7 @@ class LocatedParser(Parser):
             dialects = ", ".join(sorted(self.ctx.registered_dialect_names))
             return f"unknown dialect '{dialect}' of op '{name}'; there are: {dialects}"
         close = get_close_matches(name, known, n=3)
-        hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-        return f"unknown op '{name}'{hint}"
+        return f"unknown op '{name}'{did_you_mean([repr(c) for c in close])}"
 
     def parse_file(self) -> ModuleOp:
         """Parse the whole text. A text without ops is an empty module."""

@@ -18,6 +18,8 @@ from lightnet.ir.types import TensorSpec
 def check_covered(name: str, spec: TensorSpec, statements: Sequence[Statement]) -> None:
     """Every element of a result is written: by one full statement, or by disjoint boxes that fill it. Raises
     `LightNetError`."""
+    if not spec.len:
+        return
     boxes = []
     for s in statements:
         if name not in s.targets:
@@ -89,6 +91,8 @@ class Finisher:
 
     def _check_read(self, node: Read, space: Space) -> Node:
         dims = self._dims(node)
+        if 0 in dims and node.filler is not None:
+            return self._check(node.filler, space)
         bad = next((k for k, (s, n) in enumerate(zip(node.subs, dims)) if not space.inside(s, n)), None)
         subs = tuple(self._check(s, space) for s in node.subs)
         if bad is None:

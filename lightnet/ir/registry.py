@@ -14,9 +14,9 @@ from lightnet.diagnostics import LightNetError
 
 
 def resolve(row: str) -> Any:
-    """The object that ``module:Attribute`` names, imported."""
+    """The object that ``module:Attribute`` names, or the module that ``module`` names, imported."""
     module, _, attribute = row.partition(":")
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(module), attribute) if attribute else import_module(module)
 
 
 def where_from(row: Any) -> str:
@@ -92,17 +92,40 @@ KERNELS = Table("kernel op", {
 
 #: Front ends by file suffix (`frontends/loading.py` says what they take).
 FRONTENDS = Table("front end", {
-    ".net": "lightnet.frontends.loading:il_module",
-    ".json": "lightnet.frontends.loading:json_module",
-    ".mlir": "lightnet.frontends.loading:mlir_module",
+    ".net": "lightnet.frontends.loading:IL",
+    ".json": "lightnet.frontends.loading:JSON",
+    ".mlir": "lightnet.frontends.loading:MLIR",
+    ".onnx": "lightnet.frontends.loading:ONNX",
+})  # fmt: skip
+
+#: Families of handlers of ONNX ops: importing a module registers its handlers (`frontends/onnx/node.py`).
+ONNX_OPS = Table("family of ONNX ops", {
+    name: f"lightnet.frontends.onnx.ops.{name}"
+    for name in ("elementwise", "quantized", "microsoft", "shape", "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "recurrent", "control", "signal", "text", "sequence")
+})  # fmt: skip
+
+#: Families of exporters to ONNX: importing a module registers its exporters (`frontends/onnx/export/graph.py`).
+ONNX_EXPORTERS = Table("family of ONNX exporters", {
+    name: f"lightnet.frontends.onnx.export.{name}"
+    for name in ("move", "elementwise", "arith", "reduce", "indexing", "window", "norm", "recurrent", "sampling")
+})  # fmt: skip
+
+#: Families of handlers of NNVM's and MXNet's ops (`frontends/nnvm/node.py`).
+NNVM_OPS = Table("family of NNVM ops", {
+    name: f"lightnet.frontends.nnvm.ops.{name}"
+    for name in (
+        "convolution", "norm", "elementwise", "reduce", "shape", "slicing", "constant", "indexing", "resize", "sampling",
+        "recurrent", "detection",
+    )
 })  # fmt: skip
 
 #: Op families of the ln dialect: a module that holds the op classes of one family.
 FAMILIES = Table("op family", {
     name: f"lightnet.dialects.ln.{name}:OPS"
     for name in (
-        "source", "conv", "pool", "norm", "elementwise", "move", "reduce", "resize", "sort", "detection", "effect",
-        "structure",
+        "source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan", "reduce",
+        "einsum", "resize", "sort", "detection", "effect",
+        "structure", "boxes", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "arith", "unary", "activation",
     )
 })  # fmt: skip
 

@@ -20,7 +20,9 @@ from lightnet.runtime.numbers import as_realtype
 @dataclass(frozen=True)
 class Operand:
     """An operand. `role` is ``data`` or ``param`` (weights and the like); `kind` says how test data is drawn
-    (`runtime.initial.sample`). `same_type`/`same_shape` name an earlier operand. A variadic operand stands last."""
+    (`runtime.initial.sample`). `same_type`/`same_shape` name an earlier operand, or the first of a variadic one, which
+    stands last. A netlist's argument names order the tensors of a variadic operand only if it is `by_name`, else they
+    are taken as they come."""
 
     role: str = "data"
     kind: str = "data"
@@ -30,6 +32,7 @@ class Operand:
     same_type: str | None = None
     same_shape: str | None = None
     variadic: bool = False
+    by_name: bool = False
     name: str = ""
 
 
@@ -66,6 +69,10 @@ class Param:
         """Document 004's name of the type."""
         base = {"number": "NUMBER", "string": "STRING", "bool": "BOOL"}[self.kind.rstrip("s")]
         return f"LN_PARAM_{'ARRAY_' if self.kind.endswith('s') else ''}{base}"
+
+    @property
+    def is_array(self) -> bool:
+        return self.kind.endswith("s")
 
     def read(self, value: ParamValue) -> Any:
         """The value an op computes with: numbers in their realtype (saturating), the rest as it is."""

@@ -7,12 +7,15 @@ parameter kinds.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
     Float32Type,
     Float64Type,
     IntegerType,
@@ -57,12 +60,14 @@ class TensorSpec(NamedTuple):
 _ELEMENTS: dict[str, Attribute] = {
     "f64": Float64Type(),
     "f32": Float32Type(),
+    "f16": Float16Type(),
+    "bf16": BFloat16Type(),
     "i1": IntegerType(1),
     **{f"i{n}": IntegerType(n) for n in (8, 16, 32, 64)},
     **{f"ui{n}": IntegerType(n, Signedness.UNSIGNED) for n in (8, 16, 32, 64)},
 }
-_DTYPE_OF = {element: BY_NAME[name] for name, element in _ELEMENTS.items()}
-assert set(_ELEMENTS) == {d.name for d in DTYPES}
+_DTYPE_OF = {element: BY_NAME[name] for name, element in _ELEMENTS.items() if name in BY_NAME}
+assert set(_ELEMENTS) - {"bf16"} <= {d.name for d in DTYPES} <= set(_ELEMENTS)
 
 
 @cache
@@ -130,7 +135,7 @@ def _plain(value: Any) -> ParamValue:
 
 
 def parse_param_value(parser: AttrParser) -> ParamValue:
-    """Parse ``null``, ``"text"``, ``1.5``, ``true`` or an array of these."""
+    """Parse ``null``, ``"text"``, ``1.5``, ``-inf``, ``nan``, ``true`` or an array of these."""
     if parser.parse_optional_punctuation("[") is None:
         return _parse_scalar(parser)
     values = []
@@ -152,7 +157,20 @@ def _parse_scalar(parser: AttrParser) -> str | bool | int | float | None:
         return text
     if (flag := parser.parse_optional_boolean()) is not None:
         return flag
-    return parser.parse_number(context_msg=", string, bool, null or array expected as a parameter's value")
+    sign = 1
+    if parser.parse_optional_punctuation("-") is not None:
+        sign = -1
+        if parser.parse_optional_punctuation("-") is not None:
+            parser.raise_error("a number has one sign")
+    for word, value in _WORDS.items():
+        if parser.parse_optional_keyword(word):
+            return sign * value
+    return sign * parser.parse_number(
+        allow_boolean=False, context_msg=", string, bool, null or array expected as a parameter's value"
+    )
+
+
+_WORDS = {"inf": math.inf, "nan": math.nan}
 
 
 def _kind(value: object) -> str:
@@ -173,6 +191,8 @@ def format_param_value(value: ParamValue) -> str:
         return '"' + "".join(_ESCAPES.get(c, c) for c in value) + '"'
     if isinstance(value, int):
         return str(value)
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     mantissa, exponent, tail = repr(value).partition("e")
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}{exponent}{tail}"  # MLIR wants the point
 

@@ -18,7 +18,7 @@ from lightnet.ir.expr import Index, is_flat, read_name, walk
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import spec_of, storage_type
 
 
 class Piece(NamedTuple):
@@ -66,8 +66,10 @@ def pieces_of(op: Operation) -> list[list[Piece] | None]:
 
 
 def _whole(parts: list[tuple[int, Piece]], size: int) -> list[Piece] | None:
-    """The pieces in order of their place in the result, if they fill it."""
-    parts.sort()
+    """The pieces in order of their place in the result, if they fill it; empty ones are left out."""
+    if not size:
+        return []
+    parts = sorted(part for part in parts if part[1].size)
     end = 0
     for at, piece in parts:
         if at != end:
@@ -78,7 +80,7 @@ def _whole(parts: list[tuple[int, Piece]], size: int) -> list[Piece] | None:
 
 def _kernel_pieces(kernel: KernelOp) -> list[list[Piece] | None]:
     known: dict[SSAValue, list[Piece] | None] = {
-        a: [Piece(k, 0, spec_of(a.type).nbytes)] for k, a in enumerate(kernel.body.args)
+        a: [Piece(k, 0, n)] if (n := spec_of(a.type).nbytes) else [] for k, a in enumerate(kernel.body.args)
     }
     for op in kernel.ops:
         if not op.is_move:  # nothing behind a computation is a view
@@ -170,7 +172,8 @@ def overwritable(op: Operation) -> list[tuple[int, int]]:
         needing = [j for j, relation in enumerate(row) if relation is not None]
         for j, relation in enumerate(row):
             sizes = [spec_of(v.type) for v in (op.operands[k], op.results[j])]
-            same = sizes[0].nbytes == sizes[1].nbytes and sizes[0].dtype.size == sizes[1].dtype.size
+            one_type = storage_type(sizes[0].dtype) == storage_type(sizes[1].dtype)  # one memref stands for both
+            same = one_type and sizes[0].nbytes == sizes[1].nbytes
             if same and relation is not False and needing in ([], [j]):
                 pairs.append((k, j))
     return pairs

@@ -14,6 +14,7 @@ from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
+from lightnet.ir.types import ParamAttr
 from lightnet.passes.graph import graphs
 
 
@@ -63,9 +64,11 @@ class BindPass(LnPass):
 
     @staticmethod
     def rebind(source: LnOp, cls: type[LnOp]) -> None:
+        known = cls.schema.by_name  # `required` is an input's alone
+        properties = {p.name: ParamAttr(p.default) for p in cls.schema.params if p.default is not ...}
         new = cls.create(
             result_types=source.result_types,
-            properties=dict(source.properties),
+            properties=properties | {k: v for k, v in source.properties.items() if k in known},
             attributes=dict(source.attributes),
             location=source.location,
         )

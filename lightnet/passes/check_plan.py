@@ -220,6 +220,9 @@ class _Checker:
 
     def store(self, op: Operation, value: OpResult, runs: list[Run] | None) -> None:
         place, size = self.place(value), spec_of(value.type).nbytes
+        if not size:
+            self.content[value] = []
+            return
         self.content[value] = runs or [(Leaf(value_name(value), op_label(op), _bytes(place, size)), 0, size)]
         self.maps[place.space.data].write(place.offset.data, self.content[value])
 

@@ -205,6 +205,8 @@ def _aliases(op: KernelOp) -> dict[int, int]:
             start, end = _bytes(operand)
             if _place(operand).space != _place(result).space or end <= low or high <= start:
                 continue
+            if low == high or start == end:  # nothing to share
+                continue
             if (start, end) != (low, high) or j in aliases or k in aliases.values():
                 raise LightNetError(
                     f"the plan lets result {j} of a {op.name} overlap its operand {k}: it cannot be lowered"

@@ -98,6 +98,9 @@ def plan_module(
     base = {id(g): plan.offsets[problem.ids[id(g)]] - g.lo for g in problem.groups}
     top = 0
     for group in problem.static:
+        if group.lo == group.hi:  # what is empty stands at 0, in the arena too
+            base[id(group)] = -group.lo
+            continue
         base[id(group)] = align_up(top, alignment) - group.lo
         top = base[id(group)] + group.hi
     if top > capacity:

@@ -139,7 +139,7 @@ class _Planner:
     def alloc(self, op: Operation, value: SSAValue) -> int:
         spec = spec_of(value.type)
         try:
-            return self.pool.alloc(spec.len * spec.dtype.tl_size)
+            return self.pool.alloc(max(spec.len * spec.dtype.tl_size, 1))  # an empty tensor has an address of its own
         except LightNetError as e:
             e.message = f"no place for tensor '{value_name(value)}' {spec}: {e.message}"
             raise e.at(loc_of(op)) from None

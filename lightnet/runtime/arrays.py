@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.dtypes import DType
+from lightnet.runtime.dtypes import DType, is_float, round_to
 
 #: Memory spaces begin, and planned values and workspaces stand, at multiples of this many bytes unless a plan says otherwise.
 ALIGNMENT = 64
@@ -51,18 +51,14 @@ def converted(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
     if source == target:
         return array if source.isnative else array.astype(target)
     integers = source.kind in "iu" and target.kind in "iu"
-    if not integers and not (source.kind in "iuf" and target.kind == "f"):
+    if not integers and not ((source.kind in "iu" or is_float(source)) and dtype.is_float):
         raise LightNetError(f"'{name}' takes {target}, but gets {source}; convert it first", label="feed.dtype")
     if integers and array.size:
         low, high = int(array.min()), int(array.max())
         if low < np.iinfo(target).min or high > np.iinfo(target).max:
             raise LightNetError(f"'{name}' takes {target}, but gets values from {low} to {high}", label="feed.range")
     with np.errstate(over="ignore"):
-        result = array.astype(target)
-    if (
-        source.kind == "f"
-        and source.itemsize > target.itemsize
-        and not np.array_equal(np.isinf(result), np.isinf(array))
-    ):
+        result = round_to(array, dtype) if is_float(source) else array.astype(target)
+    if dtype.is_float and not np.array_equal(np.isinf(result), np.isinf(array)):
         raise LightNetError(f"'{name}' takes {target}, but gets values beyond its range", label="feed.range")
     return result

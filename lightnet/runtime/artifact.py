@@ -33,7 +33,7 @@ def save(path: str | Path, program: Program, arrays: Mapping[str, np.ndarray], t
     names = [*(f"object{i}" for i in range(len(program.objects))), *(f"text:{k}" for k in texts)]
     sections: dict[str, dict[str, Any]] = {n: {"size": len(d), "crc": zlib.crc32(d)} for n, d in zip(names, payload)}
     for name, array in arrays.items():
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")
         sections[f"array:{name}"] = {"size": array.nbytes, "dtype": BY_NP[array.dtype].name, "dims": array.shape}
         payload.append(array.reshape(-1).view(np.uint8).data)
     header = {"program": program.header(), "objects": len(program.objects), "sections": sections}
@@ -131,7 +131,7 @@ class SavedExecutable:
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and dtype of every input by name."""
-        return types_of(self.program.inputs)
+        return types_of((*self.program.inputs, *self.program.unread))
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:

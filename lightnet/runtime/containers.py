@@ -3,7 +3,7 @@
 Both formats are read by us, not by NumPy and the safetensors package: only the headers are read when a store is opened,
 arrays are views of the mapped file (neither ``np.load`` for ``.npz`` nor the package's NumPy interface gives that),
 sizes are checked against the file before anything is allocated, and nothing is evaluated or unpickled. Imports NumPy,
-the standard library and diagnostics.
+the standard library, diagnostics and the dtypes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.runtime.dtypes import BFLOAT16
 
 #: Limits on what is parsed into Python objects, each some twenty times its size in the file.
 MAX_HEADER = 1 << 24  # of a .safetensors file
@@ -47,10 +48,10 @@ class Entry:
     problem: str = ""
 
     def load(self) -> np.ndarray:
-        """A read-only array: C-contiguous, aligned, of native byte order; a view of the file if possible."""
+        """A read-only array: C-contiguous, of native byte order; a view of the file (at any address) if possible."""
         assert self.dtype is not None
         array = np.frombuffer(self.read(), self.dtype).reshape(self.dims, order="F" if self.fortran else "C")
-        array = np.require(array, self.dtype.newbyteorder("="), ["C", "A"])
+        array = np.require(array, self.dtype.newbyteorder("="), ["C"])
         array.flags.writeable = False
         return array
 
@@ -64,13 +65,16 @@ def malformed(path: str, message: str, label: str) -> LightNetError:
 _NPY_ITEM = r"'(descr|fortran_order|shape)'\s*:\s*('[^']*'|True|False|\([0-9L,\s]*\))\s*"
 _NPY_HEADER = re.compile(rf"\s*\{{\s*{_NPY_ITEM},\s*{_NPY_ITEM},\s*{_NPY_ITEM}(?:,\s*)?\}}\s*")
 _NPY_TYPE = re.compile(r"[<>|=]?(?:b1|[fiu](?:1|2|4|8|16))")
+#: How NumPy writes ml_dtypes' bfloat16: as two bytes of no type. No other type of numbers is written so.
+_NPY_BFLOAT16 = ("<V2", "|V2")
 
 
 def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
     """The entry of an ``.npy`` image of `size` bytes.
 
     Format: NumPy enhancement proposal 1 (magic, version, header length, a dict literal). Any other literal than the
-    three keys that NumPy writes is refused; structured and object types make an entry without a dtype.
+    three keys that NumPy writes is refused; structured and object types make an entry without a dtype. Void of two bytes
+    is read as bfloat16.
     """
 
     def fail(message: str) -> LightNetError:
@@ -96,10 +100,10 @@ def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
         raise fail("malformed header")
     dims = tuple(int(n) for n in numbers)
     descr = values["descr"][1:-1]
-    if not _NPY_TYPE.fullmatch(descr):
+    if not _NPY_TYPE.fullmatch(descr) and descr not in _NPY_BFLOAT16:
         return Entry(dims, None, bytes, problem=f"type '{descr[:40]}'")
     try:
-        dtype = np.dtype(descr)
+        dtype = BFLOAT16 if descr in _NPY_BFLOAT16 else np.dtype(descr)
     except TypeError:
         return Entry(dims, None, bytes, problem=f"type '{descr[:40]}'")
     stop = begin + length + math.prod(dims) * dtype.itemsize
@@ -199,13 +203,14 @@ class _Stream:
 
 # -- .safetensors -------------------------------------------------------------------------------------------
 
-#: Type names of the format that NumPy has; F16 and BF16 weights must be converted before.
+#: Type names of the format that NumPy (with ml_dtypes) has.
 _SAFETENSORS_TYPES = {
-    **{f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)},
-    "BOOL": "|b1",
-    "F16": "<f2",
-    "F32": "<f4",
-    "F64": "<f8",
+    **{f"{kind.upper()}{8 * size}": np.dtype(f"<{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)},
+    "BOOL": np.dtype(bool),
+    "F16": np.dtype("<f2"),
+    "BF16": BFLOAT16,
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
 }
 
 
@@ -254,7 +259,7 @@ def _safetensors_entry(
         raise fail(f"data_offsets {offsets} of '{name}' are not in the file's {len(body)} bytes of data")
     if kind not in _SAFETENSORS_TYPES:
         return Entry(tuple(dims), None, bytes, problem=f"type '{kind[:40]}'"), (begin, end)
-    dtype = np.dtype(_SAFETENSORS_TYPES[kind])
+    dtype = _SAFETENSORS_TYPES[kind]
     if math.prod(dims) * dtype.itemsize != end - begin:
         raise fail(f"shape {dims} of {kind} does not fill the {end - begin} bytes of '{name}'")
     return Entry(tuple(dims), dtype, lambda: body[begin:end]), (begin, end)

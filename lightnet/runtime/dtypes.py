@@ -1,13 +1,21 @@
 """The element types: one table of TensorLight's names, NumPy's dtypes, MLIR's spelling and the sizes.
 
-Imports NumPy and the standard library only (the runtime uses it).
+f16 and bf16 are types to store in: what reads them computes in f32. NumPy has no bfloat16, the package ml_dtypes has;
+without it the table has no row for it. NumPy takes ml_dtypes' type for a void one (its `kind` is ``V``), so ask
+`is_float` here. Imports NumPy, the standard library and (where it is there) ml_dtypes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+
+try:
+    from ml_dtypes import bfloat16
+except ImportError:
+    bfloat16 = None
 
 
 @dataclass(frozen=True)
@@ -37,16 +45,34 @@ class DType:
     def is_float(self) -> bool:
         return self.kind == "float"
 
+    @property
+    def is_short(self) -> bool:
+        """Whether this is a float that values are stored in, and not computed in."""
+        return self.kind == "float" and self.size < 4
+
+    @cached_property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest finite value: floats of a float type, else ints."""
+        if self.is_float:
+            high = float((2 - 2.0 ** -_FRACTION[self.name]) * 2.0 ** _EXPONENT[self.name])
+            return -high, high
+        return (0, 1) if self.kind == "bool" else _int_bounds(self.np)
+
     def __str__(self) -> str:
         return self.name
 
 
-def _dtype(name: str, tl: str, np_name: str, kind: str, fmt: str, tl_size: int = 0) -> DType:
+#: Bits of the fraction, and the largest exponent (IEEE 754; bfloat16 is the upper half of a float).
+_FRACTION = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
+_EXPONENT = {"f64": 1023, "f32": 127, "f16": 15, "bf16": 127}
+
+
+def _dtype(name: str, tl: str, np_name: str | type, kind: str, fmt: str, tl_size: int = 0) -> DType:
     np_dtype = np.dtype(np_name)
     return DType(name, tl, np_dtype, kind, tl_size or np_dtype.itemsize, fmt)
 
 
-#: In the order of TensorLight's enumeration.
+#: In the order of TensorLight's enumeration; then those that it lacks.
 DTYPES = (
     _dtype("f64", "TL_DOUBLE", "float64", "float", "%.3f"),
     _dtype("f32", "TL_FLOAT", "float32", "float", "%.3f"),
@@ -59,22 +85,34 @@ DTYPES = (
     _dtype("ui16", "TL_UINT16", "uint16", "uint", "%d"),
     _dtype("ui8", "TL_UINT8", "uint8", "uint", "%d"),
     _dtype("i1", "TL_BOOL", "bool", "bool", "%d", tl_size=4),
+    _dtype("f16", "TL_FLOAT16", "float16", "float", "%.3f"),
+    *((_dtype("bf16", "TL_BFLOAT16", bfloat16, "float", "%.3f"),) if bfloat16 is not None else ()),
 )
 BY_NAME = {d.name: d for d in DTYPES}
 BY_TL = {d.tl: d for d in DTYPES}
 BY_NP = {d.np: d for d in DTYPES}
 
 
+def is_float(dtype: np.dtype) -> bool:
+    """Whether an array of this type holds floats, ml_dtypes' bfloat16 included."""
+    return dtype.kind == "f" or dtype == BFLOAT16
+
+
+#: bfloat16's NumPy type; without ml_dtypes, what such an array looks like to NumPy.
+BFLOAT16 = np.dtype(bfloat16 or "V2")
+
+
 def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
     """Convert element by element as TensorLight does: saturating, truncating toward zero, NaN to an integer 0.
 
-    To bool, every nonzero value (NaN too) is true. Integer to float rounds to nearest. Float to float rounds to
-    nearest, where a finite value beyond the range becomes the largest finite one; infinities and NaN stay. Takes any
-    real or bool array; returns an array of the same shape, `array` itself if it has the dtype already.
+    To bool, every nonzero value (NaN too) is true. A number goes to a float by rounding to nearest, where a finite value
+    beyond the range becomes the largest finite one; infinities and NaN stay. Takes any real or bool array; returns an
+    array of the same shape, `array` itself if it has the dtype already.
     """
     src = np.asarray(array)
     if src.dtype == dtype.np:
         return src
+    src = widened(src)  # the bounds of other types fit into a float
     with np.errstate(all="ignore"):
         if dtype.kind == "bool":
             result = src != 0
@@ -87,11 +125,40 @@ def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
     return np.asarray(result)  # NumPy makes scalars of zero-dimensional arrays
 
 
+def widened(array: np.ndarray) -> np.ndarray:
+    """An array of f16 or bf16 in float32, which is what is computed in; any other as it is."""
+    return array.astype(np.float32) if array.dtype in (np.float16, BFLOAT16) else array
+
+
+def round_to(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """A float array in another float type: to nearest, ties to even, overflow to infinity (IEEE 754)."""
+    src = np.asarray(array)
+    with np.errstate(all="ignore"):
+        if dtype.np == BFLOAT16 and src.dtype == np.float64:
+            src = _to_odd(src)  # ml_dtypes rounds it to float first, which would round twice
+        return np.asarray(src.astype(dtype.np))
+
+
+def _to_odd(src: np.ndarray) -> np.ndarray:
+    """float64 to float32, rounded to odd: rounding the result again rounds `src` right.
+
+    Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd",
+    2008.
+    """
+    near = src.astype(np.float32)
+    bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(src))
+    return np.where(near == src, near, (bits | 1).astype(np.uint32).view(np.float32))
+
+
 def _to_float(src: np.ndarray, dtype: DType) -> np.ndarray:
-    if src.dtype.kind != "f" or src.dtype.itemsize <= dtype.size:
-        return src.astype(dtype.np)
-    limit = src.dtype.type(np.finfo(dtype.np).max)
-    return np.where(np.isinf(src), src, np.clip(src, -limit, limit)).astype(dtype.np)
+    if src.dtype.kind != "f":
+        if not dtype.is_short:
+            return src.astype(dtype.np)
+        src = src.astype(np.float32)
+    if src.dtype.itemsize > dtype.size:
+        limit = src.dtype.type(dtype.limits[1])
+        src = np.where(np.isinf(src), src, np.clip(src, -limit, limit))
+    return round_to(src, dtype)
 
 
 def _float_to_int(src: np.ndarray, dtype: DType) -> np.ndarray:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.source import refuse_pointer
 
 
 def map_file(path: str | os.PathLike[str]) -> memoryview:
@@ -32,16 +33,24 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
     except (OSError, ValueError) as error:
         raise LightNetError(f"cannot open: {_reason(error)}", SourceLoc(name)) from None
     try:
+        return map_descriptor(fd, name)
+    finally:
+        os.close(fd)
+
+
+def map_descriptor(fd: int, name: str) -> memoryview:
+    """`map_file` for an open file; `name` stands in errors."""
+    try:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
             raise LightNetError("not a regular file", SourceLoc(name))
         if info.st_size == 0:
             return memoryview(b"")
-        return memoryview(mmap.mmap(fd, info.st_size, access=mmap.ACCESS_READ))
+        data = memoryview(mmap.mmap(fd, info.st_size, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         raise LightNetError(f"cannot map: {_reason(error)}", SourceLoc(name)) from None
-    finally:
-        os.close(fd)
+    refuse_pointer(bytes(data[:24]), name)
+    return data
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes | Callable[[BinaryIO], None]) -> None:

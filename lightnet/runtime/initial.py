@@ -55,6 +55,8 @@ def initial_contents(
         _fill_uniform(result.reshape(-1), name, float(ran[0]), float(ran[1]), dtype, seed)
         return result
     count = math.prod(dims)
+    if not count and tuple(data) == (0,):  # the default
+        return _zeros(name, dims, dtype, loc)
     if len(data) > count:
         message = f"tensor '{name}' has {count} elements {list(dims)}, and its data has {len(data)}"
         raise LightNetError(message, loc, label="create.data-length")

@@ -64,7 +64,8 @@ class HostCall:
 class Program:
     """What the compiler hands over.
 
-    `memory` maps a space to its size in bytes. `inputs` are the tensors that a call may feed, `residents` further tensors
+    `memory` maps a space to its size in bytes. `inputs` are the tensors that a call may feed, and those in `required` must be
+    fed, having no contents of their own; `unread` are inputs of the network that nothing reads; `residents` are further tensors
     of the arena that are filled at load (in a plan of upstream's kind, where params stand in the arena), `restore` names
     those of both that the program itself overwrites: every call writes them again. `params` are fixed when the program is
     loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes over them (only plans of
@@ -83,6 +84,8 @@ class Program:
     overwritten: tuple[tuple[str, str], ...] = ()
     fused: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    unread: tuple[Tensor, ...] = ()
     cpu: str = ""
     features: str = ""
     triple: str = ""
@@ -99,7 +102,7 @@ class Program:
             if f.name == "objects":
                 continue
             value = header[f.name]
-            if f.name in ("inputs", "outputs", "residents"):
+            if f.name in ("inputs", "outputs", "residents", "unread"):
                 value = tuple(Tensor(**{**t, "dims": tuple(t["dims"])}) for t in value)
             elif f.name == "hosts":
                 value = tuple(HostCall(**{**h, "dims": tuple(h["dims"])}) for h in value)
@@ -123,6 +126,16 @@ class Program:
                 raise self.unreadable(name)
         found = run()
         return {name: found[name] for name in names}
+
+    def check_fed(self, names: Iterable[str]) -> None:
+        """Raise LightNetError where an input that a call must feed is not among `names`."""
+        if missing := [name for name in self.required if name not in set(names)]:
+            types = {t.name: f"{t.dtype}{list(t.dims)}" for t in self.inputs}
+            what = ", ".join(f"'{name}' ({types.get(name, '?')})" for name in missing)
+            raise LightNetError(
+                f"the network needs {'inputs' if len(missing) > 1 else 'input'} {what}, which no one fed "
+                f"(at the command line: -i {missing[0]}=@file.npy, or -i random)"
+            )
 
     def unreadable(self, name: str) -> LightNetError:
         """Why the tensor `name` cannot be read after a run, and what to do."""
@@ -194,6 +207,9 @@ class Instance:
         `static` and `residents` replace the loaded contents of the static space and of residents, for this call.
         """
         arrays = {name: self.checked(name, value) for name, value in feeds.items()}
+        self.program.check_fed(arrays)
+        for tensor in self.program.unread:
+            arrays.pop(tensor.name, None)
         static = self.static if static is None else static
         with self._lock:
             arena = self._idle.pop() if self._idle else None
@@ -227,7 +243,7 @@ class Instance:
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """`value` as an array of input `name`'s type (`arrays.checked_array`)."""
-        tensor = self.inputs.get(name)
+        tensor = self.inputs.get(name) or next((t for t in self.program.unread if t.name == name), None)
         if tensor is None:
             if name in self.program.params:
                 raise LightNetError(f"param '{name}' is fixed in a saved executable: save one with other weights")

@@ -21,6 +21,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.containers import MAX_NAME, Entry, malformed, npz_entries, safetensors_entries
 from lightnet.runtime.dtypes import BY_NP, DType
 from lightnet.runtime.files import map_file, write_atomic
+from lightnet.runtime.mxnet import is_params, params_entries
 from lightnet.runtime.wts import read_wts, write_wts
 
 #: Names looked at for "did you mean": the comparison is quadratic.
@@ -31,7 +32,7 @@ _UNSUPPORTED = "weight '{}' has an unsupported type: {}"
 class WeightStore(Mapping[str, np.ndarray]):
     """Named, read-only arrays. `path` is the file they come from ("" for a mapping), `warnings` what was odd in it.
 
-    An array of a type that LightNet lacks (float16, complex, ...) has a name and dims, and is an error only
+    An array of a type that LightNet lacks (float128, complex, ...) has a name and dims, and is an error only
     when it is asked for. ``.wts`` keeps no shapes: its arrays have one dimension.
     """
 
@@ -39,6 +40,7 @@ class WeightStore(Mapping[str, np.ndarray]):
         self.path = path
         self.warnings = list(warnings)
         self._entries = dict(entries)
+        self._expected: set[str] = set()  # names that nobody need use
 
     @property
     def loc(self) -> SourceLoc | None:
@@ -73,9 +75,21 @@ class WeightStore(Mapping[str, np.ndarray]):
         except (MemoryError, ValueError) as error:  # ValueError: more elements than NumPy can count
             raise LightNetError(f"weight '{name}' does not fit in memory: {error}", self.loc) from None
 
+    def under(self, other: WeightStore) -> WeightStore:
+        """A store with the arrays of both; those of `other` go first."""
+        store = WeightStore(
+            {**self._entries, **other._entries}, other.path or self.path, [*self.warnings, *other.warnings]
+        )
+        store._expected = {*self._entries, *self._expected, *other._expected}
+        return store
+
+    def renamed(self, names: Mapping[str, str]) -> WeightStore:
+        """A store with some of the arrays: `names` has the name here by the name there."""
+        return WeightStore({new: self._entries[old] for new, old in names.items()}, self.path)
+
     def unused_names(self, used: Iterable[str]) -> list[str]:
         """The names that are not in `used`, in the file's order."""
-        seen = set(used)
+        seen = {*used, *self._expected}
         return [name for name in self._entries if name not in seen]
 
     def unused_warnings(self, used: Iterable[str]) -> list[str]:
@@ -84,7 +98,8 @@ class WeightStore(Mapping[str, np.ndarray]):
 
 
 def open_weights(source: str | os.PathLike[str] | Mapping[str, np.ndarray]) -> WeightStore:
-    """A store from a ``.wts``, ``.npz`` or ``.safetensors`` file, or from a mapping of arrays.
+    """A store from a ``.wts``, ``.npz``, ``.safetensors`` or ``.params`` file, or from a mapping of arrays. MXNet's
+    ``.params`` are known by their first bytes too, whatever the file's suffix.
 
     Raises LightNetError for a file that cannot be opened or is malformed, with the place where a format has
     one.
@@ -95,11 +110,14 @@ def open_weights(source: str | os.PathLike[str] | Mapping[str, np.ndarray]) -> W
         return WeightStore({name: _array_entry(name, array) for name, array in source.items()})
     path = os.fspath(source)
     suffix = Path(path).suffix.lower()
-    if suffix not in (".wts", ".npz", ".safetensors"):
-        raise LightNetError("unknown kind of weight file (known: .wts, .npz, .safetensors)", SourceLoc(path))
+    known = suffix in (".wts", ".npz", ".safetensors", ".params")
     data = map_file(path)
     warnings: list[str] = []
-    if suffix == ".wts":
+    if suffix == ".params" or (not known and is_params(data)):
+        entries, warnings = params_entries(data, path)
+    elif not known:
+        raise LightNetError("unknown kind of weight file (known: .wts, .npz, .safetensors, .params)", SourceLoc(path))
+    elif suffix == ".wts":
         arrays, warnings = read_wts(data, path)
         entries = {name: _array_entry(name, array) for name, array in arrays.items()}
     else:
@@ -155,7 +173,7 @@ def save_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) ->
                 head = out.tell() + 30 + len(info.filename.encode()) + 20 + 4
                 info.extra = b"\x35\xd9" + (pad := -head % 64).to_bytes(2, "little") + bytes(pad)
                 with archive.open(info, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+                    np.lib.format.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
 
     write_atomic(path, write)
 

@@ -1,11 +1,13 @@
 """Which bodies of several ops the CPU's generators take; `combine` merges two kernels if their union is one of them.
 
-    elementwise   ops that read their operands at the index they write, all of one shape
+    elementwise   ops that read operands at the index they write, all of one shape
     moves         pure moves in a chain, alone or with elementwise ops before, between and after them
-    anchor        a reduction (a convolution, a pool), then elementwise ops on its result: the epilogue
+    anchor        a reduction (a convolution, a pool), then elementwise ops on its result: the epilogue. What runs on
+                  register tiles alone takes nothing in that does not
 
 Which op is what follows from its definition (`ir/access.py`), so that an op added from outside fuses like ours. What all
-have in common: no element is computed twice, and each value inside is used inside alone (`combine` sees to it).
+have in common: no element is computed twice (so what an elementwise op reads repeatedly, a bias, a scalar, comes from
+outside), and each value inside is used inside alone (`combine` sees to it).
 
 A move that the planner can make free (`LnOp.views`: a reshape, a slice or concat of the outermost axis) is never merged
 into a kernel that could work in place: as a kernel of its own it costs nothing once source and result share their bytes,
@@ -16,7 +18,9 @@ bodies with a real copy take such moves in (a channel shuffle is reshape, transp
 
 from __future__ import annotations
 
-from lightnet.ir.access import data_operands, is_copy, is_elementwise, is_reduction
+from lightnet.backends.cpu.expressions import runs_on_tiles
+from lightnet.backends.cpu.generators import tiled_generator
+from lightnet.ir.access import broadcast_operands, data_operands, is_copy, is_elementwise, is_reduction
 from lightnet.ir.body import Body
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
@@ -24,13 +28,32 @@ from lightnet.ir.types import spec_of
 
 def accepts(body: Body) -> str | None:
     """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, or None."""
-    if len(body.yielded) != 1:
+    if len(body.yielded) != 1 or _repeats(body):
         return None
     if is_reduction(body.ops[0]):
-        return "anchor" if _is_epilogue(body) else None
+        return "anchor" if _is_epilogue(body) and _stays_tiled(body) else None
     if all(map(is_elementwise, body.ops)):
-        return "elementwise"  # operands and results of an elementwise op have one shape, so all have
+        return "elementwise"  # what an elementwise op reads once has the result's shape, so all results have one
     return "moves" if _copies(body) else None
+
+
+def _repeats(body: Body) -> bool:
+    """Whether an elementwise op reads repeatedly what the body computes."""
+    made: set = set()
+    for op in body.ops:
+        if is_elementwise(op) and any(body.value(op.operands[k]) in made for k in broadcast_operands(op)):
+            return True
+        made.update(op.results)
+    return False
+
+
+def _stays_tiled(body: Body) -> bool:
+    """Whether a body runs on register tiles if its anchor alone does."""
+    anchor, *rest = body.ops
+    generator = tiled_generator([anchor], ())
+    return generator is None or all(
+        op.result_specs == anchor.result_specs and runs_on_tiles(op, generator.readable(anchor)) for op in rest
+    )
 
 
 def _is_epilogue(body: Body) -> bool:

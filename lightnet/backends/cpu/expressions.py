@@ -29,20 +29,20 @@ def bind_op(op: LnOp) -> bound.BoundDefinition:
     return notation.bind(notation.parse(op.definition), env.tensors, env.params, results)
 
 
-def runs_on_tiles(op: LnOp) -> bool:
+def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1)) -> bool:
     """Whether an `Evaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles have. Tensors of
-    other shapes may be read along the first two dimensions (a value for each channel): the last two are a kernel's to walk
-    as it likes."""
-    key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types))
+    other shapes may be read along the dimensions `along`. The default suits pictures (a value for each channel): their
+    last two are a kernel's to walk as it likes."""
+    key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types), tuple(along))
     if key not in _known:
-        _known[key] = _runs_on_tiles(op)
+        _known[key] = _runs_on_tiles(op, along)
     return _known[key]
 
 
 _known: dict[object, bool] = {}
 
 
-def _runs_on_tiles(op: LnOp) -> bool:
+def _runs_on_tiles(op: LnOp, along: Sequence[int]) -> bool:
     if op.definition is None or op.is_host or len(op.results) != 1 or not op.operands:
         return False
     definition = bind_op(op)
@@ -52,11 +52,11 @@ def _runs_on_tiles(op: LnOp) -> bool:
     if statement.op != "=" or statement.arg or not all(isinstance(s, _SIMPLE) for s in statement.subs):
         return False
     dims = definition.specs[statement.tensor].dims
-    leading = {s.name for s in statement.subs[:2] if isinstance(s, bound.Idx)}
+    free = {s.name for k, s in enumerate(statement.subs) if k in along and isinstance(s, bound.Idx)}
     return _supported(statement.value) and all(
         not r.flat
         and r.filler is None
-        and (r.subs == statement.subs if definition.specs[r.tensor].dims == dims else _picks(r.subs, leading))
+        and (r.subs == statement.subs if definition.specs[r.tensor].dims == dims else _picks(r.subs, free))
         for r in bound.reads(statement.value)
     )
 
@@ -128,7 +128,8 @@ class Evaluator:
             element = IntegerType(1) if node.dtype.kind == "bool" else storage_type(node.dtype)
             return b.const(node.value, self.type(element))
         if isinstance(node, bound.Read):
-            return self.read(names[node.tensor], node.subs, position)
+            value = self.read(names[node.tensor], node.subs, position)
+            return b.cmpi("ne", value, b.const(0, value.type)) if node.dtype.kind == "bool" else value
         assert isinstance(node, bound.Apply)
         args = [self.node(a, names, position, cache) for a in node.args]
         if node.fn == "select":
@@ -150,6 +151,8 @@ class Evaluator:
             return self.b.tile_load(
                 self.memory(value), tile.indices, tile.dims, tile.shape, steps=tile.steps, valid=tile.valid
             )
+        if not subs:
+            return self.b.broadcast(self.b.load(self.memory(value), []), tile.shape)
         indices: list[Index] = []
         walks: dict[int, int] = {}  # dimension of the output -> dimension of this tensor
         for d, sub in enumerate(subs):

@@ -1,22 +1,23 @@
 """Kernel regions → kernel functions: the generators of the CPU, asked in order.
 
-tiled     register-tiled windows with an epilogue (`tiled.py`), where the kernel's `alg` is ``direct``
+tiled     register-tiled windows and matrix products with an epilogue (`tiled.py`, `gemm.py`), where the kernel's `alg` is
+          ``direct``
 builder   an op with a loop-level builder of its own (sorts)
 loops     everything else, from the ops' definitions (`backends/loops.py`)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.cpu import tiled
+from lightnet.backends.cpu import gemm, tiled
 from lightnet.backends.cpu.expressions import bind_op
 from lightnet.backends.loops import lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
@@ -47,9 +48,18 @@ class Launch:
     args: tuple[Argument, ...]
 
 
+def tiled_generator(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Any:
+    """The register-tiled generator that takes a body, the module `tiled` or `gemm`, or None."""
+    return next((module for module in (tiled, gemm) if module.accepts(ops, yielded)), None)
+
+
 def uses_tiles(kernel: KernelOp) -> bool:
-    """Whether the kernel is for the tiled generator."""
-    return choice(kernel, "alg") == "direct" and tiled.accepts(kernel.ops, kernel.terminator.operands)
+    """Whether the kernel is for a register-tiled generator."""
+    return choice(kernel, "alg") == "direct" and _tiles(kernel) is not None
+
+
+def _tiles(kernel: KernelOp) -> Any:
+    return tiled_generator(kernel.ops, kernel.terminator.operands)
 
 
 def lanes(kernel: KernelOp) -> int:
@@ -61,13 +71,20 @@ def lanes(kernel: KernelOp) -> int:
 
 def workspace_bytes(kernel: KernelOp) -> int:
     """Bytes of workspace that the kernel's generator needs, decided before memory is planned."""
+    if _writes_nothing(kernel):
+        return 0
     if uses_tiles(kernel):
-        return tiled.workspace_bytes(kernel, lanes(kernel))
+        return _tiles(kernel).workspace_bytes(kernel, lanes(kernel))
     if (op := _builder_op(kernel)) is not None:
         return align_up(op.workspace_bytes()) + sum(align_up(spec_of(r.type).nbytes) for r in _unread(kernel))
     if not any(_has_locals(op) for op in kernel.ops):
         return 0
     return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel)))
+
+
+def _writes_nothing(kernel: KernelOp) -> bool:
+    """Whether all results are empty tensors."""
+    return all(spec_of(r.type).len == 0 for r in kernel.results)
 
 
 def _has_locals(op: LnOp) -> bool:
@@ -79,6 +96,8 @@ def _has_locals(op: LnOp) -> bool:
 
 def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
     """The functions of a kernel; `aliases` maps a result to the operand whose memory it takes."""
+    if _writes_nothing(kernel):
+        return []
     if uses_tiles(kernel):
         return _tiled(kernel, name, lanes(kernel), dict(aliases))
     if (op := _builder_op(kernel)) is not None:
@@ -87,10 +106,10 @@ def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[La
 
 
 def _tiled(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> list[Launch]:
-    function, grid = tiled.build(kernel, name, width, aliases)
+    function, grid = _tiles(kernel).build(kernel, name, width, aliases)
     args = [Argument("operand", i) for i in range(len(kernel.operands))]
     args += [Argument("result", i) for i in range(len(kernel.results)) if i not in aliases]
-    if tiled.workspace_bytes(kernel, width):
+    if _tiles(kernel).workspace_bytes(kernel, width):
         args.append(Argument("workspace", 0))
     return [Launch(function, grid, tuple(args))]
 

@@ -7,6 +7,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.move import Concat, Reshape, Transpose
+from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 
@@ -18,6 +19,15 @@ def single_op(value: SSAValue, cls: type[LnOp]) -> LnOp | None:
         return None
     op = kernel.ops[0]
     return op if isinstance(op, cls) else None
+
+
+def kernel_of(op: LnOp, name: str | None = None) -> CpuKernelOp:
+    """A kernel around a new op, whose result may have a name."""
+    if name is not None:
+        set_tensor_names(op, [name])
+    kernel = CpuKernelOp.wrap([op])
+    op.erase()  # wrapped as a clone
+    return kernel
 
 
 class InterleaveConcat(RewritePattern):
@@ -40,6 +50,8 @@ class InterleaveConcat(RewritePattern):
             return
         if (concat := single_op(reshape.parent_op().operands[0], Concat)) is None:
             return
+        if len(concat.operands) != 2:
+            return
         axis = concat.axis
         first, second = concat.operand_specs
         halves = (*first.dims[:axis], 2, *first.dims[axis:])
@@ -50,21 +62,39 @@ class InterleaveConcat(RewritePattern):
         assert isinstance(parts, CpuKernelOp)
         a, b = (parts.operands[parts.body.args.index(v)] for v in concat.operands)
         stacked = (*first.dims[: axis + 1], 1, *first.dims[axis + 1 :])
-        new = [self.kernel(Reshape.make([v], {"dims": stacked})) for v in (a, b)]
+        new = [kernel_of(Reshape.make([v], {"dims": stacked})) for v in (a, b)]
         interleave = Concat.make([k.results[0] for k in new], {"axis": axis + 1}, name=transpose.op_name)
-        new.append(self.kernel(interleave, tensor_names(transpose)[0]))
+        new.append(kernel_of(interleave, tensor_names(transpose)[0]))
         views = (reshape.parent_op(), parts)
         rewriter.replace(op, new)
         for kernel in views:
             rewriter.erase(kernel)
 
-    @staticmethod
-    def kernel(op: LnOp, name: str | None = None) -> CpuKernelOp:
-        if name is not None:
-            set_tensor_names(op, [name])
-        kernel = CpuKernelOp.wrap([op])
-        op.erase()  # wrapped as a clone
-        return kernel
+
+class SeparateMaxpool(RewritePattern):
+    """The maximum over a large window as that over its rows, and then over its columns.
+
+    ```
+    %y = maxpool2d %x {size = [r, q]}    ->    %0 = maxpool2d %x {size = [1, q]}
+                                               %y = maxpool2d %0 {size = [r, 1]}
+    ```
+    q + r maxima an element instead of q r, where windows overlap so far that it pays for the tensor in between.
+    """
+
+    # max over (i, j) of x[i, j] = max over i of (max over j of x[i, j]); padding is minus infinity, and NaN wins either way
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, CpuKernelOp) or len(op.ops) != 1 or not isinstance(pool := op.ops[0], Maxpool2d):
+            return
+        (rows, columns), (down, right) = pool.size, pool.stride
+        top, left, bottom, end = pool.derived_values()["pad"]
+        height, out = pool.operand_specs[0].dims[2], pool.result_specs[0].dims[2]
+        if min(top, left, bottom, end) < 0 or rows * columns * out < 2 * (columns * height + rows * out):
+            return
+        inner = {"size": (1, columns), "stride": (1, right), "padding": (0, left, 0, end)}
+        outer = {"size": (rows, 1), "stride": (down, 1), "padding": (top, 0, bottom, 0)}
+        first = kernel_of(Maxpool2d.make([op.operands[0]], inner))
+        second = kernel_of(Maxpool2d.make([first.results[0]], outer, name=pool.op_name), tensor_names(pool)[0])
+        rewriter.replace(op, [first, second])
 
 
-SUBGRAPHS: tuple[type[RewritePattern], ...] = (InterleaveConcat,)
+SUBGRAPHS: tuple[type[RewritePattern], ...] = (InterleaveConcat, SeparateMaxpool)

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
-from lightnet.backends.cpu import tiled
 from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.expanders import EXPANDERS, supports
-from lightnet.backends.cpu.generators import workspace_bytes
+from lightnet.backends.cpu.generators import tiled_generator, workspace_bytes
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
@@ -32,7 +31,7 @@ def choose(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
     and the bytes of workspace that the generator needs, if any."""
     if features and features not in LANES:
         raise LightNetError(f"unknown CPU feature '{features}'; there are: {', '.join(LANES)}")
-    tiles = tiled.accepts(kernel.ops, kernel.terminator.operands)
+    tiles = tiled_generator(kernel.ops, kernel.terminator.operands) is not None
     alg = choice(kernel, "alg") or ("direct" if tiles else "loops")
     choices: dict[str, Attribute] = {"alg": StringAttr(alg)}
     lanes = LANES[features or "avx512"]

@@ -87,6 +87,20 @@ class Window:
         taps = [t for p in self.phases for t in p.taps]
         return max((t.row for t in taps), default=0), max((t.col for t in taps), default=0)
 
+    def columns_inside(self, px: int) -> tuple[int, int]:
+        """The staged columns [first, end) of plane `px` that hold pixels; those before and behind are padding."""
+        width = self.cols + self.reach[1]
+        first = -((px - self.origin[1]) // self.planes[1])  # ceil((origin - px) / stride)
+        end = (self.in_hw[1] - 1 + self.origin[1] - px) // self.planes[1] + 1
+        return min(max(first, 0), width), max(min(end, width), 0)
+
+    @property
+    def margin(self) -> int:
+        """Columns of padding at both ends of every staged row: where rows follow each other, one serves for two."""
+        width = self.cols + self.reach[1]
+        ends = [self.columns_inside(px) for px in self.plane_cols]
+        return min((min(first, width - end) for first, end in ends), default=0)
+
     @property
     def rows(self) -> int:
         """Most output rows of a phase."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.dtypes import BY_NP, convert
+from lightnet.runtime.dtypes import BY_NP, convert, is_float, round_to
 
 
 def power(a: Any, b: Any) -> Any:
@@ -103,6 +103,11 @@ def float_to_int(a: Any, dtype: np.dtype, signed: bool) -> Any:
     """Saturating, truncating toward zero; NaN is 0."""
     target = dtype if signed else np.dtype(f"u{dtype.itemsize}")
     return convert(np.asarray(a), BY_NP[target]).view(dtype)[()]
+
+
+def round_float(a: Any, dtype: np.dtype) -> Any:
+    """`truncf`: to nearest, ties to even."""
+    return round_to(a, BY_NP[dtype])[()]
 
 
 def round_away(a: Any) -> Any:
@@ -229,7 +234,7 @@ def insert(source: Any, dest: np.ndarray, position: tuple[int, ...]) -> np.ndarr
 
 def poison(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Memory that nobody has written: NaN, or a pattern in integers."""
-    if dtype.kind == "f":
+    if is_float(dtype):
         return np.full(shape, math.nan, dtype)
     return np.full(math.prod(shape) * dtype.itemsize, 0xA5, np.uint8).view(dtype).reshape(shape)
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
+    BFloat16Type,
     DenseIntOrFPElementsAttr,
     Float16Type,
     Float32Type,
@@ -31,8 +32,11 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from lightnet.backends.interpreter import loop_library as lib
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch, tile
+from lightnet.runtime.dtypes import BFLOAT16
 
-_FLOATS = {Float16Type: "f2", Float32Type: "f4", Float64Type: "f8"}
+_FLOATS = {
+    BFloat16Type: BFLOAT16, Float16Type: np.dtype("f2"), Float32Type: np.dtype("f4"), Float64Type: np.dtype("f8"),
+}  # fmt: skip
 #: Expressions of ops that NumPy's operators give directly; {0}, {1} are operands.
 _INFIX = {
     "arith.addf": "{0} + {1}", "arith.subf": "{0} - {1}", "arith.mulf": "{0} * {1}", "arith.divf": "{0} / {1}",
@@ -52,7 +56,7 @@ _INFIX = {
     "tile.fma": "lib.fma({0}, {1}, {2})",
 }  # fmt: skip
 _CASTS = {
-    "arith.extf": "np.asarray({0}).astype({t})[()]", "arith.truncf": "np.asarray({0}).astype({t})[()]",
+    "arith.extf": "np.asarray({0}).astype({t})[()]", "arith.truncf": "lib.round_float({0}, {t})",
     "arith.extsi": "lib.resize({0}, {t}, True)", "arith.extui": "lib.resize({0}, {t}, False)",
     "arith.trunci": "lib.resize({0}, {t}, True)", "arith.sitofp": "lib.resize({0}, {t}, True)",
     "arith.uitofp": "lib.resize({0}, {t}, False)", "arith.fptosi": "lib.float_to_int({0}, {t}, True)",
@@ -68,7 +72,7 @@ def dtype_of(type: Attribute) -> np.dtype:
         return np.dtype(np.int64)
     if type.__class__ not in _FLOATS:
         raise LightNetError(f"the interpreter of level 4 has no type {type}")
-    return np.dtype(_FLOATS[type.__class__])
+    return _FLOATS[type.__class__]
 
 
 def memory_dtype(type: MemRefType) -> np.dtype:

@@ -6,6 +6,7 @@ Whole statements are evaluated at once on grids of indices, in pieces of bounded
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, reads
-from lightnet.runtime.dtypes import BY_NP, DType, convert
+from lightnet.runtime.dtypes import BY_NP, DType, convert, is_float, round_to
 
 #: Grid points evaluated at once.
 CHUNK = 1 << 18
@@ -21,7 +22,7 @@ CHUNK = 1 << 18
 
 def evaluate(definition: BoundDefinition, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The results of a definition; `arrays` has every operand, in its shape and dtype."""
-    values = {name: np.ascontiguousarray(arrays[name]) for name, _ in definition.operands}
+    values = {name: np.asarray(arrays[name], order="C") for name, _ in definition.operands}
     for name, spec in definition.operands:
         if values[name].shape != spec.dims or values[name].dtype != spec.dtype.np:
             raise ValueError(f"operand '{name}' is {values[name].dtype}{values[name].shape}, expected {spec}")
@@ -173,6 +174,10 @@ class _Evaluator:
                 return self._read(node)
             case Apply(fn="cast", args=(a,), dtype=dtype):
                 return cast(self.value(a), dtype)
+            case Apply(fn="wrap", args=(a,), dtype=dtype):
+                return self.value(a).astype(dtype.np)
+            case Apply(fn="bitcast", args=(a,), dtype=dtype):
+                return np.asarray(self.value(a)).view(dtype.np)
             case Apply(fn="table", args=(i, *values), dtype=dtype):
                 return np.array([v.value for v in values if isinstance(v, Const)], dtype.np)[self.value(i)]
             case Apply(fn="select", args=(c, a, b)):
@@ -196,8 +201,8 @@ class _Evaluator:
 
 def cast(array: np.ndarray, dtype: DType) -> np.ndarray:
     """Between floats as NumPy rounds; everything else saturating and truncating (`runtime.dtypes.convert`)."""
-    if dtype.is_float and array.dtype.kind == "f":
-        return array.astype(dtype.np)
+    if dtype.is_float and is_float(array.dtype):
+        return round_to(array, dtype)
     return np.asarray(convert(array, dtype))
 
 
@@ -233,7 +238,43 @@ def _round(a: np.ndarray) -> np.ndarray:
     return np.where(np.abs(a - whole) >= 0.5, whole + np.sign(a), whole).astype(a.dtype)
 
 
+def _shift(left: bool) -> Any:
+    """Shifts by any amount: one that is negative or the width or more leaves 0, or the sign."""
+
+    def shift(a: np.ndarray, n: np.ndarray) -> np.ndarray:
+        bits = 8 * a.dtype.itemsize
+        inside = (n >= 0) & (n < bits)
+        by = np.where(inside, n, n.dtype.type(0))
+        if left:
+            return np.where(inside, np.left_shift(a, by), a.dtype.type(0))
+        return np.where(inside, np.right_shift(a, by), np.where(a < 0, ~a.dtype.type(0), a.dtype.type(0)))
+
+    return shift
+
+
+def _erf(a: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[a.dtype])(a)
+
+
 FUNCTIONS = {
+    "erf": _erf,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "rint": np.rint,
+    "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or,
+    "bitxor": np.bitwise_xor,
+    "shl": _shift(left=True),
+    "shr": _shift(left=False),
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

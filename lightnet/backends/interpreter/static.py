@@ -25,7 +25,8 @@ def static_values(
         if isinstance(op, ParamOp):
             yield places_of(op)[0], contents_of(op, feeds, store, seed)
         elif isinstance(op, OnceOp):
-            yield from zip(places_of(op), once_values(op, feeds, store, seed))
+            places = places_of(op)
+            yield from ((places[i], array) for i, array in once_values(op, feeds, store, seed))
 
 
 def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> np.ndarray:
@@ -36,13 +37,17 @@ def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore
 
 def once_values(
     once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
-) -> list[np.ndarray]:
-    """The results of an `ln.once` region. A value is dropped after its last use, so that little more than the results
-    is held at a time."""
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The results of an `ln.once` region and their positions, each when it is computed. A value is dropped after its last
+    use, so that a large network's static tensors are never held all at a time."""
+    positions: dict[SSAValue, list[int]] = {}
     uses: dict[SSAValue, int] = {}
     for op in once.body.ops:
-        for operand in op.operands:
-            uses[operand] = uses.get(operand, 0) + 1
+        for i, operand in enumerate(op.operands):
+            if isinstance(op, YieldOp):
+                positions.setdefault(operand, []).append(i)
+            else:
+                uses[operand] = uses.get(operand, 0) + 1
     values: dict[SSAValue, np.ndarray] = {}
 
     def take(value: SSAValue) -> np.ndarray:
@@ -51,11 +56,13 @@ def once_values(
 
     for op in once.body.ops:
         if isinstance(op, YieldOp):
-            return [take(v) for v in op.operands]
-        arrays = [take(v) for v in op.operands]
-        results = _evaluate(op, arrays, feeds, store, seed)
-        values.update((r, a) for r, a in zip(op.results, results) if r in uses)
-    raise AssertionError("an ln.once region ends with ln.yield")
+            continue
+        results = _evaluate(op, [take(v) for v in op.operands], feeds, store, seed)
+        for value, array in zip(op.results, results):
+            if value in uses:
+                values[value] = array
+            yield from ((i, array) for i in positions.get(value, ()))
+        del results
 
 
 def _evaluate(

@@ -32,9 +32,11 @@ CHUNK = 256
 
 @dataclass(frozen=True)
 class Vectors:
-    """The target's vectors: `width` lanes of f32 a register, and LLVM's preferred width in bits."""
+    """The target's vectors: `width` lanes of f32 a register, and LLVM's preferred width in bits; whether it has instructions
+    between `half` and float."""
 
     width: int = 16
+    half: bool = False
 
     @property
     def bits(self) -> int:
@@ -84,7 +86,7 @@ def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: Vectors
     waiting = [(function, "kernel")]
     while waiting:
         current, name = waiting.pop()
-        e = Function(vectors.width, tiled=not optimize, handlers=HANDLERS)
+        e = Function(vectors.width, tiled=not optimize, handlers=HANDLERS, has_half=vectors.half)
         try:
             texts.append(_function_text(e, current, name, vectors, optimize))
         except LightNetError as error:

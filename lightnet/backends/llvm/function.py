@@ -53,10 +53,11 @@ class Scope:
 
 
 class Function:
-    """Emits one function's body. `width` is the number of lanes of a hardware vector of f32, `tiled` switches freeze on."""
+    """Emits one function's body. `width` is the number of lanes of a hardware vector of f32, `tiled` switches freeze on;
+    `has_half` says that the processor converts between half and float."""
 
-    def __init__(self, width: int, tiled: bool, handlers: dict[type[Operation], Handler]):
-        self.width, self.tiled, self._handlers = width, tiled, handlers
+    def __init__(self, width: int, tiled: bool, handlers: dict[type[Operation], Handler], has_half: bool = False):
+        self.width, self.tiled, self._handlers, self.has_half = width, tiled, handlers, has_half
         self.scopes = [Scope([])]
         self.entry: list[str] = []  # allocas: constant in size, so they stand in the entry block
         self.stack = 0  # bytes of them

@@ -38,11 +38,12 @@ class Machine:
     def vectors(self) -> Vectors:
         """The width that its features allow."""
         features = self.features.split(",")
-        if "+avx512f" in features or self.cpu in ("x86-64-v4",):
-            return Vectors(16)
-        if "+avx2" in features or self.cpu in ("x86-64-v3",):
-            return Vectors(8)
-        return Vectors(4)
+        level = {"x86-64-v3": 3, "x86-64-v4": 4}.get(self.cpu, 0)
+        # AVX-512F has the conversions of F16C; AArch64 always has them, in a feature of another name.
+        half = level >= 3 or any(f in features for f in ("+f16c", "+avx512f", "+fp-armv8", "+neon"))
+        if "+avx512f" in features or level == 4:
+            return Vectors(16, half)
+        return Vectors(8 if "+avx2" in features or level == 3 else 4, half)
 
     def target_machine(self, opt: int = 3) -> llvm.TargetMachine:
         """LLVM's code generator for it, at level `opt` (the launch list is made at 0: it is long and runs once)."""

@@ -9,15 +9,14 @@ One table entry an op: a function of the operands' texts. What differs from plai
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-from math import factorial, log
-
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
 from xdsl.ir import Operation, SSAValue
 
+from lightnet.backends.llvm import elementary
+from lightnet.backends.llvm.elementary import Emit
 from lightnet.backends.llvm.function import Function, Handler
+from lightnet.backends.llvm.short_floats import SHORT, element, is_short, narrow, to_odd, widen
 from lightnet.backends.llvm.values import (
     Lin,
     Vec,
@@ -30,9 +29,6 @@ from lightnet.backends.llvm.values import (
 )
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile
-
-#: (emitter, op, operand texts, operand type, result type, lanes) -> operand text of the result
-Emit = Callable[[Function, Operation, list[str], str, str, int], str]
 
 _FLAG_ORDER = ("reassoc", "nnan", "ninf", "nsz", "arcp", "contract", "afn")
 
@@ -87,28 +83,6 @@ def _saturating(name: str) -> Emit:
         return e.intrinsic(name, r, [(t, a[0])], suffix=f"{mangled(r)}.{mangled(t)}")
 
     return emit
-
-
-def _libm(name: str) -> Emit:
-    """A function of libm without an intrinsic, one call a lane; float16 goes through float."""
-
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        elem = r[1:-1].partition(" x ")[2] if lanes > 1 else r
-        if lanes == 1:
-            return _libm_scalar(e, name, elem, a[0])
-        parts = [e.ins(f"extractelement {t} {a[0]}, i64 {k}") for k in range(lanes)]
-        return e.leaf_of_elements(elem, [_libm_scalar(e, name, elem, p) for p in parts])
-
-    return emit
-
-
-def _libm_scalar(e: Function, name: str, elem: str, x: str) -> str:
-    if elem == "double":
-        return e.ins(e.call_text(name, elem, [(elem, x)]))
-    if elem == "float":
-        return e.ins(e.call_text(name + "f", elem, [(elem, x)]))
-    wide = e.ins(f"fpext {elem} {x} to float")
-    return e.ins(f"fptrunc float {e.ins(e.call_text(name + 'f', 'float', [('float', wide)]))} to {elem}")
 
 
 def _extremum(name: str, predicate: str) -> Emit:
@@ -205,59 +179,44 @@ def _tile_cast(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: 
     return _CASTS[op.properties["kind"].data](e, op, a, t, r, lanes)
 
 
+def _extend(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    """`extf`; of a short float to double by way of float."""
+    if not is_short(t):
+        return _cast("fpext")(e, op, a, t, r, lanes)
+    wide = widen(e, a[0], element(t), lanes)
+    return wide if element(r) == "float" else e.ins(f"fpext {leaf_type('float', lanes)} {wide} to {r}")
+
+
+def _truncate(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    """`truncf`; of double to a short float by way of float, rounded once."""
+    if not is_short(r):
+        return _cast("fptrunc")(e, op, a, t, r, lanes)
+    return narrow(e, to_odd(e, a[0], lanes) if element(t) == "double" else a[0], element(r), lanes)
+
+
 _CASTS: dict[str, Emit] = {
-    "extf": _cast("fpext"), "truncf": _cast("fptrunc"), "extsi": _cast("sext"), "extui": _cast("zext"),
+    "extf": _extend, "truncf": _truncate, "extsi": _cast("sext"), "extui": _cast("zext"),
     "trunci": _cast("trunc"), "sitofp": _cast("sitofp"), "uitofp": _cast("uitofp"),
     "fptosi": _saturating("fptosi.sat"), "fptoui": _saturating("fptoui.sat"), "bitcast": _cast("bitcast"),
 }  # fmt: skip
 
 
+def _in_float(emit: Emit) -> Emit:
+    """An op on short floats: computed in float, and rounded."""
+
+    def wide(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        source, target = element(t), element(r)
+        if source in SHORT:
+            a, t = [widen(e, x, source, lanes) for x in a], leaf_type("float", lanes)
+        if target not in SHORT:
+            return emit(e, op, a, t, r, lanes)
+        return narrow(e, emit(e, op, a, t, leaf_type("float", lanes), lanes), target, lanes)
+
+    return wide
+
+
 def _fma(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    """A short float's product is exact in float, and the machine has no short fma."""
-    if "half" not in r and "bfloat" not in r:
-        return e.intrinsic("fma", r, [(r, x) for x in a])
-    wide = leaf_type("float", lanes)
-    parts = [(wide, e.ins(f"fpext {t} {x} to {wide}")) for x in a]
-    return e.ins(f"fptrunc {wide} {e.intrinsic('fma', wide, parts)} to {r}")
-
-
-def _exp(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    """``exp`` of f32 inline, so that it vectorises (libm is called lane by lane); other types call libm.
-
-    ``x = n ln 2 + r`` with ``|r| <= ln 2 / 2`` and ``exp x = 2^n exp r``; exp r is its Taylor sum to r^7 (the rest is
-    below 2^-27), 2^n is two factors, so that the ends of the range come out as infinity, subnormals and 0.
-    """
-    if "float" not in r:
-        return e.intrinsic("exp", r, [(r, a[0])])
-
-    def const(value: float) -> str:
-        return splat_literal("float", lanes, float_literal(value, "float"))
-
-    def fma(x: str, y: str, z: str) -> str:
-        return e.intrinsic("fma", r, [(r, x), (r, y), (r, z)])
-
-    x, i32 = a[0], leaf_type("i32", lanes)
-    for predicate, limit in (("olt", -104.0), ("ogt", 89.0)):  # NaN stays
-        beyond = e.ins(f"fcmp {predicate} {r} {x}, {const(limit)}")
-        x = e.ins(f"select {leaf_type('i1', lanes)} {beyond}, {r} {const(limit)}, {r} {x}")
-    scaled = e.ins(f"fmul {r} {x}, {const(1 / _LN2)}")
-    n = e.intrinsic("roundeven", r, [(r, scaled)])
-    rest = fma(n, const(-_LN2_HIGH), x)
-    rest = fma(n, const(_LN2_HIGH - _LN2), rest)
-    total = const(1 / factorial(7))
-    for k in range(6, -1, -1):
-        total = fma(total, rest, const(1 / factorial(k)))
-    whole = e.intrinsic("fptosi.sat", i32, [(r, n)], suffix=f"{mangled(i32)}.{mangled(r)}")
-    half = e.ins(f"ashr {i32} {whole}, {splat_literal('i32', lanes, '1')}")
-    for part in (half, e.ins(f"sub {i32} {whole}, {half}")):
-        biased = e.ins(f"add {i32} {part}, {splat_literal('i32', lanes, '127')}")
-        bits = e.ins(f"shl {i32} {biased}, {splat_literal('i32', lanes, '23')}")
-        total = e.ins(f"fmul {r} {total}, {e.ins(f'bitcast {i32} {bits} to {r}')}")
-    return total
-
-
-_LN2 = log(2.0)
-_LN2_HIGH = struct.unpack("<f", struct.pack("<f", _LN2))[0]
+    return e.intrinsic("fma", r, [(r, x) for x in a])
 
 
 def _negf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
@@ -293,18 +252,25 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     math.RsqrtOp: _rsqrt, math.AbsIOp: _int_intrinsic("abs", "false"),
     math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"), math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
     math.CtPopOp: _int_intrinsic("ctpop"),
-    math.AbsFOp: _intrinsic("fabs"), math.ExpOp: _exp, math.Exp2Op: _intrinsic("exp2"),
+    math.AbsFOp: _intrinsic("fabs"), math.ExpOp: elementary.exp, math.Exp2Op: _intrinsic("exp2"),
     math.LogOp: _intrinsic("log"), math.Log2Op: _intrinsic("log2"), math.Log10Op: _intrinsic("log10"),
     math.SqrtOp: _intrinsic("sqrt"), math.FloorOp: _intrinsic("floor"), math.CeilOp: _intrinsic("ceil"),
     math.RoundOp: _intrinsic("round"), math.RoundEvenOp: _intrinsic("roundeven"), math.TruncOp: _intrinsic("trunc"),
     math.SinOp: _intrinsic("sin"), math.CosOp: _intrinsic("cos"), math.TanOp: _intrinsic("tan"),
-    math.SinhOp: _intrinsic("sinh"), math.CoshOp: _intrinsic("cosh"), math.TanhOp: _intrinsic("tanh"),
+    math.SinhOp: _intrinsic("sinh"), math.CoshOp: _intrinsic("cosh"), math.TanhOp: elementary.tanh,
     math.AsinOp: _intrinsic("asin"), math.AcosOp: _intrinsic("acos"), math.AtanOp: _intrinsic("atan"),
     math.Atan2Op: _intrinsic("atan2"), math.PowFOp: _intrinsic("pow"), math.CopySignOp: _intrinsic("copysign"),
     math.FmaOp: _fma,
-    math.ErfOp: _libm("erf"), math.ExpM1Op: _libm("expm1"), math.Log1pOp: _libm("log1p"), math.CbrtOp: _libm("cbrt"),
-    math.AsinhOp: _libm("asinh"), math.AcoshOp: _libm("acosh"), math.AtanhOp: _libm("atanh"),
+    math.ErfOp: elementary.erf, math.ExpM1Op: elementary.libm("expm1"), math.Log1pOp: elementary.libm("log1p"), math.CbrtOp: elementary.libm("cbrt"),
+    math.AsinhOp: elementary.libm("asinh"), math.AcoshOp: elementary.libm("acosh"), math.AtanhOp: elementary.libm("atanh"),
 }  # fmt: skip
+
+
+def _computes(op: Operation) -> bool:
+    """Whether an op with short floats is arithmetic on them, and no conversion that takes them as they are."""
+    if isinstance(op, tile.CastOp):
+        return op.properties["kind"].data not in ("extf", "truncf", "bitcast")
+    return not isinstance(op, arith.ExtFOp | arith.TruncFOp | arith.BitcastOp)
 
 
 def elementwise(e: Function, op: Operation) -> None:
@@ -312,11 +278,15 @@ def elementwise(e: Function, op: Operation) -> None:
     emit, result = ELEMENTWISE[type(op)], op.results[0]
     if not isinstance(result.type, VectorType):
         source = llvm_type(op.operands[0].type)
+        if (source in SHORT or llvm_type(result.type) in SHORT) and _computes(op):
+            emit = _in_float(emit)
         texts = [e.operand(v) for v in op.operands]
         e.scalar_result(result, emit(e, op, texts, source, llvm_type(result.type), 1))
         return
     operands = [e.get_vec(v) for v in op.operands]
     first, lanes, out = operands[0], operands[0].lanes, llvm_type(result.type.element_type)
+    if (first.elem in SHORT or out in SHORT) and _computes(op):
+        emit = _in_float(emit)
 
     def make_leaf(f: int) -> str:
         return emit(e, op, [v.leaf(f) for v in operands], first.leaf_type, leaf_type(out, lanes), lanes)

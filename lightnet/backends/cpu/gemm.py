@@ -1,0 +1,237 @@
+"""Register-tiled matrix products on row-major operands, with an epilogue.
+
+A tile is [rows of A, columns of B]; columns fill vectors. For each k, one row of the tile's columns of B feeds all rows, each
+multiplied by an element of A that is broadcast from its place. The block grid is batch x panels of columns. Where many tiles
+share a panel, a block copies it first (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008,
+section 4): its rows then follow each other instead of lying N elements apart, which the caches and the TLB cannot hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.cpu.expressions import Evaluator, Tile, runs_on_tiles
+from lightnet.backends.cpu.registers import BODY, REGISTERS, cover
+from lightnet.dialects.ln.matmul import Matmul, gemm_shape
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import spec_of, storage_type
+
+#: Rows of tiles from which on a block copies its panel of B.
+PACK_FROM = 3
+#: A matrix B of so many bytes stays in the cache as it is.
+NEAR = 32 << 10
+#: With few rows the product is as fast as B is read: a tile takes this many vectors of it, so that reads are long.
+STREAM = 24
+
+
+def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
+    """Whether the body is one product of floats followed by elementwise ops on its result, which make all that is
+    `yielded`. A column vector is left to the loops, which vectorise its sum."""
+    if not ops or not isinstance(ops[0], Matmul):
+        return False
+    anchor, *rest = ops
+    shape = anchor.result_specs[0]
+    if (
+        shape.dtype.name not in ("f32", "f64")
+        or shape.dims[-1] < 2
+        or 0 in (shape.len, anchor.operand_specs[0].dims[-1])
+    ):
+        return False
+    along = readable(anchor)
+    inside = set(anchor.results)
+    for op in rest:
+        if op.result_specs != [shape] or not runs_on_tiles(op, along) or not inside & set(op.operands):
+            return False
+        inside |= set(op.results)
+    return inside >= set(yielded)
+
+
+def readable(op: Matmul) -> tuple[int, ...]:
+    """The result's dimensions along which an epilogue may read smaller tensors: not those that count as rows."""
+    ndim = op.result_specs[0].ndim
+    return tuple(range(ndim)) if not _folds(op) else (ndim - 1,)
+
+
+def _folds(op: Matmul) -> bool:
+    """Whether batch dimensions count as rows."""
+    return gemm_shape(op)[1] != op.result_specs[0].dims[-2]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tile: rows x vectors of columns."""
+
+    rows: int
+    vectors: int
+
+
+def tile_shape(m: int, n: int, width: int, lanes: int) -> Shape:
+    """As many accumulators as there are registers; few rows take more columns."""
+    registers = REGISTERS[width]
+    rows = min(m, 8 if registers > 16 else 4)
+    per_row = -(-n // lanes)
+    vectors = min(per_row, max(1, registers // rows), STREAM)
+    while per_row % vectors and vectors > 1 and per_row % vectors * 2 <= vectors:
+        vectors -= 1  # avoid a last tile that is mostly empty
+    return Shape(rows, vectors)
+
+
+def workspace_bytes(kernel: KernelOp, width: int) -> int:
+    """Bytes of the copied panel of one block."""
+    return _Gemm.plan(kernel, width)[2]
+
+
+def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> tuple[FuncOp, int]:
+    """The kernel function and its grid. `aliases` maps a result to the operand whose memory it takes."""
+    return _Gemm(kernel, name, width, aliases).build()
+
+
+class _Gemm:
+    """Builds one kernel function."""
+
+    def __init__(self, kernel: KernelOp, name: str, width: int, aliases: dict[int, int]):
+        self.kernel, self.ops = kernel, kernel.ops
+        anchor = kernel.ops[0]
+        assert isinstance(anchor, Matmul)
+        self.anchor = anchor
+        self.lanes, self.shape, workspace = self.plan(kernel, width)
+        _, self.m, self.k, self.n = gemm_shape(anchor)
+        self.element = storage_type(anchor.result_specs[0].dtype)
+        types = [self.memref(v) for v in kernel.body.args]
+        types += [self.memref(v) for i, v in enumerate(kernel.terminator.operands) if i not in aliases]
+        types += [MemRefType(IntegerType(8), [workspace])] if workspace else []
+        self.b = Builder.kernel(name, types, opt="none")
+        args = list(self.b.args)
+        self.inputs = dict(zip(kernel.body.args, args))
+        fresh = iter(args[len(kernel.body.args) :])
+        self.results = [
+            args[aliases[i]] if i in aliases else next(fresh) for i in range(len(kernel.terminator.operands))
+        ]
+        self.columns = self.shape.vectors * self.lanes
+        self.panel = None
+        if workspace:
+            self.panel = self.b.view(self.b.args[-1], 0, MemRefType(self.element, [self.k, self.columns]))
+
+    @staticmethod
+    def plan(kernel: KernelOp, width: int) -> tuple[int, Shape, int]:
+        """Lanes of a vector, the tile, and the bytes of the panel (0 where B is read in place)."""
+        anchor = kernel.ops[0]
+        assert isinstance(anchor, Matmul)
+        itemsize = anchor.result_specs[0].dtype.size
+        _, m, k, n = gemm_shape(anchor)
+        lanes = width * 4 // itemsize
+        shape = tile_shape(m, n, width, lanes)
+        packs = -(-m // shape.rows) >= PACK_FROM and k * n * itemsize > NEAR and n != shape.vectors * lanes
+        return lanes, shape, k * shape.vectors * lanes * itemsize if packs else 0
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """The memref of a tensor: its own dimensions, batch folded into the rows where the product does so."""
+        spec = spec_of(value.type)
+        dims = spec.dims
+        if _folds(self.anchor) and (value is self.anchor.operands[0] or dims == self.anchor.result_specs[0].dims):
+            dims = (*(1 for _ in dims[:-2]), prod(dims[:-1]), dims[-1])
+        return MemRefType(storage_type(spec.dtype), dims)
+
+    def build(self) -> tuple[FuncOp, int]:
+        b, outer = self.b, self.anchor.result_specs[0].dims[:-2]
+        panels = -(-self.n // self.columns)
+        batch = 1 if _folds(self.anchor) else prod(outer)
+        with b.loop(b.lo, b.hi) as block:
+            number, panel = b.divmod(block.iv, panels)
+            self.batch = self.coordinates(number, outer) if batch > 1 else [0 for _ in outer]
+            left = self.n - (panels - 1) * self.columns
+            if left == self.columns:
+                self.column_panel(b.mul(panel, self.columns), self.columns)
+            elif panels == 1:
+                self.column_panel(0, left)
+            else:
+                last = b.cmpi("eq", panel, b.index(panels - 1))
+                with b.when(b.cmpi("ne", panel, b.index(panels - 1))):
+                    self.column_panel(b.mul(panel, self.columns), self.columns)
+                with b.when(last):
+                    self.column_panel((panels - 1) * self.columns, left)
+        return b.finish(), batch * panels
+
+    def coordinates(self, number: SSAValue, dims: Sequence[int]) -> list[Index]:
+        """The batch indices of a block."""
+        found: list[Index] = []
+        for d in reversed(dims):
+            number, index = self.b.divmod(number, d)
+            found.insert(0, index)
+        return found
+
+    def of_batch(self, value: SSAValue) -> list[Index]:
+        """The batch indices of an operand, some of whose dimensions are repeated."""
+        dims = self.inputs[value].type.get_shape()[:-2]
+        return [0 if d == 1 else i for d, i in zip(dims, self.batch[len(self.batch) - len(dims) :])]
+
+    # -- one panel
+
+    def column_panel(self, column: Index, count: int) -> None:
+        """All rows of `count` columns from `column` on."""
+        b = self.b
+        width = -(-count // self.lanes) * self.lanes
+        if self.panel is not None:
+            self.pack(column, count, width)
+        for first, rows, step in cover(self.m, self.shape.rows):
+            if rows == step:
+                self.tile(first, step, column, count, width)
+                continue
+            with b.loop(first, first + rows, step) as m:
+                self.tile(m.iv, step, column, count, width)
+
+    def pack(self, column: Index, count: int, width: int) -> None:
+        """Copy the panel of B, with zeros behind its last column."""
+        b, source = self.b, self.anchor.operands[1]
+        valid = None if count == width else [count]
+        with b.loop(0, self.k) as k:
+            at = [*self.of_batch(source), k.iv, column]
+            row = b.tile_load(self.inputs[source], at, [len(at) - 1], (width,), valid=valid)
+            b.tile_store(row, self.panel, [k.iv, 0], [1])
+
+    def tile(self, row: Index, rows: int, column: Index, count: int, width: int) -> None:
+        """One tile, with its epilogue."""
+        b = self.b
+        shape = (rows, width)
+        acc = b.broadcast(b.const(0.0, self.element), shape)
+        unroll = max(1, min(8, BODY // (rows * (width // self.lanes)), self.k))
+        for first, depth, step in cover(self.k, unroll):
+            with b.loop(first, first + depth, step, carry=[acc]) as k:
+                k.yields(self.products(row, k.iv, rows, step, column, count, width, k.args[0]))
+            acc = k.results[0]
+        ndim = self.anchor.result_specs[0].ndim
+        valid = None if count == width else [rows, count]
+        where = Tile([*self.batch, row, column], [ndim - 2, ndim - 1], shape, [1, 1], valid)
+        self.finish(where, acc)
+
+    def products(self, row: Index, k: Index, rows: int, depth: int, column: Index, count: int, width: int,
+                 acc: SSAValue) -> SSAValue:  # fmt: skip
+        """acc + A[row.., k..] x B[k.., column..]."""
+        b, (first, second) = self.b, self.anchor.operands
+        at = [*self.of_batch(first), row, k]
+        left = b.tile_load(self.inputs[first], at, [len(at) - 2, len(at) - 1], (rows, depth))
+        if self.panel is not None:
+            return b.fma(left, b.tile_load(self.panel, [k, 0], [0, 1], (depth, width)), acc)
+        at = [*self.of_batch(second), k, column]
+        valid = None if count == width else [depth, count]
+        right = b.tile_load(self.inputs[second], at, [len(at) - 2, len(at) - 1], (depth, width), valid=valid)
+        return b.fma(left, right, acc)
+
+    def finish(self, tile: Tile, value: SSAValue) -> None:
+        """Run the epilogue on a finished tile and store what the kernel yields."""
+        evaluator = Evaluator(self.b, tile, lambda v: self.inputs[v])
+        evaluator.registers[self.anchor.results[0]] = value
+        for op in self.ops[1:]:
+            evaluator.run(op)
+        for value, memref in zip(self.kernel.terminator.operands, self.results):
+            self.b.tile_store(
+                evaluator.registers[value], memref, tile.indices, tile.dims, steps=tile.steps, valid=tile.valid
+            )

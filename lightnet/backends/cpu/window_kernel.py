@@ -1,0 +1,319 @@
+"""The general kernel of windows on register tiles, and what all of them share.
+
+A tile is [outputs, rows, pixels]; the pixels fill vectors. For each channel and tap, one vector load of pixels feeds all
+outputs, each multiplied by a weight that is broadcast from its natural row-major place (no packing). The block grid is
+batch x groups x bands of rows; a block stages its band of the input first where taps could not read it as it is
+(`window.py`), in the workspace. Imports the geometry of windows, the builder and the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.cpu.expressions import Evaluator, Tile
+from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
+from lightnet.backends.cpu.window import Phase, Tap, Window
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import spec_of, storage_type
+
+#: With more phases (a transposed convolution of stride 4 or more), each of which is code of its own, tiles are small.
+MANY_PHASES = 9
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tile: outputs x rows x vectors of pixels."""
+
+    outputs: int
+    rows: int
+    vectors: int
+
+
+def lanes_of(window: Window, width: int) -> int:
+    """Elements of one vector register, for a target with `width` lanes of f32."""
+    return width * 4 // window.itemsize
+
+
+def tile_shape(window: Window, width: int) -> Shape:
+    """The tile: wide maps take several vectors of one row, narrow ones several rows of one vector; few outputs take
+    more pixels."""
+    if len(window.phases) > MANY_PHASES:
+        return Shape(min(window.outputs, 8 if REGISTERS[width] > 16 else 4), 1, 1)
+    per_row = -(-window.cols // lanes_of(window, width))
+    registers = REGISTERS[width]
+    outputs = min(window.outputs, 8 if registers > 16 else 4)
+    budget = max(1, min(registers // outputs, 8))
+    vectors = min(per_row, budget)
+    rows = max(1, min(budget // vectors, window.rows)) if vectors == per_row else 1
+    return Shape(outputs, rows, vectors)
+
+
+class WindowKernel:
+    """What all kernels of windows share: arguments, views of tensors, the epilogue. `workspace` is the size of theirs in bytes."""
+
+    def __init__(
+        self, kernel: KernelOp, window: Window, name: str, width: int, aliases: dict[int, int], workspace: int
+    ):
+        self.kernel, self.window = kernel, window
+        self.width, self.lanes = width, lanes_of(window, width)
+        self.element = storage_type(kernel.ops[0].result_specs[0].dtype)
+        self.ops = kernel.ops
+        self.anchor: LnOp = self.ops[0]
+        types = [self.memref(v) for v in kernel.body.args]
+        types += [self.memref(v) for i, v in enumerate(kernel.terminator.operands) if i not in aliases]
+        if workspace:
+            types.append(MemRefType(IntegerType(8), [workspace]))
+        self.b = Builder.kernel(name, types, opt="none")
+        args = list(self.b.args)
+        self.inputs = dict(zip(kernel.body.args, args))
+        fresh = iter(args[len(kernel.body.args) :])
+        self.results = [
+            args[aliases[i]] if i in aliases else next(fresh) for i in range(len(kernel.terminator.operands))
+        ]
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """The memref of a tensor: pictures take the window's [rows, columns] (1x1 windows see one row)."""
+        spec = spec_of(value.type)
+        dims = spec.dims
+        anchor = self.anchor
+        if value is anchor.operands[0]:
+            dims = (*dims[:2], *self.window.in_hw)
+        elif dims == anchor.result_specs[0].dims and len(dims) == 4:
+            dims = (*dims[:2], *self.window.out_hw)
+        return MemRefType(storage_type(spec.dtype), dims)
+
+    def finish(self, tile: Tile, value: SSAValue) -> None:
+        """Run the epilogue on a finished tile and store what the kernel yields."""
+        evaluator = Evaluator(self.b, tile, lambda v: self.inputs[v])
+        evaluator.registers[self.anchor.results[0]] = value
+        for op in self.ops[1:]:
+            evaluator.run(op)
+        for value, memref in zip(self.kernel.terminator.operands, self.results):
+            self.b.tile_store(
+                evaluator.registers[value], memref, tile.indices, tile.dims, steps=tile.steps, valid=tile.valid
+            )
+
+
+class TiledKernel(WindowKernel):
+    """The general window kernel."""
+
+    def build(self) -> tuple[FuncOp, int]:
+        w, b = self.window, self.b
+        self.shape = tile_shape(w, self.width)
+        band = w.band(self.lanes, self.shape.rows)
+        bands = -(-w.rows // band)
+        grid = w.batch * w.groups * bands
+        self.columns = w.cols + w.reach[1]
+        if w.staged:
+            staged = MemRefType(self.element, w.staged_shape(band, self.lanes))
+            self.staged = b.view(b.args[-1], 0, staged)
+        with b.loop(b.lo, b.hi) as block:
+            picture, self.band_index = b.divmod(block.iv, bands)
+            self.n, self.group = b.divmod(picture, w.groups)
+            self.y0 = b.mul(self.band_index, band)
+            if w.staged:
+                self.stage(band)
+            for phase in w.phases:
+                self.phase(phase, band, bands)
+        return b.finish(), grid
+
+    # -- staging
+
+    def stage(self, band: int) -> None:
+        """Copy the band's input rows, sorted into planes; zeros (for a maximum: minus infinity) outside."""
+        w, b = self.window, self.b
+        filler = float("-inf") if w.kind == "max" else 0.0
+        rows = band + w.reach[0]
+        with b.loop(0, w.channels) as c:
+            channel = b.add(b.mul(self.group, w.channels), c.iv)
+            for i, py in enumerate(w.plane_rows):
+                with b.loop(0, rows) as row:
+                    source = b.add(b.mul(b.add(self.y0, row.iv), w.planes[0]), py - w.origin[0])
+                    above = b.cmpi("sge", source, b.index(0))
+                    inside = b.op(arith.AndIOp, above, b.cmpi("slt", source, b.index(w.in_hw[0])))
+                    with b.when(inside):
+                        self.stage_row(c.iv, channel, i, row.iv, source, filler)
+                    with b.when(b.op(arith.XOrIOp, inside, b.const(1, IntegerType(1)))):
+                        for j in range(len(w.plane_cols)):
+                            self.fill(c.iv, i, j, row.iv, 0, self.columns, filler)
+
+    def stage_row(self, c: Index, channel: Index, i: int, row: Index, source: Index, filler: float) -> None:
+        w = self.window
+        for j, px in enumerate(w.plane_cols):
+            step = w.planes[1]
+            first, end = w.columns_inside(px)
+            self.fill(c, i, j, row, 0, first, filler)
+            self.copy(c, channel, i, j, row, source, first, end, first * step + px - w.origin[1], step)
+            self.fill(c, i, j, row, end, self.columns, filler)
+
+    def fill(self, c: Index, i: int, j: int, row: Index, start: int, end: int, filler: float) -> None:
+        """Columns [start, end) of a staged row."""
+        for at, count in _pieces(start, end, self.lanes):
+            shape = (self.lanes,)
+            value = self.b.broadcast(self.b.const(filler, self.element), shape)
+            self.b.tile_store(
+                value, self.staged, [c, i, j, row, at], [4], valid=None if count == self.lanes else [count]
+            )
+
+    def copy(
+        self,
+        c: Index,
+        channel: Index,
+        i: int,
+        j: int,
+        row: Index,
+        source: Index,
+        start: int,
+        end: int,
+        column: int,
+        step: int,
+    ) -> None:
+        """Staged columns [start, end) from input columns `column`, `column` + step, …"""
+        b, lanes = self.b, self.lanes
+        src = self.inputs[self.anchor.operands[0]]
+        whole = max(end - start, 0) // lanes
+
+        def move(at: Index, from_: Index, count: int) -> None:
+            valid = None if count == lanes else [count]
+            value = b.tile_load(src, [self.n, channel, source, from_], [3], (lanes,), steps=[step], valid=valid)
+            b.tile_store(value, self.staged, [c, i, j, row, at], [4], valid=valid)
+
+        if whole:
+            with b.loop(0, whole) as k:
+                move(b.add(b.mul(k.iv, lanes), start), b.add(b.mul(k.iv, lanes * step), column), lanes)
+        if end - start > whole * lanes:
+            move(start + whole * lanes, column + whole * lanes * step, end - start - whole * lanes)
+
+    # -- computing
+
+    def phase(self, phase: Phase, band: int, bands: int) -> None:
+        w, b, s = self.window, self.b, self.shape
+        rows: Index = min(phase.rows, band)
+        if bands > 1:
+            left = b.op(arith.SubiOp, b.index(phase.rows), b.index(self.y0))
+            left = b.op(arith.MaxSIOp, left, b.index(0))
+            rows = b.op(arith.MinSIOp, left, b.index(band))
+        for first, count, tile_outputs in cover(w.outputs, s.outputs):
+            with b.loop(first, first + count, tile_outputs) as o:
+                self.tile_rows(phase, rows, o.iv, tile_outputs)
+
+    def tile_rows(self, phase: Phase, rows: Index, o: Index, outputs: int) -> None:
+        b, s = self.b, self.shape
+        fixed = b.number(rows)
+        if s.rows == 1:
+            with b.loop(0, rows) as y:
+                self.tile_columns(phase, o, outputs, y.iv, 1)
+            return
+        if fixed is not None:
+            whole: Index = fixed // s.rows * s.rows
+        else:
+            whole = b.mul(b.divmod(rows, s.rows)[0], s.rows)
+        with b.loop(0, whole, s.rows) as y:
+            self.tile_columns(phase, o, outputs, y.iv, s.rows)
+        if fixed is None or fixed % s.rows:
+            with b.loop(whole, rows) as y:
+                self.tile_columns(phase, o, outputs, y.iv, 1)
+
+    def tile_columns(self, phase: Phase, o: Index, outputs: int, y: Index, rows: int) -> None:
+        b, lanes = self.b, self.lanes
+        for first, count, vectors in even(-(-phase.cols // lanes), self.shape.vectors):
+            width = vectors * lanes
+            start, end = first * lanes, (first + count) * lanes
+            inside = end if end <= phase.cols else end - width  # the last tile is not full
+            if inside > start:
+                with b.loop(start, inside, width) as x:
+                    self.tile(phase, o, y, x.iv, (outputs, rows, width), None)
+            if inside < end:
+                self.tile(phase, o, y, inside, (outputs, rows, width), [outputs, rows, phase.cols - inside])
+
+    def tile(
+        self, phase: Phase, o: Index, y: Index, x: Index, shape: tuple[int, int, int], valid: Sequence[int] | None
+    ) -> None:
+        w, b = self.window, self.b
+        output = b.add(b.mul(self.group, w.outputs), o)
+        row = b.add(b.mul(b.add(self.y0, y), w.step[0]), phase.oy)
+        column = b.add(b.mul(x, w.step[1]), phase.ox)
+        tile = Tile([self.n, output, row, column], [1, 2, 3], shape, [1, *w.step], valid)
+        if w.kind == "sum":
+            bias = self.inputs[self.anchor.operands[2]]
+            acc = b.tile_load(bias, [output], [0, 0, 0], shape, steps=[1, 0, 0])
+            acc = self.reduce_channels(phase, output, y, x, acc, valid)
+        else:
+            acc = self.reduce_window(phase, y, x, shape, valid)
+        self.finish(tile, acc)
+
+    def reduce_window(
+        self, phase: Phase, y: Index, x: Index, shape: tuple[int, int, int], valid: Sequence[int] | None
+    ) -> SSAValue:
+        """A pool: the maximum or the mean over the taps."""
+        b = self.b
+        acc: SSAValue | None = None
+        for tap in phase.taps:
+            value = self.pixels(tap, 0, y, x, 1, shape, valid)
+            if acc is None:
+                acc = value
+            else:
+                acc = b.op(arith.MaximumfOp if self.window.kind == "max" else arith.AddfOp, acc, value)
+        assert acc is not None
+        if self.window.kind == "mean":
+            acc = b.op(arith.MulfOp, acc, b.const(1.0 / len(phase.taps), acc.type))
+        return acc
+
+    def reduce_channels(
+        self, phase: Phase, output: Index, y: Index, x: Index, acc: SSAValue, valid: Sequence[int] | None
+    ) -> SSAValue:
+        """acc + the sum over channels and taps of weight * pixels."""
+        shape = acc.type.get_shape()
+        per_tap = shape[0] * shape[1] * (shape[2] // self.lanes)
+        if not phase.taps:
+            return acc
+        most = 2 if len(self.window.phases) > MANY_PHASES else 8
+        at_once = max(1, min(most, BODY // per_tap, self.window.channels)) if len(phase.taps) == 1 else 1
+        for first, count, channels in cover(self.window.channels, at_once):
+            with self.b.loop(first, first + count, channels, carry=[acc]) as c:
+                value = c.args[0]
+                for tap in phase.taps:
+                    weights = self.weights(tap, output, c.iv, shape[0], channels)
+                    pixels = self.pixels(tap, c.iv, y, x, channels, shape, valid)
+                    value = self.b.fma(weights, pixels, value)
+                c.yields(value)
+            acc = c.results[0]
+        return acc
+
+    def weights(self, tap: Tap, output: Index, c: Index, outputs: int, channels: int) -> SSAValue:
+        """[outputs, channels] weights of one tap, to be broadcast."""
+        w, b = self.window, self.b
+        memref = self.inputs[self.anchor.operands[1]]
+        if not w.transposed:
+            return b.tile_load(memref, [output, c, tap.r, tap.q], [0, 1], (outputs, channels))
+        within = b.op(arith.SubiOp, b.index(output), b.mul(self.group, w.outputs)) if w.groups > 1 else output
+        channel = b.add(b.mul(self.group, w.channels), c)
+        return b.tile_load(memref, [channel, within, tap.r, tap.q], [1, 0], (outputs, channels))
+
+    def pixels(
+        self, tap: Tap, c: Index, y: Index, x: Index, channels: int, shape: Sequence[int], valid: Sequence[int] | None
+    ) -> SSAValue:
+        """[channels, rows, pixels] of the input under one tap."""
+        w, b = self.window, self.b
+        tile = (channels, shape[1], shape[2])
+        if w.staged:
+            plane = [w.plane_rows.index(tap.py), w.plane_cols.index(tap.px)]
+            return b.tile_load(self.staged, [c, *plane, b.add(y, tap.row), b.add(x, tap.col)], [0, 3, 4], tile)
+        source = self.inputs[self.anchor.operands[0]]
+        channel = b.add(b.mul(self.group, w.channels), c)
+        row, column = b.add(b.add(self.y0, y), tap.row - w.origin[0]), b.add(x, tap.col - w.origin[1])
+        inside = None if valid is None else [channels, shape[1], valid[2]]
+        return b.tile_load(source, [self.n, channel, row, column], [1, 2, 3], tile, valid=inside)
+
+
+def _pieces(start: int, end: int, size: int) -> list[tuple[int, int]]:
+    """[start, end) in pieces of at most `size`: (start, count)."""
+    return [(at, min(size, end - at)) for at in range(start, end, size)]

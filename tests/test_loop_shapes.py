@@ -1,0 +1,71 @@
+"""The shape of loop nests, before code is built: index divisions that a cut of a loop makes vanish."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.loop_shapes import collapsed_reductions, unfolded
+from lightnet.backends.loops import lower_definition
+from lightnet.ir.bound import Apply, Read, walk
+from lightnet.ir.fusion import linearize, nests
+from lightnet.ir.notation import bind
+from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dtypes import BY_NAME
+
+
+def divisions(nest) -> int:
+    nodes = (n for s in nest.statements for root in (*s.subs, s.value) for n in walk(root))
+    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for n in nodes)
+
+
+def bound(text: str, src: tuple[int, ...], dst: tuple[int, ...]):
+    f32 = BY_NAME["f32"]
+    return bind(text, {"src": TensorSpec(src, f32), "dst": TensorSpec(dst, f32)}, {}, ["dst"])
+
+
+def test_a_channel_shuffle_has_no_divisions():
+    """Row-major numbers of [2, 12, 5], where the 12 channels are 3 groups of 4 that change places: three cuts."""
+    text = "dst.flat[i] = src.flat[i / 60 * 60 + (i / 5 % 3) * 20 + (i / 15 % 4) * 5 + i % 5]"
+    definition = bound(text, (120,), (120,))
+    (nest,) = nests(definition)
+    after = unfolded(nest, 0)
+    assert divisions(nest) > 0 and divisions(after) == 0
+    assert [n for _, n in after.loops] == [2, 4, 3, 5]
+    x = np.arange(120, dtype=np.float32)
+    want = x.reshape(2, 3, 4, 5).swapaxes(1, 2).reshape(120)
+    np.testing.assert_array_equal(evaluate(definition, {"src": x})["dst"], want)
+    assert "divsi" not in str(lower_definition("k", definition).kernels[0].func.body)
+
+
+def test_what_does_not_divide_stays():
+    """7 does not divide 20, and nothing is gained by cutting elsewhere."""
+    (nest,) = nests(bound("dst.flat[i] = src.flat[i % 7]", (7,), (20,)))
+    assert unfolded(nest, 0) is nest
+
+
+def test_shared_loops_are_not_cut():
+    """The loops in front are those of the grid, which other nests share."""
+    (nest,) = nests(bound("dst[i, j] = src[i / 2, j]", (4, 3), (8, 3)))
+    assert unfolded(nest, 1) is nest
+    assert [n for _, n in unfolded(nest, 0).loops] == [4, 2, 3]
+
+
+@pytest.mark.parametrize("axes, loops", [((2, 3), [30]), ((1, 3), [4, 6]), ((1, 2, 3), [120])])
+def test_adjacent_reductions_are_one_loop(axes, loops):
+    """A mean over rows and columns runs over pixels; axes that are apart stay two loops."""
+    kept = [f"x{k}" if k not in axes else "0" for k in range(4)]
+    read = ", ".join(f"x{k}" if k not in axes else f"r{k}" for k in range(4))
+    dims = tuple(1 if k in axes else n for k, n in enumerate((3, 4, 5, 6)))
+    definition = bound(f"dst[{', '.join(kept)}] += src[{read}]", (3, 4, 5, 6), dims)
+    (statement,) = definition.statements
+    flat = replace(statement, value=flattened(statement.value, (3, 4, 5, 6)))
+    assert [n for _, n in collapsed_reductions(flat).reductions] == loops
+
+
+def flattened(read, dims):
+    """The read by its linear address, as loops are lowered from."""
+    return Read(read.tensor, (linearize(read.subs, dims),), None, read.dtype, True)
