@@ -31,6 +31,7 @@ from lightnet.runtime.initial import sample
 OPS = {name: cls for name, cls in optypes().items() if name not in ("create", "input", "param", "print", "fprint")}
 DTYPES = ("f32", "f32", "f32", "f64", "i32", "ui8", "i8", "i64", "i1")
 MAX_LEN = 700  # elements of a tensor
+EMPTY = 20  # one tensor in so many is empty
 
 #: Ops whose result jumps where the operand changes little, and the operands concerned.
 SHARP = {"maxreduce_arg", "sort1d", "sort1d_by_key", "submean"}
@@ -41,14 +42,14 @@ EXACT = {"relu", "maxreduce", "maxreduce_arg", "maxpool2d", "resize", "upsample"
 
 def _conv(t: dict[str, TensorSpec], p: dict[str, Any], draw: Any) -> dict[str, tuple[int, ...]]:
     channels = t["src"].dims[1]
-    p["group"] = draw(st.sampled_from([g for g in (1, 2, 3, channels) if channels % g == 0]))
+    p["group"] = draw(st.sampled_from([g for g in (1, 2, 3, channels or 1) if channels % g == 0]))
     out = p["group"] * draw(st.integers(1, 3))
     return {"weight": (out, channels // p["group"], *p["size"]), "bias": (out,)}
 
 
 def _deconv(t: dict[str, TensorSpec], p: dict[str, Any], draw: Any) -> dict[str, tuple[int, ...]]:
     channels = t["src"].dims[1]
-    p["group"] = draw(st.sampled_from([g for g in (1, 2, channels) if channels % g == 0]))
+    p["group"] = draw(st.sampled_from([g for g in (1, 2, channels or 1) if channels % g == 0]))
     p["output_dims"] = (0, 0, 0, 0)
     p["autopad"] = draw(st.sampled_from(["NOTSET", "VALID"]))
     out = draw(st.integers(1, 3))
@@ -57,7 +58,7 @@ def _deconv(t: dict[str, TensorSpec], p: dict[str, Any], draw: Any) -> dict[str,
 
 def _concat(t: dict[str, TensorSpec], p: dict[str, Any], draw: Any) -> dict[str, tuple[int, ...]]:
     dims, axis = t["src1"].dims, p["axis"]
-    return {"src2": (*dims[:axis], draw(st.integers(1, 4)), *dims[axis + 1 :])}
+    return {f"src{k}": (*dims[:axis], draw(st.integers(1, 4)), *dims[axis + 1 :]) for k in (2, 3)}
 
 
 #: Operands whose shape follows from the earlier ones and from parameters (which may be changed to fit).
@@ -176,16 +177,16 @@ def _draw_op(net: Network, cls: type[LnOp], draw: Any) -> None:
     params: dict[str, Any] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     drawn = cls.optype in PARAM_SHAPES
-    for i, f in enumerate(cls.schema.operands):
+    fields = [(f, k) for f in cls.schema.operands for k in range(draw(st.integers(1, 3)) if f.variadic else 1)]
+    for i, (f, k) in enumerate(fields):
         if i == 1 and drawn:
             params = _draw_params(cls, tensors, params, draw)
             shapes = PARAM_SHAPES[cls.optype](tensors, params, draw)
-        for k in range(draw(st.integers(1, 3)) if f.variadic else 1):
-            value = _draw_operand(net, cls, f, k, tensors, shapes, draw)
-            chosen.append(value)
-            arg = f"{f.name}{k + 1}" if f.variadic else f.name
-            tensors[arg] = value[0] if isinstance(value, tuple) else spec_of(value.type)
-    if not drawn:
+        value = _draw_operand(net, cls, f, k, tensors, shapes, draw)
+        chosen.append(value)
+        arg = f"{f.name}{k + 1}" if f.variadic else f.name
+        tensors[arg] = value[0] if isinstance(value, tuple) else spec_of(value.type)
+    if not drawn or len(fields) == 1:
         params = _draw_params(cls, tensors, params, draw)
     specs = list(tensors.values())
     results = check_op(cls, specs, dict(params))
@@ -203,8 +204,7 @@ def _draw_operand(
     shapes: dict[str, tuple[int, ...]],
     draw: Any,
 ) -> SSAValue | tuple[TensorSpec, str]:
-    same_type = f"{f.name}1" if f.variadic and k else f.same_type
-    same_shape = f"{f.name}1" if f.variadic and k else f.same_shape
+    same_type, same_shape = (None, None) if f.variadic and not k else (f.same_type, f.same_shape)
     dtypes = (
         {tensors[same_type].dtype.name}
         if same_type
@@ -212,7 +212,7 @@ def _draw_operand(
     )
     if cls.optype in ("conv2d", "deconv2d", "dot_product", "lrelu") and not same_type:
         dtypes &= {"f32", "f64", "i32"}
-    dims = tensors[same_shape].dims if same_shape else shapes.get(f.name)
+    dims = tensors[same_shape].dims if same_shape else shapes.get(f"{f.name}{k + 1}" if f.variadic else f.name)
     first = not tensors and cls.optype in SHAPES
     fresh = f.kind in ("scale", "variance", "anchor") or (cls.optype == "elew" and tensors and "f" in "".join(dtypes))
 
@@ -234,7 +234,7 @@ def _draw_operand(
     if there and draw(st.integers(0, 3)):
         return draw(st.sampled_from(there))
     if dims is None:
-        rank = f.rank or draw(st.integers(max(1, f.min_rank), 5))
+        rank = f.rank or draw(st.integers(f.min_rank, 5))
         dims = SHAPES[cls.optype](draw) if first else _draw_dims(rank, draw)
     if math.prod(dims) > MAX_LEN:
         raise Impossible
@@ -243,9 +243,12 @@ def _draw_operand(
 
 
 def _draw_dims(rank: int, draw: Any) -> tuple[int, ...]:
-    """Dims of at most MAX_LEN elements, ones among them."""
+    """Dims of at most MAX_LEN elements, ones among them, and now and then a zero."""
     largest = {1: 40, 2: 20, 3: 7}.get(rank, 5 if rank == 4 else 3)
-    return tuple(draw(st.lists(st.integers(1, largest), min_size=rank, max_size=rank)))
+    dims = draw(st.lists(st.integers(1, largest), min_size=rank, max_size=rank))
+    if dims and draw(st.integers(0, EMPTY)) == EMPTY:
+        dims[draw(st.integers(0, rank - 1))] = 0
+    return tuple(dims)
 
 
 def _draw_params(cls: type[LnOp], tensors: dict[str, TensorSpec], given: dict[str, Any], draw: Any) -> dict[str, Any]:
@@ -294,9 +297,11 @@ def _in_bounds(p: Param, env: Any) -> st.SearchStrategy[Any]:
 
 def _factors(n: int, draw: Any) -> tuple[int, ...]:
     """Dims that hold n elements."""
+    if not n:
+        return (*draw(st.lists(st.integers(0, 3), max_size=2)), 0)
     dims = []
     while len(dims) < 4 and draw(st.booleans()):
         d = draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]))
         dims.append(d)
         n //= d
-    return (*dims, n)
+    return (*dims, n) if n > 1 or draw(st.booleans()) else tuple(dims)

@@ -70,10 +70,10 @@ def expected_labels(cls: type[LnOp]) -> set[str]:
     """Every label that the declaration of an op can give, but for those of the result's size."""
     labels = {"operand-count", "unknown-param", *cls.checks}
     for o in cls.schema.operands:
-        labels |= {f"{o.name}.rank"} if o.rank is not None or o.min_rank > 1 else set()
+        labels |= {f"{o.name}.rank"} if o.rank is not None or o.min_rank else set()
         labels |= {f"{o.name}.dtype"} if o.dtypes else set()
-        labels |= {f"{o.name}.same-type"} if o.same_type or o.variadic else set()
-        labels |= {f"{o.name}.same-shape"} if o.same_shape or o.variadic else set()
+        labels |= {f"{o.name}.same-type"} if o.same_type else set()
+        labels |= {f"{o.name}.same-shape"} if o.same_shape else set()
     for p in cls.schema.params:
         labels |= {f"{p.name}.type"} | {f"{p.name}.{op}" for op, _ in p.bounds}
         labels |= {f"{p.name}.missing"} if p.default is ... else set()
@@ -95,6 +95,8 @@ def changes(cls: type[LnOp], t: Try) -> Iterator[Try]:
         yield from (t.spec(i, dims=d) for d in _dims(spec.dims))
         yield from (t.spec(i, dtype=BY_NAME[d]) for d in ("f64", "i32", "ui8", "i1") if d != spec.dtype.name)
     for p in cls.schema.params:
+        if p.name not in dict(t.params):  # left out, where there is a default
+            continue
         value = dict(t.params)[p.name]
         yield t.without(p.name)
         yield from (t.param(p.name, v) for v in ("odd", 1, True, None, ("odd",)))
@@ -103,10 +105,10 @@ def changes(cls: type[LnOp], t: Try) -> Iterator[Try]:
 
 def _dims(dims: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     yield from ((*dims, 2), (70_000, *dims[1:]))
-    if len(dims) > 1:
+    if dims:
         yield dims[:-1]
     for i, d in enumerate(dims):
-        yield (*dims[:i], d + 1, *dims[i + 1 :])
+        yield from ((*dims[:i], n, *dims[i + 1 :]) for n in (d + 1, 0))
 
 
 def _values(p: Any, value: Any) -> Iterator[Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw, transposed_padding
+from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw, result_of, transposed_padding
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, operand, result, string
-from lightnet.ir.types import TensorSpec
 
 
 class _Convolution(LnOp):
@@ -57,7 +56,7 @@ class Conv2d(_Convolution):
         rows, columns = (
             output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2], p.dilation[i]) for i in (0, 1)
         )
-        return [TensorSpec((t.src.dims[0], t.weight.dims[0], rows, columns), t.src.dtype)]
+        return [result_of("conv2d", t.src, (t.src.dims[0], t.weight.dims[0], rows, columns))]
 
     @classmethod
     def derived(cls, t, p):
@@ -168,7 +167,7 @@ class Deconv2d(_Convolution):
                 f"deconv2d: `output_dims` {list(p.output_dims)} should be the result's shape {list(dims)}",
                 label="deconv2d.output-dims",
             )
-        return [TensorSpec(dims, t.src.dtype)]
+        return [result_of("deconv2d", t.src, dims)]
 
     @classmethod
     def derived(cls, t, p):

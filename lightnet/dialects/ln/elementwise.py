@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from lightnet.dialects.ln.numeric import FLOATS, arithmetic, cases, in_float64, integer_divide, integer_power
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
-from lightnet.runtime.dtypes import BY_NP, convert
+from lightnet.runtime.dtypes import convert, is_float
 
 
 # relu(relu(x)) = relu(x)
@@ -43,11 +44,12 @@ class Relu(LnOp):
     rewrites = (relu_of_relu, relu_of_unsigned)
 
     def reference(self, src):
-        return np.maximum(src, src.dtype.type(0))
+        return np.where(src < 0, src.dtype.type(0), src)
 
     @classmethod
     def samples(cls):
-        return [*_SHAPES(), case("i8", src=(3, 5)), case("i32", src=(17,)), case("ui8", src=(4, 4))]
+        return [*_SHAPES(), case("i8", src=(3, 5)), case("i32", src=(17,)), case("ui8", src=(4, 4)),
+                case(src=()), case(src=(0,)), case("i32", src=(2, 0, 3)), *cases(("src",), ("f16", "bf16"))]  # fmt: skip
 
 
 @ln_op
@@ -64,21 +66,21 @@ class Lrelu(LnOp):
     src = operand()
     dst = result()
     negslope = number("float")
-    definition = "dst[i...] = src[i...] >= 0 ? src[i...] : sat(src[i...] * sat(negslope, src), src)"
+    definition = "dst[i...] = src[i...] >= 0 ? src[i...] : wrap(src[i...] * sat(negslope, src), src)"
     rewrites = (relu_of_unsigned, lrelu_of_slope_one)
 
     def flops(self):
         return 2 * self.result_specs[0].len
 
     def reference(self, src):
-        slope = convert(np.asarray(self.negslope, np.float64), BY_NP[src.dtype])
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.where(src >= 0, src, src * slope).astype(src.dtype)
+        slope = np.broadcast_to(convert(np.asarray(self.negslope, np.float64), self.operand_specs[0].dtype), src.shape)
+        return arithmetic(lambda x, s: np.where(x >= 0, x, x * s), src, slope)
 
     @classmethod
     def samples(cls):
         return [*_SHAPES(negslope=0.1), case("i8", src=(3, 5), negslope=2), case("i32", src=(17,), negslope=0.1),
-                case("i1", src=(7,), negslope=0.1), case("f64", src=(6,), negslope=-0.5)]  # fmt: skip
+                case("i1", src=(7,), negslope=0.1), case("f64", src=(6,), negslope=-0.5),
+                *cases(("src",), ("f16", "bf16"), negslope=0.1)]  # fmt: skip
 
 
 @ln_op
@@ -91,7 +93,7 @@ class Sigmoid(LnOp):
     """
 
     optype = "sigmoid"
-    src = operand(dtypes=("f32", "f64"))
+    src = operand(dtypes=FLOATS)
     dst = result()
     definition = "dst[i...] = 1 / (1 + exp(-src[i...]))"
 
@@ -99,12 +101,11 @@ class Sigmoid(LnOp):
         return 4 * self.result_specs[0].len
 
     def reference(self, src):
-        with np.errstate(over="ignore"):
-            return (1 / (1 + np.exp(-src.astype(np.float64)))).astype(src.dtype)
+        return in_float64(lambda x: 1 / (1 + np.exp(-x)), src)
 
     @classmethod
     def samples(cls):
-        return [*_SHAPES(), case("f64", src=(3, 3))]
+        return [*_SHAPES(), *cases(("src",), ("f64", "f16", "bf16"))]
 
 
 _ELEW = ("TL_MUL", "TL_DIV", "TL_SUM", "TL_SUB", "TL_MAX", "TL_MIN", "TL_POW")
@@ -141,10 +142,7 @@ class Elew(LnOp):
     """
 
     def reference(self, src1, src2):
-        if src1.dtype == np.bool_:  # a bool counts as 0 or 1, and a result is true where it is not 0
-            return _ELEW_NUMPY[self.elew_op](src1.astype(np.int32), src2.astype(np.int32)) != 0
-        with np.errstate(all="ignore"):
-            return _ELEW_NUMPY[self.elew_op](src1, src2).astype(src1.dtype)
+        return arithmetic(_ELEW_NUMPY[self.elew_op], src1, src2)
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -160,43 +158,19 @@ class Elew(LnOp):
         out += [case("ui8", src1=(3, 7), src2=(3, 7), elew_op=op) for op in _ELEW]
         out += [case("i1", src1=(3, 7), src2=(3, 7), elew_op=op) for op in _ELEW]
         return [*out, case(src1=(1, 1, 3, 1, 17), src2=(1, 1, 3, 1, 17), elew_op="TL_SUM"),
-                case("f64", src1=(1,), src2=(1,), elew_op="TL_DIV")]  # fmt: skip
-
-
-def _integer_pow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Powers of doubles, truncated toward zero and saturated (0 to a negative power is infinite)."""
-    info = np.iinfo(a.dtype)
-    out = np.empty(a.shape, object)
-    for i, (x, y) in enumerate(zip(a.ravel().tolist(), b.ravel().tolist())):
-        x, y = int(float(x)), int(float(y))
-        if y < 0:
-            value = info.max if x == 0 else 0 if abs(x) > 1 else x ** (-y % 2)
-        else:  # exact, then rounded once; beyond 2^64 it is saturated anyway
-            value = x ** min(y, 64 + (y & 1)) if abs(x) > 1 else x**y if x >= 0 else x ** (y % 2)
-            value = int(float(min(max(value, -(1 << 65)), 1 << 65)))
-        out.ravel()[i] = min(max(value, info.min), info.max)
-    return out.astype(a.dtype)
-
-
-def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype.kind == "f":
-        return a / b
-    safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a.astype(object)) // np.abs(safe.astype(object))
-    signed = np.where((a < 0) != (safe < 0), -quotient, quotient)
-    mask = (1 << 8 * a.dtype.itemsize) - 1
-    wrapped = np.array([int(q) & mask for q in np.where(b == 0, 0, signed).ravel()], np.uint64)
-    return wrapped.astype(f"u{a.dtype.itemsize}").view(a.dtype).reshape(a.shape)
+                case("f64", src1=(1,), src2=(1,), elew_op="TL_DIV"), case(src1=(), src2=(), elew_op="TL_SUB"),
+                case("i32", src1=(), src2=(), elew_op="TL_POW"), case("i1", src1=(), src2=(), elew_op="TL_SUM"),
+                case("i8", src1=(0, 3), src2=(0, 3), elew_op="TL_DIV")]  # fmt: skip
 
 
 _ELEW_NUMPY = {
     "TL_MUL": np.multiply,
-    "TL_DIV": _divide,
+    "TL_DIV": lambda a, b: a / b if is_float(a.dtype) else integer_divide(a, b),
     "TL_SUM": np.add,
     "TL_SUB": np.subtract,
     "TL_MAX": np.maximum,
     "TL_MIN": np.minimum,
-    "TL_POW": lambda a, b: np.power(a, b) if a.dtype.kind == "f" else _integer_pow(a, b),
+    "TL_POW": lambda a, b: np.power(a, b) if is_float(a.dtype) else integer_power(a, b),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -12,6 +13,15 @@ from lightnet.ir.types import TensorSpec
 
 #: Results of one op, at most.
 MAX_RESULTS = 1 << 16
+#: Operands of one op, at most: each is a statement of its definition.
+MAX_OPERANDS = 256
+
+
+def _check_count(optype, operands) -> None:
+    if len(operands) > MAX_OPERANDS:
+        raise ConstraintError(
+            f"{optype}: {len(operands)} operands, more than the limit of {MAX_OPERANDS}", label=f"{optype}.count"
+        )
 
 
 class _Move(LnOp):
@@ -21,20 +31,27 @@ class _Move(LnOp):
         return 0
 
 
-# concat(x[a:b], x[b:c]) = x[a:c]
+# concat(x[a:b], x[b:c], ...) = x[a:c]
 @rule("concat")
 def concat_of_slices(op):
-    first, second = producer(op.src1, Slice), producer(op.src2, Slice)
-    if first is None or second is None or first.src is not second.src:
+    slices = [producer(v, Slice) for v in op.operands]
+    if len(slices) < 2 or any(s is None or s.src is not slices[0].src or s.axis != op.axis for s in slices):
         return None
-    if not first.axis == second.axis == op.axis or first.start + first.len != second.start:
+    if any(a.start + a.len != b.start for a, b in pairwise(slices)):
         return None
-    return Slice.make([first.src], {"axis": op.axis, "start": first.start, "len": first.len + second.len})
+    total = sum(s.len for s in slices)
+    return Slice.make([slices[0].src], {"axis": op.axis, "start": slices[0].start, "len": total})
+
+
+# concat(x) = x
+@rule("concat")
+def concat_of_one(op):
+    return op.operands[0] if len(op.operands) == 1 else None
 
 
 @ln_op
 class Concat(_Move):
-    """Two tensors behind each other along `axis`.
+    """Tensors of one type behind each other along `axis`.
 
     ```mlir
     // %a : tensor<1x2x4x5xf32>, %b : tensor<1x3x4x5xf32>
@@ -43,44 +60,57 @@ class Concat(_Move):
     """
 
     optype = "concat"
-    src1 = operand()
-    src2 = operand(same_type="src1")
+    src = operand(variadic=True, by_name=True, same_type="src1")
     dst = result()
     axis = number("int", ge=0, lt="src1.ndim")
-    checks = {"same-rank": "src1.ndim == src2.ndim"}
-    definition = """
-        dst[i:axis..., j, k...] = src1[i..., j, k...] for j < src1.dims[axis]
-        dst[i:axis..., j + src1.dims[axis], k...] = src2[i..., j, k...]
-    """
+
+    @property
+    def definition(self):
+        lines, start = [], 0
+        for k, spec in enumerate(self.operand_specs):
+            at, n = f"j + {start}" if start else "j", spec.dims[self.axis]
+            lines.append(f"dst[i:axis..., {at}, k...] = src{k + 1}[i..., j, k...] for j < {n}")
+            start += n
+        return "\n".join(lines)
 
     @classmethod
     def infer(cls, t, p):
-        a, b = list(t.src1.dims), list(t.src2.dims)
-        joined = a[p.axis] + b[p.axis]
-        a[p.axis] = b[p.axis] = joined
-        if a != b:
-            raise ConstraintError(
-                f"concat: {t.src1} and {t.src2} should have the same dimensions but along axis {p.axis}",
-                label="concat.same-dims",
-            )
-        return [TensorSpec(tuple(a), t.src1.dtype)]
+        first = t.src[0]
+        for spec in t.src[1:]:
+            if spec.ndim != first.ndim:
+                raise ConstraintError(
+                    f"concat: {first} and {spec} should have the same number of dimensions", label="concat.same-rank"
+                )
+            if any(a != b for k, (a, b) in enumerate(zip(first.dims, spec.dims)) if k != p.axis):
+                raise ConstraintError(
+                    f"concat: {first} and {spec} should have the same dimensions but along axis {p.axis}",
+                    label="concat.same-dims",
+                )
+        _check_count("concat", t.src)
+        joined = sum(spec.dims[p.axis] for spec in t.src)
+        return [TensorSpec((*first.dims[: p.axis], joined, *first.dims[p.axis + 1 :]), first.dtype)]
 
     def views(self):
-        first = self.operand_specs[0]
-        if prod(first.dims[: self.axis]) == 1:
-            yield 0, 0, 0
-            yield 1, 0, first.nbytes
+        specs = self.operand_specs
+        if prod(specs[0].dims[: self.axis]) == 1:
+            offset = 0
+            for k, spec in enumerate(specs):
+                yield k, 0, offset
+                offset += spec.nbytes
 
-    rewrites = (concat_of_slices,)
+    rewrites = (concat_of_slices, concat_of_one)
 
-    def reference(self, src1, src2):
-        return np.concatenate([src1, src2], axis=self.axis)
+    def reference(self, *src):
+        return np.concatenate(src, axis=self.axis)
 
     @classmethod
     def samples(cls):
         return [
-            case(src1=(1, 2, 4, 5), src2=(1, 3, 4, 5), axis=1), case(src1=(3,), src2=(1,), axis=0),
-            case(src1=(2, 3), src2=(2, 17), axis=1), case("i8", src1=(2, 1, 3, 1, 2), src2=(2, 1, 2, 1, 2), axis=2),
+            case(src=[(1, 2, 4, 5), (1, 3, 4, 5)], axis=1), case(src=[(3,), (1,)], axis=0),
+            case(src=[(2, 3), (2, 17)], axis=1), case("i8", src=[(2, 1, 3, 1, 2), (2, 1, 2, 1, 2)], axis=2),
+            case(src=[(2, 3, 4)], axis=0), case("i64", src=[(2, 1), (2, 5), (2, 2), (2, 1)], axis=1),
+            case(src=[(1, 4), (3, 4), (2, 4)], axis=0), case(src=[(2, 0, 3), (2, 4, 3), (2, 0, 3)], axis=1),
+            case(src=[(0, 3), (0, 3)], axis=1), case("i8", src=[(0,), (5,)], axis=0),
         ]  # fmt: skip
 
 
@@ -99,17 +129,18 @@ def slice_of_slice(op):
     return Slice.make([inner.src], {"axis": op.axis, "start": inner.start + op.start, "len": op.len})
 
 
-# concat(x, y)[a:b] = x[a:b] or y[a-n:b-n], where n is the length of x and the range lies in one of the two
+# concat(x, y, ...)[a:b] = x[a:b] or y[a-n:b-n] ..., where n is the length before it and the range lies in one of them
 @rule("slice")
 def slice_of_concat(op):
     inner = producer(op.src, Concat)
     if inner is None or inner.axis != op.axis:
         return None
-    split = inner.operand_specs[0].dims[op.axis]
-    if op.start + op.len <= split:
-        return Slice.make([inner.src1], {"axis": op.axis, "start": op.start, "len": op.len})
-    if op.start >= split:
-        return Slice.make([inner.src2], {"axis": op.axis, "start": op.start - split, "len": op.len})
+    start = op.start
+    for value, spec in zip(inner.operands, inner.operand_specs):
+        n = spec.dims[op.axis]
+        if 0 <= start and start + op.len <= n:
+            return Slice.make([value], {"axis": op.axis, "start": start, "len": op.len})
+        start -= n
     return None
 
 
@@ -127,8 +158,8 @@ class Slice(_Move):
     src = operand()
     dst = result()
     axis = number("int", ge=0, lt="src.ndim")
-    start = number("int", ge=0, lt="src.dims[axis]")
-    len = number("int", gt=0, le="src.dims[axis]")
+    start = number("int", ge=0, le="src.dims[axis]")
+    len = number("int", ge=0, le="src.dims[axis]")
     checks = {"range": "start + len <= src.dims[axis]"}
     definition = "dst[i:axis..., j, k...] = src[i..., j + start, k...]"
 
@@ -141,7 +172,7 @@ class Slice(_Move):
     def views(self):
         src = self.operand_specs[0]
         if prod(src.dims[: self.axis]) == 1:
-            yield 0, 0, self.start * src.nbytes // src.dims[self.axis]
+            yield 0, 0, self.start * src.nbytes // max(src.dims[self.axis], 1)
 
     rewrites = (slice_of_all, slice_of_slice, slice_of_concat)
 
@@ -153,7 +184,8 @@ class Slice(_Move):
         return [
             case(src=(2, 4), axis=1, start=1, len=3), case(src=(5,), axis=0, start=4, len=1),
             case(src=(1, 8, 3, 5), axis=1, start=2, len=4), case("i16", src=(3, 1, 4, 2, 2), axis=4, start=1, len=1),
-            case(src=(1, 3), axis=1, start=0, len=3),
+            case(src=(1, 3), axis=1, start=0, len=3), case(src=(2, 3), axis=1, start=3, len=0),
+            case(src=(0, 3), axis=1, start=1, len=2), case(src=(0,), axis=0, start=0, len=0),
         ]  # fmt: skip
 
 
@@ -215,6 +247,7 @@ class Transpose(_Move):
         return [
             case(src=(2, 3), axes=(1, 0)), case(src=(5,), axes=(0,)), case(src=(1, 6, 1, 4, 5), axes=(0, 3, 4, 1, 2)),
             case("ui8", src=(7, 17, 3), axes=(2, 0, 1)), case(src=(1, 2, 5, 3, 4), axes=(0, 2, 1, 3, 4)),
+            case(src=(), axes=()), case(src=(2, 0, 3), axes=(2, 0, 1)),
         ]  # fmt: skip
 
 
@@ -244,7 +277,7 @@ class Reshape(_Move):
     optype = "reshape"
     src = operand()
     dst = result(owner="src")
-    dims = dims_of_result(ge=1)
+    dims = dims_of_result(ge=0)
     rewrites = (reshape_to_itself, reshape_of_reshape)
 
     definition = "dst.flat[i] = src.flat[i]"
@@ -269,7 +302,8 @@ class Reshape(_Move):
     def samples(cls):
         return [
             case(src=(2, 3), dims=(3, 2)), case(src=(1,), dims=(1, 1, 1)), case(src=(1, 6, 4, 5), dims=(1, 2, 3, 4, 5)),
-            case("i32", src=(2, 3, 5), dims=(30,)), case(src=(6, 35), dims=(7, 5, 6)),
+            case("i32", src=(2, 3, 5), dims=(30,)), case(src=(6, 35), dims=(7, 5, 6)), case(src=(), dims=(1, 1)),
+            case("i8", src=(1,), dims=()), case(src=(0, 3), dims=(2, 0)),
         ]  # fmt: skip
 
 
@@ -302,7 +336,9 @@ class Forward(_Move):
 
     @classmethod
     def samples(cls):
-        return [case(src=(2, 3)), case("i1", src=(7,)), case("ui16", src=(2, 1, 3, 1, 2))]
+        return [
+            case(src=(2, 3)), case("i1", src=(7,)), case("ui16", src=(2, 1, 3, 1, 2)), case(src=()), case(src=(0, 2)),
+        ]  # fmt: skip
 
 
 # gather(scatter(x)) = x; gather(x) = reshape(x)
@@ -327,7 +363,7 @@ class Gather(_Move):
     """
 
     optype = "gather"
-    src = operand(variadic=True)
+    src = operand(variadic=True, same_type="src1", same_shape="src1")
     dst = result()
     rewrites = (gather_of_scatter,)
 
@@ -337,6 +373,7 @@ class Gather(_Move):
 
     @classmethod
     def infer(cls, t, p):
+        _check_count("gather", t.src)
         return [TensorSpec((len(t.src), *t.src[0].dims), t.src[0].dtype)]
 
     def views(self):
@@ -349,7 +386,8 @@ class Gather(_Move):
 
     @classmethod
     def samples(cls):
-        return [case(src=[(3, 4), (3, 4)]), case(src=[(1,)]), case("i8", src=[(2, 1, 3), (2, 1, 3), (2, 1, 3)])]
+        return [case(src=[(3, 4), (3, 4)]), case(src=[(1,)]), case("i8", src=[(2, 1, 3), (2, 1, 3), (2, 1, 3)]),
+                case(src=[(), (), ()]), case(src=[(0, 4), (0, 4)])]  # fmt: skip
 
 
 # scatter(gather(x, y, ...)) = x, y, ...
@@ -370,9 +408,9 @@ class Scatter(_Move):
     """
 
     optype = "scatter"
-    src = operand(min_rank=2)
+    src = operand(min_rank=1)
     dst = result(variadic=True)
-    checks = {"count": f"src.dims[0] <= {MAX_RESULTS}"}
+    checks = {"count": f"src.dims[0] > 0 && src.dims[0] <= {MAX_RESULTS}"}
     rewrites = (scatter_of_gather,)
 
     @property
@@ -393,7 +431,9 @@ class Scatter(_Move):
 
     @classmethod
     def samples(cls):
-        return [case(src=(2, 3)), case(src=(1, 1)), case("i32", src=(3, 2, 1, 5))]
+        return [
+            case(src=(2, 3)), case(src=(1, 1)), case("i32", src=(3, 2, 1, 5)), case(src=(3,)), case(src=(2, 0)),
+        ]  # fmt: skip
 
 
 OPS = (Concat, Slice, Transpose, Reshape, Forward, Gather, Scatter)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw
+from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw, result_of
 from lightnet.ir.op import LnOp, case, ln_op, numbers, operand, result, string
-from lightnet.ir.types import TensorSpec
 
 _NO_DILATION = (1, 1)
 
@@ -30,7 +29,7 @@ class _Pool(LnOp):
     def infer(cls, t, p):
         pad = effective_padding(p, t.src.dims[2:], _NO_DILATION)
         hw = (output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2]) for i in (0, 1))
-        return [TensorSpec((*t.src.dims[:2], *hw), t.src.dtype)]
+        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *hw))]
 
     @classmethod
     def derived(cls, t, p):
@@ -87,8 +86,8 @@ class Maxpool2d(_Pool):
         }  # as a bool, -inf is true
 
     def reference(self, src):
-        kind = src.dtype.kind
-        filler = -np.inf if kind == "f" else False if kind == "b" else int(np.iinfo(src.dtype).min)
+        kind = self.operand_specs[0].dtype.kind
+        filler = -np.inf if kind == "float" else False if kind == "bool" else int(np.iinfo(src.dtype).min)
         return self.windows(src, filler).max(axis=0)
 
     @classmethod
@@ -109,7 +108,7 @@ class Avgpool2d(_Pool):
     """
 
     optype = "avgpool2d"
-    src = operand(rank=4, dtypes=("f32", "f64"))
+    src = operand(rank=4, dtypes=("f32", "f64", "f16", "bf16"))
     definition = """
         dst[n, c, y, x] += src[n, c, y * stride[0] + r - pad[0], x * stride[1] + q - pad[1] | 0]
             for r < size[0], q < size[1]

@@ -1,13 +1,304 @@
-"""Reductions: `maxreduce`, `maxreduce_arg`, `dot_product`."""
+"""Reductions: `reduce_sum` and its kind, `argmax`, `argmin`, `maxreduce`, `maxreduce_arg`, `dot_product`."""
 
 from __future__ import annotations
+
+from math import prod
 
 import numpy as np
 
 from lightnet.dialects.ln.rules import rule
-from lightnet.ir.op import LnOp, case, ln_op, number, operand, result
+from lightnet.ir.op import ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME
+
+#: The element types that can be added up.
+_NUMBERS = tuple(name for name in BY_NAME if name != "i1")
+#: The storage types of half precision that there are.
+_HALF = [name for name in ("f16", "bf16") if name in BY_NAME]
+
+
+def _widened(x: np.ndarray) -> np.ndarray:
+    """Floats as float64, anything else as it is."""
+    return x if x.dtype.kind in "iub" else x.astype(np.float64)
+
+
+class _Reduction(LnOp):
+    """One of `+= *= max= min=` along `axes`."""
+
+    src = operand()
+    dst = result()
+    axes = numbers("int", ge=0, lt="src.ndim")
+    accumulate = ""
+
+    @classmethod
+    def infer(cls, t, p):
+        if len(set(p.axes)) != len(p.axes):
+            raise ConstraintError(
+                f"{cls.optype}: `axes` {list(p.axes)} should not name an axis twice",
+                label=f"{cls.optype}.distinct-axes",
+            )
+        return [TensorSpec(tuple(1 if k in p.axes else n for k, n in enumerate(t.src.dims)), t.src.dtype)]
+
+    def subscripts(self) -> tuple[str, str, str]:
+        """The kept indices, those of the result, those of the operand."""
+        ndim, axes = self.operand_specs[0].ndim, self.axes
+        kept = [f"d{k}" for k in range(ndim) if k not in axes]
+        written = ["0" if k in axes else f"d{k}" for k in range(ndim)]
+        read = [f"r{k}" if k in axes else f"d{k}" for k in range(ndim)]
+        return ", ".join(kept), ", ".join(written), ", ".join(read)
+
+    @property
+    def definition(self):
+        _, written, read = self.subscripts()
+        return f"dst[{written}] {self.accumulate} src[{read}]"
+
+    def flops(self):
+        return self.operand_specs[0].len
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(3, 4), axes=(1,)), case(src=(5,), axes=(0,)), case(src=(2, 1, 3, 1, 7), axes=(1, 2, 4)),
+            case(src=(2, 17, 5, 3), axes=(2, 3)), case(src=(3, 4), axes=(0, 1)), case(src=(2, 3, 33), axes=(0,)),
+            case(src=(2, 3), axes=()), case(src=(), axes=()), case("f64", src=(4, 3, 2), axes=(2, 0)),
+            case("i32", src=(3, 17, 2), axes=(1,)), case("ui8", src=(2, 33), axes=(1,)),
+            *(case(t, src=(3, 50), axes=(1,)) for t in _HALF),
+        ]  # fmt: skip
+
+
+_EMPTY = (case(src=(2, 0, 3), axes=(1,)), case("i32", src=(0, 3), axes=(0,)), case(src=(2, 0), axes=(0,)))
+
+
+# reduce(x, axes) = reshape(x), where every axis has length 1 (a sum of one term is the term: -0 stays -0)
+@rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_mean")
+def reduction_of_ones(op):
+    return op.src if op.operand_specs == op.result_specs else None
+
+
+@ln_op
+class ReduceSum(_Reduction):
+    """The sum along `axes`, which stay with length 1; over nothing it is 0. Integers wrap.
+
+    ```mlir
+    // %x : tensor<3x5x4xf32>
+    %y = ln.reduce_sum %x {axes = [0, 2]} : tensor<1x5x1xf32>
+    ```
+    """
+
+    optype = "reduce_sum"
+    src = operand(dtypes=_NUMBERS)
+    accumulate = "+="
+    rewrites = (reduction_of_ones,)
+
+    def reference(self, src):
+        wide = _widened(src)
+        return np.sum(wide, axis=self.axes, keepdims=True, dtype=wide.dtype).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        return [*super().samples(), *_EMPTY]
+
+
+@ln_op
+class ReduceProd(_Reduction):
+    """The product along `axes`, which stay with length 1; over nothing it is 1. Integers wrap.
+
+    ```mlir
+    // %x : tensor<3x5x4xf32>
+    %y = ln.reduce_prod %x {axes = [1]} : tensor<3x1x4xf32>
+    ```
+    """
+
+    optype = "reduce_prod"
+    src = operand(dtypes=_NUMBERS, kind="scale")
+    accumulate = "*="
+    rewrites = (reduction_of_ones,)
+
+    def reference(self, src):
+        wide = _widened(src)
+        return np.prod(wide, axis=self.axes, keepdims=True, dtype=wide.dtype).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        return [*super().samples(), *_EMPTY]
+
+
+@ln_op
+class ReduceMax(_Reduction):
+    """The maximum along `axes`, which stay with length 1; NaN propagates. Over nothing it is the lowest value of the
+    type: -inf, false.
+
+    ```mlir
+    // %x : tensor<3x5x4xf32>
+    %y = ln.reduce_max %x {axes = [1, 2]} : tensor<3x1x1xf32>
+    ```
+    """
+
+    optype = "reduce_max"
+    accumulate = "max="
+    rewrites = (reduction_of_ones,)
+
+    def reference(self, src):
+        return np.max(_widened(src), axis=self.axes, keepdims=True, initial=_extreme(src, low=True)).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        return [*super().samples(), case("i1", src=(3, 5), axes=(1,)), _EMPTY[1]]
+
+
+@ln_op
+class ReduceMin(_Reduction):
+    """The minimum along `axes`, which stay with length 1; NaN propagates. Over nothing it is the highest value of the
+    type: inf, true.
+
+    ```mlir
+    // %x : tensor<3x5x4xf32>
+    %y = ln.reduce_min %x {axes = [2]} : tensor<3x5x1xf32>
+    ```
+    """
+
+    optype = "reduce_min"
+    accumulate = "min="
+    rewrites = (reduction_of_ones,)
+
+    def reference(self, src):
+        return np.min(_widened(src), axis=self.axes, keepdims=True, initial=_extreme(src, low=False)).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        return [*super().samples(), case("i1", src=(3, 5), axes=(1,)), _EMPTY[1]]
+
+
+def _extreme(src: np.ndarray, low: bool) -> float | int | bool:
+    if src.dtype.kind == "b":
+        return not low
+    if src.dtype.kind in "iu":
+        return np.iinfo(src.dtype).min if low else np.iinfo(src.dtype).max
+    return -np.inf if low else np.inf
+
+
+@ln_op
+class ReduceMean(_Reduction):
+    """The sum along `axes` (which stay with length 1) divided by the number of its terms; over nothing it is NaN, and 0 of
+    integers, whose sums wrap and whose quotients truncate.
+
+    ```mlir
+    // %x : tensor<3x5x4xf32>
+    %y = ln.reduce_mean %x {axes = [1, 2]} : tensor<3x1x1xf32>
+    ```
+    """
+
+    optype = "reduce_mean"
+    src = operand(dtypes=_NUMBERS)
+    rewrites = (reduction_of_ones,)
+
+    @property
+    def terms(self) -> int:
+        """How many elements each mean is of."""
+        return prod(self.operand_specs[0].dims[k] for k in self.axes)
+
+    @property
+    def definition(self):
+        kept, written, read = self.subscripts()
+        quotient, dtype = f"total[{kept}] / {self.terms}", self.operand_specs[0].dtype
+        # A constant takes the type of its partner, saturating.
+        if not dtype.is_float and dtype.size < 8 and self.terms > dtype.limits[1]:
+            quotient = f"wrap(i64(total[{kept}]) / {self.terms}, dst)"
+        return f"total[{kept}] += src[{read}]\ndst[{written}] = {quotient}"
+
+    def reference(self, src):
+        total = np.sum(_widened(src), axis=self.axes, keepdims=True, dtype=_widened(src).dtype)
+        if src.dtype.kind not in "iu":
+            return (total / np.float64(self.terms)).astype(src.dtype)
+        return np.trunc(total / max(self.terms, 1)).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        return [*super().samples(), _EMPTY[1], _EMPTY[2]]
+
+
+class _ArgExtreme(LnOp):
+    """The index of the first (or last) extreme along `axis`, in two passes, each of which is a reduction that vectorises."""
+
+    src = operand(min_rank=1)
+    dst = result()
+    axis = number("int", ge=0, lt="src.ndim")
+    last = boolean(default=False)
+    checks = {"not-empty": "src.dims[axis] > 0"}
+    accumulate = ""
+
+    @property
+    def definition(self):
+        read, best = "src[i..., r, k...]", "best[i..., k...]"
+        found = f"{read} == {best}"
+        if self.operand_specs[0].dtype.is_float:
+            found += f" || {read} != {read}"  # the best is NaN where there is one, and equals nothing
+        keep, none = ("max=", "-1") if self.last else ("min=", "src.dims[axis]")
+        return (
+            f"best[i:axis..., k...] {self.accumulate} {read}\n"
+            f"at[i:axis..., k...] {keep} {found} ? i32(r) : i32({none})\n"
+            "dst[i:axis..., 0, k...] = i64(at[i..., k...])"
+        )
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec(_reduced(t.src, p.axis), BY_NAME["i64"])]
+
+    def flops(self):
+        return self.operand_specs[0].len
+
+    def _arg(self, src: np.ndarray, find) -> np.ndarray:
+        wide = _widened(src)
+        if self.last:
+            found = src.shape[self.axis] - 1 - find(np.flip(wide, self.axis), axis=self.axis, keepdims=True)
+        else:
+            found = find(wide, axis=self.axis, keepdims=True)
+        return found.astype(np.int64)
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(3, 4), axis=1), case(src=(5,), axis=0, last=True), case(src=(1,), axis=0),
+            case(src=(2, 1, 3, 1, 7), axis=4), case("i8", src=(3, 17, 2), axis=1), case("i8", src=(3, 17, 2), axis=1, last=True),
+            case("f64", src=(4, 3, 2), axis=0), case("ui8", src=(2, 33), axis=1), case(src=(0, 4), axis=1),
+            *(case(t, src=(3, 50), axis=1) for t in _HALF),
+        ]  # fmt: skip
+
+
+@ln_op
+class Argmax(_ArgExtreme):
+    """The index (i64) of the maximum along `axis`, which stays with length 1: of its first occurrence, or with `last` of its
+    last one. NaN is larger than every number.
+
+    ```mlir
+    // %x : tensor<3x5xf32>
+    %i = ln.argmax %x {axis = 1} : tensor<3x1xi64>
+    ```
+    """
+
+    optype = "argmax"
+    accumulate = "max="
+
+    def reference(self, src):
+        return self._arg(src, np.argmax)
+
+
+@ln_op
+class Argmin(_ArgExtreme):
+    """The index (i64) of the minimum along `axis`, which stays with length 1: of its first occurrence, or with `last` of its
+    last one. NaN is smaller than every number.
+
+    ```mlir
+    // %x : tensor<3x5xf32>
+    %i = ln.argmin %x {axis = 1} : tensor<3x1xi64>
+    ```
+    """
+
+    optype = "argmin"
+    accumulate = "min="
+
+    def reference(self, src):
+        return self._arg(src, np.argmin)
 
 
 def _reduced(spec: TensorSpec, axis: int) -> tuple[int, ...]:
@@ -27,7 +318,15 @@ class _AxisReduction(LnOp):
         return [
             case(src=(3, 4), axis=1), case(src=(5,), axis=0), case(src=(1,), axis=0), case(src=(2, 1, 3, 1, 7), axis=4),
             case("i8", src=(3, 17, 2), axis=1), case("f64", src=(4, 3, 2), axis=0), case("ui8", src=(2, 33), axis=1),
+            case(src=(0, 3), axis=1),
         ]  # fmt: skip
+
+
+def lowest(dtype: np.dtype) -> np.generic:
+    """The least value of a type: the maximum of nothing."""
+    if dtype == np.bool_:
+        return np.bool_(False)
+    return dtype.type(np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf)
 
 
 # maxreduce(x, axis) = x, where the axis has length 1
@@ -38,7 +337,8 @@ def maxreduce_of_one(op):
 
 @ln_op
 class Maxreduce(_AxisReduction):
-    """The maximum along `axis`, which stays with length 1. NaN propagates.
+    """The maximum along `axis`, which stays with length 1; of nothing the lowest value of the type (-inf for floats). NaN
+    propagates.
 
     ```mlir
     // %x : tensor<3x5xf32>
@@ -54,8 +354,12 @@ class Maxreduce(_AxisReduction):
     def infer(cls, t, p):
         return [TensorSpec(_reduced(t.src, p.axis), t.src.dtype)]
 
+    @classmethod
+    def samples(cls):
+        return [*super().samples(), case("i8", src=(2, 0, 3), axis=1), case("ui16", src=(0,), axis=0)]
+
     def reference(self, src):
-        return src.max(axis=self.axis, keepdims=True)
+        return src.max(axis=self.axis, keepdims=True, initial=lowest(src.dtype))
 
 
 @ln_op
@@ -70,6 +374,7 @@ class MaxreduceArg(_AxisReduction):
 
     optype = "maxreduce_arg"
     arg = result()
+    checks = {"not-empty": "src.dims[axis] > 0"}
     definition = "dst[i:axis..., 0, k...], arg[i:axis..., 0, k...] argmax= src[i..., j, k...]"
 
     @classmethod
@@ -114,9 +419,11 @@ class DotProduct(LnOp):
 
     @classmethod
     def samples(cls):
-        return [case(src1=s, src2=s) for s in ((1,), (7,), (3, 5), (2, 1, 3, 1, 50))] + [
+        return [case(src1=s, src2=s) for s in ((1,), (7,), (3, 5), (2, 1, 3, 1, 50), (), (2, 0))] + [
             case("i8", src1=(40,), src2=(40,)), case("f64", src1=(3, 3), src2=(3, 3)),
         ]  # fmt: skip
 
 
-OPS = (Maxreduce, MaxreduceArg, DotProduct)
+OPS = (
+    ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceMean, Argmax, Argmin, Maxreduce, MaxreduceArg, DotProduct,
+)  # fmt: skip

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.initial import sample
 
 _DIRECTIONS = ("TL_SORT_DIR_ASCENDING", "TL_SORT_DIR_DESCENDING")
@@ -46,45 +47,56 @@ class _Sort(LnOp):
         with b.loop(0, n) as i:
             for source, buffer in zip(operands, buffers):
                 b.store(b.load(source, [i.iv]), buffer, [0, i.iv])
-        passes = (n - 1).bit_length()
-        with b.loop(0, passes, carry=[b.index(1)]) as step:
-            source = b.op(arith.RemSIOp, step.iv, b.index(2))
-            target = b.op(arith.SubiOp, b.index(1), source)
-            width = step.args[0]
-            double = b.add(width, width)
-            with b.loop(0, n, double) as run:
-                ends = [_min(b, b.add(run.iv, w), n) for w in (width, double)]
-                self.merge(b, buffers, source, target, run.iv, *ends, n)
-            step.yields(double)
+        dtype, descending = self.operand_specs[0].dtype, self.dir == _DIRECTIONS[1]
+        half = merge_sort(b, buffers, n, lambda x, y: goes_before(b, x, y, dtype, descending))
         with b.loop(0, n) as i:
             for result, buffer in zip(results, buffers):
-                b.store(b.load(buffer, [passes % 2, i.iv]), result, [i.iv])
+                b.store(b.load(buffer, [half, i.iv]), result, [i.iv])
 
-    def merge(self, b, buffers, source, target, low, middle, high, n) -> None:
-        """Merge [low, middle) and [middle, high) of half `source` into half `target`."""
-        keys, one = buffers[0], b.index(1)
-        with b.loop(low, high, carry=[low, middle]) as out:
-            left, right = out.args
-            here = b.load(keys, [source, _min(b, left, n - 1)])
-            there = b.load(keys, [source, _min(b, right, n - 1)])
-            first = self.before(b, there, here)
-            has_left, has_right = b.cmpi("slt", left, middle), b.cmpi("slt", right, high)
-            none_left = b.op(arith.XOrIOp, has_left, b.const(1, IntegerType(1)))
-            take = b.op(arith.OrIOp, none_left, b.op(arith.AndIOp, has_right, first))
-            chosen = b.select(take, right, left)
-            for buffer in buffers:
-                b.store(b.load(buffer, [source, chosen]), buffer, [target, out.iv])
-            out.yields(b.select(take, left, b.add(left, one)), b.select(take, b.add(right, one), right))
 
-    def before(self, b, x, y):
-        """Whether key x belongs strictly before key y; NaN is the largest key."""
-        if self.dir == _DIRECTIONS[1]:
-            x, y = y, x
-        dtype = self.operand_specs[0].dtype
-        if not dtype.is_float:
-            return b.cmpi("slt" if dtype.kind == "int" else "ult", x, y)
-        nan = b.op(arith.AndIOp, b.cmpf("uno", y, y), b.cmpf("ord", x, x))
-        return b.op(arith.OrIOp, b.cmpf("olt", x, y), nan)
+def merge_sort(b, buffers, n: int, before) -> int:
+    """Sort the `n` elements in half 0 of `buffers` (memrefs [2, n]: keys, then what moves with them); stable. Gives the half
+    that they are in at the end. ``before(x, y)`` says whether key x belongs strictly before key y."""
+    passes = max(n - 1, 0).bit_length()
+    with b.loop(0, passes, carry=[b.index(1)]) as step:
+        source = b.op(arith.RemSIOp, step.iv, b.index(2))
+        target = b.op(arith.SubiOp, b.index(1), source)
+        width = step.args[0]
+        double = b.add(width, width)
+        with b.loop(0, n, double) as run:
+            ends = [_min(b, b.add(run.iv, w), n) for w in (width, double)]
+            _merge(b, buffers, source, target, run.iv, *ends, n, before)
+        step.yields(double)
+    return passes % 2
+
+
+def _merge(b, buffers, source, target, low, middle, high, n, before) -> None:
+    """Merge [low, middle) and [middle, high) of half `source` into half `target`."""
+    keys, one = buffers[0], b.index(1)
+    with b.loop(low, high, carry=[low, middle]) as out:
+        left, right = out.args
+        here = b.load(keys, [source, _min(b, left, n - 1)])
+        there = b.load(keys, [source, _min(b, right, n - 1)])
+        first = before(there, here)
+        has_left, has_right = b.cmpi("slt", left, middle), b.cmpi("slt", right, high)
+        none_left = b.op(arith.XOrIOp, has_left, b.const(1, IntegerType(1)))
+        take = b.op(arith.OrIOp, none_left, b.op(arith.AndIOp, has_right, first))
+        chosen = b.select(take, right, left)
+        for buffer in buffers:
+            b.store(b.load(buffer, [source, chosen]), buffer, [target, out.iv])
+        out.yields(b.select(take, left, b.add(left, one)), b.select(take, b.add(right, one), right))
+
+
+def goes_before(b, x, y, dtype, descending: bool):
+    """Whether key x belongs strictly before key y; NaN is the largest key."""
+    if descending:
+        x, y = y, x
+    if not dtype.is_float:
+        return b.cmpi("slt" if dtype.kind == "int" else "ult", x, y)
+    if dtype.size < 4:
+        x, y = (b.cast("extf", v, storage_type(BY_NAME["f32"])) for v in (x, y))
+    nan = b.op(arith.AndIOp, b.cmpf("uno", y, y), b.cmpf("ord", x, x))
+    return b.op(arith.OrIOp, b.cmpf("olt", x, y), nan)
 
 
 def _min(b, x, limit):

@@ -35,7 +35,7 @@ class Source(LnOp):
     traits = traits_def(Pure())
     dst = result(static=True)
     dtype = dtype_of_result()
-    dims = dims_of_result(gt=0)
+    dims = dims_of_result(ge=0)
     ran = numbers("double", 2, default=(0, 0))
     data = numbers("double", default=(0,))
     from_file = boolean(default=False)
@@ -82,7 +82,7 @@ class Create(Source):
 
 @ln_op
 class Input(Source):
-    """A tensor that a caller may feed; its contents are the default.
+    """A tensor that a caller may feed; its contents are the default. One that is `required` has none: every call feeds it.
 
     ```mlir
     %x = ln.input {from_file = true} : tensor<1x3x8x8xf32> as "create0"("image")
@@ -90,6 +90,7 @@ class Input(Source):
     """
 
     optype = "input"
+    required = boolean(default=False)
 
 
 @ln_op
@@ -116,7 +117,7 @@ class Zeros(LnOp):
     optype = "zeros"
     dst = result()
     dtype = dtype_of_result()
-    dims = dims_of_result(gt=0)
+    dims = dims_of_result(ge=0)
     definition = "dst[i...] = 0"
 
     @classmethod
@@ -133,6 +134,8 @@ class Zeros(LnOp):
             case(dims=(2, 3), dtype="TL_FLOAT"),
             case(dims=(1,), dtype="TL_INT8"),
             case(dims=(2, 1, 5), dtype="TL_BOOL"),
+            case(dims=(), dtype="TL_FLOAT"),
+            case(dims=(0, 2), dtype="TL_INT32"),
         ]
 
 
@@ -156,9 +159,7 @@ def range_length(start: float, stop: float, step: float) -> int:
 
 def _in_range(dtype: str, *values: float) -> bool:
     d = BY_TL[dtype]
-    if d.is_float:
-        return all(abs(v) <= float(np.finfo(d.np).max) for v in values)
-    low, high = (0, 1) if d.kind == "bool" else (int(np.iinfo(d.np).min), int(np.iinfo(d.np).max))
+    low, high = d.limits
     return all(low <= v <= high for v in values)
 
 

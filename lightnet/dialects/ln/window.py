@@ -10,12 +10,33 @@ from typing import Any
 
 import numpy as np
 
+from lightnet.ir.constraints import ConstraintError
+from lightnet.ir.types import TensorSpec
+
 AUTOPAD = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 def output_dim(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
     """Positions of a window: floor((i + p - ((k-1)*d + 1)) / s) + 1, where p is the padding of both sides."""
     return (size + padding - ((kernel - 1) * dilation + 1)) // stride + 1
+
+
+def ceil_output_dim(size: int, kernel: int, stride: int, before: int, behind: int, dilation: int = 1) -> int:
+    """As `output_dim`, rounded up: a last window may reach past the end, but begins inside or in front (ONNX's ceil_mode)."""
+    extent = (kernel - 1) * dilation + 1
+    count = -(-(size + before + behind - extent) // stride) + 1
+    return count - 1 if (count - 1) * stride >= size + before else count
+
+
+def result_of(optype: str, src: TensorSpec, dims: Sequence[int]) -> TensorSpec:
+    """The result [N, C, *S] of a window over `src`. Raises `ConstraintError` where it has no position, or nothing to read;
+    batch and channels may be empty."""
+    if min(*src.dims[2:], *dims[2:]) < 1:
+        raise ConstraintError(
+            f"{optype}: the window should have a position in {src}, but the result would have the dims {list(dims)}",
+            label=f"{optype}.window",
+        )
+    return TensorSpec(tuple(dims), src.dtype)
 
 
 def _split(total: int, upper: bool) -> tuple[int, int]:

@@ -1,0 +1,647 @@
+"""Arithmetic, comparisons and selection on tensors that broadcast as NumPy does, and conversions between types.
+
+Both operands have one dtype (a front end casts). Integers wrap around, x / 0 and x % 0 of integers are 0; f16 and bf16
+are computed in f32 and rounded once. A bool counts as 0 or 1 in arithmetic, and a result is true where it is not 0.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from lightnet.dialects.ln.numeric import (
+    INTS,
+    NUMBERS,
+    Broadcasting,
+    arithmetic,
+    broadcast_dims,
+    cases,
+    integer_divide,
+    integer_power,
+    uniform_data,
+)
+from lightnet.dialects.ln.rules import producer, rule
+from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
+from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType, convert, is_float, round_to
+
+ALL = (*NUMBERS, "i1")
+
+
+# maximum(x, x) = minimum(x, x) = bit_and(x, x) = bit_or(x, x) = x
+@rule("maximum", "minimum", "bit_and", "bit_or")
+def same_operand(op):
+    return op.src1 if op.src1 is op.src2 else None
+
+
+class _Binary(Broadcasting):
+    src1 = operand()
+    src2 = operand(same_type="src1")
+    dst = result()
+
+    #: The types of the test cases beside f32.
+    kinds: ClassVar[tuple[str, ...]] = ("f64", "f16", "bf16", "i32", "ui8", "i1")
+
+    @classmethod
+    def samples(cls):
+        first = cls.schema.operands[0].dtypes
+        own = "f32" if not first or "f32" in first else "i32"
+        return [
+            case(own, src1=(2, 3, 17), src2=(2, 3, 17)), case(own, src1=(3, 1, 7), src2=(5, 1)),
+            *cases(("src1", "src2"), cls.kinds),
+        ]  # fmt: skip
+
+
+class _Arithmetic(_Binary):
+    def reference(self, src1, src2):
+        return arithmetic(self.numpy, src1, src2)
+
+    def numpy(self, a, b):
+        """The op on arrays of one of the types that it is computed in."""
+        raise NotImplementedError
+
+
+@ln_op
+class Add(_Arithmetic):
+    """src1 + src2.
+
+    ```mlir
+    // %x : tensor<1x8x5x5xf32>, %b : tensor<8x1x1xf32>
+    %y = ln.add %x, %b : tensor<1x8x5x5xf32>
+    ```
+    """
+
+    optype = "add"
+    formula = "{src1} + {src2}"
+
+    def numpy(self, a, b):
+        return a + b
+
+    @classmethod
+    def samples(cls):
+        dims = [
+            ((1,), (1,)), ((), ()), ((), (3,)), ((2, 3), ()), ((7,), (5, 7)), ((5, 7), (7,)), ((1, 4, 6, 6), (4, 1, 1)),
+            ((1, 1, 3), (4, 5, 1)), ((2, 1, 3, 1, 2), (1, 4, 1, 5, 2)), ((3, 1), (1, 3)), ((1, 1), (9,)),
+        ]  # fmt: skip
+        return super().samples() + [case(src1=a, src2=b) for a, b in dims] + cases({"src1": (3, 1), "src2": (4,)}, INTS)
+
+
+@ln_op
+class Sub(_Arithmetic):
+    """src1 - src2.
+
+    ```mlir
+    // %x : tensor<2x3xf32>, %m : tensor<2x1xf32>
+    %y = ln.sub %x, %m : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "sub"
+    formula = "{src1} - {src2}"
+
+    def numpy(self, a, b):
+        return a - b
+
+
+@ln_op
+class Mul(_Arithmetic):
+    """src1 * src2.
+
+    ```mlir
+    // %x : tensor<1x8x5x5xf32>, %s : tensor<f32>
+    %y = ln.mul %x, %s : tensor<1x8x5x5xf32>
+    ```
+    """
+
+    optype = "mul"
+    formula = "{src1} * {src2}"
+
+    def numpy(self, a, b):
+        return a * b
+
+
+@ln_op
+class Div(_Arithmetic):
+    """src1 / src2; of integers, truncated toward zero, and 0 where src2 is 0.
+
+    ```mlir
+    // %x : tensor<2x3xf32>, %s : tensor<2x1xf32>
+    %y = ln.div %x, %s : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "div"
+    formula = "{src1} / {src2}"
+
+    def numpy(self, a, b):
+        return a / b if is_float(a.dtype) else integer_divide(a, b)
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        data = super().sample_data(name, kind, spec, tensors, params, seed)
+        return data if name == "src1" else uniform_data(data, 0.5, 2)
+
+
+@ln_op
+class Pow(_Arithmetic):
+    """src1 to the power of src2. Integers go through double and saturate; a negative float has a power only where src2 is
+    whole, else NaN.
+
+    ```mlir
+    // %x : tensor<2x3xf32>, %e : tensor<f32>
+    %y = ln.pow %x, %e : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "pow"
+    formula = "pow({src1}, {src2})"
+
+    def numpy(self, a, b):
+        return np.power(a, b) if is_float(a.dtype) else integer_power(a, b)
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        data = super().sample_data(name, kind, spec, tensors, params, seed)
+        return uniform_data(data, 0.2, 3) if name == "src1" else data
+
+
+class _Remainder(_Arithmetic):
+    kinds = ("f64", "f16", "bf16", "i32", "ui8", "i64")
+    function: ClassVar[np.ufunc]
+    of_integers: ClassVar[str]
+    of_floats: ClassVar[str]
+    #: Of a finite src1 and an infinite src2, where the quotient is 0 and its product with src2 NaN.
+    of_infinity: ClassVar[str]
+
+    @property
+    def formula(self):
+        if not self.operand_specs[0].dtype.is_float:
+            return self.of_integers
+        return f"isinf({{src2}}) && abs({{src1}}) < inf ? {self.of_infinity} : {self.of_floats}"
+
+    def numpy(self, a, b):
+        if is_float(a.dtype):
+            return self.function(a, b)
+        return np.where(b == 0, a.dtype.type(0), self.function(a, np.where(b == 0, b.dtype.type(1), b)))
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        data = super().sample_data(name, kind, spec, tensors, params, seed)
+        return uniform_data(data, -9, 9) if name == "src1" else uniform_data(data, 0.7, 2)
+
+
+@ln_op
+class Fmod(_Remainder):
+    """The remainder of src1 / src2 with the sign of src1, as C's `fmod` and `%`; of floats, src1 - src2·trunc(src1 / src2).
+
+    ```mlir
+    %y = ln.fmod %a, %b : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "fmod"
+    src1 = operand(dtypes=NUMBERS)
+    of_integers = "{src1} % {src2}"
+    of_floats = "({src1} % {src2} == 0 ? {src1} * 0 : {src1} % {src2})"  # a zero has the sign of src1, too
+    of_infinity = "{src1}"
+    function = np.fmod
+
+
+@ln_op
+class Mod(_Remainder):
+    """The remainder of src1 / src2 with the sign of src2, as Python's `%`; of floats, src1 - src2·floor(src1 / src2).
+
+    ```mlir
+    %y = ln.mod %a, %b : tensor<2x3xi32>
+    ```
+    """
+
+    optype = "mod"
+    src1 = operand(dtypes=NUMBERS)
+    of_integers = of_floats = "floormod({src1}, {src2})"
+    of_infinity = "({src1} == 0 || ({src1} < 0) == ({src2} < 0) ? {src1} : {src2})"
+    function = np.mod
+
+
+@ln_op
+class Maximum(_Arithmetic):
+    """The larger of src1 and src2; NaN where one of them is.
+
+    ```mlir
+    %y = ln.maximum %a, %b : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "maximum"
+    formula = "max({src1}, {src2})"
+    rewrites = (same_operand,)
+
+    def numpy(self, a, b):
+        return np.maximum(a, b)
+
+
+@ln_op
+class Minimum(_Arithmetic):
+    """The smaller of src1 and src2; NaN where one of them is.
+
+    ```mlir
+    %y = ln.minimum %a, %b : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "minimum"
+    formula = "min({src1}, {src2})"
+    rewrites = (same_operand,)
+
+    def numpy(self, a, b):
+        return np.minimum(a, b)
+
+
+# -- bits ------------------------------------------------------------------------------------------------------------
+
+
+class _Bitwise(_Binary):
+    src1 = operand(dtypes=(*INTS, "i1"))
+    kinds = ("i8", "ui16", "i64", "ui64", "i1")
+    function: ClassVar[np.ufunc]
+
+    def reference(self, src1, src2):
+        return self.function(src1, src2)
+
+
+@ln_op
+class BitAnd(_Bitwise):
+    """The bits that are set in src1 and in src2; of bools, the logical and.
+
+    ```mlir
+    %y = ln.bit_and %a, %b : tensor<2x3xi32>
+    ```
+    """
+
+    optype = "bit_and"
+    formula = "bitand({src1}, {src2})"
+    function = np.bitwise_and
+    rewrites = (same_operand,)
+
+
+@ln_op
+class BitOr(_Bitwise):
+    """The bits that are set in src1 or in src2; of bools, the logical or.
+
+    ```mlir
+    %y = ln.bit_or %a, %b : tensor<2x3xi32>
+    ```
+    """
+
+    optype = "bit_or"
+    formula = "bitor({src1}, {src2})"
+    function = np.bitwise_or
+    rewrites = (same_operand,)
+
+
+@ln_op
+class BitXor(_Bitwise):
+    """The bits that differ between src1 and src2; of bools, the exclusive or.
+
+    ```mlir
+    %y = ln.bit_xor %a, %b : tensor<2x3xi32>
+    ```
+    """
+
+    optype = "bit_xor"
+    formula = "bitxor({src1}, {src2})"
+    function = np.bitwise_xor
+
+
+class _Shift(_Binary):
+    src1 = operand(dtypes=INTS)
+    kinds = ("i8", "ui8", "ui16", "i64", "ui64")
+    function: ClassVar[np.ufunc]
+
+    def reference(self, src1, src2):
+        inside = (src2 >= 0) & (src2 < 8 * src1.dtype.itemsize)
+        shifted = self.function(src1, np.where(inside, src2, src2.dtype.type(0)))
+        return np.where(inside, shifted, self.beyond(src1)).astype(src1.dtype)
+
+    def beyond(self, src: np.ndarray) -> np.ndarray:
+        """What is left when every bit has been shifted out."""
+        return np.zeros_like(src)
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        data = super().sample_data(name, kind, spec, tensors, params, seed)
+        return data if name == "src1" else np.abs(data) * data.dtype.type(3)  # 0, 3, …, 12: beyond 8 bits too
+
+
+@ln_op
+class ShiftLeft(_Shift):
+    """src1 * 2^src2, wrapped around; 0 where src2 is negative or at least the number of bits.
+
+    ```mlir
+    %y = ln.shift_left %a, %b : tensor<2x3xui8>
+    ```
+    """
+
+    optype = "shift_left"
+    formula = "shl({src1}, {src2})"
+    function = np.left_shift
+
+
+@ln_op
+class ShiftRight(_Shift):
+    """src1 / 2^src2, rounded down; 0 (of a negative number, -1) where src2 is negative or at least the number of bits.
+
+    ```mlir
+    %y = ln.shift_right %a, %b : tensor<2x3xui8>
+    ```
+    """
+
+    optype = "shift_right"
+    formula = "shr({src1}, {src2})"
+    function = np.right_shift
+
+    def beyond(self, src):
+        return np.where(src < 0, -1, 0).astype(src.dtype)
+
+
+# -- comparisons and selection ---------------------------------------------------------------------------------------
+
+
+class _Comparison(_Binary):
+    function: ClassVar[np.ufunc]
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec(broadcast_dims(cls.optype, [t.src1, t.src2]), BY_NAME["i1"])]
+
+    def reference(self, src1, src2):
+        return np.asarray(self.function(src1, src2), np.bool_)
+
+
+@ln_op
+class Equal(_Comparison):
+    """Whether src1 = src2; a NaN equals nothing.
+
+    ```mlir
+    // %a : tensor<2x3xf32>, %b : tensor<2x3xf32>
+    %y = ln.equal %a, %b : tensor<2x3xi1>
+    ```
+    """
+
+    optype = "equal"
+    formula = "{src1} == {src2}"
+    function = np.equal
+
+
+@ln_op
+class Less(_Comparison):
+    """Whether src1 < src2; false where one of them is NaN.
+
+    ```mlir
+    // %a : tensor<2x3xf32>, %b : tensor<2x3xf32>
+    %y = ln.less %a, %b : tensor<2x3xi1>
+    ```
+    """
+
+    optype = "less"
+    formula = "{src1} < {src2}"
+    function = np.less
+
+
+@ln_op
+class LessEqual(_Comparison):
+    """Whether src1 ≤ src2; false where one of them is NaN.
+
+    ```mlir
+    // %a : tensor<2x3xf32>, %b : tensor<2x3xf32>
+    %y = ln.less_equal %a, %b : tensor<2x3xi1>
+    ```
+    """
+
+    optype = "less_equal"
+    formula = "{src1} <= {src2}"
+    function = np.less_equal
+
+
+# where(c, x, x) = x, where c repeats nothing
+@rule("where")
+def where_of_one(op):
+    return op.src1 if op.src1 is op.src2 and op.operand_specs[1] == op.result_specs[0] else None
+
+
+@ln_op
+class Where(Broadcasting):
+    """src1 where cond holds, else src2.
+
+    ```mlir
+    // %c : tensor<3x1xi1>, %a : tensor<3x5xf32>, %b : tensor<f32>
+    %y = ln.where %c, %a, %b : tensor<3x5xf32>
+    ```
+    """
+
+    optype = "where"
+    cond = operand(dtypes=("i1",))
+    src1 = operand()
+    src2 = operand(same_type="src1")
+    dst = result()
+    formula = "{cond} ? {src1} : {src2}"
+    rewrites = (where_of_one,)
+
+    def reference(self, cond, src1, src2):
+        return np.where(cond, src1, src2)
+
+    @classmethod
+    def samples(cls):
+        dims = [((3, 5),) * 3, ((3, 1), (5,), ()), ((), (2, 3), (3,)), ((4,), (2, 1, 1), (3, 1)), ((1,), (1, 1), ())]
+        out = [case(cond=(c, "i1"), src1=a, src2=b) for c, a, b in dims]
+        kinds = [t for t in ("f64", "f16", "bf16", "i64", "ui8", "i1") if t in BY_NAME]
+        return out + [case(t, cond=((7,), "i1"), src1=(7,), src2=(2, 1)) for t in kinds]
+
+
+@ln_op
+class Prelu(Broadcasting):
+    """src where it is at least 0, else src * slope; the slope is repeated to the shape of src. NaN stays NaN.
+
+    ```mlir
+    // %x : tensor<1x8x5x5xf32>, %s : tensor<8x1x1xf32>
+    %y = ln.prelu %x, %s : tensor<1x8x5x5xf32>
+    ```
+    """
+
+    optype = "prelu"
+    src = operand(dtypes=NUMBERS)
+    slope = operand(same_type="src")
+    dst = result()
+    formula = "{src} >= 0 ? {src} : {src} * {slope}"
+
+    @classmethod
+    def infer(cls, t, p):
+        if broadcast_dims(cls.optype, [t.src, t.slope]) != t.src.dims:
+            raise ConstraintError(
+                f"prelu: the slope {t.slope} should be repeated to the shape of {t.src}, not the other way round",
+                label="prelu.slope",
+            )
+        return [t.src]
+
+    def flops(self):
+        return 2 * self.result_specs[0].len
+
+    def reference(self, src, slope):
+        return arithmetic(lambda x, s: np.where(x < 0, x * s, x), src, slope)
+
+    @classmethod
+    def samples(cls):
+        dims = [((3, 5), (3, 5)), ((1, 4, 6, 6), (4, 1, 1)), ((3, 5), ()), ((2, 7), (7,)), ((), ())]
+        return [case(src=a, slope=b) for a, b in dims] + cases(("src", "slope"), ("f64", "f16", "bf16", "i32", "ui8"))
+
+
+# -- conversions -----------------------------------------------------------------------------------------------------
+
+
+def holds_all(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`."""
+    if wide.is_float and narrow.is_float:
+        return wide.size > narrow.size or wide == narrow
+    if wide.is_float or narrow.is_float or "bool" in (wide.kind, narrow.kind):
+        return narrow.kind == "bool" and wide.kind != "bool"
+    low, high = np.iinfo(wide.np), np.iinfo(narrow.np)
+    return low.min <= high.min and high.max <= low.max
+
+
+# cast(x, type of x) = x; cast(cast(x, wider type), type of x) = x
+@rule("cast")
+def cast_back(op):
+    if op.operand_specs == op.result_specs:
+        return op.src
+    inner = producer(op.src, Cast)
+    if inner is None or inner.operand_specs != op.result_specs:
+        return None
+    return inner.src if holds_all(inner.result_specs[0].dtype, inner.operand_specs[0].dtype) else None
+
+
+@ln_op
+class Cast(LnOp):
+    """src in another type. Floats become integers by truncation, saturated, NaN as 0; bools 0 and 1; and what is not 0
+    becomes true. `mode` says what happens to values beyond the range otherwise: ``saturate`` takes the nearest value
+    there is (infinities stay), ``wrap`` drops the upper bits of an integer and rounds a float to infinity.
+
+    ```mlir
+    // %x : tensor<2x3xf32>
+    %y = ln.cast %x : tensor<2x3xi8>
+    ```
+    """
+
+    optype = "cast"
+    src = operand()
+    dst = result()
+    dtype = dtype_of_result()
+    mode = string("saturate", "wrap", default="saturate")
+    rewrites = (cast_back,)
+
+    @property
+    def definition(self):
+        if self.mode == "wrap":
+            return "dst[i...] = wrap(src[i...], dst)"
+        source, target = self.operand_specs[0].dtype, self.result_specs[0].dtype
+        if not (source.is_float and target.is_float) or holds_all(target, source):
+            return "dst[i...] = sat(src[i...], dst)"
+        largest = target.limits[1]
+        return f"dst[i...] = sat(abs(src[i...]) == inf ? src[i...] : clamp(src[i...], -{largest}, {largest}), dst)"
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec(t.src.dims, BY_TL[p.dtype])]
+
+    def reference(self, src):
+        target = self.result_specs[0].dtype
+        if self.mode == "saturate" or target.kind == "bool":
+            return convert(src, target)
+        if target.is_float:
+            return round_to(src if is_float(src.dtype) or not target.is_short else src.astype(np.float32), target)
+        return convert(src, target) if is_float(src.dtype) else src.astype(target.np)
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        data = super().sample_data(name, kind, spec, tensors, params, seed)
+        if not is_float(data.dtype) and data.dtype != np.bool_:
+            return data * data.dtype.type(67)  # beyond 8 bits, where there are more
+        return data if data.dtype == np.bool_ else uniform_data(data, -400, 400)
+
+    @classmethod
+    def samples(cls):
+        pairs = [
+            ("f32", "i8"), ("f32", "ui8"), ("f32", "i1"), ("f32", "f64"), ("f64", "f32"), ("f64", "i64"), ("i32", "i8"),
+            ("i32", "ui8"), ("i64", "f32"), ("ui8", "i8"), ("i8", "ui64"), ("i1", "f32"), ("i1", "i32"), ("i32", "i1"),
+            ("f32", "f16"), ("f16", "f32"), ("bf16", "f64"), ("f16", "bf16"), ("i16", "f16"), ("f16", "i8"), ("f16", "i1"),
+            ("bf16", "ui16"), ("i1", "bf16"), ("f32", "f32"),
+        ]  # fmt: skip
+        wraps = {
+            ("f64", "f32"),
+            ("i32", "i8"),
+            ("i32", "ui8"),
+            ("ui8", "i8"),
+            ("f32", "f16"),
+            ("i16", "f16"),
+            ("f32", "ui8"),
+        }
+        modes = [(*pair, "saturate") for pair in pairs] + [(*pair, "wrap") for pair in sorted(wraps)]
+        modes = [(a, b, m) for a, b, m in modes if a in BY_NAME and b in BY_NAME]
+        out = [case(a, src=(3, 5), dtype=BY_NAME[b].tl, mode=m) for a, b, m in modes]
+        return [*out, case(src=(), dtype="TL_INT32"), case("i64", src=(1,), dtype="TL_INT32")]
+
+
+# bitcast(bitcast(x)) = bitcast(x); bitcast(x, type of x) = x
+@rule("bitcast")
+def bitcast_chain(op):
+    if op.operand_specs == op.result_specs:
+        return op.src
+    inner = producer(op.src, Bitcast)
+    return None if inner is None else Bitcast.make([inner.src], {"dtype": op.dtype})
+
+
+@ln_op
+class Bitcast(LnOp):
+    """The bits of src, read as another type of the same size.
+
+    ```mlir
+    // %x : tensor<2x3xf32>
+    %y = ln.bitcast %x : tensor<2x3xi32>
+    ```
+    """
+
+    optype = "bitcast"
+    takes_bits = True
+    src = operand(dtypes=NUMBERS)
+    dst = result()
+    dtype = dtype_of_result()
+    definition = "dst[i...] = bitcast(src[i...], dst)"
+    rewrites = (bitcast_chain,)
+
+    @classmethod
+    def infer(cls, t, p):
+        target = BY_TL[p.dtype]
+        if target.size != t.src.dtype.size or target.kind == "bool":
+            raise ConstraintError(
+                f"bitcast: {t.src.dtype} and {target} should be types of the same size, and no bools",
+                label="bitcast.size",
+            )
+        return [TensorSpec(t.src.dims, target)]
+
+    def flops(self):
+        return 0
+
+    def reference(self, src):
+        return src.view(self.result_specs[0].dtype.np)
+
+    @classmethod
+    def samples(cls):
+        pairs = [("f32", "i32"), ("ui8", "i8"), ("i16", "ui16"), ("f16", "i16"), ("bf16", "ui16"), ("f64", "ui64")]
+        known = [(a, b) for a, b in pairs if a in BY_NAME and b in BY_NAME]
+        return [case(a, src=(3, 5), dtype=BY_NAME[b].tl) for a, b in known] + [case(src=(1,), dtype="TL_UINT32")]
+
+
+OPS = (
+    Add, Sub, Mul, Div, Pow, Fmod, Mod, Maximum, Minimum, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight, Equal, Less,
+    LessEqual, Where, Prelu, Cast, Bitcast,
+)  # fmt: skip

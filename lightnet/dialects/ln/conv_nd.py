@@ -1,0 +1,220 @@
+"""Convolutions over any number of axes: `conv` and its transpose `deconv`, on [N, C, *S] tensors.
+
+What has one or two axes is better written as `conv2d` and `deconv2d`, which have kernels of their own.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from lightnet.dialects.ln.numeric import FLOATS, SHORT
+from lightnet.dialects.ln.window import output_dim, result_of
+from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, operand, result
+
+DTYPES = (*FLOATS, "i32", "i64")
+_AXES = "src.ndim - 2"
+
+
+class _ConvolutionNd(LnOp):
+    """What both declare. `padding` has what is added before each axis, then what is added behind."""
+
+    src = operand(min_rank=3, dtypes=DTYPES)
+    weight = operand("param", min_rank=3, same_type="src")
+    bias = operand("param", kind="bias", rank=1, same_type="src")
+    dst = result()
+    group = number("int", ge=1, default=1)
+    stride = numbers("int", _AXES, ge=1)
+    dilation = numbers("int", _AXES, ge=1)
+    padding = numbers("int", f"2 * ({_AXES})", ge=0)
+
+    def flops(self):
+        spec = self.result_specs[0] if self.optype == "conv" else self.operand_specs[0]
+        return 2 * spec.len * int(np.prod(self.operand_specs[1].dims[1:]))
+
+    def axes(self) -> range:
+        """The numbers of the spatial axes."""
+        return range(self.operand_specs[0].ndim - 2)
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """In the type that references compute in."""
+    return array if array.dtype.kind in "iu" else array.astype(np.float64)
+
+
+@ln_op
+class Conv(_ConvolutionNd):
+    """N-D cross-correlation of [N, C, *S] with weights [O, C/group, *K], plus a bias [O], in `group` groups.
+
+    `padding` is [begins then ends], of zeros. The maths are ONNX's Conv.
+
+    ```mlir
+    // %x : tensor<1x2x4x5x6xf32>, %w : tensor<3x2x3x3x3xf32>, %b : tensor<3xf32>
+    %y = ln.conv %x, %w, %b {stride = [1, 1, 1], dilation = [1, 1, 1], padding = [1, 1, 1, 1, 1, 1]} : tensor<1x3x4x5x6xf32>
+    ```
+    """
+
+    optype = "conv"
+    checks = {
+        "rank": "weight.ndim == src.ndim",
+        "in-channels": "weight.dims[1] * group == src.dims[1]",
+        "out-channels": "weight.dims[0] % group == 0",
+        "bias-length": "bias.dims[0] == weight.dims[0]",
+    }
+    definition = """
+        dst[n, o, y...] = bias[o]
+        dst[n, o, y...] += weight[o, c, r...] * src[n, o / (weight.dims[0] / group) * weight.dims[1] + c,
+                                                    y * stride + r * dilation - before... | 0]
+    """
+
+    @classmethod
+    def infer(cls, t, p):
+        axes = len(p.stride)
+        out = (
+            output_dim(
+                t.src.dims[2 + i], t.weight.dims[2 + i], p.stride[i], p.padding[i] + p.padding[axes + i], p.dilation[i]
+            )
+            for i in range(axes)
+        )
+        return [result_of(cls.optype, t.src, (t.src.dims[0], t.weight.dims[0], *out))]
+
+    @classmethod
+    def derived(cls, t, p):
+        return {"before": p.padding[: len(p.stride)]}
+
+    def reference(self, src, weight, bias):
+        n, o, *out = self.result_specs[0].dims
+        axes = len(out)
+        x = np.pad(_wide(src), [(0, 0), (0, 0), *zip(self.padding[:axes], self.padding[axes:])])
+        result = np.empty((n, o, *out), x.dtype)
+        per_in, per_out = weight.shape[1], o // self.group
+        for g in range(self.group):
+            part, kernel = x[:, g * per_in : (g + 1) * per_in], _wide(weight[g * per_out : (g + 1) * per_out])
+            total = np.zeros((n, per_out, *out), x.dtype)
+            for tap in product(*map(range, weight.shape[2:])):
+                at = [t * d for t, d in zip(tap, self.dilation)]
+                window = part[:, :, *(slice(a, a + (k - 1) * s + 1, s) for a, k, s in zip(at, out, self.stride))]
+                total += np.einsum("nc...,oc->no...", window, kernel[:, :, *tap])
+            result[:, g * per_out : (g + 1) * per_out] = total
+        return (result + _wide(bias).reshape(-1, *(1,) * axes)).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        def conv(kind, src, out, kernel, stride=None, dilation=None, padding=None, group=1):
+            ones = (1,) * len(kernel)
+            return case(kind, src=src, weight=(out, src[1] // group, *kernel), bias=(out,), stride=stride or ones,
+                        dilation=dilation or ones, padding=padding or (0,) * 2 * len(kernel), group=group)  # fmt: skip
+
+        return [
+            conv("f32", (1, 2, 4, 5, 6), 3, (3, 3, 3), padding=(1,) * 6),
+            conv("f32", (1, 1, 1, 1, 1), 1, (1, 1, 1)),
+            conv("f32", (2, 4, 3, 7, 19), 6, (2, 1, 3), stride=(1, 2, 2), padding=(0, 1, 2, 1, 0, 1), group=2),
+            conv("f32", (1, 3, 5, 6, 7), 3, (2, 2, 3), dilation=(2, 1, 2), padding=(1, 0, 2, 2, 1, 0), group=3),
+            conv("f32", (2, 3, 33), 5, (4,), stride=(3,), padding=(2, 1)),
+            conv("f32", (1, 2, 3, 2, 3, 4), 2, (1, 2, 2, 3), padding=(0, 1, 0, 1, 0, 0, 1, 1)),
+            conv("f64", (1, 2, 3, 4, 5), 3, (2, 3, 2)), conv("i32", (1, 2, 3, 4, 5), 3, (2, 3, 2), padding=(1,) * 6),
+            *(conv(t, (1, 2, 3, 4, 5), 3, (2, 3, 2), padding=(1,) * 6) for t in SHORT),
+        ]  # fmt: skip
+
+
+@ln_op
+class Deconv(_ConvolutionNd):
+    """Transposed N-D convolution of [N, I, *S] with weights [I, O/group, *K], plus a bias [O].
+
+    Each input element adds its weights, scaled, to a window of the output; `padding` is cut off the full output and
+    `output_padding` added at its end: S_out = stride * (S - 1) + output_padding + (K - 1) * dilation + 1 - padding. The
+    maths are ONNX's ConvTranspose.
+
+    ```mlir
+    // %x : tensor<1x2x2x3x4xf32>, %w : tensor<2x3x2x2x2xf32>, %b : tensor<3xf32>
+    %y = ln.deconv %x, %w, %b {stride = [2, 2, 2], dilation = [1, 1, 1], padding = [0, 0, 0, 0, 0, 0],
+                               output_padding = [0, 0, 0]} : tensor<1x3x4x6x8xf32>
+    ```
+    """
+
+    optype = "deconv"
+    output_padding = numbers("int", _AXES, ge=0)
+    checks = {
+        "rank": "weight.ndim == src.ndim",
+        "in-channels": "weight.dims[0] == src.dims[1]",
+        "group-channels": "src.dims[1] % group == 0",
+        "bias-length": "bias.dims[0] == weight.dims[1] * group",
+    }
+
+    @classmethod
+    def infer(cls, t, p):
+        axes = len(p.stride)
+        out = tuple(
+            p.stride[i] * (t.src.dims[2 + i] - 1)
+            + p.output_padding[i]
+            + (t.weight.dims[2 + i] - 1) * p.dilation[i]
+            + 1
+            - p.padding[i]
+            - p.padding[axes + i]
+            for i in range(axes)
+        )
+        if any(d < 1 for d in out):
+            raise ConstraintError(
+                f"deconv: `padding` leaves nothing of the result: {list(out)}", label="deconv.padding"
+            )
+        return [result_of(cls.optype, t.src, (t.src.dims[0], t.weight.dims[1] * p.group, *out))]
+
+    @property
+    def definition(self) -> str:
+        axes = self.axes()
+        source = [f"(y{i} + padding[{i}] - r{i} * dilation[{i}])" for i in axes]
+        whole = " && ".join(f"{s} % stride[{i}] == 0" for i, s in zip(axes, source))
+        at = ", ".join(f"{s} / stride[{i}]" for i, s in zip(axes, source))
+        out = ", ".join(f"y{i}" for i in axes)
+        channel = "o / weight.dims[1] * (src.dims[1] / group) + c"
+        return f"""
+            dst[n, o, {out}] = bias[o]
+            dst[n, o, {out}] += {whole}
+                ? src[n, {channel}, {at} | 0] * weight[{channel}, o % weight.dims[1], {", ".join(f"r{i}" for i in axes)}] : 0
+                for c < src.dims[1] / group, {", ".join(f"r{i} < weight.dims[{i + 2}]" for i in axes)}
+        """
+
+    def reference(self, src, weight, bias):
+        n, o, *out = self.result_specs[0].dims
+        dims, axes = src.shape[2:], len(out)
+        full = [
+            max(p + k, (d - 1) * s + (w - 1) * e + 1)
+            for p, k, d, s, w, e in zip(self.padding, out, dims, self.stride, weight.shape[2:], self.dilation)
+        ]
+        result = np.zeros((n, o, *full), _wide(src).dtype)
+        per_in, per_out = src.shape[1] // self.group, weight.shape[1]
+        for g in range(self.group):
+            x, kernel = (
+                _wide(a) for a in (src[:, g * per_in : (g + 1) * per_in], weight[g * per_in : (g + 1) * per_in])
+            )
+            for tap in product(*map(range, weight.shape[2:])):
+                at = [t * d for t, d in zip(tap, self.dilation)]
+                window = tuple(slice(a, a + (d - 1) * s + 1, s) for a, d, s in zip(at, dims, self.stride))
+                part = np.einsum("nc...,co->no...", x, kernel[:, :, *tap])
+                result[:, g * per_out : (g + 1) * per_out, *window] += part
+        result = result[:, :, *(slice(p, p + k) for p, k in zip(self.padding, out))]
+        return (result + _wide(bias).reshape(-1, *(1,) * axes)).astype(src.dtype)
+
+    @classmethod
+    def samples(cls):
+        def deconv(
+            kind, src, per_group, kernel, stride=None, dilation=None, padding=None, output_padding=None, group=1
+        ):
+            axes = len(kernel)
+            return case(kind, src=src, weight=(src[1], per_group, *kernel), bias=(per_group * group,), group=group,
+                        stride=stride or (1,) * axes, dilation=dilation or (1,) * axes, padding=padding or (0,) * 2 * axes,
+                        output_padding=output_padding or (0,) * axes)  # fmt: skip
+
+        return [
+            deconv("f32", (1, 2, 2, 3, 4), 3, (2, 2, 2), stride=(2, 2, 2)),
+            deconv("f32", (1, 1, 1, 1, 1), 1, (1, 1, 1)),
+            deconv("f32", (2, 4, 3, 2, 5), 3, (3, 2, 3), stride=(2, 1, 3), padding=(1, 0, 2, 0, 1, 1), group=2,
+                   output_padding=(1, 0, 2)),
+            deconv("f32", (1, 2, 3, 4, 5), 2, (2, 3, 2), dilation=(1, 2, 3), stride=(2, 1, 2), padding=(0, 1, 1, 0, 1, 0)),
+            deconv("f32", (2, 3, 9), 4, (4,), stride=(2,), padding=(1, 1)),
+            deconv("f64", (1, 2, 2, 3, 2), 2, (2, 2, 1)), deconv("i32", (1, 2, 2, 3, 2), 2, (2, 2, 3), stride=(2, 2, 2)),
+        ]  # fmt: skip
+
+
+OPS = (Conv, Deconv)

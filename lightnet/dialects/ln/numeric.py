@@ -1,0 +1,131 @@
+"""What elementwise ops share: their types, NumPy helpers of references, test shapes, and broadcasting.
+
+References compute floats in float64 and round once, so that f16 and bf16, which store what is computed in f32, need no
+code of their own. Imports NumPy, the op base and the dtypes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lightnet.ir.op import Case, ConstraintError, LnOp, case
+from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, round_to
+
+FLOATS = ("f32", "f64", "f16", "bf16")
+#: Floats that values are stored in, and not computed in; those that there are.
+SHORT = tuple(name for name in ("f16", "bf16") if name in BY_NAME)
+INTS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
+SIGNED = (*FLOATS, "i8", "i16", "i32", "i64")
+NUMBERS = (*FLOATS, *INTS)
+
+
+def in_float64(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+    """`function` of float arrays, computed in float64 and rounded to their dtype."""
+    with np.errstate(all="ignore"):
+        return round_to(function(*(a.astype(np.float64) for a in arrays)), BY_NP[arrays[0].dtype])
+
+
+def arithmetic(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+    """`function` in float64 for floats, in i32 for bools (true where the result is not 0), else as NumPy has it."""
+    dtype = arrays[0].dtype
+    if dtype == np.bool_:
+        return np.asarray(function(*(a.astype(np.int32) for a in arrays))) != 0
+    if is_float(dtype):
+        return in_float64(function, *arrays)
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*arrays)).astype(dtype)
+
+
+def integer_power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Powers of doubles, truncated toward zero and saturated (0 to a negative power is infinite)."""
+    info = np.iinfo(a.dtype)
+    a, b = np.broadcast_arrays(a, b)
+    out = np.empty(a.shape, object)
+    for i, (x, y) in enumerate(zip(a.ravel().tolist(), b.ravel().tolist())):
+        x, y = int(float(x)), int(float(y))
+        if y < 0:
+            value = info.max if x == 0 else 0 if abs(x) > 1 else x ** (-y % 2)
+        else:  # exact, then rounded once; beyond 2^64 it is saturated anyway
+            value = x ** min(y, 64 + (y & 1)) if abs(x) > 1 else x**y if x >= 0 else x ** (y % 2)
+            value = int(float(min(max(value, -(1 << 65)), 1 << 65)))
+        out.ravel()[i] = min(max(value, info.min), info.max)
+    return out.astype(a.dtype)
+
+
+def integer_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Quotients that truncate toward zero and wrap around; x / 0 is 0."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    quotient = np.abs(a.astype(object)) // np.abs(safe.astype(object))
+    signed = np.where((a < 0) != (safe < 0), -quotient, quotient)
+    mask = (1 << 8 * a.dtype.itemsize) - 1
+    signed = np.where(b == 0, 0, signed)
+    wrapped = np.array([int(q) & mask for q in signed.ravel()], np.uint64)
+    return wrapped.astype(f"u{a.dtype.itemsize}").view(a.dtype).reshape(signed.shape)
+
+
+#: The error function of doubles; NumPy has none.
+erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def uniform_data(array: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Test data in [-1, 1] moved to [low, high]; integers stay as they are."""
+    if not is_float(array.dtype):
+        return array
+    return in_float64(lambda x: low + (x + 1) / 2 * (high - low), array)
+
+
+def cases(operands: Mapping[str, tuple[int, ...]] | Sequence[str], types: Sequence[str], **params: Any) -> list[Case]:
+    """One test case for each of the `types` that there are; operands have the given dims, or odd ones."""
+    dims = operands if isinstance(operands, Mapping) else dict.fromkeys(operands, (3, 5))
+    return [case(t, **dims, **params) for t in types if t in BY_NAME]
+
+
+# -- broadcasting ----------------------------------------------------------------------------------------------------
+
+
+def broadcast_dims(optype: str, specs: Sequence[TensorSpec]) -> tuple[int, ...]:
+    """The dims that tensors have together under NumPy's rule: aligned at the last axis, where a length of 1 is repeated."""
+    rank = max(spec.ndim for spec in specs)
+    dims = []
+    for k in range(-rank, 0):
+        lengths = {spec.dims[k] for spec in specs if spec.ndim >= -k} - {1}
+        if len(lengths) > 1:
+            raise ConstraintError(
+                f"{optype}: {' and '.join(map(str, specs))} do not broadcast: along axis {k} their lengths are "
+                f"{', '.join(map(str, sorted(lengths)))}; each should be one of them or 1",
+                label=f"{optype}.broadcast",
+            )
+        dims.append(lengths.pop() if lengths else 1)
+    return tuple(dims)
+
+
+def broadcast_read(name: str, dims: tuple[int, ...], out: tuple[int, ...]) -> str:
+    """A read in index notation of the element of `name` that goes with the element ``[i...]`` of a tensor of dims `out`."""
+    if dims == out:
+        return f"{name}[i...]"
+    first = len(out) - len(dims)
+    return f"{name}[{', '.join(f'i[{first + k}]' if n != 1 else '0' for k, n in enumerate(dims))}]"
+
+
+class Broadcasting(LnOp):
+    """An op whose operands are brought to one shape as NumPy does. A subclass gives `formula`: the value in index notation,
+    with operands in braces (``{src1} + {src2}``)."""
+
+    formula: ClassVar[str]
+
+    @classmethod
+    def infer(cls, t, p):
+        specs = list(vars(t).values())
+        return [TensorSpec(broadcast_dims(cls.optype, specs), specs[-1].dtype)]
+
+    @property
+    def definition(self):
+        out = self.result_specs[0].dims
+        names = self.arg_names()[0]
+        reads = {n: broadcast_read(n, spec.dims, out) for n, spec in zip(names, self.operand_specs)}
+        return f"dst[i...] = {self.formula.format(**reads)}"

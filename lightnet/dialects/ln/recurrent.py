@@ -1,0 +1,477 @@
+"""Recurrent layers over a sequence, one direction each: `lstm`, `gru`, `rnn`.
+
+The products of the inputs with their weights are a matrix product over all steps, which stands before the op: what is left is
+what one step needs of the step before it. All tensors are time-major, states are [B, H], and weights of the state are [H, G]:
+row k says what element k of the state adds to all G gate outputs, so that the inner loop runs along memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import IntegerType, MemRefType, f32
+from xdsl.ir import SSAValue
+
+from lightnet.ir.op import LnOp, boolean, case, ln_op, number, numbers, operand, result, string
+from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.runtime.arrays import align_up
+
+ACTIVATIONS = ("sigmoid", "tanh", "relu", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh", "hard_sigmoid", "elu",
+               "softsign", "softplus")  # fmt: skip
+_DTYPES = ("f32", "f64")
+#: Elements of the state whose products are added to the gate outputs in one pass over them.
+_UNROLL = 4
+
+
+def activate(name: str, x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """An activation in NumPy; the formulas are those of ONNX's LSTM."""
+    with np.errstate(over="ignore"):
+        match name:
+            case "sigmoid":
+                return 1 / (1 + np.exp(-x))
+            case "tanh":
+                return np.tanh(x)
+            case "relu":
+                return np.maximum(x, 0)
+            case "affine":
+                return alpha * x + beta
+            case "leaky_relu":
+                return np.where(x < 0, alpha * x, x)
+            case "thresholded_relu":
+                return np.where(x >= alpha, x, 0)
+            case "scaled_tanh":
+                return alpha * np.tanh(beta * x)
+            case "hard_sigmoid":
+                return np.clip(alpha * x + beta, 0, 1)
+            case "elu":
+                return np.where(x < 0, alpha * np.expm1(x), x)
+            case "softsign":
+                return x / (1 + np.abs(x))
+    return np.logaddexp(x, 0)
+
+
+class _Maths:
+    """Activations at the loop level, on scalars of one type; LLVM vectorises the loops around them."""
+
+    def __init__(self, b: Any, element: Any):
+        self.b, self.element = b, element
+
+    def number(self, value: float) -> SSAValue:
+        return self.b.const(float(value), self.element)
+
+    def op(self, cls: Any, *args: SSAValue) -> SSAValue:
+        return self.b.op(cls, *args)
+
+    def add(self, x: SSAValue, y: SSAValue) -> SSAValue:
+        return self.op(arith.AddfOp, x, y)
+
+    def mul(self, x: SSAValue, y: SSAValue) -> SSAValue:
+        return self.op(arith.MulfOp, x, y)
+
+    def clamp(self, x: SSAValue, low: float, high: float) -> SSAValue:
+        return self.op(arith.MinimumfOp, self.op(arith.MaximumfOp, x, self.number(low)), self.number(high))
+
+    def choose(self, predicate: str, x: SSAValue, y: float, then: SSAValue, other: SSAValue) -> SSAValue:
+        return self.b.select(self.b.cmpf(predicate, x, self.number(y)), then, other)
+
+    def tanh(self, x: SSAValue) -> SSAValue:
+        """1 - 2 / (exp(2x) + 1), and near 0, where that cancels, the Taylor sum to x^9 (the rest is below 1e-8 of it)."""
+        if self.element != f32:
+            return self.op(math.TanhOp, x)
+        one = self.number(1)
+        far = self.op(arith.DivfOp, self.number(2), self.add(self.op(math.ExpOp, self.add(x, x)), one))
+        far = self.op(arith.SubfOp, one, far)
+        square, near = self.mul(x, x), self.number(62 / 2835)
+        for c in (-17 / 315, 2 / 15, -1 / 3, 1.0):
+            near = self.add(self.mul(near, square), self.number(c))
+        return self.choose("olt", self.op(math.AbsFOp, x), 0.25, self.mul(near, x), far)
+
+    def activate(self, name: str, x: SSAValue, alpha: float, beta: float) -> SSAValue:
+        """As the function `activate`."""
+        one, zero = self.number(1), self.number(0)
+        match name:
+            case "sigmoid":
+                e = self.op(math.ExpOp, self.op(arith.NegfOp, x))
+                return self.op(arith.DivfOp, one, self.add(one, e))
+            case "tanh":
+                return self.tanh(x)
+            case "relu":
+                return self.op(arith.MaximumfOp, x, zero)
+            case "affine":
+                return self.add(self.mul(self.number(alpha), x), self.number(beta))
+            case "leaky_relu":
+                return self.choose("olt", x, 0, self.mul(self.number(alpha), x), x)
+            case "thresholded_relu":
+                return self.choose("oge", x, alpha, x, zero)
+            case "scaled_tanh":
+                return self.mul(self.number(alpha), self.tanh(self.mul(self.number(beta), x)))
+            case "hard_sigmoid":
+                return self.clamp(self.add(self.mul(self.number(alpha), x), self.number(beta)), 0, 1)
+            case "elu":
+                e = self.op(arith.SubfOp, self.op(math.ExpOp, x), one)
+                return self.choose("olt", x, 0, self.mul(self.number(alpha), e), x)
+            case "softsign":
+                return self.op(arith.DivfOp, x, self.add(one, self.op(math.AbsFOp, x)))
+        e = self.op(math.ExpOp, self.op(arith.NegfOp, self.op(math.AbsFOp, x)))
+        return self.add(self.op(arith.MaximumfOp, x, zero), self.op(math.LogOp, self.add(one, e)))
+
+
+class _Recurrent(LnOp):
+    """What all declare: `gates` [T, B, G], what the inputs add to the gate outputs, biases included; `weight` [H, G] of the
+    state; the initial state; and `lens` [B], how many of the T steps each sequence has. Behind its end, results are 0 and the
+    state stays. With `reverse`, time runs backward. Gate outputs are clamped to [-clip, clip] before their activation, unless
+    `clip` is 0."""
+
+    has_builder = True
+    gates = operand(rank=3, dtypes=_DTYPES)
+    weight = operand("param", rank=2, same_type="gates")
+    h0 = operand(rank=2, same_type="gates")
+    lens = operand(kind="index", rank=1, dtypes=("i32",))
+    y = result()
+    h = result()
+    reverse = boolean(default=False)
+    clip = number("float", ge=0, default=0)
+    #: Gate outputs for each element of the state.
+    count = 1
+
+    @classmethod
+    def infer(cls, t, p):
+        steps, batch, _ = t.gates.dims
+        state = TensorSpec((batch, t.weight.dims[0]), t.gates.dtype)
+        return [TensorSpec((steps, *state.dims), t.gates.dtype), state]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """(T, B, H)."""
+        return self.result_specs[0].dims
+
+    def flops(self):
+        steps, batch, hidden = self.sizes
+        return steps * batch * hidden * self.count * (2 * hidden + 8)
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        data = super().sample_data(name, kind, spec, tensors, params, seed)
+        return data % (tensors["gates"].dims[0] + 1) if name == "lens" else data * 2 if name == "gates" else data
+
+    # -- at the loop level
+
+    def workspace_bytes(self):
+        _, batch, hidden = self.sizes
+        return align_up((self.count + 1) * batch * hidden * self.operand_specs[0].dtype.size)
+
+    def build_loops(self, b, operands, results, workspace):
+        steps, batch, hidden = self.sizes
+        values = dict(zip([o.name for o in self.schema.operands], operands))
+        values |= dict(zip([r.name for r in self.schema.results], results))
+        element, size = storage_type(self.operand_specs[0].dtype), self.operand_specs[0].dtype.size
+        width = self.count * hidden
+        values["sums"] = b.view(workspace, 0, MemRefType(element, [batch * width]))
+        values["more"] = b.view(workspace, batch * width * size, MemRefType(element, [batch * hidden]))
+        for state, start in (("h", "h0"), ("c", "c0")):
+            if start in values:
+                self.copy(b, values[start], 0, values[state], 0, batch * hidden)
+        with b.loop(0, steps) as step:
+            t = b.op(arith.SubiOp, b.index(steps - 1), step.iv) if self.reverse else step.iv
+            self.copy(b, values["gates"], b.mul(t, batch * width), values["sums"], 0, batch * width)
+            self.step(b, _Maths(b, element), values, t)
+
+    def step(self, b, m, values, t) -> None:
+        """The gate outputs of step `t`, and from them results and state."""
+        raise NotImplementedError
+
+    @staticmethod
+    def copy(b, source, start, target, to, count) -> None:
+        with b.loop(0, count) as i:
+            b.store(b.load(source, [b.add(i.iv, start)]), target, [b.add(i.iv, to)])
+
+    def accumulate(self, b, state, weight, sums, first: int, columns: int) -> None:
+        """sums[b, first + j] += sum over k of state[b, k] * weight[k, first + j] for j < columns."""
+        _, batch, hidden = self.sizes
+        width = self.count * hidden
+        whole = hidden // _UNROLL * _UNROLL
+        for low, high, unroll in ((0, whole, _UNROLL), (whole, hidden, 1)):
+            if low == high:
+                continue
+            with b.loop(low, high, unroll) as k, b.loop(0, batch) as n:
+                parts = [b.load(state, [b.add(b.add(b.mul(n.iv, hidden), k.iv), u)]) for u in range(unroll)]
+                rows = [b.add(b.mul(b.add(k.iv, u), width), first) for u in range(unroll)]
+                base = b.add(b.mul(n.iv, width), first)
+                with b.loop(0, columns) as j:
+                    at = b.add(base, j.iv)
+                    total = b.load(sums, [at])
+                    for part, row in zip(parts, rows):
+                        product = b.op(arith.MulfOp, part, b.load(weight, [b.add(row, j.iv)]))
+                        total = b.op(arith.AddfOp, total, product)
+                    b.store(total, sums, [at])
+
+    def clipped(self, m: _Maths, x: SSAValue) -> SSAValue:
+        return m.clamp(x, -self.clip, self.clip) if self.clip else x
+
+    def active(self, b, lens, t, n) -> SSAValue:
+        """Whether sequence `n` has a step `t`."""
+        now = b.op(arith.IndexCastOp, t, type=IntegerType(32))
+        return b.cmpi("slt", now, b.load(lens, [n]))
+
+    def put(self, b, m, values, t, n, j, on, new: dict[str, SSAValue]) -> None:
+        """Store the new state (`h`, `c`) and the result where the sequence goes on."""
+        _, batch, hidden = self.sizes
+        at = b.add(b.mul(n, hidden), j)
+        for name, value in new.items():
+            b.store(b.select(on, value, b.load(values[name], [at])), values[name], [at])
+        row = b.add(b.mul(b.add(b.mul(t, batch), n), hidden), j)
+        b.store(b.select(on, new["h"], m.number(0)), values["y"], [row])
+
+    # -- in NumPy
+
+    def clip_(self, x: np.ndarray) -> np.ndarray:
+        return np.clip(x, -self.clip, self.clip) if self.clip else x
+
+    def run(
+        self, gates: np.ndarray, lens: np.ndarray, states: Sequence[np.ndarray], step: Any
+    ) -> tuple[np.ndarray, ...]:
+        """All steps in float64; `step` maps gate inputs and states to new states, the first of which is the result."""
+        dtype, steps = gates.dtype, len(gates)
+        states = [s.astype(np.float64) for s in states]
+        y = np.zeros(self.sizes)
+        for t in reversed(range(steps)) if self.reverse else range(steps):
+            on = (t < lens)[:, None]
+            states = [np.where(on, new, old) for new, old in zip(step(gates[t].astype(np.float64), *states), states)]
+            y[t] = np.where(on, states[0], 0)
+        return tuple(a.astype(dtype) for a in (y, *states))
+
+
+_SIZES = ((5, 2, 8), (1, 1, 1), (3, 1, 17), (4, 3, 5), (2, 2, 33))
+
+
+@ln_op
+class Lstm(_Recurrent):
+    """Long short-term memory. Gate outputs in the order input, output, forget, cell:
+
+    i = f(x_i + h W_i + p_i c),  fg = f(x_f + h W_f + p_f c),  c' = fg c + i g(x_c + h W_c),
+    o = f(x_o + h W_o + p_o c'),  h' = o k(c').
+
+    `peephole` is p_i, p_o, p_f, [3H] (zeros without peepholes); with `input_forget`, fg = 1 - i. The activations f, g, k have
+    an `alpha` and a `beta` each. Gers and Schmidhuber, "Recurrent Nets that Time and Count" (2000); ONNX's LSTM.
+
+    ```mlir
+    // %x : tensor<5x2x32xf32>, %w : tensor<8x32xf32>, %h : tensor<2x8xf32>, %n : tensor<2xi32>, %p : tensor<24xf32>
+    %y, %h1, %c1 = ln.lstm %x, %w, %h, %n, %h, %p : tensor<5x2x8xf32>, tensor<2x8xf32>, tensor<2x8xf32>
+    ```
+    """
+
+    optype = "lstm"
+    c0 = operand(rank=2, same_type="gates", same_shape="h0")
+    peephole = operand("param", kind="bias", rank=1, same_type="gates")
+    c = result()
+    f = string(*ACTIVATIONS, default="sigmoid")
+    g = string(*ACTIVATIONS, default="tanh")
+    k = string(*ACTIVATIONS, default="tanh")
+    alpha = numbers("float", 3, default=(0, 0, 0))
+    beta = numbers("float", 3, default=(0, 0, 0))
+    input_forget = boolean(default=False)
+    count = 4
+    checks = {
+        "gates": "gates.dims[2] == 4 * weight.dims[0] && weight.dims[1] == gates.dims[2]",
+        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
+        "lens": "lens.len == gates.dims[1]",
+        "peephole": "peephole.len == 3 * weight.dims[0]",
+    }
+
+    @classmethod
+    def infer(cls, t, p):
+        y, h = super().infer(t, p)
+        return [y, h, h]
+
+    def step(self, b, m, values, t):
+        _, batch, hidden = self.sizes
+        self.accumulate(b, values["h"], values["weight"], values["sums"], 0, 4 * hidden)
+        with b.loop(0, batch) as n:
+            on = self.active(b, values["lens"], t, n.iv)
+            with b.loop(0, hidden) as j:
+                self.put(b, m, values, t, n.iv, j.iv, on, self.cell(b, m, values, n.iv, j.iv))
+
+    def cell(self, b, m, values, n, j) -> dict[str, SSAValue]:
+        hidden = self.sizes[2]
+        old = b.load(values["c"], [b.add(b.mul(n, hidden), j)])
+
+        def gate(number: int, peep: int | None, state: SSAValue) -> SSAValue:
+            x = b.load(values["sums"], [b.add(b.add(b.mul(n, 4 * hidden), number * hidden), j)])
+            if peep is not None:
+                x = m.add(x, m.mul(b.load(values["peephole"], [b.add(peep * hidden, j)]), state))
+            return self.clipped(m, x)
+
+        i = self.activated(m, 0, gate(0, 0, old))
+        forget = m.op(arith.SubfOp, m.number(1), i) if self.input_forget else self.activated(m, 0, gate(2, 2, old))
+        c = m.add(m.mul(forget, old), m.mul(i, self.activated(m, 1, gate(3, None, old))))
+        o = self.activated(m, 0, gate(1, 1, c))
+        return {"h": m.mul(o, self.activated(m, 2, c)), "c": c}
+
+    def activated(self, m: _Maths, which: int, x: SSAValue) -> SSAValue:
+        return m.activate((self.f, self.g, self.k)[which], x, self.alpha[which], self.beta[which])
+
+    def reference(self, gates, weight, h0, lens, c0, peephole):
+        w, (p_i, p_o, p_f) = weight.astype(np.float64), np.split(peephole.astype(np.float64), 3)
+
+        def act(which, x):
+            return activate((self.f, self.g, self.k)[which], x, self.alpha[which], self.beta[which])
+
+        def step(x, h, c):
+            i, o, f, g = np.split(x + h @ w, 4, axis=1)
+            i = act(0, self.clip_(i + p_i * c))
+            f = 1 - i if self.input_forget else act(0, self.clip_(f + p_f * c))
+            c = f * c + i * act(1, self.clip_(g))
+            return act(0, self.clip_(o + p_o * c)) * act(2, c), c
+
+        return self.run(gates, lens, (h0, c0), step)
+
+    @classmethod
+    def samples(cls):
+        def lstm(kind, t, b, h, **p):
+            return case(kind, gates=(t, b, 4 * h), weight=(h, 4 * h), h0=(b, h), lens=((b,), "i32"), c0=(b, h),
+                        peephole=(3 * h,), **p)  # fmt: skip
+
+        odd = dict(f="hard_sigmoid", g="softsign", k="elu", alpha=(0.2, 0, 0.7), beta=(0.5, 0, 0))
+        return [*(lstm("f32", *s) for s in _SIZES), lstm("f64", 3, 2, 4), lstm("f32", 4, 2, 9, reverse=True, clip=0.5),
+                lstm("f32", 3, 2, 7, input_forget=True, **odd)]  # fmt: skip
+
+
+@ln_op
+class Gru(_Recurrent):
+    """Gated recurrent unit. Gate outputs in the order update, reset, hidden:
+
+    z = f(x_z + h W_z),  r = f(x_r + h W_r),  h' = (1 - z) g(n) + z h,
+    n = x_h + (r h) W_h or, with `linear_before_reset`, n = x_h + r (h W_h + bias).
+
+    `bias` [H] counts in the second form alone. Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder"
+    (2014); ONNX's GRU.
+
+    ```mlir
+    // %x : tensor<5x2x24xf32>, %w : tensor<8x24xf32>, %h : tensor<2x8xf32>, %n : tensor<2xi32>, %b : tensor<8xf32>
+    %y, %h1 = ln.gru %x, %w, %h, %n, %b : tensor<5x2x8xf32>, tensor<2x8xf32>
+    ```
+    """
+
+    optype = "gru"
+    bias = operand("param", kind="bias", rank=1, same_type="gates")
+    f = string(*ACTIVATIONS, default="sigmoid")
+    g = string(*ACTIVATIONS, default="tanh")
+    alpha = numbers("float", 2, default=(0, 0))
+    beta = numbers("float", 2, default=(0, 0))
+    linear_before_reset = boolean(default=False)
+    count = 3
+    checks = {
+        "gates": "gates.dims[2] == 3 * weight.dims[0] && weight.dims[1] == gates.dims[2]",
+        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
+        "lens": "lens.len == gates.dims[1]",
+        "bias": "bias.len == weight.dims[0]",
+    }
+
+    def step(self, b, m, values, t):
+        """`more` holds r * h or, with linear_before_reset, what the inputs add to the hidden gate."""
+        _, batch, hidden = self.sizes
+        h, sums, more, weight = (values[k] for k in ("h", "sums", "more", "weight"))
+        if self.linear_before_reset:
+            with b.loop(0, batch) as n, b.loop(0, hidden) as j:
+                at = b.add(b.add(b.mul(n.iv, 3 * hidden), 2 * hidden), j.iv)
+                b.store(b.load(sums, [at]), more, [b.add(b.mul(n.iv, hidden), j.iv)])
+                b.store(b.load(values["bias"], [j.iv]), sums, [at])
+        self.accumulate(b, h, weight, sums, 0, (3 if self.linear_before_reset else 2) * hidden)
+        if not self.linear_before_reset:
+            with b.loop(0, batch) as n, b.loop(0, hidden) as j:
+                at = b.add(b.mul(n.iv, hidden), j.iv)
+                b.store(m.mul(self.gate(b, m, values, n.iv, j.iv, 1), b.load(h, [at])), more, [at])
+            self.accumulate(b, more, weight, sums, 2 * hidden, hidden)
+        with b.loop(0, batch) as n:
+            on = self.active(b, values["lens"], t, n.iv)
+            with b.loop(0, hidden) as j:
+                self.put(b, m, values, t, n.iv, j.iv, on, {"h": self.cell(b, m, values, n.iv, j.iv)})
+
+    def gate(self, b, m, values, n, j, number: int) -> SSAValue:
+        """An activated gate output: 0 is update, 1 reset."""
+        hidden = self.sizes[2]
+        x = b.load(values["sums"], [b.add(b.add(b.mul(n, 3 * hidden), number * hidden), j)])
+        return m.activate(self.f, self.clipped(m, x), self.alpha[0], self.beta[0])
+
+    def cell(self, b, m, values, n, j) -> SSAValue:
+        hidden = self.sizes[2]
+        at = b.add(b.mul(n, hidden), j)
+        x = b.load(values["sums"], [b.add(b.add(b.mul(n, 3 * hidden), 2 * hidden), j)])
+        if self.linear_before_reset:
+            x = m.add(b.load(values["more"], [at]), m.mul(self.gate(b, m, values, n, j, 1), x))
+        z = self.gate(b, m, values, n, j, 0)
+        new = m.activate(self.g, self.clipped(m, x), self.alpha[1], self.beta[1])
+        return m.add(m.mul(m.op(arith.SubfOp, m.number(1), z), new), m.mul(z, b.load(values["h"], [at])))
+
+    def reference(self, gates, weight, h0, lens, bias):
+        w_z, w_r, w_h = np.split(weight.astype(np.float64), 3, axis=1)
+
+        def step(x, h):
+            x_z, x_r, x_h = np.split(x, 3, axis=1)
+            z, r = (
+                activate(self.f, self.clip_(v), self.alpha[0], self.beta[0]) for v in (x_z + h @ w_z, x_r + h @ w_r)
+            )
+            n = x_h + (r * (h @ w_h + bias) if self.linear_before_reset else (r * h) @ w_h)
+            return [(1 - z) * activate(self.g, self.clip_(n), self.alpha[1], self.beta[1]) + z * h]
+
+        return self.run(gates, lens, (h0,), step)
+
+    @classmethod
+    def samples(cls):
+        def gru(kind, t, b, h, **p):
+            return case(kind, gates=(t, b, 3 * h), weight=(h, 3 * h), h0=(b, h), lens=((b,), "i32"), bias=(h,), **p)
+
+        return [*(gru("f32", *s, linear_before_reset=bool(i % 2)) for i, s in enumerate(_SIZES)), gru("f64", 3, 2, 4),
+                gru("f32", 4, 2, 9, reverse=True, clip=0.5, linear_before_reset=True),
+                gru("f32", 3, 2, 7, f="softplus", g="scaled_tanh", alpha=(0, 1.5), beta=(0, 0.5))]  # fmt: skip
+
+
+@ln_op
+class Rnn(_Recurrent):
+    """h' = f(x + h W), the simple recurrent layer of Elman, "Finding Structure in Time" (1990); ONNX's RNN.
+
+    ```mlir
+    // %x : tensor<5x2x8xf32>, %w : tensor<8x8xf32>, %h : tensor<2x8xf32>, %n : tensor<2xi32>
+    %y, %h1 = ln.rnn %x, %w, %h, %n : tensor<5x2x8xf32>, tensor<2x8xf32>
+    ```
+    """
+
+    optype = "rnn"
+    f = string(*ACTIVATIONS, default="tanh")
+    alpha = number("float", default=0)
+    beta = number("float", default=0)
+    checks = {
+        "gates": "gates.dims[2] == weight.dims[0] && weight.dims[1] == gates.dims[2]",
+        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
+        "lens": "lens.len == gates.dims[1]",
+    }
+
+    def step(self, b, m, values, t):
+        _, batch, hidden = self.sizes
+        self.accumulate(b, values["h"], values["weight"], values["sums"], 0, hidden)
+        with b.loop(0, batch) as n:
+            on = self.active(b, values["lens"], t, n.iv)
+            with b.loop(0, hidden) as j:
+                x = self.clipped(m, b.load(values["sums"], [b.add(b.mul(n.iv, hidden), j.iv)]))
+                self.put(b, m, values, t, n.iv, j.iv, on, {"h": m.activate(self.f, x, self.alpha, self.beta)})
+
+    def reference(self, gates, weight, h0, lens):
+        w = weight.astype(np.float64)
+        return self.run(
+            gates, lens, (h0,), lambda x, h: [activate(self.f, self.clip_(x + h @ w), self.alpha, self.beta)]
+        )
+
+    @classmethod
+    def samples(cls):
+        def rnn(kind, t, b, h, **p):
+            return case(kind, gates=(t, b, h), weight=(h, h), h0=(b, h), lens=((b,), "i32"), **p)
+
+        kinds = ("relu", "affine", "leaky_relu", "thresholded_relu")
+        return [*(rnn("f32", *s) for s in _SIZES), rnn("f64", 3, 2, 4), rnn("f32", 4, 2, 9, reverse=True, clip=0.5),
+                *(rnn("f32", 3, 2, 5, f=k, alpha=0.3, beta=0.1) for k in kinds)]  # fmt: skip
+
+
+OPS = (Lstm, Gru, Rnn)
