@@ -1,0 +1,112 @@
+"""What an exporter of an `ln` op to NNVM is written with: it takes the op and gives a `Call`, an NNVM op on values.
+
+    @exporter("relu")
+    def relu(op, exporting):
+        return Call("relu", (op.src,), {})
+
+NNVM's own list of ops (its core operators, levels 1 to 4) decides what there is; MXNet's are not used. The exporters stand in
+`export_layers.py` and `export_ops.py`; `export.py` walks the module. Imports the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import TensorSpec, spec_of
+
+DTYPE_NAMES = {"f32": "float32", "f64": "float64", "f16": "float16", "ui8": "uint8", "i32": "int32", "i8": "int8",
+                "i64": "int64", "i16": "int16", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64", "i1": "bool"}  # fmt: skip
+
+
+class Unsupported(Exception):
+    """An op that NNVM does not have, and why."""
+
+
+class Exporting(Protocol):
+    """What an exporter may ask."""
+
+    def contents(self, value: SSAValue) -> np.ndarray | None:
+        """What a param holds, where that is known and small."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """An NNVM op on values and on other calls. `name` is the node's, where it is not the `ln` op's; `spec` the type of the result
+    of a call inside of another."""
+
+    op: str
+    operands: tuple[SSAValue | Call, ...]
+    attrs: Mapping[str, Any]
+    name: str | None = None
+    spec: TensorSpec | None = None
+
+    def leaves(self) -> Iterator[SSAValue]:
+        """The values that it reads, in order."""
+        for operand in self.operands:
+            if isinstance(operand, Call):
+                yield from operand.leaves()
+            else:
+                yield operand
+
+
+Exporter = Callable[[Any, Exporting], Call]
+_EXPORTERS: dict[str, Exporter] = {}
+
+
+def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
+    """Decorator: the function exports the ops of these optypes."""
+
+    def register(function: Exporter) -> Exporter:
+        _EXPORTERS.update(dict.fromkeys(optypes, function))
+        return function
+
+    return register
+
+
+def plan(op: LnOp, exporting: Exporting) -> Call:
+    """What an op becomes. Raises `Unsupported`."""
+    from lightnet.frontends.nnvm import export_layers, export_ops  # noqa: F401  (they register themselves)
+
+    function = _EXPORTERS.get(op.optype)
+    if function is None:
+        refuse("NNVM has no such op")
+    if op.result_specs[0].dtype.name not in DTYPE_NAMES:
+        refuse(f"NNVM has no type {op.result_specs[0].dtype}")
+    return function(op, exporting)
+
+
+def refuse(why: str) -> NoReturn:
+    raise Unsupported(why)
+
+
+def made_by(value: SSAValue, optype: str) -> LnOp | None:
+    """The op of that type that makes a value."""
+    return value.owner if isinstance(value.owner, LnOp) and value.owner.optype == optype else None
+
+
+def is_all(exporting: Exporting, value: SSAValue, number: float) -> bool:
+    """Whether a value is known to be one number throughout."""
+    if number == 0 and made_by(value, "zeros") is not None:
+        return True
+    contents = exporting.contents(value)
+    return contents is not None and bool((contents == number).all())
+
+
+def dims_of(value: SSAValue) -> tuple[int, ...]:
+    return spec_of(value.type).dims
+
+
+def written(op: LnOp, name: str) -> Any:
+    """A number as the network has it, before it is rounded to the type that the op reads it as."""
+    return op.param_values()[name]
+
+
+def first_name(*ops: LnOp) -> str | None:
+    """The name that several ops of one layer have in common: the shortest."""
+    return min((op.op_name for op in ops if op.op_name), key=len, default=None)

@@ -1,0 +1,212 @@
+"""NNVM exporters of elementwise ops, reductions and moves. See `export_calls.py`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from lightnet.frontends.nnvm.export_calls import (
+    DTYPE_NAMES,
+    Call,
+    Exporting,
+    dims_of,
+    exporter,
+    first_name,
+    made_by,
+    refuse,
+    written,
+)
+from lightnet.frontends.nnvm.export_layers import dense_with_bias
+from lightnet.ir.types import spec_of
+
+# -- element by element -----------------------------------------------------------------------------------------------
+
+_UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt", "abs": "abs",
+          "neg": "negative", "floor": "floor", "ceil": "ceil", "forward": "copy"}  # fmt: skip
+#: `ln` op -> NNVM's op on two tensors, and on a tensor and a number, where there is one.
+_BINARY = {"add": ("add", "add"), "sub": ("sub", "sub"), "mul": ("mul", "mul"), "div": ("div", "div"), "pow": ("pow", "pow"),
+           "mod": ("mod", None), "maximum": ("max", None), "minimum": ("min", None), "equal": ("equal", None),
+           "less": ("less", None), "less_equal": ("less_equal", None)}  # fmt: skip
+_ELEW = {"TL_SUM": "add", "TL_SUB": "sub", "TL_MUL": "mul", "TL_DIV": "div", "TL_POW": "pow", "TL_MAX": "maximum",
+         "TL_MIN": "minimum"}  # fmt: skip
+#: Ops that NNVM has for tensors of one shape; the others broadcast in any case.
+_SAME_SHAPE = ("add", "sub", "mul", "div", "pow", "mod")
+
+
+@exporter(*_UNARY)
+def unary(op: Any, exporting: Exporting) -> Call:
+    return Call(_UNARY[op.optype], (op.operands[0],), {})
+
+
+@exporter(*_BINARY)
+def binary(op: Any, exporting: Exporting) -> Call:
+    return (dense_with_bias(op) if op.optype == "add" else None) or _binary(op, op.optype, exporting)
+
+
+@exporter("elew")
+def elew(op: Any, exporting: Exporting) -> Call:
+    return _binary(op, _ELEW[op.elew_op], exporting)
+
+
+def _binary(op: Any, optype: str, exporting: Exporting) -> Call:
+    name, with_number = _BINARY[optype]
+    a, b = op.operands
+    if with_number is not None:
+        if (number := _number(exporting, b, op)) is not None:
+            return Call(f"__{with_number}_scalar__", (a,), {"scalar": number})
+        if (number := _number(exporting, a, op)) is not None:
+            reverse = "" if optype in ("add", "mul") else "r"
+            return Call(f"__{reverse}{with_number}_scalar__", (b,), {"scalar": number})
+    same = dims_of(a) == dims_of(b) and name in _SAME_SHAPE
+    return Call(f"{'elemwise' if same else 'broadcast'}_{name}", (a, b), {})
+
+
+def _number(exporting: Exporting, value: SSAValue, op: Any) -> float | int | None:
+    """The one number of a constant that does not change the shape of the result."""
+    spec = spec_of(value.type)
+    if spec.len != 1 or spec.ndim > op.result_specs[0].ndim:
+        return None
+    other = next((v for v in op.operands if v is not value), None)
+    contents = exporting.contents(value)
+    if contents is None or other is None or dims_of(other) != op.result_specs[0].dims:
+        return None
+    return contents.reshape(-1)[0].item()
+
+
+@exporter("lrelu")
+def lrelu(op: Any, exporting: Exporting) -> Call:
+    return Call("leaky_relu", (op.src,), {"alpha": written(op, "negslope")})
+
+
+@exporter("prelu")
+def prelu(op: Any, exporting: Exporting) -> Call:
+    turned = made_by(op.slope, "reshape")
+    channels = dims_of(op.src)[1:2]
+    if (
+        turned is None
+        or dims_of(turned.src) != channels
+        or dims_of(op.slope) != (*channels, *(1,) * (len(dims_of(op.src)) - 2))
+    ):
+        refuse("NNVM's prelu has one slope for each channel")
+    return Call("prelu", (op.src, turned.src), {"axis": 1}, first_name(op, turned))
+
+
+@exporter("clip")
+def clip(op: Any, exporting: Exporting) -> Call:
+    return Call("clip", (op.src,), {"a_min": written(op, "lo"), "a_max": written(op, "hi")})
+
+
+@exporter("where")
+def where(op: Any, exporting: Exporting) -> Call:
+    if len({dims_of(v) for v in op.operands}) != 1:
+        refuse("NNVM's where does not broadcast")
+    return Call("where", tuple(op.operands), {})
+
+
+@exporter("cast")
+def cast(op: Any, exporting: Exporting) -> Call:
+    return Call("cast", (op.src,), {"dtype": DTYPE_NAMES[op.result_specs[0].dtype.name]})
+
+
+@exporter("zeros")
+def zeros(op: Any, exporting: Exporting) -> Call:
+    spec = op.result_specs[0]
+    return Call("zeros", (), {"shape": spec.dims, "dtype": DTYPE_NAMES[spec.dtype.name]})
+
+
+# -- reductions -------------------------------------------------------------------------------------------------------
+
+_REDUCE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_mean": "mean", "reduce_prod": "prod"}
+
+
+@exporter(*_REDUCE)
+def reduce(op: Any, exporting: Exporting) -> Call:
+    if len(dims_of(op.src)) == 4 and tuple(op.axes) == (2, 3) and op.optype in ("reduce_mean", "reduce_max"):
+        return Call(
+            "global_avg_pool2d" if op.optype == "reduce_mean" else "global_max_pool2d", (op.src,), {"layout": "NCHW"}
+        )
+    return Call(_REDUCE[op.optype], (op.src,), {"axis": tuple(op.axes), "keepdims": True})
+
+
+@exporter("maxreduce")
+def maxreduce(op: Any, exporting: Exporting) -> Call:
+    return Call("max", (op.src,), {"axis": (op.axis,), "keepdims": True})
+
+
+# -- moves ------------------------------------------------------------------------------------------------------------
+
+
+@exporter("reshape")
+def reshape(op: Any, exporting: Exporting) -> Call:
+    old, new = dims_of(op.src), op.result_specs[0].dims
+    if 0 in new or not new:
+        refuse(f"NNVM has no shape {list(new)}")
+    if len(old) > 2 and new == (old[0], prod(old[1:])):
+        return Call("flatten", (op.src,), {})
+    return Call("reshape", (op.src,), {"shape": new})
+
+
+@exporter("transpose")
+def transpose(op: Any, exporting: Exporting) -> Call:
+    return Call("transpose", (op.src,), {"axes": tuple(op.axes)})
+
+
+@exporter("concat")
+def concat(op: Any, exporting: Exporting) -> Call:
+    return Call("concatenate", tuple(op.operands), {"axis": op.axis})
+
+
+@exporter("slice")
+def slice_(op: Any, exporting: Exporting) -> Call:
+    begin = [0] * len(dims_of(op.src))
+    end = list(dims_of(op.src))
+    begin[op.axis], end[op.axis] = op.start, op.start + op.len
+    return Call("strided_slice", (op.src,), {"begin": begin, "end": end})
+
+
+@exporter("strided_slice")
+def strided_slice(op: Any, exporting: Exporting) -> Call:
+    if min(op.steps) < 0 or 0 in op.lens:
+        refuse("backwards, or of nothing")
+    ends = [a + (k - 1) * s + 1 for a, k, s in zip(op.starts, op.lens, op.steps)]
+    return Call("strided_slice", (op.src,), {"begin": list(op.starts), "end": ends, "stride": list(op.steps)})
+
+
+@exporter("expand")
+def expand(op: Any, exporting: Exporting) -> Call:
+    old, new = dims_of(op.src), op.result_specs[0].dims
+    if len(old) != len(new) or 0 in new:
+        refuse("NNVM's broadcast_to keeps the rank")
+    return Call("broadcast_to", (op.src,), {"shape": new})
+
+
+@exporter("tile")
+def tile(op: Any, exporting: Exporting) -> Call:
+    return Call("tile", (op.src,), {"reps": tuple(op.repeats)})
+
+
+@exporter("pad")
+def pad(op: Any, exporting: Exporting) -> Call:
+    if op.mode != "constant" or min(*op.before, *op.after, 0) < 0:
+        refuse("NNVM pads with a constant, and cuts nothing off")
+    return Call("pad", (op.src,), {"pad_width": tuple(zip(op.before, op.after)), "pad_value": op.value})
+
+
+@exporter("take")
+def take(op: Any, exporting: Exporting) -> Call:
+    return Call("take", (op.src, op.index), {"axis": op.axis})
+
+
+@exporter("resize", "upsample")
+def resize(op: Any, exporting: Exporting) -> Call:
+    old, new = dims_of(op.src), op.result_specs[0].dims
+    scale = new[-1] // old[-1] if len(old) == 4 else 0
+    if (
+        scale < 1
+        or new != (*old[:2], old[2] * scale, old[3] * scale)
+        or getattr(op, "mode", "TL_NEAREST") != "TL_NEAREST"
+    ):
+        refuse("NNVM's upsampling enlarges pictures by one whole factor")
+    return Call("upsampling", (op.src,), {"scale": scale, "layout": "NCHW", "method": "NEAREST_NEIGHBOR"})

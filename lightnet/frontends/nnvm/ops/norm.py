@@ -1,0 +1,182 @@
+"""Normalisations and softmaxes, of MXNet and NNVM. See `frontends/nnvm/node.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from lightnet.frontends.graph import Value
+from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
+
+Param = Value | Lazy
+
+_STATES = ("moving_mean", "moving_var")
+
+
+@nnvm_op("BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", "CuDNNBatchNorm", params=(1, 2, 3, 4), aux=_STATES, arity=5,
+         outputs=("output", "mean", "var"))  # fmt: skip
+def batch_norm_mxnet(n: Node, x: Value, gamma: Param, beta: Param, mean: Param, var: Param) -> tuple[Value, ...]:
+    """`fix_gamma` (the default!) takes gamma as 1. The statistics are the moving ones: this is inference."""
+    axis = n.axis(n.int("axis", 1), x.ndim)
+    return _batch_norm(n, x, axis, n.float("eps", 1e-3), None if n.bool("fix_gamma", True) else gamma, beta, mean, var)
+
+
+@nnvm_op("batch_norm", params=(1, 2, 3, 4), arity=5)
+def batch_norm(n: Node, x: Value, gamma: Param, beta: Param, mean: Param, var: Param) -> tuple[Value, ...]:
+    axis = n.axis(n.int("axis", 1), x.ndim)
+    gamma_or_one = gamma if n.bool("scale", True) else None
+    beta_or_zero = beta if n.bool("center", True) else None
+    return _batch_norm(n, x, axis, n.float("epsilon", 1e-5), gamma_or_one, beta_or_zero, mean, var)
+
+
+def _batch_norm(n: Node, x: Value, axis: int, epsilon: float, gamma: Param | None, beta: Param | None, mean: Param,
+                var: Param) -> tuple[Value, ...]:  # fmt: skip
+    """Of a tensor of any rank, as one of [outer, channels, inner, 1]."""
+    g, channels = n.g, (x.dims[axis],)
+    scale = g.constant(np.ones(n.bounded(*channels)), x.dtype) if gamma is None else n.fixed(gamma, channels, x)
+    offset = n.zeros(*channels, x.dtype) if beta is None else n.fixed(beta, channels, x)
+    means, variances = n.fixed(mean, channels, x), n.fixed(var, channels, x)
+    plain = (
+        x if x.ndim == 4 and axis == 1 else g.reshape(x, (prod(x.dims[:axis]), *channels, prod(x.dims[axis + 1 :]), 1))
+    )
+    y = g.op("batchnorm", plain, scale, offset, means, variances, epsilon=epsilon)
+    return g.reshape(y, x.dims), means, variances
+
+
+@nnvm_op("LayerNorm", "layer_norm", params=(1, 2), arity=3, outputs=("output", "mean", "std"))
+def layer_norm(n: Node, x: Value, gamma: Param, beta: Param) -> Value:
+    axis = n.axis(n.int("axis", -1), x.ndim)
+    if n.bool("output_mean_var", False):
+        n.unsupported("output_mean_var")
+    dims = tuple(d if i == axis else 1 for i, d in enumerate(x.dims))[axis:]
+    y = _standardised(n, x, (axis,), n.float("eps", 1e-5))
+    return _affine(n, y, gamma, beta, (x.dims[axis],), dims)
+
+
+@nnvm_op("InstanceNorm", params=(1, 2), arity=3)
+def instance_norm(n: Node, x: Value, gamma: Param, beta: Param) -> Value:
+    n.at_least(x, 3)
+    y = _standardised(n, x, range(2, x.ndim), n.float("eps", 1e-3))
+    return _affine(n, y, gamma, beta, (x.dims[1],), (x.dims[1], *(1,) * (x.ndim - 2)))
+
+
+@nnvm_op("GroupNorm", params=(1, 2), arity=3, outputs=("output", "mean", "std"))
+def group_norm(n: Node, x: Value, gamma: Param, beta: Param) -> Value:
+    groups = n.int("num_groups", 1)
+    if x.ndim < 2 or groups < 1 or x.dims[1] % groups:
+        n.fail(f"{list(x.dims)} cannot be split into {groups} groups of channels")
+    grouped = n.g.reshape(x, (x.dims[0], groups, -(-x.len // max(x.dims[0] * groups, 1))))
+    y = n.g.reshape(_standardised(n, grouped, (2,), n.float("eps", 1e-5)), x.dims)
+    return _affine(n, y, gamma, beta, (x.dims[1],), (x.dims[1], *(1,) * (x.ndim - 2)))
+
+
+def _standardised(n: Node, x: Value, axes: Sequence[int], epsilon: float) -> Value:
+    """(x - mean) / sqrt(var + epsilon) over `axes`."""
+    g, axes = n.g, tuple(axes)
+    if axes == tuple(range(axes[0], x.ndim)):
+        return g.op("layernorm", x, axis=axes[0], epsilon=epsilon)
+    centred = g.op("sub", x, g.op("reduce_mean", x, axes=axes))
+    variance = g.op("reduce_mean", g.op("mul", centred, centred), axes=axes)
+    return g.op("div", centred, g.op("sqrt", g.op("add", variance, n.scalar(epsilon, x))))
+
+
+def _affine(n: Node, x: Value, gamma: Param, beta: Param, length: tuple[int, ...], dims: tuple[int, ...]) -> Value:
+    g = n.g
+    scaled = g.op("mul", x, g.reshape(n.fixed(gamma, length, x), dims))
+    return g.op("add", scaled, g.reshape(n.fixed(beta, length, x), dims))
+
+
+@nnvm_op("L2Normalization", arity=1)
+def l2_normalization(n: Node, x: Value) -> Value:
+    """x / sqrt(sum of squares + eps): over all but the batch, over the channels, or over the picture."""
+    axes = {"instance": range(1, x.ndim), "channel": (1,), "spatial": range(2, x.ndim)}
+    return _l2(n, x, tuple(axes[n.choice("mode", "instance", "channel", "spatial")]), n.float("eps", 1e-10))
+
+
+@nnvm_op("l2_normalize", arity=1)
+def l2_normalize(n: Node, x: Value) -> Value:
+    """x / sqrt(max(sum of squares, eps)), over `axis` (all where it is empty)."""
+    axes = n.axes(n.ints("axis", ()), x.ndim) or tuple(range(x.ndim))
+    squares = n.g.op("reduce_sum", n.g.op("mul", x, x), axes=axes)
+    return n.g.op("div", x, n.g.op("sqrt", n.g.op("maximum", squares, n.scalar(n.float("eps"), x))))
+
+
+def _l2(n: Node, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
+    g = n.g
+    squares = g.op("reduce_sum", g.op("mul", x, x), axes=axes)
+    return g.op("div", x, g.op("sqrt", g.op("add", squares, n.scalar(epsilon, x))))
+
+
+@nnvm_op("LRN", arity=1, outputs=("output", "tmp_norm"))
+def lrn_mxnet(n: Node, x: Value) -> Value:
+    return _lrn(n, x, n.int("nsize"), n.float("alpha", 1e-4), n.float("beta", 0.75), n.float("knorm", 2.0))
+
+
+@nnvm_op("lrn", arity=1)
+def lrn(n: Node, x: Value) -> Value:
+    if n.int("axis", 1) != 1:
+        n.unsupported(f"normalisation across axis {n.int('axis')}")
+    return _lrn(n, x, n.int("size", 5), n.float("alpha", 1e-4), n.float("beta", 0.75), n.float("bias", 2.0))
+
+
+def _lrn(n: Node, x: Value, size: int, alpha: float, beta: float, bias: float) -> Value:
+    n.need_rank(x, 4)
+    if size < 1 or size % 2 == 0:
+        n.fail(f"its window should be odd, but is {size}")
+    return n.g.op("lrn", x, size=size, alpha=alpha, beta=beta, bias=bias)
+
+
+# -- softmax ----------------------------------------------------------------------------------------------------------
+
+
+@nnvm_op("softmax", "log_softmax", "softmin")
+def softmax(n: Node, x: Value, *length: Value) -> Value:
+    if length or n.bool("use_length", False):
+        n.unsupported("lengths of a softmax")
+    g = n.g
+    src = x if n.op != "softmin" else g.op("neg", x)
+    temperature = n.float("temperature", 1.0)
+    if temperature != 1.0:
+        src = g.op("div", src, n.scalar(temperature, x))
+    y = g.op("log_softmax" if n.op == "log_softmax" else "softmax", src, axis=n.axis(n.int("axis", -1), x.ndim))
+    return g.cast(y, n.dtype("dtype", y.dtype)) if n.has("dtype") else y
+
+
+@nnvm_op("SoftmaxOutput", "Softmax", labels=(1,), arity=2)
+def softmax_output(n: Node, x: Value, label: None = None) -> Value:
+    if n.bool("multi_output", False):
+        return n.g.op("softmax", x, axis=1)
+    if n.bool("preserve_shape", False):
+        return n.g.op("softmax", x, axis=x.ndim - 1)
+    return _softmax_of_rows(n, x)
+
+
+@nnvm_op("SoftmaxActivation", arity=1)
+def softmax_activation(n: Node, x: Value) -> Value:
+    if n.choice("mode", "instance", "channel") == "channel":
+        return n.g.op("softmax", x, axis=1)
+    return _softmax_of_rows(n, x)
+
+
+def _softmax_of_rows(n: Node, x: Value) -> Value:
+    """Over all but the batch."""
+    n.at_least(x, 1)
+    rows = n.g.reshape(x, (x.dims[0], prod(x.dims[1:])))
+    return n.g.reshape(n.g.op("softmax", rows, axis=1), x.dims)
+
+
+@nnvm_op("LinearRegressionOutput", "MAERegressionOutput", labels=(1,), arity=2)
+def linear_output(n: Node, x: Value, label: None = None) -> Value:
+    return x
+
+
+@nnvm_op("LogisticRegressionOutput", labels=(1,), arity=2)
+def logistic_output(n: Node, x: Value, label: None = None) -> Value:
+    return n.g.op("sigmoid", x)
+
+
+@nnvm_op("SVMOutput", labels=(1,), arity=2)
+def svm_output(n: Node, x: Value, label: None = None) -> Value:
+    return x
