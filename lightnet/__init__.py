@@ -23,7 +23,8 @@ _API = {
     "Executable": "lightnet.compiler",
     "Context": "lightnet.context",
     "load_executable": "lightnet.runtime.artifact",
-    "to_onnx": "lightnet.frontends.onnx_export",
+    "to_onnx": "lightnet.frontends.onnx.export.model",
+    "to_nnvm": "lightnet.frontends.nnvm.export",
     "LightNetError": "lightnet.diagnostics",
 }
 __all__ = [*_API, "__version__"]

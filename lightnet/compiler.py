@@ -18,6 +18,7 @@ from lightnet.dialects.launch import HostOp
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.executable import Executable
+from lightnet.frontends.loading import OpenError
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
@@ -28,10 +29,11 @@ from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
-from lightnet.model import Model, Weights, load, open_store
+from lightnet.model import Model, Weights, combined, load, loads, open_store
 from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
 from lightnet.runtime.program import HostCall, Program, Tensor, unknown
+from lightnet.specialize import SpecializingExecutable
 
 __all__ = ["Compilation", "Executable", "build_program", "compile", "native_module"]
 
@@ -40,7 +42,7 @@ PLANS = ("default", "upstream")
 
 @collector_paused()
 def compile(
-    model: Model | str | Path,
+    model: Model | str | Path | bytes,
     target: str = "cpu",
     *,
     plan: str = "default",
@@ -51,8 +53,11 @@ def compile(
     compiled: bool = False,
     features: str | None = None,
     instrumentation: Sequence[Any] = (),
-) -> Executable:
-    """Compile a model (or the network at a path) for a target.
+) -> Executable | SpecializingExecutable:
+    """Compile a model (or the network at a path, or the bytes of an ONNX model) for a target.
+
+    A network at a path whose shapes are open, because an ONNX model leaves dims of its inputs open or computes shapes from their
+    values, becomes a `SpecializingExecutable`, which is compiled when it is called.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
     tensors by name; `pipeline` replaces the target's pass list; `weights` replaces the model's; `compiled` says that the
@@ -60,12 +65,21 @@ def compile(
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
     if not isinstance(model, Model):
-        model = load(model)
+        try:
+            model = loads(model, ".onnx") if isinstance(model, bytes) else load(model)
+        except OpenError as opened:
+            options = {"plan": plan, "layout": layout, "outputs": outputs, "weights": weights, "pipeline": pipeline,
+                       "features": features, "instrumentation": instrumentation}  # fmt: skip
+            return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
     TARGETS.get(target)
     if plan not in PLANS:
         raise LightNetError(f"unknown plan '{plan}'; there are: {', '.join(PLANS)}")
     module = model.module.clone()
-    store = open_store(weights, module) if weights is not None else model.weights
+    store = (
+        combined(model.weights if model.brings_weights else None, open_store(weights, module))
+        if weights is not None
+        else model.weights
+    )
     planned = bool(memory_of(module))
     if compiled and not planned:
         raise LightNetError(f"{model.source}: the network is not planned: compile it first")
@@ -139,10 +153,14 @@ def build_program(compilation: Compilation) -> Program:
     names = {n for op in ops for n in tensor_names(op) if n} | {op.tensor_names[0] for op in sources}
     before = [n for op in main_of(compilation.source).walk() for n in tensor_names(op) if n]
     inputs = tuple(_tensor(op.results[0], op.op_name or "") for op in ops if isinstance(op, Input | Create))
+    read = {t.name for t in inputs}
+    declared = [_tensor(op.dst, op.op_name or "") for op in main_of(compilation.source).walk() if isinstance(op, Input)]
     outputs = tuple(_outputs(main))
     readable = {t.name for t in (*inputs, *outputs)} | {op.tensor_names[0] for op in sources}
     common = {
         "inputs": inputs, "outputs": outputs,
+        "required": tuple(n for op in ops if isinstance(op, Input) and op.required for n in op.tensor_names if n),
+        "unread": tuple(t for t in declared if t.name not in read),
         "params": tuple(op.tensor_names[0] or op.op_name or "" for op in sources if isinstance(op, ParamOp)),
         "fused": tuple(dict.fromkeys(n for n in before if n not in names)),
         "reused": tuple(dict.fromkeys(n for n in before if n in names and n not in readable)),

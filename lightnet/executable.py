@@ -65,6 +65,7 @@ class Executable:
         """
         arrays = {name: self.checked(name, value) for name, value in (feeds or {}).items()}
         arrays = {name: array for name, array in arrays.items() if name in self._sources}  # others: no effect
+        self.program.check_fed(arrays)
         return self.program.pick(outputs, lambda: self._call(arrays, stream))
 
     run = __call__
@@ -219,7 +220,7 @@ class Executable:
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and dtype of every input by name."""
-        return artifact.types_of(self.program.inputs)
+        return artifact.types_of((*self.program.inputs, *self.program.unread))
 
     @property
     def params(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:

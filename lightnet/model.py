@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from xdsl.context import Context as XdslContext
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.diagnostics import SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.context import make_context
 from lightnet.ir.module import main_of
@@ -39,6 +40,8 @@ class Model:
     ctx: XdslContext = field(default_factory=make_context)
     #: What the source warns of (#warning, a macro defined again).
     warnings: list[tuple[SourceLoc, str]] = field(default_factory=list)
+    #: Whether `weights` are the source's own: others that a caller gives go before them, and do not replace them.
+    brings_weights: bool = False
 
     @property
     def main(self) -> func.FuncOp:
@@ -50,44 +53,66 @@ class Model:
 
 
 def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequence[int]] | None = None, *,
-         override: bool = False, seed: int = 0, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
-         defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
-    """Read a network: LightNet IL (``.net``), JSON IR (``.json``), MLIR (``.mlir``); ``-`` is standard input, whose form
-    is told from its text.
+         values: Mapping[str, Any] | None = None, override: bool = False, seed: int = 0, include_dirs: Sequence[str] = (),
+         eval_mode: str = "arith", defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
+    """Read a network: LightNet IL (``.net``), JSON IR or an NNVM or MXNet graph (``.json``), MLIR (``.mlir``), ONNX
+    (``.onnx``); ``-`` is standard input, whose form is told from its text.
 
-    `weights` is a file (``.wts``, ``.npz``, ``.safetensors``) or a mapping of arrays; with `override` it also fills every
-    tensor that it names where the network gives contents of its own (``from_file=false``); `shapes` gives inputs other
-    dimensions (the shapes of everything behind them follow); `seed` seeds contents declared random.
+    `weights` is a file (``.wts``, ``.npz``, ``.safetensors``, ``.params``) or a mapping of arrays, which go before those that
+    the network brings along; with `override` it also fills every tensor that it names where the network gives contents of its
+    own (``from_file=false``); `shapes` gives inputs other dimensions (the shapes of everything behind them follow), and decides
+    those that a graph leaves open; `values` makes inputs of an ONNX model constants. `seed` seeds contents declared random.
     `include_dirs`, `defines` and `eval_mode` (``arith``, or ``perl``, which runs code from the file) are for IL.
-    Raises `LightNetError` for every mistake in the files.
+    Raises `LightNetError` for every mistake in the files, `OpenError` where more of `shapes` or `values` is needed.
     """
     path = str(path)
-    text = read_text(path, MAX_SOURCE)
     name = STDIN_NAME if path == "-" else path
-    suffix = Path(path).suffix
-    if suffix not in FRONTENDS:
-        suffix = sniff(text)
-    return loads(text, suffix, name, weights, shapes, override=override, seed=seed, include_dirs=include_dirs,
-                 eval_mode=eval_mode, defines=defines, ctx=ctx)  # fmt: skip
+    suffix = Path(path).suffix.lower()
+    source: str | bytes = path
+    if suffix not in FRONTENDS or not FRONTENDS.get(suffix).binary:
+        source = read_text(path, MAX_SOURCE)
+        suffix = suffix if suffix in FRONTENDS else sniff(source)
+    return _model(source, suffix, name, weights, shapes, values, override, seed, ctx, include_dirs=include_dirs,
+                  eval_mode=eval_mode, defines=defines)  # fmt: skip
 
 
-def loads(text: str, suffix: str, name: str = "<text>", weights: Weights = None,
-          shapes: Mapping[str, Sequence[int]] | None = None, *, override: bool = False, seed: int = 0,
-          include_dirs: Sequence[str] = (), eval_mode: str = "arith", defines: Sequence[str] = (),
-          ctx: XdslContext | None = None) -> Model:  # fmt: skip
-    """As `load`, from text in the form that `suffix` names."""
+def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weights = None,
+          shapes: Mapping[str, Sequence[int]] | None = None, *, values: Mapping[str, Any] | None = None,
+          override: bool = False, seed: int = 0, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
+          defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
+    """As `load`, from text (of an ONNX model: its bytes) in the form that `suffix` names."""
+    if isinstance(source, str) == FRONTENDS.get(suffix).binary:
+        raise LightNetError(
+            f"a network in the form {suffix} is read from {'bytes' if isinstance(source, str) else 'text'}"
+        )
+    return _model(source, suffix, name, weights, shapes, values, override, seed, ctx, include_dirs=include_dirs,
+                  eval_mode=eval_mode, defines=defines)  # fmt: skip
+
+
+def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes: Mapping[str, Sequence[int]] | None,
+           values: Mapping[str, Any] | None, override: bool, seed: int, ctx: XdslContext | None, **options: Any) -> Model:  # fmt: skip
+    from lightnet.frontends.loading import Options, reshaped
+
     ctx = ctx or make_context()
     warnings: list[tuple[SourceLoc, str]] = []
-    module = FRONTENDS.get(suffix)(text, name, ctx, include_dirs=include_dirs, eval_mode=eval_mode, defines=defines,
-                                   on_warning=lambda loc, message: warnings.append((loc, message)))  # fmt: skip
-    if shapes:
-        from lightnet.frontends.reshaping import with_shapes
-
-        module = with_shapes(module, shapes)
+    opened = open_weights(weights) if weights is not None else None
+    given = Options(on_warning=lambda loc, message: warnings.append((loc, message)), shapes=dict(shapes or {}),
+                    values=dict(values or {}), weights=opened, **options)  # fmt: skip
+    front_end = FRONTENDS.get(suffix)
+    module, own = front_end.read(source, name, ctx, given)
+    if not front_end.reshapes:
+        module = reshaped(module, given)
     store = open_store(weights, module) if weights is not None else None
     if override and store is not None:
         take_from_store(module, store)
-    return Model(module, name, store, seed, ctx, warnings)
+    return Model(module, name, combined(own, store), seed, ctx, warnings, own is not None)
+
+
+def combined(own: WeightStore | None, given: WeightStore | None) -> WeightStore | None:
+    """The store of a network that brings weights of its own: `given` goes before `own`."""
+    if own is None or given is None:
+        return given if own is None else own
+    return own.under(given)
 
 
 def take_from_store(module: ModuleOp, store: WeightStore) -> None:

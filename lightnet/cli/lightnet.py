@@ -1,7 +1,7 @@
-"""`lightnet [options] SOURCE`: compile a network and run it, with upstream's options.
+"""`lightnet [options] SOURCE`: compile a network and run it, with upstream's options; `lightnet run`: on inputs.
 
 Without -c or -r, the network is compiled and run; a file is written only where -o asks for it. Later capabilities are
-subcommands, taken when the first word is one and no file has that name.
+subcommands (`lightnet run`), taken when the first word is one and no file has that name.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
+from lightnet.cli.network import add_shapes
 from lightnet.diagnostics import LightNetError, SourceLoc
 
 #: What -W takes; `inter` is upstream's kind for messages about its own state, of which there are none here.
 WARNINGS = ("warn", "no-warn", "inter", "no-inter")
-#: Subcommands: name -> "module:function" taking argv. None yet; `lightnet inspect net` will be the first.
-SUBCOMMANDS: dict[str, str] = {}
+#: Subcommands: name -> "module:function" taking argv.
+SUBCOMMANDS = {"run": "lightnet.cli.run:main"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,13 +53,16 @@ def _main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = common.Parser(
         prog="lightnet",
-        description="Compile a network and run it.",
+        description="Compile a network and run it (`lightnet run --help`: on inputs that you give).",
         add_help=False,
         epilog="A long option may be cut short, and stand behind one dash; options may stand behind SOURCE.",
     )
     option = parser.add_argument
     option(
-        "source", nargs="?", metavar="SOURCE", help="a network: IL (.net), JSON IR (.json) or MLIR (.mlir); - is stdin"
+        "source",
+        nargs="?",
+        metavar="SOURCE",
+        help="a network: IL (.net), JSON IR (.json), MLIR (.mlir), ONNX (.onnx) or NNVM (-symbol.json); - is stdin",
     )
     option("-h", "--help", action="help", help="show this help and exit")
     option("-v", "--version", action="version", version=f"lightnet {__version__}")
@@ -66,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     option(
         "-t", "--target", metavar="NAME", default="cpu", help="the target: cpu (default), or none for the interpreter"
     )
-    option("-f", "--datafile", metavar="FILE", help="weights: .wts, .npz or .safetensors")
+    option("-f", "--datafile", metavar="FILE", help="weights: .wts, .npz, .safetensors or .params")
     option("-c", "--compile", action="store_true", help="compile only")
     option("-r", "--run", action="store_true", help="run only: SOURCE is a compiled network")
     option("-d", "--debug", action="store_true", help="show the passes' times, and Python's traceback of an error")
@@ -86,8 +90,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include")
     option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
+    add_shapes(parser)
     option("--seed", metavar="N", type=int, default=0, help="of the contents declared random")
     option("--onnx", metavar="FILE", help="write the network as an ONNX model (needs the package onnx); - is stdout")
+    option("--nnvm", metavar="FILE", help="write the network as an NNVM graph in JSON, without weights; - is stdout")
     option("--report", metavar="FILE", help="write the memory plan: .txt, .json, .svg or .html")
     option(
         "--load", metavar="FILE.py", action="append", default=[], help="Python code with passes, patterns and targets"
@@ -116,6 +122,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _compile_and_run(args: argparse.Namespace) -> int:
     from lightnet import compiler, model
+    from lightnet.cli import feeding
     from lightnet.frontends import exporter, json_ir
     from lightnet.ir.instrumentation import Timing
     from lightnet.ir.registry import TARGETS
@@ -125,6 +132,8 @@ def _compile_and_run(args: argparse.Namespace) -> int:
     network = model.load(
         args.source,
         weights=args.datafile,
+        shapes=feeding.shapes_of(args.shapes),
+        values=feeding.values_of(args.values),
         seed=args.seed,
         include_dirs=args.include,
         eval_mode=args.eval,
@@ -138,9 +147,13 @@ def _compile_and_run(args: argparse.Namespace) -> int:
     if args.outfile and args.outfile != "!" and not only_run:
         common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))
     if args.onnx:
-        from lightnet.frontends import onnx_export
+        from lightnet.frontends.onnx.export.model import export
 
-        onnx_export.export(network, args.onnx)
+        export(network, args.onnx)
+    if args.nnvm:
+        from lightnet.frontends.nnvm import export as nnvm_export
+
+        nnvm_export.export(network, args.nnvm)
     if args.report:
         common.write_atomic(args.report, executable.plan.in_form(args.report))
     if not args.compile or args.run:

@@ -16,9 +16,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.common import Parser, run, write_atomic
+from lightnet.cli.network import add_shapes
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import FRONTENDS, TARGETS
 from lightnet.source import STDIN_NAME, read_text
@@ -70,7 +72,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _parser() -> Parser:
     p = Parser("ln-opt", description="Run passes on a module of any level and print the result.", allow_abbrev=False)
-    p.add_argument("file", nargs="?", default="-", help=".mlir, .net or .json file; - is stdin")
+    p.add_argument("file", nargs="?", default="-", help=".mlir, .net, .json or .onnx file; - is stdin")
     p.add_argument(
         "-p",
         "--pass",
@@ -82,9 +84,13 @@ def _parser() -> Parser:
         help="passes and their options: expand,combine{max-rounds=8},plan",
     )
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write the module to FILE")
-    p.add_argument("--from", dest="format", metavar="FORMAT", help="mlir, net or json (default: by the file's name)")
+    p.add_argument(
+        "--from", dest="format", metavar="FORMAT", help="mlir, net, json or onnx (default: by the file's name)"
+    )
     p.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="a folder for #include of IL")
     p.add_argument("--eval", default="arith", metavar="MODE", help="how ${eval} of IL is evaluated: arith, perl")
+    p.add_argument("-f", "--weights", metavar="FILE", help="weights of an NNVM graph: its shapes follow from them")
+    add_shapes(p)
     p.add_argument("--load", action="append", default=[], metavar="FILE.py", help="add the passes of a Python file")
     p.add_argument("--allow-unregistered-dialect", action="store_true", help="accept ops that nobody defined")
     p.add_argument("--max-tokens", type=int, metavar="N", help="read larger .mlir files (default: 1000000 tokens)")
@@ -136,11 +142,23 @@ class _Run:
         self.passes = parse_pipeline(",".join(args.passes), defaults)
         self.before, self.after = (_names(v) for v in (args.print_ir_before, args.print_ir_after))
         self._check_names(self.passes)
+        self.given = self._given()
         self.timing: Timing | None = None
         if args.timing:
             from lightnet.ir.instrumentation import Timing
 
             self.timing = Timing()
+
+    def _given(self) -> dict[str, Any]:
+        """The shapes, values and weights that the arguments give a network."""
+        args = self.args
+        if not (args.shapes or args.values or args.weights):
+            return {}
+        from lightnet.cli.feeding import shapes_of, values_of
+        from lightnet.runtime.weights import open_weights
+
+        weights = open_weights(args.weights) if args.weights else None
+        return {"shapes": shapes_of(args.shapes), "values": values_of(args.values), "weights": weights}
 
     def _check_names(self, passes: Sequence[ModulePass]) -> None:
         known = {p.name for p in passes}
@@ -149,9 +167,12 @@ class _Run:
                 raise LightNetError(f"--print-ir-before/-after: the pipeline has no pass '{name}'")
 
     def run(self) -> int:
-        text = read_text(self.args.file, MAX_INPUT)
         file = STDIN_NAME if self.args.file == "-" else self.args.file
-        parts = split_input(text) if self.args.split_input_file else [(1, text)]
+        if self.binary(file):
+            parts = [(1, file)]
+        else:
+            text = read_text(self.args.file, MAX_INPUT)
+            parts = split_input(text) if self.args.split_input_file else [(1, text)]
         outputs: list[str] = []
         problems: list[LightNetError] = []
         for first_line, part in parts:
@@ -166,6 +187,11 @@ class _Run:
         for problem in problems[:-1]:
             print(problem.render(), file=sys.stderr)
         raise problems[-1]
+
+    def binary(self, file: str) -> bool:
+        """Whether the input is in a form that its front end reads from the file itself."""
+        suffix = f".{self.args.format}" if self.args.format else Path(file).suffix
+        return suffix in FRONTENDS and FRONTENDS.get(suffix).binary
 
     def part(self, text: str, file: str, first_line: int) -> tuple[str | None, list[LightNetError]]:
         """The module of one part as text (None if there was an error), and what is wrong."""
@@ -212,8 +238,12 @@ class _Run:
             from lightnet.ir.parser import parse_mlir
 
             return parse_mlir(ctx, text, file, first_line=first_line)
-        load = FRONTENDS.get(f".{kind}")
-        return load(text, file, ctx, include_dirs=self.args.include, eval_mode=self.args.eval)
+        from lightnet.frontends.loading import Options, reshaped
+
+        front_end = FRONTENDS.get(f".{kind}")
+        options = Options(self.args.include, self.args.eval, **self.given)
+        module = front_end.read(text, file, ctx, options).module
+        return module if front_end.reshapes else reshaped(module, options)
 
     def text(self, module: ModuleOp) -> str:
         from lightnet.ir.instrumentation import module_text

@@ -92,7 +92,7 @@ class _Exporter:
         self.upstream = is_upstream(module)
         self.target = min(self.kernels, default=None)
         self.spaces = self.bases()
-        self.roles: dict[str, list[str]] = {"input": [], "param": []}
+        self.roles: dict[str, list[str]] = {"input": [], "param": [], "required": []}
         self.order = {op: i for i, op in enumerate(self.block.ops)}
 
     def bases(self) -> dict[str, tuple[int, int]] | None:
@@ -168,7 +168,10 @@ class _Exporter:
         ]
         if source and not isinstance(op, Create) and outer.parent is self.block:
             self.roles["input" if isinstance(op, Input) else "param"].append(tensors_out[0].name)
-        params = [NetParam(k, v) for k, v in op.param_values().items()]
+        values = op.param_values()
+        if values.pop("required", False):
+            self.roles["required"].append(tensors_out[0].name)
+        params = [NetParam(k, None if v == () else v) for k, v in values.items()]  # no netlist has an empty array
         return [*before, NetOp(name, optype, tensors_in, tensors_out, params, _loc(op))]
 
     def region(self, op: KernelOp | OnceOp, scope: _Scope, planned: bool) -> NetOp:

@@ -12,7 +12,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, f64, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -20,7 +20,7 @@ from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import file_loc, set_loc
-from lightnet.ir.memory import ARENA, PLAN_RULES, set_memory
+from lightnet.ir.memory import ARENA, PLAN_RULES, STATIC, set_memory
 from lightnet.ir.op import PLACES, WORKSPACE, LnOp, set_tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
@@ -39,6 +39,7 @@ class _Importer:
         self.classes = optypes()
         self.spaces = _spaces(netlist)
         self.roles, self.outputs = _roles(netlist), _ours(netlist).get("outputs")
+        self.required = _role_names(netlist, "required")
         self.depth = 0
 
     def run(self) -> ModuleOp:
@@ -86,7 +87,9 @@ class _Importer:
         if cls is Create and op.tensors_out:
             cls = ParamOp if self.depth else self.roles.get(op.tensors_out[0].name, Create)
         operands = self.arguments(op, cls, scope)
-        params = self.params(op)
+        params = self.params(op, cls)
+        if cls is Input and op.tensors_out[0].name in self.required:
+            params["required"] = True
         specs = len(op.tensors_out)
         built = cls.make(operands, params, name=op.name, location=file_loc(op.loc))
         if specs != len(built.results):
@@ -115,7 +118,7 @@ class _Importer:
         if target in KERNELS and base in self.classes:
             return self.classes[base], target
         near = get_close_matches(op.optype, self.classes, 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(near)
         raise LightNetError(f"op {op.name}'s optype {op.optype} is not registered{hint}", label="unknown-optype")
 
     def arguments(self, op: NetOp, cls: type[LnOp], scope: _Scope) -> list[SSAValue]:
@@ -126,7 +129,8 @@ class _Importer:
                 f"{op.optype}: `{op.name}` needs {fixed} input tensors, but gets {count} input tensors",
                 label=f"{cls.optype}.operand-count",
             )
-        if cls.schema.variadic_operand is None:
+        variadic = cls.schema.variadic_operand
+        if variadic is None or variadic.by_name:
             tensors = self.ordered("input tensor", op, op.tensors_in, cls.schema.operand_names(count))
         else:
             tensors = op.tensors_in  # src1, src2, … in the order given
@@ -140,11 +144,13 @@ class _Importer:
                 raise LightNetError(f"{op.optype}: `{op.name}` needs a `{name}` {what}", label=f"{op.optype}.arg-name")
         return [by_arg[n] for n in names]
 
-    def params(self, op: NetOp) -> dict[str, ParamValue]:
+    def params(self, op: NetOp, cls: type[LnOp]) -> dict[str, ParamValue]:
+        """The parameters by name. An array without elements (the dims of a tensor of rank 0) is written null."""
         values = {p.arg: p.value for p in op.params}
         if len(values) != len(op.params):
             raise LightNetError(f"{op.optype}: `{op.name}` has a parameter twice")
-        return values
+        empty = {p.name for p in cls.schema.params if p.is_array and values.get(p.name, ...) is None}
+        return {k: () if k in empty else v for k, v in values.items()}
 
     # -- regions: kernels and ln.once
 
@@ -207,7 +213,8 @@ class _Importer:
                     f"op {op.name}: tensor '{tensor.name}' has dims {list(tensor.dims)}, but the op makes "
                     f"{spec_of(value.type)}"
                 )
-            places.append(self.place_at(f"tensor '{tensor.name}'", tensor.offset, spec_of(value.type).nbytes))
+            home = STATIC if isinstance(built, ParamOp | OnceOp) else ARENA
+            places.append(self.place_at(f"tensor '{tensor.name}'", tensor.offset, spec_of(value.type).nbytes, home))
         built.attributes[PLACES] = ArrayAttr(places)
 
     def in_order(self, op: LnOp, tensors: list[NetTensor]) -> list[NetTensor]:
@@ -217,9 +224,10 @@ class _Importer:
         by_arg = {t.arg: t for t in tensors}
         return [by_arg[name] for name in op.arg_names()[1]]
 
-    def place_at(self, what: str, offset: int, nbytes: int) -> PlaceAttr:
-        for space, (base, size) in self.spaces.items():
-            if base <= offset < base + size and offset + nbytes <= base + size:
+    def place_at(self, what: str, offset: int, nbytes: int, home: str = ARENA) -> PlaceAttr:
+        """The place of data. What is empty may stand at the end of a space, where another one begins: `home` decides."""
+        for space, (base, size) in sorted(self.spaces.items(), key=lambda s: s[0] != home):
+            if base <= offset < base + max(size, 0 if nbytes else 1) and offset + nbytes <= base + size:
                 return PlaceAttr(space, offset - base)
         raise LightNetError(f"data of {what} ({nbytes} bytes at {offset}) exceeds the planned memory")
 
@@ -300,12 +308,14 @@ def _ours(netlist: Netlist) -> dict:
 
 def _roles(netlist: Netlist) -> dict[str, type[LnOp]]:
     """Tensor name -> class of the `create` that makes it, where `bind` has decided."""
+    return {name: cls for cls in (Input, ParamOp) for name in _role_names(netlist, cls.optype)}
+
+
+def _role_names(netlist: Netlist, role: str) -> set[str]:
+    """The tensors that the file lists under a role."""
     roles = _ours(netlist).get("roles")
-    found: dict[str, type[LnOp]] = {}
-    for cls in (Input, ParamOp):
-        names = roles.get(cls.optype) if isinstance(roles, dict) else None
-        found.update({str(n): cls for n in names} if isinstance(names, list) else {})
-    return found
+    names = roles.get(role) if isinstance(roles, dict) else None
+    return {str(n) for n in names} if isinstance(names, list) else set()
 
 
 def _spaces(netlist: Netlist) -> dict[str, tuple[int, int]]:

@@ -1,36 +1,114 @@
-"""The front ends by file suffix, as the registry lists them: text in, module out.
+"""The front ends by file suffix, as the registry lists them: a source in, a module (and, from some, weights) out.
 
-Each takes ``(text, name, ctx, *, include_dirs, eval_mode, defines, on_warning)`` and returns a module; `name` stands in
-locations, and the text is kept in the context's source map, so that later errors can show the line.
+A front end is a `FrontEnd`: `read(source, name, ctx, options)` gives an `Imported`. The source is text, or for a `binary` form
+the path of a file or its bytes; `name` stands in locations, and text is kept in the context's source map, so that later errors
+can show the line. Imports the front ends' readers (the graph formats' only when they are used).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.diagnostics import SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends import il, json_ir, mlir
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import sources_of
+from lightnet.runtime.weights import WeightStore
 
 
-def il_module(text: str, name: str, ctx: Any, *, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
-              defines: Sequence[str] = (), on_warning: Callable[[SourceLoc, str], None] | None = None) -> ModuleOp:  # fmt: skip
-    """Front end ``.net``; `on_warning` gets what ``#warning`` says."""
+@dataclass(frozen=True)
+class Options:
+    """What may be said about reading a network.
+
+    `include_dirs`, `eval_mode` and `defines` are for IL; `on_warning` gets what a source warns of. `shapes` gives inputs their
+    dims, `values` makes inputs constants; `weights` is the store that the caller has opened, for forms whose shapes follow from
+    their weights.
+    """
+
+    include_dirs: Sequence[str] = ()
+    eval_mode: str = "arith"
+    defines: Sequence[str] = ()
+    on_warning: Callable[[SourceLoc, str], None] | None = None
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    weights: WeightStore | None = None
+
+
+class Imported(NamedTuple):
+    """A network as a front end gives it: its level-1 (or planned) module, and the weights that came with it."""
+
+    module: ModuleOp
+    weights: WeightStore | None = None
+
+
+@dataclass(frozen=True)
+class FrontEnd:
+    """One form of networks. `binary` forms are read from a path or bytes; `reshapes` says that `read` heeds
+    `Options.shapes` and `Options.values` itself (other forms are reshaped afterwards, see `reshaping.py`)."""
+
+    read: Callable[[Any, str, Any, Options], Imported]
+    binary: bool = False
+    reshapes: bool = False
+
+
+class OpenError(LightNetError):
+    """The network's shapes are open: they depend on the shapes or the values of `inputs`. `again(shapes, values)` reads the same
+    source with more of these; `signature` has (dtype name, dims, an open one as None or a name) of every input."""
+
+    inputs: frozenset[str] = frozenset()
+    again: Callable[[Mapping[str, Sequence[int]], Mapping[str, Any]], Imported]
+    signature: Mapping[str, tuple[str, tuple[int | str | None, ...] | None]]
+
+
+def _il(text: str, name: str, ctx: Any, options: Options) -> Imported:
     sources_of(ctx).add(name, text)
-    net = il.read(text, name, include_dirs=include_dirs, eval_mode=eval_mode, defines=defines, on_warning=on_warning)
-    return to_module(net)
+    net = il.read(text, name, include_dirs=options.include_dirs, eval_mode=options.eval_mode, defines=options.defines,
+                  on_warning=options.on_warning)  # fmt: skip
+    return Imported(to_module(net))
 
 
-def json_module(text: str, name: str, ctx: Any, **_: Any) -> ModuleOp:
-    """Front end ``.json``."""
+def _json(text: str, name: str, ctx: Any, options: Options) -> Imported:
     sources_of(ctx).add(name, text)
-    return to_module(json_ir.read(text, name))
+    if is_nnvm(text):
+        from lightnet.frontends.nnvm import importer
+
+        return Imported(*importer.read(text, name, shapes=options.shapes, weights=options.weights))
+    return Imported(reshaped(to_module(json_ir.read(text, name)), options))
 
 
-def mlir_module(text: str, name: str, ctx: Any, **_: Any) -> ModuleOp:
-    """Front end ``.mlir``."""
-    return mlir.read(text, name, ctx)
+def _mlir(text: str, name: str, ctx: Any, options: Options) -> Imported:
+    return Imported(mlir.read(text, name, ctx))
+
+
+def _onnx(source: str | bytes, name: str, ctx: Any, options: Options) -> Imported:
+    from lightnet.frontends.onnx import importer, reader
+
+    model = reader.read_model(source, name)
+    return importer.read(model, options.shapes, options.values)
+
+
+def reshaped(module: ModuleOp, options: Options) -> ModuleOp:
+    """The module for the shapes that the options ask for."""
+    if options.values:
+        raise LightNetError("values decide shapes in ONNX models only: feed this network's inputs when it runs")
+    if not options.shapes:
+        return module
+    from lightnet.frontends.reshaping import with_shapes
+
+    return with_shapes(module, options.shapes)
+
+
+def is_nnvm(text: str) -> bool:
+    """Whether JSON text is an NNVM graph: it has `arg_nodes`, which LightNet's own form has not."""
+    return re.search(r'"arg_nodes"\s*:', text) is not None
+
+
+IL = FrontEnd(_il)
+JSON = FrontEnd(_json, reshapes=True)
+MLIR = FrontEnd(_mlir)
+ONNX = FrontEnd(_onnx, binary=True, reshapes=True)

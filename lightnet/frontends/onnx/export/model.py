@@ -1,8 +1,8 @@
 """ONNX export: a network of level 1 or 2 as an `onnx.ModelProto`.
 
 Inputs become graph inputs, params initializers with their contents; a kernel is exported as its body, so a network may be
-exported before and after fusion. Every op has an exporter in `onnx_ops.py` or `onnx_layers.py`. The package `onnx` is
-optional and imported where it is needed. Imports the IR, the dialect and the front ends' ONNX modules.
+exported before and after fusion. Every op has an exporter in one of the other modules here (`graph.py` says how one is
+written). The package `onnx` is optional and imported where it is needed. Imports the IR, the dialect and `graph.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.frontends.onnx_graph import OPSET, Graph, element_type, node_protos
+from lightnet.frontends.onnx.export.graph import Graph, element_type, node_protos
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of
@@ -38,7 +38,7 @@ MAX_BYTES = (1 << 31) - (1 << 20)
 
 def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | None = None, inputs_as_params: bool = False,
             outputs: Sequence[str] | None = None) -> onnx.ModelProto:  # fmt: skip
-    """The network as an ONNX model of opset 18, checked by `onnx.checker`.
+    """The network as an ONNX model of opset 18, or of the newer one that an op needs, checked by `onnx.checker`.
 
     Graph inputs, outputs (in order) and values have the names of their tensors, nodes those of their ops. Params hold what
     `weights` (default: the model's) gives them, random contents belong to `seed` (default: the model's, or 0).
@@ -103,7 +103,7 @@ class _Export:
         )  # fmt: skip
         from lightnet import __version__
 
-        opset = helper.make_opsetid("", OPSET)
+        opset = helper.make_opsetid("", self.graph.opset)
         note = f"without the run-time calls {', '.join(self.dropped)}" if self.dropped else ""
         model = helper.make_model(proto, producer_name="lightnet", producer_version=__version__, opset_imports=[opset],
                                   ir_version=helper.find_min_ir_version_for([opset]), doc_string=note)  # fmt: skip
@@ -154,7 +154,7 @@ class _Export:
         self.nbytes += op.result_specs[0].nbytes
         if self.nbytes > MAX_BYTES:
             raise LightNetError("the params take more than 2 GB, which an ONNX file cannot hold", label="onnx.size")
-        self.graph.initializers[name] = np.ascontiguousarray(op.contents(self.store, self.seed))
+        self.graph.initializers[name] = np.asarray(op.contents(self.store, self.seed), order="C")
 
     def define(self, value: SSAValue, name: str) -> None:
         self.names[value] = name

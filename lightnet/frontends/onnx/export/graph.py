@@ -4,8 +4,9 @@
     def relu(g, op, src):
         return g.node("Relu", src)
 
-An exporter gets the graph, the op and the ONNX names of its operands, and returns the names of its results. Where ONNX
-Runtime has no kernel for a type, `Graph.widened` computes in a wider one; nothing else here knows about a runtime.
+An exporter gets the graph, the op and the ONNX names of its operands, and returns the names of its results. `KERNELS` has
+the types that ONNX Runtime computes each operator in; `Graph.widened` computes in a wider one where it lacks one, and f16
+and bf16, which LightNet only stores, in f32. Nothing else here knows about a runtime.
 Imports NumPy, the IR and the runtime's dtypes; `onnx` only where the finished model is built.
 """
 
@@ -20,10 +21,35 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.registry import ONNX_EXPORTERS
 from lightnet.runtime.dtypes import BY_NAME, DType
 
-#: ONNX's operator set: the oldest that has everything used here; runtimes of 2023 and later run it.
+#: ONNX's operator set: the oldest that has nearly everything used here; runtimes of 2023 and later run it. An exporter that
+#: needs a newer one says so (`Graph.needs`).
 OPSET = 18
+
+_ALL_INTS = "i32 i64 i8 ui8 i16 ui16 ui32 ui64"
+#: The types that ONNX Runtime's CPU kernels take, where those are not all of ours; in order of preference for others.
+KERNELS = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "Neg", "Less", "LessOrEqual", "Equal"), "i32 i64 f32 f64"),
+    **dict.fromkeys(("CumSum", "Einsum", "MatMul", "TopK"), "i32 i64 f32 f64"),
+    **dict.fromkeys(("Max", "Min"), "i32 ui32 ui64 f32 f64"),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "ArgMax", "ArgMin"), "i32 i64 f32 f64 i8 ui8"),
+    **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "Mod"), _ALL_INTS),
+    **dict.fromkeys(("Abs", "Sign"), f"f32 f64 {_ALL_INTS}"),
+    "ReduceSum": "i64 f32 f64",  # which sums integers in double: 64 bits hold what wraps in 32
+    "MaxPool": "f32 f64 i8 ui8",
+    "Not": "i1",
+    "Where": "i32 i64 f32 f64 ui8",
+    **dict.fromkeys(("Expand", "ReverseSequence"), f"f32 f64 f16 {_ALL_INTS} i1"),
+    "Tile": f"f32 f64 {_ALL_INTS} i1",
+    "Pad": "i32 i64 f32 f64 i8 ui8 ui32 ui64 i1",
+    "Trilu": "i64 f32 f64 i1",
+}
+#: Those of every other operator: functions of floats.
+FLOATS = "f32 f64"
+#: Operators of which the low bits of the result depend on the low bits of the operands alone, so that a ui64 may be an i64.
+LOW_BITS = frozenset(("Add", "Sub", "Mul", "CumSum", "Einsum", "ReduceSum", "MatMul", "Where", "Equal", "Trilu"))
 
 Exporter = Callable[..., Any]
 _EXPORTERS: dict[str, Exporter] = {}
@@ -52,8 +78,8 @@ def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
 
 def exporters() -> dict[str, Exporter]:
     """Every exporter by optype."""
-    from lightnet.frontends import onnx_layers, onnx_ops  # noqa: F401  (they register themselves)
-
+    for family in ONNX_EXPORTERS:
+        ONNX_EXPORTERS.get(family)  # importing it registers its exporters
     return _EXPORTERS
 
 
@@ -87,6 +113,8 @@ class Graph:
     _constants: dict[tuple, str] = field(default_factory=dict)
     _counters: dict[tuple[int, str], int] = field(default_factory=dict)
     _stem: str = ""
+    #: The operator set of the model.
+    opset: int = OPSET
 
     # -- for the driver
 
@@ -113,7 +141,10 @@ class Graph:
             raise unsupported(op, f"no exporter is registered for '{op.optype}'")
         self._stem = op.op_name or wanted[0]
         start = len(self.nodes)
-        found = function(self, op, *operands)
+        if any(s.len for s in op.result_specs):
+            found = function(self, op, *operands)
+        else:  # runtimes differ in what they make of nothing
+            found = [self.const(np.zeros(s.dims), s.dtype) for s in op.result_specs]
         results = [found] if isinstance(found, str) else list(found)
         assert len(results) == len(op.results), op.optype
         made = {name: node for node in self.nodes[start:] for name in node.outputs}
@@ -141,6 +172,44 @@ class Graph:
 
     # -- for exporters
 
+    def needs(self, opset: int) -> None:
+        """The model uses what came with this operator set."""
+        self.opset = max(self.opset, opset)
+
+    def compute(self, kind: str, dtype: DType, operands: Sequence[str], *rest: str, **attributes: Any) -> str:
+        """A node on `operands` of one type, then on `rest`, with a result of that type: in a type that `KERNELS` has."""
+        _, operands, back = self.widened(dtype, KERNELS.get(kind, FLOATS), *operands, low_bits=kind in LOW_BITS)
+        return back(self.node(kind, *operands, *rest, **attributes))
+
+    def test(self, kind: str, dtype: DType, *operands: str, **attributes: Any) -> str:
+        """As `compute`, for a node whose result is a bool."""
+        _, operands, _ = self.widened(dtype, KERNELS.get(kind, FLOATS), *operands, low_bits=kind in LOW_BITS)
+        return self.node(kind, *operands, **attributes)
+
+    def where(self, dtype: DType, condition: str, x: str, y: str) -> str:
+        """`condition ? x : y`."""
+        _, (x, y), back = self.widened(dtype, KERNELS["Where"], x, y, low_bits=True)
+        return back(self.node("Where", condition, x, y))
+
+    def extreme(self, kind: str, dtype: DType, x: str, y: str) -> str:
+        """Max or Min, where NaN wins; of i64 by comparing, as ONNX Runtime's kernels err there beyond 32 bits."""
+        wide, (x, y), back = self.widened(dtype, KERNELS[kind], x, y)
+        if wide.name != "i64":
+            return back(self.node(kind, x, y))
+        return self.node("Where", self.node("Less", x, y), *((y, x) if kind == "Max" else (x, y)))
+
+    def full(self, dims: Sequence[int], value: Any, dtype: DType) -> str:
+        """A tensor that has one value throughout."""
+        return self.compute("Expand", dtype, [self.const(value, dtype)], self.ints(dims))
+
+    def within(self, index: str, dtype: DType, low: Any, high: Any) -> str:
+        """Integers kept between bounds (numbers, or arrays that broadcast); the bounds of known contents are checked here."""
+        known = self.initializers.get(index)
+        if known is not None and np.all((known >= low) & (known <= high)):
+            return index
+        index = self.extreme("Max", dtype, index, self.const(low, dtype))
+        return self.extreme("Min", dtype, index, self.const(high, dtype))
+
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """A node with one output; its name. An attribute of None is left out."""
         return self.node_n(kind, 1, *inputs, **attributes)[0]
@@ -166,48 +235,72 @@ class Graph:
         """A constant vector of i64: shapes, axes, starts."""
         return self.const(list(values), "i64")
 
+    @staticmethod
+    def type_number(dtype: DType) -> Any:
+        """An attribute that is ONNX's number of an element type."""
+        return _ElementType(dtype)
+
     def cast(self, x: str, source: DType, to: DType | str) -> str:
         """`x` in another type: wrapping between integers, != 0 to bool, undefined where a float does not fit."""
         to = BY_NAME[to] if isinstance(to, str) else to
         return x if source == to else self.node("Cast", x, to=_ElementType(to))
 
     def reshape(self, x: str, dims: Sequence[int]) -> str:
-        return self.node("Reshape", x, self.ints(dims))
+        zero = 1 if 0 in dims else None  # without it, a 0 stands for the dimension of `x`
+        return self.node("Reshape", x, self.ints(dims), allowzero=zero)
 
     def slice(self, x: str, axis: int, start: int, stop: int) -> str:
         """Elements [start, stop) along one axis."""
         return self.node("Slice", x, self.ints([start]), self.ints([stop]), self.ints([axis]))
 
     def clamp(self, x: str, low: str, high: str) -> str:
-        """min(max(x, low), high), where NaN stays NaN (which ONNX's Clip does not promise)."""
+        """min(max(x, low), high) of floats, where NaN stays NaN (which ONNX's Clip does not promise)."""
         return self.node("Min", self.node("Max", x, low), high)
 
-    def widened(self, dtype: DType, kinds: str, *operands: str) -> tuple[DType, list[str], Callable[[str], str]]:
+    def widened(self, dtype: DType, kinds: str, *operands: str, low_bits: bool = False) -> tuple[DType, list[str], Callable[[str], str]]:  # fmt: skip
         """`operands` in the first type of `kinds` (``"f32 f64 i32"``, in order of preference) that holds all values of
-        `dtype` (in `dtype` itself where none does), and a function that casts a result back."""
+        `dtype` (in `dtype` itself where none does), and a function that casts a result back. With `low_bits` a ui64 may be
+        an i64."""
         names = kinds.split()
         to = dtype if dtype.name in names else next((BY_NAME[n] for n in names if holds(BY_NAME[n], dtype)), dtype)
+        if low_bits and dtype.name == "ui64" and to == dtype and "ui64" not in names:
+            to = BY_NAME["i64"]
         return to, [self.cast(x, dtype, to) for x in operands], lambda y: self.cast(y, to, dtype)
 
     def convert(self, x: str, source: DType, to: DType) -> str:
-        """`runtime.dtypes.convert` of a float: saturating, truncating toward zero, NaN to 0."""
-        if source == to or to.kind == "bool" or (to.is_float and to.size > source.size):
+        """`runtime.dtypes.convert`: saturating, truncating toward zero, NaN to 0."""
+        if source == to or to.kind == "bool" or source.kind == "bool":
             return self.cast(x, source, to)
+        if not source.is_float:
+            return self._saturated(x, source, to)
         wide = BY_NAME["f64"]
-        x = self.cast(x, source, wide)
         if to.is_float:
-            limit = float(np.finfo(to.np).max)
+            if holds(to, source):
+                return self.cast(x, source, to)
+            x, limit = self.cast(x, source, wide), to.limits[1]
             clipped = self.clamp(x, self.const(-limit, wide), self.const(limit, wide))
             return self.cast(self.node("Where", self.node("IsInf", x), x, clipped), wide, to)
-        info = np.iinfo(to.np)
-        low, high = self.const(float(info.min), wide), self.const(float(info.max), wide)
+        x = self.cast(x, source, wide)
+        low, high = (self.const(float(limit), wide) for limit in to.limits)
         x = self.node("Where", self.node("IsNaN", x), self.const(0.0, wide), x)
         if to.size < 8:
             return self.cast(self.clamp(x, low, high), wide, to)
         # float(max) is max + 1: cast only what is below it.
         over = self.node("GreaterOrEqual", x, high)
         inside = self.node("Max", self.node("Where", over, self.const(0.0, wide), x), low)
-        return self.node("Where", over, self.const(info.max, to), self.cast(inside, wide, to))
+        return self.where(to, over, self.const(to.limits[1], to), self.cast(inside, wide, to))
+
+    def _saturated(self, x: str, source: DType, to: DType) -> str:
+        """Integers in another type."""
+        if to.is_float:
+            single = BY_NAME["f32"]
+            return self.convert(self.cast(x, source, single), single, to) if to.is_short else self.cast(x, source, to)
+        (least, most), (low, high) = source.limits, to.limits
+        if least < low:
+            x = self.extreme("Max", source, x, self.const(low, source))
+        if most > high:
+            x = self.extreme("Min", source, x, self.const(high, source))
+        return self.cast(x, source, to)
 
 
 @dataclass(frozen=True)
@@ -222,14 +315,17 @@ def holds(wide: DType, narrow: DType) -> bool:
     if wide == narrow or narrow.kind == "bool":
         return True
     if narrow.is_float:
-        return wide.is_float and wide.size >= narrow.size
-    info = np.iinfo(narrow.np)
+        return wide.is_float and wide.size > narrow.size
+    low, high = narrow.limits
     if wide.is_float:
-        return max(abs(int(info.min)), int(info.max)) <= 2 ** (np.finfo(wide.np).nmant + 1)
+        return max(-low, high) <= 2 ** DIGITS[wide.name]
     if wide.kind == "bool":
         return False
-    outer = np.iinfo(wide.np)
-    return int(outer.min) <= int(info.min) and int(info.max) <= int(outer.max)
+    return wide.limits[0] <= low and high <= wide.limits[1]
+
+
+#: Bits of a float's significand.
+DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 
 
 def element_type(dtype: DType) -> int:

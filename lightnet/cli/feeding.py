@@ -1,0 +1,156 @@
+"""What ``--shape``, ``--value`` and ``-i`` say: dims and arrays for named inputs, from the command line and from files.
+
+    data=@picture.npy    data=@arrays.npz:key    steps=1.5,2,3    data=random    data=zeros    data=1x3x224x224 (dims)
+
+Arrays come from `.npy` and `.npz` files, read by `runtime.containers`: mapped, checked against the file's size, and nothing in
+them is unpickled. Imports the runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.runtime.arrays import checked_array
+from lightnet.runtime.containers import Entry, npy_entry, npz_entries
+from lightnet.runtime.dtypes import DType
+from lightnet.runtime.files import map_file
+from lightnet.runtime.initial import sample
+
+_DIMS = re.compile(r"(?:[0-9]{1,18}(?:[x,][0-9]{1,18})*)?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_WORDS = {"true": True, "false": False}
+#: Words for contents that are made, not given.
+MADE = ("random", "zeros")
+
+Dims = tuple[int, ...]
+
+
+def assignments(words: Iterable[str], option: str) -> dict[str, str]:
+    """``name=text`` words as a dict. Raises `LightNetError` for a word without a name, and for a name that stands twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not name or not equals:
+            raise LightNetError(f"{option} takes name=..., and gets '{word:.80}'")
+        if name in found:
+            raise LightNetError(f"{option} names '{name}' twice")
+        found[name] = text
+    return found
+
+
+def shapes_of(words: Iterable[str]) -> dict[str, Dims]:
+    """The dims that ``--shape name=1x3x224x224`` words give (``name=`` is a scalar)."""
+    found = {}
+    for name, text in assignments(words, "--shape").items():
+        if not _DIMS.fullmatch(text):
+            raise LightNetError(f"--shape takes name=1x3x224x224, and gets '{name}={text:.80}'")
+        found[name] = tuple(int(d) for d in re.split("[x,]", text)) if text else ()
+    return found
+
+
+def values_of(words: Iterable[str]) -> dict[str, np.ndarray]:
+    """The arrays that ``--value name=...`` words give: a file's, or numbers (``3`` is a scalar, ``3,`` a vector)."""
+    found = {}
+    for name, text in assignments(words, "--value").items():
+        found[name] = from_file(name, text[1:]) if text.startswith("@") else numbers(name, text)
+    return found
+
+
+def fed(name: str, text: str, dtype: DType, dims: tuple[int | str | None, ...] | None, seed: int) -> np.ndarray:
+    """What ``-i name=text`` feeds an input of that type; `dims` has None or a name for those that are open, and is None where
+    the rank is.
+
+    Numbers fill an input in row-major order; a single number fills all of it. Random contents belong to the name and the seed.
+    Raises `LightNetError` where the array does not fit.
+    """
+    if text in MADE:
+        closed = _closed(name, dims, text)
+        return sample(name, "data", closed, dtype, seed) if text == "random" else np.zeros(closed, dtype.np)
+    array = from_file(name, text[1:]) if text.startswith("@") else _filled(name, numbers(name, text), dims)
+    if dims is None or len(dims) == array.ndim:
+        target = tuple(d if isinstance(d, int) else n for d, n in zip(dims or array.shape, array.shape))
+        return checked_array(name, array, target, dtype)
+    raise LightNetError(f"'{name}' has shape {_text(dims)}, but gets {list(array.shape)}", label="feed.shape")
+
+
+def _closed(name: str, dims: tuple[int | str | None, ...] | None, word: str) -> Dims:
+    if dims is None or not all(isinstance(d, int) for d in dims):
+        known = "an open shape" if dims is None else f"shape {_text(dims)}"
+        raise LightNetError(f"'{name}' has {known}: {word} contents need --shape {name}=...", label="feed.shape")
+    return tuple(d for d in dims if isinstance(d, int))
+
+
+def _filled(name: str, values: np.ndarray, dims: tuple[int | str | None, ...] | None) -> np.ndarray:
+    if dims is None:
+        return values
+    if all(isinstance(d, int) for d in dims):
+        closed = _closed(name, dims, "")
+        count = int(np.prod(closed, dtype=np.int64))
+        if values.ndim and values.size != count:
+            raise LightNetError(
+                f"'{name}' has {count} elements {list(closed)}, but gets {values.size}", label="feed.shape"
+            )
+        return values.reshape(closed) if values.size == count else np.full(closed, values)
+    if len(dims) == 1:
+        return values.reshape(-1)
+    raise LightNetError(f"'{name}' has shape {_text(dims)}: numbers need --shape {name}=...", label="feed.shape")
+
+
+def _text(dims: tuple[int | str | None, ...]) -> str:
+    return f"[{', '.join('?' if d is None else str(d) for d in dims)}]"
+
+
+def numbers(name: str, text: str) -> np.ndarray:
+    """``1.5,2,3`` as float64, ``1,2`` as int64 (uint64 where needed), ``true,false`` as bool; one without a comma is a scalar."""
+    parts = [part.strip() for part in text.split(",")]
+    vector = len(parts) > 1
+    if vector and not parts[-1]:
+        parts.pop()
+    try:
+        if all(part in _WORDS for part in parts):
+            array = np.array([_WORDS[part] for part in parts])
+        elif all(_INTEGER.fullmatch(part) for part in parts):
+            array = np.array([int(part) for part in parts])
+        else:
+            array = np.array([float(part) for part in parts])
+    except ValueError:
+        raise LightNetError(
+            f"'{name}' gets '{text:.80}', which is neither numbers (1.5,2), nor @FILE.npy, nor {' nor '.join(MADE)}"
+        ) from None
+    if array.dtype.hasobject or (array.dtype == np.float64 and all(_INTEGER.fullmatch(part) for part in parts)):
+        raise LightNetError(f"'{name}' gets an integer of over 64 bits")
+    return array if vector else array.reshape(())
+
+
+def from_file(name: str, text: str) -> np.ndarray:
+    """The array in ``FILE.npy``, ``FILE.npz:key`` or ``FILE.npz`` (there the one called `name`, or the only one)."""
+    path, colon, key = text.rpartition(":") if re.search(r"\.npz:[^/]*$", text, re.IGNORECASE) else (text, "", "")
+    entries = array_entries(path)
+    if not colon:
+        key = name if name in entries else next(iter(entries)) if len(entries) == 1 else name
+    if key not in entries:
+        there = ", ".join(list(entries)[:8]) + (", ..." if len(entries) > 8 else "")
+        raise LightNetError(f"no array is called '{key}'; there are: {there or 'none'}", SourceLoc(path))
+    return loaded(path, key, entries[key])
+
+
+def array_entries(path: str) -> Mapping[str, Entry]:
+    """The arrays of an ``.npz`` by name, or the one of an ``.npy`` (called "")."""
+    data = map_file(path)
+    if path.lower().endswith(".npz"):
+        return npz_entries(data, path)
+    if path.lower().endswith(".npy"):
+        return {"": npy_entry(path, path, len(data), lambda start, stop: data[start:stop])}
+    raise LightNetError("arrays are read from .npy and .npz files", SourceLoc(path))
+
+
+def loaded(path: str, key: str, entry: Entry) -> np.ndarray:
+    """The contents of an entry. Raises `LightNetError` for a type that is none of ours (Python objects above all)."""
+    if entry.dtype is None:
+        what = f"array '{key}'" if key else "the array"
+        raise LightNetError(f"{what} has {entry.problem}, which cannot be read", SourceLoc(path))
+    return entry.load()

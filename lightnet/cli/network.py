@@ -1,0 +1,81 @@
+"""A network as a command line names it: the options of reading one, and how it is compiled, also where its shapes are open.
+
+Imports xDSL and the compiler only when a network is read, so that usage errors come at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lightnet.diagnostics import SourceLoc
+    from lightnet.frontends.loading import OpenError
+    from lightnet.model import Model
+
+
+def add_shapes(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """The options ``--shape`` and ``--value``, which every tool that reads networks has."""
+    parser.add_argument("--shape", metavar="NAME=1x3x224x224", action="append", default=[], dest="shapes",
+                        help="the dims of an input; those of everything behind it follow")  # fmt: skip
+    parser.add_argument("--value", metavar="NAME=VALUE", action="append", default=[], dest="values",
+                        help="make an input of an ONNX model a constant: @FILE.npy, @FILE.npz:key, or 1,2,3")  # fmt: skip
+
+
+def add_loading(parser: argparse.ArgumentParser) -> None:
+    """What else may be said of how a network is read (`lightnet` itself has these options under upstream's names)."""
+    option = parser.add_argument
+    option("-f", "--weights", metavar="FILE", dest="datafile", help="weights: .wts, .npz, .safetensors or .params")
+    add_shapes(parser)
+    option("--seed", metavar="N", type=int, default=0, help="of the contents declared random")
+    option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include of IL")
+    option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro of IL")
+    option("--eval", metavar="MODE", default="arith", help="what ${eval} of IL may hold: arith; perl runs code")
+    option("--load", metavar="FILE.py", action="append", default=[], help="Python code with passes and targets")
+
+
+class Network:
+    """The network that the arguments name. Where its shapes are open (`opened`), it is compiled when it is called."""
+
+    def __init__(self, args: argparse.Namespace, path: str):
+        from lightnet import model
+        from lightnet.cli import feeding
+        from lightnet.frontends.loading import OpenError
+
+        self.path = path
+        self.weights = args.datafile
+        self.shapes, self.values = feeding.shapes_of(args.shapes), feeding.values_of(args.values)
+        self._model: Model | None = None
+        self.opened: OpenError | None = None
+        try:
+            self._model = model.load(path, weights=args.datafile, shapes=self.shapes, values=self.values, seed=args.seed,
+                                     include_dirs=args.include, eval_mode=args.eval, defines=args.define)  # fmt: skip
+        except OpenError as e:
+            self.opened = e
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether the file itself is an ONNX model."""
+        return Path(self.path).suffix.lower() == ".onnx"
+
+    @property
+    def warnings(self) -> list[tuple[SourceLoc, str]]:
+        """What the source warns of."""
+        return self._model.warnings if self._model is not None else []
+
+    def model(self) -> Model:
+        """The network in memory. Raises the `OpenError` where its shapes are open."""
+        if self._model is None:
+            assert self.opened is not None
+            raise self.opened
+        return self._model
+
+    def compile(self, target: str) -> Any:
+        """An `Executable`, or a `SpecializingExecutable` where shapes are open."""
+        from lightnet import compiler
+        from lightnet.specialize import SpecializingExecutable
+
+        if self.opened is None:
+            return compiler.compile(self.model(), target)
+        return SpecializingExecutable(self.opened, lambda m: compiler.compile(m, target, weights=self.weights))

@@ -1,0 +1,256 @@
+"""`lightnet run NET -i name=VALUE ... [-o OUT.npz]`: compile a network, run it once on inputs, look at the outputs.
+
+NET is in any form that the front ends take. An input is `@FILE.npy`, `@FILE.npz:key`, numbers (`1.5,2,3`), `random` or `zeros`;
+`-i random` alone is for all inputs that no other `-i` names. The outputs go to a table and, with `-o`, to a file. `--compare`
+checks them against ONNX Runtime, against our own reference interpreter, or against arrays in a file; the exit status is then
+1 where an output differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lightnet.cli import common
+from lightnet.cli.network import Network, add_loading
+from lightnet.diagnostics import LightNetError, SourceLoc
+
+PEERS = ("onnxruntime", "interpreter")
+
+
+def main(argv: list[str]) -> int:
+    """The subcommand; returns the exit status."""
+    args = _parser().parse_args(argv)
+    from lightnet.ir.plugins import loaded
+
+    with loaded(args.load):
+        return _Run(args).run()
+
+
+def _parser() -> common.Parser:
+    parser = common.Parser("lightnet run", description="Compile a network and run it on inputs.", allow_abbrev=False)
+    option = parser.add_argument
+    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin")
+    option("-i", "--input", metavar="NAME=VALUE", action="append", default=[], dest="inputs",
+           help="feed an input: @FILE.npy, @FILE.npz:key, numbers, random, zeros; random alone: all the others")  # fmt: skip
+    option("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy where there is one")
+    option("--compare", metavar="WITH", help="onnxruntime, interpreter, or FILE.npz or .npy with what is expected")
+    option("--rtol", metavar="R", type=float, default=1e-4, help="tolerance relative to each expected value (1e-4)")
+    option("--atol", metavar="A", type=float, help="absolute tolerance (1e-4 of the output's largest expected value)")
+    option("--repeat", metavar="N", type=int, default=0, help="then run N times more and print the latency")
+    option("-t", "--target", metavar="NAME", default="cpu", help="cpu (default), or none for the interpreter")
+    add_loading(parser)
+    return parser
+
+
+class _Run:
+    """One run of the subcommand."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.args = args
+        for name in ("rtol", "atol"):
+            if (value := getattr(args, name)) is not None and not value >= 0:
+                raise LightNetError(f"--{name} should not be negative, and is {value}")
+        if args.repeat < 0:
+            raise LightNetError(f"--repeat should not be negative, and is {args.repeat}")
+        if args.output and not args.output.lower().endswith((".npz", ".npy")):
+            raise LightNetError(f"cannot write '{args.output}': outputs are written as .npz or .npy")
+
+    def run(self) -> int:
+        network = Network(self.args, self.args.network)
+        for loc, message in network.warnings:
+            print(f"{loc}: warning: {message}", file=sys.stderr)
+        executable = network.compile(self.args.target)
+        feeds = self.feeds(network, executable)
+        outputs = executable(feeds)
+        for message in self.warnings(executable, feeds):
+            print(f"warning: {message}", file=sys.stderr)
+        print(table(("output", "dtype", "shape", "min", "mean", "max", "NaN"), map(summary, outputs.items())))
+        if self.args.output:
+            write_arrays(self.args.output, outputs)
+        if self.args.repeat:
+            print(latency(lambda: executable(feeds, stream=io.StringIO()), self.args.repeat))
+        return self.compare(network, feeds, outputs) if self.args.compare else 0
+
+    def warnings(self, executable: Any, feeds: Mapping[str, Any]) -> Sequence[str]:
+        """What is odd about the weights; without a weight file it is only what nobody fed either."""
+        missing = set(getattr(executable, "missing", ())) - set(feeds)
+        return executable.warnings if missing or (self.args.datafile and hasattr(executable, "warnings")) else ()
+
+    def feeds(self, network: Network, executable: Any) -> dict[str, Any]:
+        """The arrays of the `-i` options."""
+        from lightnet.cli import feeding
+        from lightnet.runtime.dtypes import BY_NP
+        from lightnet.runtime.program import unknown
+
+        types = {**getattr(executable, "params", {}), **executable.inputs}
+        texts = feeding.assignments((w for w in self.args.inputs if w not in feeding.MADE), "-i")
+        for word in self.args.inputs:
+            if word in feeding.MADE:
+                texts.update({name: word for name in executable.inputs if name not in texts})
+        feeds = dict(network.values) if network.opened else {}  # what is open is given anew with each call
+        for name, text in texts.items():
+            if name not in types:
+                raise unknown("input or param", name, types)
+            dims, dtype = types[name]
+            feeds[name] = feeding.fed(name, text, BY_NP[dtype], network.shapes.get(name, dims), self.args.seed)
+        return feeds
+
+    def compare(self, network: Network, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:
+        """Print how far each output is from what is expected; 1 where one is too far."""
+        expected = expectation(self.args.compare, network, feeds, list(outputs))
+        rows, failed = [], False
+        for name, got in outputs.items():
+            if name not in expected:
+                if self.args.compare in PEERS:
+                    raise LightNetError(f"{self.args.compare} gives no output '{name}'")
+                rows.append((name, "", "", "", "not in the file"))
+                continue
+            row = difference(name, got, expected[name], self.args.rtol, self.args.atol)
+            rows.append(row)
+            failed |= row[-1] != "agrees"
+        if all(row[-1] == "not in the file" for row in rows):
+            there = ", ".join(list(expected)[:8])
+            raise LightNetError(f"no output is in it; there are: {there or 'none'}", SourceLoc(self.args.compare))
+        print(f"\ncompared with {self.args.compare}:")
+        print(table(("output", "max abs error", "max rel error", "largest value", ""), rows))
+        return 1 if failed else 0
+
+
+def expectation(what: str, network: Network, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """What outputs should be, by name: from a peer, or from a file."""
+    if what == "interpreter":
+        return network.compile("none")(feeds, stream=io.StringIO())
+    if what == "onnxruntime":
+        return by_onnxruntime(network, feeds)
+    if not what.lower().endswith((".npz", ".npy")):
+        raise LightNetError(f"--compare takes {', '.join(PEERS)}, FILE.npz or FILE.npy, and gets '{what}'")
+    from lightnet.cli.feeding import array_entries, loaded
+
+    entries = array_entries(what)
+    if list(entries) == [""]:
+        if len(names) != 1:
+            raise LightNetError(
+                f"one array for {len(names)} outputs ({', '.join(names[:4])}): use .npz", SourceLoc(what)
+            )
+        return {names[0]: loaded(what, "", entries[""])}
+    return {name: loaded(what, name, entry) for name, entry in entries.items()}
+
+
+def by_onnxruntime(network: Network, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """What ONNX Runtime makes of the model itself, or of the ONNX export of a network in another form."""
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        raise LightNetError("--compare onnxruntime needs the package 'onnxruntime': pip install onnxruntime") from None
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    feeds = dict(feeds)
+    if network.is_onnx:
+        source: Any = network.path
+        feeds = {**network.values, **feeds}
+    else:
+        from lightnet.frontends.onnx.export.model import input_contents, to_onnx
+
+        model = network.model()
+        source = to_onnx(model).SerializeToString()
+        feeds = {name: feeds.get(name, array) for name, array in input_contents(model).items()}
+    try:
+        session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        types = {i.name: i.shape for i in session.get_inputs()}
+        names = [o.name for o in session.get_outputs()]
+        return dict(zip(names, session.run(names, {k: v for k, v in feeds.items() if k in types})))
+    except Exception as e:  # whatever it raises: its exceptions have no common base
+        raise LightNetError(f"ONNX Runtime cannot run this network: {' '.join(str(e).split())[:400]}") from None
+
+
+# -- figures
+
+
+def summary(item: tuple[str, Any]) -> tuple[str, ...]:
+    """A row of the table: name, dtype, shape, smallest, mean and largest value but for NaNs, and their number."""
+    import numpy as np
+
+    name, array = item
+    shape = "x".join(map(str, array.shape)) or "scalar"
+    if array.dtype.kind in "iu" and array.size:  # as they are: a double has no room for every 64-bit integer
+        return name, str(array.dtype), shape, str(array.min()), f"{array.mean():.6g}", str(array.max()), "0"
+    values = array.astype(np.float64).reshape(-1)
+    nans = int(np.isnan(values).sum())
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return name, str(array.dtype), shape, "-", "-", "-", str(nans)
+    with np.errstate(all="ignore"):
+        figures = (values.min(), values.mean(), values.max())
+    return name, str(array.dtype), shape, *(f"{x:.6g}" for x in figures), str(nans)
+
+
+def difference(name: str, got: Any, want: Any, rtol: float, atol: float | None) -> tuple[str, str, str, str, str]:
+    """A row: name, largest absolute and relative difference, largest expected value, verdict. Elements agree within
+    ``atol + rtol * |want|``; NaN agrees with NaN, an infinity with itself. Integers and bools have to be equal."""
+    import numpy as np
+
+    from lightnet.runtime.dtypes import is_float
+
+    want = np.asarray(want)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return name, "", "", "", f"DIFFERS: is {got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}"
+    if not is_float(want.dtype):
+        wrong = int((got != want).sum())
+        verdict = f"DIFFERS in {wrong} of {want.size} elements" if wrong else "agrees"
+        off = np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0)
+        return name, f"{off:.3g}", "", f"{np.abs(want.astype(np.float64)).max(initial=0):.3g}", verdict
+    a, b = got.astype(np.float64).reshape(-1), want.astype(np.float64).reshape(-1)
+    finite = np.isfinite(a) & np.isfinite(b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    off, size = np.zeros(a.size), np.zeros(a.size)
+    off[finite], size[finite] = np.abs(a[finite] - b[finite]), np.abs(b[finite])
+    largest = size.max(initial=0)
+    limit = (1e-4 * largest if atol is None else atol) + rtol * size
+    wrong = int((~same & ~(finite & (off <= limit))).sum())
+    relative = (off / np.where(size > 0, size, 1))[size > 0].max(initial=0)
+    verdict = f"DIFFERS in {wrong} of {want.size} elements" if wrong else "agrees"
+    return name, f"{off.max(initial=0):.3g}", f"{relative:.3g}", f"{largest:.3g}", verdict
+
+
+def latency(call: Callable[[], Any], count: int) -> str:
+    """Call so many times, and say how long that took."""
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - start))
+    times.sort()
+    p90 = times[min(len(times) - 1, int(0.9 * len(times)))]
+    return (
+        f"\nlatency of {count} runs: median {statistics.median(times):.3f} ms, p90 {p90:.3f} ms, min {times[0]:.3f} ms"
+    )
+
+
+def table(header: Sequence[str], rows: Any) -> str:
+    """Aligned columns."""
+    lines = [tuple(header), *rows]
+    widths = [max(len(row[i]) for row in lines) for i in range(len(header))]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in lines)
+
+
+def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
+    """Write the outputs, whole or not at all. bfloat16, which the format lacks, is written as float32."""
+    import numpy as np
+
+    from lightnet.runtime.dtypes import BFLOAT16
+    from lightnet.runtime.weights import save_npz
+
+    known = {name: a.astype(np.float32) if a.dtype == BFLOAT16 else a for name, a in arrays.items()}
+    if path.lower().endswith(".npz"):
+        save_npz(path, known)
+        return
+    if len(known) != 1:
+        raise LightNetError(f"cannot write '{path}': there are {len(known)} outputs, which need .npz")
+    (array,) = known.values()
+    common.write_atomic(path, lambda out: np.save(out, array, allow_pickle=False))

@@ -1,0 +1,114 @@
+"""Small graphs of `ln` ops that several handlers of graph front ends emit: cutting, squeezing, filling, tiling.
+
+Each does nothing where nothing changes. Imports the graph builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from lightnet.diagnostics import LightNetError
+from lightnet.frontends.graph import Graph, Value
+from lightnet.ir.types import MAX_RANK
+from lightnet.runtime.dtypes import BY_NAME, DType
+
+#: Operands of one `concat`.
+MAX_JOINED = 128
+
+
+def cut(g: Graph, x: Value, axis: int, start: int, length: int) -> Value:
+    """Elements `start` to `start + length` along `axis`."""
+    if length == x.dims[axis]:
+        return x
+    if length:
+        return g.op("slice", x, axis=axis, start=start, len=length)
+    lens = tuple(0 if k == axis else n for k, n in enumerate(x.dims))
+    return strided(g, x, (0,) * x.ndim, (1,) * x.ndim, lens)
+
+
+def strided(g: Graph, x: Value, starts: Sequence[int], steps: Sequence[int], lens: Sequence[int]) -> Value:
+    """dst[i, …] = x[starts[0] + steps[0] * i, …]."""
+    steps = [1 if n <= 1 else s for s, n in zip(steps, lens)]
+    starts = [0 if n == 0 else s for s, n in zip(starts, lens)]
+    changed = [k for k, n in enumerate(lens) if n != x.dims[k] or steps[k] != 1]
+    if not changed:
+        return x
+    if len(changed) == 1 and steps[changed[0]] == 1 and lens[changed[0]]:
+        return cut(g, x, changed[0], starts[changed[0]], lens[changed[0]])
+    return g.op("strided_slice", x, starts=tuple(starts), steps=tuple(steps), lens=tuple(lens))
+
+
+def squeeze(g: Graph, x: Value, axes: Sequence[int]) -> Value:
+    """Without some axes of length 1."""
+    return g.reshape(x, [n for k, n in enumerate(x.dims) if k not in axes])
+
+
+def unsqueeze(g: Graph, x: Value, axes: Sequence[int]) -> Value:
+    """With axes of length 1 that the result has at `axes`."""
+    old = iter(x.dims)
+    return g.reshape(x, [1 if k in axes else next(old) for k in range(x.ndim + len(axes))])
+
+
+def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
+    """Tensors behind each other along `axis`, however many."""
+    parts = [p for p in parts if p.dims[axis]] or list(parts[:1])
+    while len(parts) > 1:
+        groups = [parts[k : k + MAX_JOINED] for k in range(0, len(parts), MAX_JOINED)]
+        parts = [group[0] if len(group) == 1 else g.op("concat", *group, axis=axis) for group in groups]
+    return parts[0]
+
+
+def expand(g: Graph, x: Value, dims: Sequence[int]) -> Value:
+    """Broadcast to `dims`."""
+    dims = tuple(int(d) for d in dims)
+    return x if x.dims == dims else g.op("expand", x, dims=dims)
+
+
+def full(g: Graph, dims: Sequence[int], x: complex, dtype: DType | str) -> Value:
+    """A tensor of one number."""
+    return expand(g, g.scalar(x, dtype), dims)
+
+
+def tile(g: Graph, x: Value, repeats: Sequence[int]) -> Value:
+    """`repeats[k]` copies behind each other along each axis k: runs that are copied, where the rank allows it."""
+    if all(r == 1 for r in repeats):
+        return x
+    before: list[int] = []
+    after: list[int] = []
+    for n, r in zip(x.dims, repeats):
+        before += [n] if r == 1 or n == 1 else [1, n]
+        after += [n * r] if r == 1 or n == 1 else [r, n]
+    if len(after) > MAX_RANK:
+        return g.op("tile", x, repeats=tuple(repeats))
+    return g.reshape(expand(g, g.reshape(x, before), after), [n * r for n, r in zip(x.dims, repeats)])
+
+
+def one_hot(g: Graph, index: Value, depth: int, axis: int) -> Value:
+    """Where ``index`` (integers, without the new axis) is each of 0 … depth - 1, as i1 with a new axis at `axis`."""
+    g.bounded(depth, "an axis of classes")
+    grid = np.arange(depth, dtype=index.dtype.np).reshape([-1 if k == axis else 1 for k in range(index.ndim + 1)])
+    return g.op("equal", unsqueeze(g, index, [axis]), g.constant(grid))
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The dims that shapes have together under NumPy's rule. Raises LightNetError."""
+    dims = []
+    for k in range(max(map(len, shapes), default=0), 0, -1):
+        lengths = {s[-k] for s in shapes if len(s) >= k} - {1}
+        if len(lengths) > 1:
+            raise LightNetError(f"{' and '.join(str(list(s)) for s in shapes)} do not broadcast")
+        dims.append(lengths.pop() if lengths else 1)
+    return tuple(dims)
+
+
+def computed_in(g: Graph, x: Value) -> Value:
+    """A float as it is computed in, if it is one to store in (f16, bf16): f32."""
+    return g.cast(x, BY_NAME["f32"]) if x.dtype.is_float and x.dtype.size < 4 else x
+
+
+def elements(dims: Sequence[int]) -> int:
+    """How many elements a tensor of these dims has."""
+    return prod(dims)

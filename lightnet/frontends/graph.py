@@ -1,0 +1,371 @@
+"""The builder that graph front ends (ONNX, NNVM) share: values, `ln` ops, folding of what is known, weights.
+
+A front end says `graph.op("add", a, b)` and gets a value back; it never looks at where a value came from. An op on known
+values with small results is computed at once, by its NumPy reference, so that shape arithmetic never reaches the module, and
+`value.known` is what a handler asks for when a tensor decides a shape or a parameter. Weights are not loaded: the
+module names them, and the store that `finish` returns loads each when it is needed. Imports `ir`, the `ln` dialect and the
+runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, BlockArgument, Region, SSAValue
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.source import Input, ParamOp
+from lightnet.ir.constraints import check_op
+from lightnet.ir.locations import file_loc
+from lightnet.ir.op import LnOp, set_tensor_names
+from lightnet.ir.params import ParamValue
+from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, tensor_type
+from lightnet.runtime.containers import Entry
+from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
+from lightnet.runtime.weights import WeightStore
+
+#: Elements of the largest tensor that folding reads or makes: anything larger is computed when the network is loaded.
+MAX_FOLDED = 1 << 16
+#: Bytes that folding keeps in all; beyond them only tensors of `ALWAYS_FOLDED` elements are folded, which a shape is.
+MAX_FOLDED_BYTES = 1 << 28
+ALWAYS_FOLDED = 256
+#: Ops whose work is no small multiple of what they read and write: they are computed when the network is loaded.
+NOT_FOLDED = frozenset({"conv", "conv2d", "deconv", "deconv2d", "maxpool", "maxpool2d", "maxpool_index", "avgpool", "avgpool2d",
+                        "einsum", "nms", "roi_align", "grid_sample", "lrn"})  # fmt: skip
+#: The largest dim, and the largest integer of a parameter.
+MAX_INT = (1 << 31) - 1
+#: Elements of the largest array that a handler makes of sizes in a model (positions, tables, masks).
+MAX_MADE = 1 << 24
+#: Graph inputs that a value is traced back to: what depends on more of them is data, which decides no shape.
+MAX_TRACED = 256
+#: Elements of the largest constant that is spelt in the module; larger ones are entries of the weight store.
+MAX_SPELT = 8
+
+
+class Value:
+    """A tensor of the network under construction: its type, its contents where they are known, and (once an op reads it)
+    its SSA value. `inputs` are the names of the graph inputs that it depends on; none where these are too many to matter."""
+
+    __slots__ = ("_contents", "_load", "inputs", "name", "spec", "ssa")
+
+    def __init__(self, spec: TensorSpec, *, ssa: SSAValue | None = None, inputs: frozenset[str] = frozenset(),
+                 load: Callable[[], np.ndarray] | None = None, name: str | None = None):  # fmt: skip
+        self.spec, self.ssa, self.inputs, self.name = spec, ssa, inputs, name
+        self._load = load
+        self._contents: np.ndarray | None = None
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.spec.dims
+
+    @property
+    def dtype(self) -> DType:
+        return self.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.spec.dims)
+
+    @property
+    def len(self) -> int:
+        return self.spec.len
+
+    @property
+    def is_known(self) -> bool:
+        """Whether `known` is not None, told without loading anything."""
+        return self._load is not None
+
+    @property
+    def known(self) -> np.ndarray | None:
+        """The contents, read-only, of a weight, a constant or a folded result; None for what is computed at run time."""
+        if self._load is None:
+            return None
+        if self._contents is not None:
+            return self._contents
+        array = self._load()
+        if array.size <= MAX_FOLDED:  # large weights are not kept in memory
+            self._contents = array
+        return array
+
+    def __repr__(self) -> str:
+        return f"Value({self.spec}{', known' if self.is_known else ''})"
+
+
+class Graph:
+    """A network under construction; see the module's docstring. `source` names its file in errors."""
+
+    def __init__(self, source: str):
+        self.source = source
+        self.loc: SourceLoc | None = SourceLoc(source)
+        self.classes = optypes()
+        self.block = Block()
+        self.entries: dict[str, Entry] = {}
+        self._base = "op"
+        self._op_names: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self._folded_bytes = 0
+
+    # -- sources
+
+    def input(self, name: str, dims: Sequence[int], dtype: DType | str) -> Value:
+        """A tensor that every call feeds."""
+        spec = self.spec(dims, dtype)
+        op = Input.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "required": True}, name=self.unique(name),
+                        tensors=[name], location=self._location())  # fmt: skip
+        self.block.add_op(op)
+        return Value(spec, ssa=op.dst, inputs=frozenset([name]), name=name)
+
+    def weight(self, name: str, dims: Sequence[int], dtype: DType | str, load: Callable[[], np.ndarray]) -> Value:
+        """A named param; `load` gives its contents when they are needed, and is called again for a large one."""
+        return Value(self.spec(dims, dtype), load=load, name=name)
+
+    def param(self, name: str, dims: Sequence[int], dtype: DType | str) -> Value:
+        """A named param whose contents the caller's weights give: they may come later, so nothing is folded."""
+        spec = self.spec(dims, dtype)
+        op = ParamOp.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "from_file": True}, name=self.unique(name),
+                          tensors=[name], location=self._location())  # fmt: skip
+        self.block.add_op(op)
+        return Value(spec, ssa=op.dst, name=name)
+
+    def constant(self, array: np.ndarray | Sequence[Any], dtype: DType | str | None = None) -> Value:
+        """A tensor with known contents, of the array's dtype or of `dtype`."""
+        wanted = BY_NAME[dtype] if isinstance(dtype, str) else dtype
+        data = np.array(array, wanted.np if wanted is not None else None)
+        data.flags.writeable = False
+        if data.dtype not in BY_NP:
+            raise LightNetError(f"a constant of type {data.dtype} is not supported", self.loc, label="dtype")
+        return Value(self.spec(data.shape, BY_NP[data.dtype]), load=lambda: data)
+
+    def table(self, dims: Sequence[int], dtype: DType | str, make: Callable[[], np.ndarray]) -> Value:
+        """A constant that `make` computes from sizes in the model, when it is needed: nothing is allocated here."""
+        spec = self.spec(dims, dtype)
+        self.bounded(spec.len, "a constant")
+        return Value(spec, load=lambda: np.asarray(make(), spec.dtype.np).reshape(spec.dims))
+
+    def bounded(self, count: int, what: str, most: int = MAX_MADE) -> int:
+        """`count`, where an array of so many elements may be made while a model is read. Every size that comes out of a model
+        passes here before NumPy sees it. Raises LightNetError, which names `what` the array is."""
+        if not 0 <= count <= most:
+            raise LightNetError(f"{what} of {count} elements is not possible: negative, or more than {most}", self.loc,
+                                label="graph.bounded")  # fmt: skip
+        return count
+
+    def scalar(self, x: complex, dtype: DType | str) -> Value:
+        """A known tensor of rank 0."""
+        return self.constant(np.asarray(x), dtype)
+
+    def spec(self, dims: Sequence[int], dtype: DType | str) -> TensorSpec:
+        """A checked tensor type."""
+        dtype = BY_NAME[dtype] if isinstance(dtype, str) else dtype
+        dims = tuple(int(d) for d in dims)
+        if len(dims) > MAX_RANK:
+            raise LightNetError(f"a tensor of rank {len(dims)} {list(dims)}: at most {MAX_RANK} is supported", self.loc)
+        if any(not 0 <= d <= MAX_INT for d in dims) or prod(dims) * dtype.size > MAX_TENSOR_BYTES:
+            raise LightNetError(f"a tensor of dims {list(dims)} and type {dtype} is not possible: a dim is negative or more "
+                                f"than {MAX_INT}, or all take more than {MAX_TENSOR_BYTES} bytes", self.loc)  # fmt: skip
+        return TensorSpec(dims, dtype)
+
+    # -- ops
+
+    def op(self, optype: str, *operands: Value, **params: ParamValue) -> Any:
+        """The results of ``ln.<optype>``: a Value, or a tuple of them where the op has several results.
+
+        Raises `ConstraintError` where the op's constraints do not hold. An op whose operands are all known is folded where
+        nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`.
+        """
+        cls = self.classes[optype]
+        specs = [v.spec for v in operands]
+        params = {k: v for k, v in params.items() if v is not None}
+        self._check_ints(cls, params)
+        try:
+            results = check_op(cls, specs, params)
+        except LightNetError as e:
+            e.notes.append((None, f"{optype} gets {', '.join(map(str, specs)) or 'nothing'}"))
+            raise
+        inputs = _union([v.inputs for v in operands])
+        if optype not in NOT_FOLDED and all(v.is_known for v in operands) and self._folds(specs, results):
+            values = self._folded(cls, operands, params, results, inputs)
+        else:
+            values = self._emitted(cls, operands, params, results, inputs)
+        return values[0] if len(values) == 1 and cls.schema.variadic_result is None else tuple(values)
+
+    def _check_ints(self, cls: type[LnOp], params: Mapping[str, ParamValue]) -> None:
+        """Refuse an integer that its parameter cannot hold: integers of `ln` saturate, which would be another network."""
+        for name, value in params.items():
+            param = cls.schema.by_name.get(name)
+            if param is None or param.realtype != "int":
+                continue
+            for x in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(x, int) and not -MAX_INT - 1 <= x <= MAX_INT:
+                    raise LightNetError(f"{x} as `{name}` is not possible: it does not fit into 32 bits", self.loc,
+                                        label="graph.int")  # fmt: skip
+
+    def _folds(self, specs: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> bool:
+        """Whether an op on known operands is small enough to be computed now; counts what it will keep."""
+        largest = max(s.len for s in (*specs, *results))
+        if largest > (MAX_FOLDED if self._folded_bytes <= MAX_FOLDED_BYTES else ALWAYS_FOLDED):
+            return False
+        self._folded_bytes += sum(s.len * s.dtype.size for s in results)
+        return True
+
+    def _emitted(self, cls: type[LnOp], operands: Sequence[Value], params: Mapping[str, ParamValue],
+                 results: Sequence[TensorSpec], inputs: frozenset[str]) -> list[Value]:  # fmt: skip
+        name = self.unique(self._base)
+        tensors = [name if len(results) == 1 else f"{name}:{i}" for i in range(len(results))]
+        op = cls.build_unchecked([self.ssa(v) for v in operands], params, results, name=name, tensors=tensors,
+                                 location=self._location())  # fmt: skip
+        self.block.add_op(op)
+        return [Value(spec, ssa=r, inputs=inputs) for spec, r in zip(results, op.results)]
+
+    def _folded(self, cls: type[LnOp], operands: Sequence[Value], params: Mapping[str, ParamValue],
+                results: Sequence[TensorSpec], inputs: frozenset[str]) -> list[Value]:  # fmt: skip
+        stand_ins = Block(arg_types=[tensor_type(v.spec) for v in operands])
+        op = cls.build_unchecked(stand_ins.args, params, results, location=self._location())
+        arrays = op.evaluate([v.known for v in operands])
+        op.erase()
+        return [self._known(a, s, inputs) for a, s in zip(arrays, results)]
+
+    def _known(self, array: np.ndarray, spec: TensorSpec, inputs: frozenset[str]) -> Value:
+        array = np.array(array)  # the reference may have returned its operand, or a view of it
+        array.flags.writeable = False
+        return Value(spec, load=lambda: array, inputs=inputs)
+
+    def ssa(self, value: Value) -> SSAValue:
+        """The SSA value of `value`; a known one becomes an `ln.param` when it is first read."""
+        if value.ssa is None:
+            value.ssa = self._param(value)
+        return value.ssa
+
+    def _param(self, value: Value) -> SSAValue:
+        spec = value.spec
+        name = self.unique(value.name or "const")
+        params: dict[str, Any] = {"dims": spec.dims, "dtype": spec.dtype.tl}
+        if spec.len <= MAX_SPELT and (numbers := _spelt(value.known)) is not None:
+            params["data"] = numbers
+        else:
+            params["from_file"] = True
+            load = value._load
+            assert load is not None
+            self.entries[name] = Entry(spec.dims, spec.dtype.np, lambda: _bytes(load()))
+        op = ParamOp.make([], params, name=name, tensors=[name], location=self._location())
+        self.block.add_op(op)
+        return op.dst
+
+    # -- what does nothing where nothing changes
+
+    def cast(self, value: Value, dtype: DType | str, mode: str = "wrap") -> Value:
+        """`value` in another element type (`ln.cast`)."""
+        dtype = BY_NAME[dtype] if isinstance(dtype, str) else dtype
+        return value if value.dtype == dtype else self.op("cast", value, dtype=dtype.tl, mode=mode)
+
+    def reshape(self, value: Value, dims: Sequence[int]) -> Value:
+        """`value` under other dims (`ln.reshape`); of a large weight without an op."""
+        dims = tuple(int(d) for d in dims)
+        return value if value.dims == dims else self.op("reshape", value, dims=dims)
+
+    def transpose(self, value: Value, axes: Sequence[int]) -> Value:
+        """`value` with dims[i] = value.dims[axes[i]] (`ln.transpose`)."""
+        axes = tuple(int(a) for a in axes)
+        return value if axes == tuple(range(len(axes))) else self.op("transpose", value, axes=axes)
+
+    # -- names and places
+
+    @contextmanager
+    def node(self, loc: SourceLoc | None, name: str, what: str = "") -> Iterator[None]:
+        """Emit for a node of the source: its ops are called `name`, and an error without a place gets `loc`, and `what`
+        (which says which node) in front."""
+        before = self.loc, self._base
+        self.loc, self._base = loc, name
+        try:
+            yield
+        except LightNetError as e:
+            if e.loc is None or (e.loc == loc and not e.message.startswith(what)):
+                e.message = f"{what}: {e.message}" if what else e.message
+                e.loc = loc
+            raise
+        finally:
+            self.loc, self._base = before
+
+    def call(self, value: Value, name: str) -> None:
+        """Give a tensor the name it has in the source, if it has none of its own yet."""
+        if value.name is not None:
+            return
+        value.name = name
+        if value.ssa is not None and isinstance(owner := value.ssa.owner, LnOp):
+            names = list(owner.tensor_names)
+            names[owner.results.index(value.ssa)] = name
+            set_tensor_names(owner, names)
+
+    def unique(self, base: str) -> str:
+        """`base`, or `base` with a number that makes it new, as the name of an op."""
+        name = base
+        while name in self._op_names:
+            self._counts[base] = count = self._counts.get(base, 0) + 1
+            name = f"{base}_{count}"
+        self._op_names.add(name)
+        return name
+
+    def _location(self) -> Any:
+        return file_loc(self.loc) if self.loc is not None else None
+
+    # -- the end
+
+    def finish(self, outputs: Mapping[str, Value]) -> tuple[ModuleOp, WeightStore]:
+        """The module, whose function returns `outputs` under their names, and the store with its weights."""
+        returned = []
+        taken: set[SSAValue] = set()
+        for name, value in outputs.items():
+            ssa = self.ssa(value)
+            owner = ssa.owner
+            if (
+                ssa in taken
+                or isinstance(ssa, BlockArgument)
+                or not isinstance(owner, LnOp)
+                or isinstance(owner, Input | ParamOp)
+            ):
+                ssa = self._forward(ssa)
+                owner = ssa.owner
+            taken.add(ssa)
+            names = list(owner.tensor_names)
+            names[owner.results.index(ssa)] = name
+            set_tensor_names(owner, names)
+            returned.append(ssa)
+        self.block.add_op(func.ReturnOp(*returned))
+        main = func.FuncOp("main", ((), [v.type for v in returned]), Region(self.block))
+        return ModuleOp([main]), WeightStore(self.entries, self.source)
+
+    def _forward(self, ssa: SSAValue) -> SSAValue:
+        op = self.classes["forward"].make([ssa], name=self.unique("output"), location=self._location())
+        self.block.add_op(op)
+        return op.results[0]
+
+
+def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
+    """All names; the largest set itself where it has the others, so that a long chain of ops shares one."""
+    largest = max(sets, key=len, default=frozenset())
+    if all(s is largest or s <= largest for s in sets):
+        return largest
+    union = frozenset().union(*sets)
+    return union if len(union) <= MAX_TRACED else frozenset()
+
+
+def _spelt(array: np.ndarray | None) -> tuple[int | float, ...] | None:
+    """The elements as numbers of a `data` parameter, or None where doubles cannot say them exactly (or not finitely)."""
+    assert array is not None
+    if array.dtype.kind in "iub":
+        values = tuple(int(v) for v in array.reshape(-1).tolist())
+        return values if all(abs(v) <= 1 << 53 for v in values) and values else None
+    numbers = array.astype(np.float64).reshape(-1)
+    negative_zeros = (numbers == 0) & np.signbit(numbers)
+    return tuple(numbers.tolist()) if len(numbers) and np.isfinite(numbers).all() and not negative_zeros.any() else None
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -1,0 +1,137 @@
+"""ONNX exporters of functions of one number: signs, roundings, exponentials, trigonometry, activations. See `graph.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lightnet.frontends.onnx.export.graph import Graph, exporter
+from lightnet.ir.op import LnOp
+from lightnet.runtime.dtypes import DType, convert
+
+#: Optypes that are one operator of ONNX -> that operator and the parameters that are its attributes, of the same name.
+UNARY: dict[str, tuple[str, ...]] = {
+    "neg": ("Neg",), "abs": ("Abs",), "sign": ("Sign",), "floor": ("Floor",), "ceil": ("Ceil",), "round_even": ("Round",),
+    "exp": ("Exp",), "log": ("Log",), "sqrt": ("Sqrt",), "reciprocal": ("Reciprocal",), "sin": ("Sin",), "cos": ("Cos",),
+    "tan": ("Tan",), "asin": ("Asin",), "acos": ("Acos",), "atan": ("Atan",), "sinh": ("Sinh",), "cosh": ("Cosh",),
+    "tanh": ("Tanh",), "asinh": ("Asinh",), "acosh": ("Acosh",), "atanh": ("Atanh",), "erf": ("Erf",),
+    "logical_not": ("Not",), "bit_not": ("BitwiseNot",), "sigmoid": ("Sigmoid",),
+    "elu": ("Elu", "alpha"), "selu": ("Selu", "alpha", "gamma"), "mish": ("Mish",),
+    "hard_sigmoid": ("HardSigmoid", "alpha", "beta"), "hard_swish": ("HardSwish",), "softplus": ("Softplus",),
+    "softsign": ("Softsign",), "thresholded_relu": ("ThresholdedRelu", "alpha"), "softmax": ("Softmax", "axis"),
+    "log_softmax": ("LogSoftmax", "axis"),
+}  # fmt: skip
+
+
+def _operator(kind: str, *attributes: str) -> Callable[[Graph, LnOp, str], str]:
+    def export(g: Graph, op: LnOp, src: str) -> str:
+        return g.compute(kind, op.operand_specs[0].dtype, [src], **{a: getattr(op, a) for a in attributes})
+
+    return export
+
+
+for _optype, _row in UNARY.items():
+    exporter(_optype)(_operator(*_row))
+
+
+@exporter("isnan")
+def isnan(g: Graph, op: LnOp, src: str) -> str:
+    return g.test("IsNaN", op.operand_specs[0].dtype, src)
+
+
+@exporter("isinf")
+def isinf(g: Graph, op: LnOp, src: str) -> str:
+    dtype = op.operand_specs[0].dtype
+    return g.test("IsInf", dtype, src, detect_positive=int(op.positive), detect_negative=int(op.negative))
+
+
+@exporter("relu")
+def relu(g: Graph, op: LnOp, src: str) -> str:
+    dtype = op.operand_specs[0].dtype
+    if dtype.kind in ("uint", "bool"):
+        return g.node("Identity", src)
+    if dtype.is_float:
+        return g.compute("Relu", dtype, [src])
+    return g.extreme("Max", dtype, src, g.const(0, dtype))
+
+
+@exporter("lrelu")
+def lrelu(g: Graph, op: LnOp, src: str) -> str:
+    """LeakyRelu where it computes in f32 (its slope is a float); else x >= 0 ? x : x * slope, the slope in the tensor's
+    type."""
+    dtype = op.operand_specs[0].dtype
+    if dtype.name == "f32" or dtype.is_short:
+        return g.compute("LeakyRelu", dtype, [src], alpha=float(op.negslope))
+    return scaled_below_zero(g, dtype, src, g.const(_parameter(op.negslope, dtype), dtype))
+
+
+@exporter("prelu")
+def prelu(g: Graph, op: LnOp, src: str, slope: str) -> str:
+    dtype = op.operand_specs[0].dtype
+    if dtype.name == "f32" or dtype.is_short:
+        return g.compute("PRelu", dtype, [src, slope])
+    return scaled_below_zero(g, dtype, src, slope)
+
+
+def scaled_below_zero(g: Graph, dtype: DType, x: str, slope: str) -> str:
+    """x >= 0 ? x : x * slope."""
+    if dtype.kind in ("uint", "bool"):
+        return g.node("Identity", x)
+    wide, (x, slope), back = g.widened(dtype, "i32 i64 f32 f64", x, slope)
+    return back(g.node("Where", g.node("GreaterOrEqual", x, g.const(0, wide)), x, g.node("Mul", x, slope)))
+
+
+def _parameter(value: float, dtype: DType) -> np.ndarray:
+    """A parameter in the type of a tensor."""
+    return convert(np.asarray(float(value), np.float64), dtype)
+
+
+@exporter("celu")
+def celu(g: Graph, op: LnOp, src: str) -> str:
+    """Celu is for f32 alone; for doubles it is written out."""
+    dtype = op.operand_specs[0].dtype
+    if dtype.name != "f64":
+        return g.compute("Celu", dtype, [src], alpha=float(op.alpha))
+    zero, alpha = g.const(0, dtype), g.const(op.alpha, dtype)
+    grown = g.node("Sub", g.node("Exp", g.node("Div", src, alpha)), g.const(1, dtype))
+    return g.node("Add", g.node("Max", src, zero), g.node("Min", g.node("Mul", alpha, grown), zero))
+
+
+@exporter("gelu")
+def gelu(g: Graph, op: LnOp, src: str) -> str:
+    """Written out: the operator Gelu is of opset 20."""
+    wide, (x,), back = g.widened(op.operand_specs[0].dtype, "f32 f64", src)
+    if op.approximate == "none":
+        inner = g.node("Erf", g.node("Div", x, g.const(np.sqrt(2), wide)))
+    else:
+        cube = g.node("Mul", g.node("Mul", x, g.node("Mul", x, x)), g.const(0.044715, wide))
+        inner = g.node("Tanh", g.node("Mul", g.node("Add", x, cube), g.const(np.sqrt(2 / np.pi), wide)))
+    half = g.node("Mul", x, g.const(0.5, wide))
+    return back(g.node("Mul", half, g.node("Add", inner, g.const(1, wide))))
+
+
+@exporter("silu")
+def silu(g: Graph, op: LnOp, src: str) -> str:
+    wide, (x,), back = g.widened(op.operand_specs[0].dtype, "f32 f64", src)
+    scaled = x if op.beta == 1 else g.node("Mul", x, g.const(op.beta, wide))
+    return back(g.node("Mul", x, g.node("Sigmoid", scaled)))
+
+
+@exporter("shrink")
+def shrink(g: Graph, op: LnOp, src: str) -> str:
+    """Shrink for floats; integers compare with, and add, parameters in their own type."""
+    dtype = op.operand_specs[0].dtype
+    if dtype.is_float:
+        return g.compute("Shrink", dtype, [src], lambd=float(op.lambd), bias=float(op.bias))
+    low, high, bias = (g.const(_parameter(v, dtype), dtype) for v in (-op.lambd, op.lambd, op.bias))
+    above = g.where(dtype, g.test("Less", dtype, high, src), g.compute("Sub", dtype, [src, bias]), g.const(0, dtype))
+    return g.where(dtype, g.test("Less", dtype, src, low), g.compute("Add", dtype, [src, bias]), above)
+
+
+@exporter("clip")
+def clip(g: Graph, op: LnOp, src: str) -> str:
+    """By Max and Min, in which NaN stays NaN, as ONNX's Clip does not promise."""
+    dtype = op.operand_specs[0].dtype
+    low, high = (g.const(_parameter(v, dtype), dtype) for v in (op.lo, op.hi))
+    return g.extreme("Min", dtype, g.extreme("Max", dtype, src, low), high)

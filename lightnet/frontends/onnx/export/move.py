@@ -1,0 +1,160 @@
+"""ONNX exporters of sources, of moves, and of resampling to the nearest neighbour, which is one. See `graph.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lightnet.frontends.onnx.export.graph import Graph, exporter
+from lightnet.ir.op import LnOp
+from lightnet.runtime.dtypes import BY_NAME, convert
+
+_F64 = BY_NAME["f64"]
+_MIN = np.iinfo(np.int64).min
+
+
+# -- sources
+
+
+@exporter("zeros")
+def zeros(g: Graph, op: LnOp) -> str:
+    spec = op.result_specs[0]
+    return g.full(spec.dims, 0, spec.dtype)
+
+
+@exporter("arange", "rearange")
+def arange(g: Graph, op: LnOp, *_: str) -> str:
+    """start + i * step in double, then converted; `rearange` takes only its type from its operand."""
+    spec = op.result_specs[0]
+    steps = g.node("Range", g.const(0.0, _F64), g.const(float(spec.len), _F64), g.const(1.0, _F64))
+    values = g.node("Add", g.const(op.start, _F64), g.node("Mul", steps, g.const(op.step, _F64)))
+    return g.convert(values, _F64, spec.dtype)
+
+
+# -- moves
+
+
+@exporter("forward")
+def forward(g: Graph, op: LnOp, src: str) -> str:
+    return g.node("Identity", src)
+
+
+@exporter("concat")
+def concat(g: Graph, op: LnOp, *src: str) -> str:
+    return g.node("Concat", *src, axis=op.axis)
+
+
+@exporter("slice")
+def slice_(g: Graph, op: LnOp, src: str) -> str:
+    return g.slice(src, op.axis, op.start, op.start + op.len)
+
+
+@exporter("strided_slice")
+def strided_slice(g: Graph, op: LnOp, src: str) -> str:
+    """An axis that is read backward to its first element ends before every element: -1 would be the last one."""
+    if not op.lens:
+        return g.node("Identity", src)
+    ends = [s + t * n for s, t, n in zip(op.starts, op.steps, op.lens)]
+    ends = [_MIN + 1 if e < 0 else e for e in ends]
+    return g.node("Slice", src, g.ints(op.starts), g.ints(ends), g.ints(range(len(ends))), g.ints(op.steps))
+
+
+@exporter("transpose")
+def transpose(g: Graph, op: LnOp, src: str) -> str:
+    return g.node("Transpose", src, perm=list(op.axes) or None)
+
+
+@exporter("reshape")
+def reshape(g: Graph, op: LnOp, src: str) -> str:
+    return g.reshape(src, op.dims)
+
+
+@exporter("gather")
+def gather(g: Graph, op: LnOp, *src: str) -> str:
+    """LightNet's gather stacks (ONNX's Gather is another operator)."""
+    first = g.ints([0])
+    return g.node("Concat", *(g.node("Unsqueeze", x, first) for x in src), axis=0)
+
+
+@exporter("scatter")
+def scatter(g: Graph, op: LnOp, src: str) -> list[str]:
+    count = len(op.results)
+    first = g.ints([0])
+    parts = g.node_n("Split", count, src, g.ints([1] * count), axis=0)
+    return [g.node("Squeeze", part, first) for part in parts]
+
+
+@exporter("expand")
+def expand(g: Graph, op: LnOp, src: str) -> str:
+    return g.compute("Expand", op.operand_specs[0].dtype, [src], g.ints(op.dims))
+
+
+@exporter("tile")
+def tile(g: Graph, op: LnOp, src: str) -> str:
+    if not op.repeats:
+        return g.node("Identity", src)
+    return g.compute("Tile", op.operand_specs[0].dtype, [src], g.ints(op.repeats))
+
+
+@exporter("trilu")
+def trilu(g: Graph, op: LnOp, src: str) -> str:
+    return g.compute("Trilu", op.operand_specs[0].dtype, [src], g.const(op.k, "i64"), upper=int(op.upper))
+
+
+@exporter("pad")
+def pad(g: Graph, op: LnOp, src: str) -> str:
+    """With a constant: a Slice for what is cut off, then Pad. Else a Gather along each axis: what ONNX's modes make of
+    negative padding, and of padding longer than the tensor, is left to runtimes."""
+    spec, sides = op.operand_specs[0], list(zip(op.before, op.after))
+    if op.mode != "constant":
+        for axis, (n, (before, after)) in enumerate(zip(spec.dims, sides)):
+            if before or after:
+                at = np.pad(np.arange(n), (max(before, 0), max(after, 0)), mode=op.mode)
+                src = g.node("Gather", src, g.ints(at[max(-before, 0) : len(at) - max(-after, 0)]), axis=axis)
+        return src
+    # Elements first to last - 1 of an axis stay; what is cut beyond them is cut from the padding of the other side.
+    first = [min(max(-b, 0), n) for n, (b, _) in zip(spec.dims, sides)]
+    last = [max(min(n + a, n), f) for n, f, (_, a) in zip(spec.dims, first, sides)]
+    out = op.result_specs[0].dims
+    if any(f > 0 or e < n for f, e, n in zip(first, last, spec.dims)):
+        src = g.node("Slice", src, g.ints(first), g.ints(last), g.ints(range(spec.ndim)))
+    front = [min(max(b, 0), n) for n, (b, _) in zip(out, sides)]
+    back = [n - f - (e - s) for n, f, s, e in zip(out, front, first, last)]
+    if not any(front) and not any(back):
+        return src
+    filler = g.const(convert(np.asarray(float(op.value)), spec.dtype), spec.dtype)
+    return _padded(g, op, src, [*front, *back], filler)
+
+
+def _padded(g: Graph, op: LnOp, src: str, pads: Sequence[int], filler: str) -> str:
+    dtype = op.operand_specs[0].dtype
+    _, (src, filler), back = g.widened(dtype, "i32 i64 f32 f64 i8 ui8 ui32 ui64 i1", src, filler)
+    return back(g.node("Pad", src, g.ints(pads), filler))
+
+
+# -- resampling
+
+_RESIZABLE = ("f32", "i32", "i8", "ui8")
+
+
+@exporter("resize", "upsample")
+def resample(g: Graph, op: LnOp, src: str) -> str:
+    """Nearest neighbour. By whole factors it is Resize with floor(d / factor); else a Gather along each axis, since none
+    of Resize's roundings is exact for all sizes."""
+    old, new = op.operand_specs[0].dims, op.result_specs[0].dims
+    whole = all(n % o == 0 for o, n in zip(old, new))
+    if old == new:
+        return g.node("Identity", src)
+    if whole and op.operand_specs[0].dtype.name in _RESIZABLE:
+        return g.node("Resize", src, "", "", g.ints(new), mode="nearest", nearest_mode="floor",
+                      coordinate_transformation_mode="asymmetric")  # fmt: skip
+    for axis, (o, n) in enumerate(zip(old, new)):
+        if o != n:
+            src = g.node("Gather", src, g.ints(_nearest(o, n)), axis=axis)
+    return src
+
+
+def _nearest(old: int, new: int) -> Sequence[int]:
+    """round((d + 0.5) * old / new - 0.5), half away from zero: floor((2*d + 1) * old / (2 * new)) once it is not negative."""
+    return [(2 * d + 1) * old // (2 * new) for d in range(new)]

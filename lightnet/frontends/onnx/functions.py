@@ -1,0 +1,131 @@
+"""ONNX functions: ops that the standard defines by a graph of simpler ops, and calls of handlers.
+
+The bodies of the standard's functions come from the package `onnx` (for ops whose body depends on types or attributes, it is
+built for the node); those of a model's own functions come with the model. Imports the reader and the table of handlers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from lightnet.diagnostics import LightNetError
+from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.model import ELEM_TYPES, AttributeRef, OnnxFunction, OnnxNode
+from lightnet.frontends.onnx.node import Handler, Node
+from lightnet.frontends.onnx.protos import need_onnx
+from lightnet.frontends.onnx.reader import read_function
+
+_MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+#: Ops whose results no test could foresee.
+_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"})
+
+
+def called(handler: Handler, node: Node, inputs: Sequence[Value | None]) -> Any:
+    """What `handler` makes of a node with these inputs; a wrong number of them is an error."""
+    least, most, needed = _arity(handler)
+    given = list(inputs)
+    while given and given[-1] is None and len(given) > least:
+        given.pop()
+    rest = [True] * (len(given) - len(needed))  # what a variadic input takes has to be there
+    for i, (value, need) in enumerate(zip(given, (*needed, *rest))):
+        if need and value is None:
+            node.fail(f"needs its input {i}")
+    if not least <= len(given) <= most:
+        expected = str(least) if least == most else f"{least} to {most}" if most < 1 << 20 else f"{least} or more"
+        node.fail(f"needs {expected} inputs, but gets {sum(v is not None for v in inputs)}")
+    try:
+        return handler(node, *given)
+    except _MALFORMED as error:  # a node that no handler foresaw: still an error of its place, not a traceback
+        raise LightNetError(f"cannot be imported: {type(error).__name__}: {error}", label="onnx.handler") from error
+
+
+@cache
+def _arity(handler: Handler) -> tuple[int, int, tuple[bool, ...]]:
+    """How many inputs a handler takes, at least and at most, and which must be there."""
+    params = list(inspect.signature(handler).parameters.values())[1:]
+    plain = [p for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = tuple(p.default is p.empty for p in plain)
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
+    return max(sum(needed), int(variadic and not plain)), 1 << 20 if variadic else len(plain), needed
+
+
+def body_of(node: OnnxNode, inputs: Sequence[Value | None], opset: int) -> OnnxFunction | None:
+    """The function body of a standard op for this node, or None where it has none."""
+    need_onnx()
+    schema = _schema(node, opset)
+    if schema is None:
+        return None
+    if schema.has_context_dependent_function:
+        types = [_type_proto(v).SerializeToString() for v in inputs]
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        if versions:
+            proto = node.proto.SerializeToString()
+            try:
+                data = schema.get_context_dependent_function_with_opset_version(max(versions), proto, types)
+            except Exception as error:  # of any class: it comes from C++, about a malformed node
+                raise LightNetError(f"has no function body: {error}", label="onnx.function") from None
+            return _function(data, schema, opset) if data else None
+    versions = [v for v in schema.function_opset_versions if v <= opset]
+    if not versions:
+        return None
+    return _function(schema.get_function_with_opset_version(max(versions)), schema, opset)
+
+
+def _function(data: bytes, schema: Any, opset: int) -> OnnxFunction:
+    """A function, whose attributes have the defaults that its op declares: a serialized FunctionProto behind another adds to it."""
+    import onnx
+
+    defaults = [a.default_value for a in schema.attributes.values() if a.default_value.name]
+    function = read_function(data + onnx.FunctionProto(attribute_proto=defaults).SerializeToString())
+    return replace(function, opsets={"": opset, **function.opsets})
+
+
+def _schema(node: OnnxNode, opset: int) -> Any:
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _type_proto(value: Value | None) -> Any:
+    import onnx
+
+    if value is None:
+        return onnx.TypeProto()
+    return onnx.helper.make_tensor_type_proto(ELEM_TYPES[value.dtype.name], value.dims)
+
+
+def why_not(node: OnnxNode, opset: int) -> str | None:
+    """Why an op without a handler cannot be imported; None where it has a function body."""
+    need_onnx()
+    schema = _schema(node, opset)
+    if schema is not None and (schema.has_function or schema.has_context_dependent_function):
+        return None
+    if schema is None:
+        where = f"domain '{node.domain}'" if node.domain else "ONNX"
+        return f"there is no such op in {where}, opset {opset}"
+    if node.op_type in _RANDOM and not node.domain:
+        return "it draws random numbers, but the results of a network follow from its inputs alone"
+    if any("seq(" in t or "optional(" in t or "map(" in t for o in (*schema.inputs, *schema.outputs) for t in o.types):
+        return "sequences, optionals and maps are not supported"
+    return "the op is not supported yet: it needs a handler (docs/add-an-op.md)"
+
+
+def bound(function: OnnxFunction, call: OnnxNode) -> list[OnnxNode]:
+    """The nodes of a function with its attribute references replaced by what the call gives."""
+    if not any(isinstance(v, AttributeRef) for n in function.nodes for v in n.attributes.values()):
+        return list(function.nodes)
+    given = {**function.defaults, **call.attributes}
+    return [_bound_node(n, given) for n in function.nodes]
+
+
+def _bound_node(node: OnnxNode, given: Mapping[str, Any]) -> OnnxNode:
+    """A node with its references replaced; an attribute that the call does not give is absent in the body too."""
+    pairs = ((k, given.get(v.name) if isinstance(v, AttributeRef) else v) for k, v in node.attributes.items())
+    return replace(node, attributes={k: v for k, v in pairs if v is not None})

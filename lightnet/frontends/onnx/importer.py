@@ -1,0 +1,342 @@
+"""ONNX model → level-1 module: a node at a time, through the handlers in `ops/`.
+
+What a model computes from constants is computed here (`frontends/graph.py`), so that shape arithmetic leaves nothing
+behind; an op without a handler is expanded through its ONNX function body; what cannot be imported is listed at once, with
+every node and its reason. Tensors whose value decides a shape must be constant: a graph input that does is given in
+`values`, or named by `NeedsValue` (see `lightnet/specialize.py`). Imports the reader, the graph builder and the handlers.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.loading import Imported, OpenError
+from lightnet.frontends.onnx import functions
+from lightnet.frontends.onnx.model import OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
+from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, Unsupported, handler_of, takes_sequences
+from lightnet.ir.collector import collector_paused
+from lightnet.runtime.arrays import checked_array
+from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.program import unknown
+from lightnet.runtime.weights import WeightStore
+
+#: Nodes that expanding functions, branches and loops may lead to.
+MAX_NODES = 200_000
+#: Functions and subgraphs inside of each other.
+MAX_DEPTH = 32
+#: Refusals that an error lists in full.
+MAX_LISTED = 20
+
+Scope = MutableMapping[str, "Value | Items | Missing | None"]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Stands for the output of a node that could not be imported: who reads it is not to blame."""
+
+    why: str
+
+
+class NeedsShape(OpenError):
+    """Inputs whose shapes the model leaves open and nobody gave."""
+
+
+def read(model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]) -> Imported:
+    """As `to_module`; an `OpenError` that comes out can read the model again."""
+    try:
+        return Imported(*to_module(model, shapes, values))
+    except OpenError as e:
+        e.signature = {i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers}
+        e.again = lambda shapes, values: read(model, shapes, values)
+        raise
+
+
+@collector_paused()
+def to_module(model: OnnxModel, shapes: Mapping[str, Sequence[int]] | None = None,
+              values: Mapping[str, Any] | None = None) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
+    """The level-1 module of a model, and its weights.
+
+    `shapes` gives inputs their dims (those that the model leaves open have to be given); inputs in `values` become constants.
+    Raises `NeedsShape` and `NeedsValue` where more of these is needed, `LightNetError` for an invalid model and, with a list of
+    all nodes concerned, for one that cannot be imported.
+    """
+    return Importer(model, shapes or {}, values or {}).run()
+
+
+class Importer:
+    """One import; see `to_module`. `values` are the graph's inputs by name."""
+
+    def __init__(self, model: OnnxModel, shapes: Mapping[str, Sequence[int]], given: Mapping[str, Any]):
+        self.model, self.shapes, self.given = model, shapes, given
+        self.graph = Graph(model.path)
+        self.values: dict[str, Value] = {}
+        self.refused: list[tuple[str, str]] = []
+        self.needed: list[NeedsValue] = []
+        self.scopes: list[Scope] = []
+        self.opsets = model.opsets
+        self.prefix = ""
+        self.count = 0
+
+    def run(self) -> tuple[ModuleOp, WeightStore]:
+        graph = self.model.graph
+        for name in (*self.shapes, *self.given):
+            if name not in {i.name for i in graph.inputs}:
+                raise unknown("input", name, [i.name for i in graph.inputs if i.name not in graph.initializers])
+        self.survey(graph)
+        scope: Scope = {}
+        self.scopes.append(scope)
+        for tensor in graph.initializers.values():
+            if tensor.name not in self.given:
+                scope[tensor.name] = self.weight(tensor)
+        self.inputs(graph, scope)
+        self.nodes(graph.nodes, scope)
+        for output in graph.outputs:
+            if isinstance(scope.get(output.name), Items):
+                self.refused.append((f"output '{output.name}'", "it is a sequence: a network gives tensors"))
+        if self.refused:
+            raise self.refusal()
+        outputs = {o.name: self.read(o.name, scope) for o in graph.outputs}
+        if self.needed:
+            raise self.needs()
+        return self.graph.finish({k: v for k, v in outputs.items() if isinstance(v, Value)})
+
+    # -- inputs and weights
+
+    def inputs(self, graph: OnnxGraph, scope: Scope) -> None:
+        """Define the graph's inputs: as constants where a value is given, else as inputs of the network."""
+        opened = {}
+        for info in graph.inputs:
+            if info.name in graph.initializers and info.name not in self.given:
+                continue  # before IR version 4 an initializer was an input too
+            if info.dtype not in BY_NAME:
+                self.refused.append((f"input '{info.name}'", f"type {info.dtype} is not supported"))
+                scope[info.name] = Missing(info.name)
+                continue
+            if info.name in self.given:
+                scope[info.name] = self.given_value(info)
+                continue
+            dims = self.dims(info)
+            if dims is None:
+                opened[info.name] = info
+                scope[info.name] = Missing(info.name)
+                continue
+            with self.graph.node(SourceLoc(self.model.path), info.name, f"input '{info.name}'"):
+                scope[info.name] = self.values[info.name] = self.graph.input(info.name, dims, info.dtype)
+        if opened:
+            raise self.refusal() if self.refused else self.open_shapes(opened)
+
+    def dims(self, info: ValueInfo) -> tuple[int, ...] | None:
+        """The dims of an input, None where they are open. Raises LightNetError where what is given contradicts the model."""
+        given = self.shapes.get(info.name)
+        if given is None:
+            closed = info.dims is not None and all(isinstance(d, int) for d in info.dims)
+            return tuple(info.dims) if closed else None
+        dims = tuple(int(d) for d in given)
+        fits = info.dims is None or (
+            len(dims) == len(info.dims) and all(not isinstance(d, int) or d == e for d, e in zip(info.dims, dims))
+        )
+        if not fits or any(d < 0 for d in dims):
+            raise LightNetError(f"input '{info.name}' has shape {_shape(info.dims)} in the model, which {list(dims)} does not "
+                                "fit", SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
+        return dims
+
+    def open_shapes(self, opened: Mapping[str, ValueInfo]) -> NeedsShape:
+        """The error for inputs whose shapes are open."""
+        what = ", ".join(f"'{n}' {_shape(i.dims)}" for n, i in opened.items())
+        example = " ".join(f"--shape {n}={_example(i.dims)}" for n, i in opened.items())
+        error = NeedsShape(
+            f"the model leaves the shape of {what} open: give it, as in {example}", SourceLoc(self.model.path)
+        )
+        error.inputs = frozenset(opened)
+        return error
+
+    def given_value(self, info: ValueInfo) -> Value:
+        """An input that is a constant of this import."""
+        array = np.asarray(self.given[info.name])
+        if info.dims is not None and len(info.dims) != array.ndim:
+            raise LightNetError(f"input '{info.name}' has shape {_shape(info.dims)}, and its value {list(array.shape)}",
+                                SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
+        return self.graph.constant(checked_array(info.name, array, array.shape, BY_NAME[info.dtype]))
+
+    def weight(self, tensor: OnnxTensor) -> Value | Missing:
+        """An initializer."""
+        if tensor.dtype not in BY_NAME:
+            return Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
+        with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
+            return self.graph.weight(tensor.name, tensor.dims, tensor.dtype, tensor.load)
+
+    def contents(self, tensor: Any) -> np.ndarray:
+        """The contents of a tensor attribute."""
+        if not isinstance(tensor, OnnxTensor):
+            raise LightNetError(f"expected a tensor as an attribute, got {tensor!r:.60}", label="onnx.node")
+        if tensor.dtype not in BY_NAME:
+            raise Unsupported(f"type {tensor.dtype} is not supported")
+        return tensor.load()
+
+    # -- nodes
+
+    def survey(self, graph: OnnxGraph) -> None:
+        """Refuse what has neither a handler nor a function, whatever else a missing shape or value hides."""
+        reasons: dict[tuple[str, str], str | None] = {}
+        for node in graph.nodes:
+            key = node.domain, node.op_type
+            if key not in reasons:
+                known = key in self.model.functions or handler_of(*key) is not None
+                reasons[key] = None if known else functions.why_not(node, self.opsets.get(node.domain, 0))
+            if (reason := reasons[key]) is not None:
+                self.refuse(node, reason)
+
+    def nodes(self, nodes: Sequence[OnnxNode], scope: Scope) -> None:
+        for node in nodes:
+            self.node(node, scope)
+
+    def node(self, node: OnnxNode, scope: Scope) -> None:
+        """Import one node and define its outputs."""
+        self.step()
+        inputs = [self.read(name, scope) if name else None for name in node.inputs]
+        found: Sequence[Any]
+        if missing := next((i for i in inputs if isinstance(i, Missing)), None):
+            if missing.why.startswith("initializer"):
+                self.refuse(node, missing.why)
+            found = [Missing("")] * len(node.outputs)
+        else:
+            found = self.attempt(node, inputs)
+        for name, value in zip(node.outputs, (*found, *[None] * len(node.outputs))):
+            if not name:
+                continue
+            scope[name] = value
+            if isinstance(value, Value) and len(self.scopes) == 1:
+                self.graph.call(value, name)
+
+    def step(self) -> None:
+        """Count a node, or a trip of a loop, against the limit."""
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise LightNetError(f"the model expands to more than {MAX_NODES} nodes", SourceLoc(self.model.path))
+
+    def attempt(self, node: OnnxNode, inputs: Sequence[Value | None]) -> Sequence[Any]:
+        """The outputs of a node; where it cannot be imported, what stands for them."""
+        what = (
+            f"node {node.index} '{node.name}' ({node.op_type})" if node.name else f"node {node.index} ({node.op_type})"
+        )
+        base = self.prefix + (node.name or node.op_type.lower())
+        try:
+            with self.graph.node(SourceLoc(self.model.path), base, what):
+                results = self.imported(node, inputs)
+        except Unsupported as e:
+            self.refuse(node, str(e))
+            return [Missing("")] * len(node.outputs)
+        except Poisoned:
+            return [Missing("")] * len(node.outputs)
+        except NeedsValue as e:
+            self.needed.append(e)
+            return [Missing("")] * len(node.outputs)
+        found = results if isinstance(results, tuple | list) else (results,)
+        for i, name in enumerate(node.outputs):
+            if name and (i >= len(found) or found[i] is None):
+                self.refuse(node, f"its output {i} ('{name}') is not supported")
+                return [Missing("")] * len(node.outputs)
+        return found
+
+    def imported(self, node: OnnxNode, inputs: Sequence[Value | None]) -> Any:
+        """What a node's handler makes of it, or else its function body."""
+        function = self.model.functions.get((node.domain, node.op_type))
+        if function is not None:
+            return self.expanded(node, inputs, function)
+        opset = self.opsets.get(node.domain)
+        if opset is None:
+            raise Unsupported(f"no opset of domain '{node.domain}' is imported")
+        handler = handler_of(node.domain, node.op_type)
+        if any(isinstance(i, Items) for i in inputs) and not takes_sequences(node.domain, node.op_type):
+            raise Unsupported("an input is a sequence")
+        if handler is not None:
+            return functions.called(handler, Node(self, node, opset), inputs)
+        function = functions.body_of(node, inputs, opset)
+        if function is None:
+            raise Unsupported(functions.why_not(node, opset) or f"its function body needs a newer opset than {opset}")
+        return self.expanded(node, inputs, function)
+
+    def expanded(self, node: OnnxNode, inputs: Sequence[Value | None], function: OnnxFunction) -> list[Any]:
+        """The outputs of a node that is a call of `function`."""
+        if len(self.scopes) >= MAX_DEPTH:
+            raise LightNetError(f"functions are nested deeper than {MAX_DEPTH}", label="onnx.depth")
+        scope: Scope = dict.fromkeys(function.inputs)
+        scope.update(zip(function.inputs, inputs))
+        before = self.opsets, self.prefix
+        self.opsets = {**self.opsets, **function.opsets}
+        self.prefix = f"{self.prefix}{node.name or node.op_type.lower()}/"
+        self.scopes.append(scope)
+        try:
+            self.nodes(functions.bound(function, node), scope)
+            found = [self.read(name, scope) for name in function.outputs]
+        finally:
+            self.scopes.pop()
+            self.opsets, self.prefix = before
+        return found
+
+    def inline(self, graph: OnnxGraph, inputs: Sequence[Value | Items]) -> list[Any]:
+        """The outputs of a subgraph, which sees the names around it."""
+        if len(self.scopes) >= MAX_DEPTH:
+            raise LightNetError(f"subgraphs are nested deeper than {MAX_DEPTH}", label="onnx.depth")
+        self.step()
+        scope: Scope = ChainMap({}, self.scopes[-1])
+        scope.update((t.name, self.weight(t)) for t in graph.initializers.values())
+        scope.update(zip((i.name for i in graph.inputs), inputs))
+        self.scopes.append(scope)
+        try:
+            self.nodes(graph.nodes, scope)
+            return [self.read(o.name, scope) for o in graph.outputs]
+        finally:
+            self.scopes.pop()
+
+    def read(self, name: str, scope: Scope) -> Value | Items | Missing | None:
+        if name not in scope:
+            raise LightNetError(f"the name '{name}' is not defined", SourceLoc(self.model.path), label="onnx.name")
+        return scope[name]
+
+    # -- refusing
+
+    def refuse(self, node: OnnxNode, reason: str) -> None:
+        name = f"'{node.name}'" if node.name else f"#{node.index}"
+        refusal = f"{self.prefix}{node.op_type} {name}", reason
+        if refusal not in self.refused[-MAX_LISTED:]:
+            self.refused.append(refusal)
+
+    def refusal(self) -> LightNetError:
+        """One error for everything that cannot be imported."""
+        count = len(self.refused)
+        error = LightNetError(f"the model cannot be imported: {count} node{'s are' if count > 1 else ' is'} not supported",
+                              SourceLoc(self.model.path), label="onnx.unsupported")  # fmt: skip
+        by_reason: dict[tuple[str, str], list[str]] = {}
+        for what, reason in self.refused:
+            op, _, name = what.rpartition(" ")
+            by_reason.setdefault((op, reason), []).append(name)
+        for (op, reason), names in list(by_reason.items())[:MAX_LISTED]:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            error.notes.append((None, f"{op} ({', '.join(names[:5])}{more}): {reason}"))
+        if len(by_reason) > MAX_LISTED:
+            error.notes.append((None, f"... and {len(by_reason) - MAX_LISTED} kinds more"))
+        return error
+
+    def needs(self) -> NeedsValue:
+        """One error for all inputs whose values decide shapes."""
+        error = NeedsValue("; ".join(dict.fromkeys(e.message for e in self.needed)), SourceLoc(self.model.path))
+        error.inputs = frozenset().union(*(e.inputs for e in self.needed))
+        error.notes = [(None, "give the value, as in --value NAME=@file.npy or --value NAME=1,2,3")]
+        return error
+
+
+def _shape(dims: Sequence[int | str | None] | None) -> str:
+    return "of unknown rank" if dims is None else f"[{', '.join('?' if d is None else str(d) for d in dims)}]"
+
+
+def _example(dims: Sequence[int | str | None] | None) -> str:
+    return "1x3x224x224" if dims is None else "x".join(str(d) if isinstance(d, int) else "1" for d in dims) or "1"

@@ -1,0 +1,233 @@
+"""What a handler of an ONNX op sees, and the table of handlers.
+
+A handler takes a `Node` and one `Value` for each input (None for an absent one) and returns a Value for each output:
+
+    @onnx_op("Gemm")
+    def gemm(n: Node, a: Value, b: Value, c: Value | None = None) -> Value: ...
+
+Handlers stand in `frontends/onnx/ops/<family>.py`, which `registry.ONNX_OPS` lists. Imports the graph builder and the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from lightnet.diagnostics import LightNetError
+from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.loading import OpenError
+from lightnet.frontends.onnx.model import OnnxGraph
+from lightnet.ir.registry import ONNX_OPS
+
+if TYPE_CHECKING:
+    from lightnet.frontends.onnx.importer import Importer
+    from lightnet.frontends.onnx.model import OnnxNode
+
+Handler = Callable[..., Any]
+
+#: Elements of the largest input whose value may decide a shape: beyond that, it is data.
+MAX_DECIDING = 4096
+
+_HANDLERS: dict[tuple[str, str], Handler] = {}
+_TAKES_SEQUENCES: set[tuple[str, str]] = set()
+
+
+class Items:
+    """A sequence: a list of tensors while the model is read, and nothing in the network, which has tensors only."""
+
+    __slots__ = ("tensors",)
+
+    def __init__(self, tensors: Iterable[Value]):
+        self.tensors = tuple(tensors)
+
+
+def onnx_op(*op_types: str, domain: str = "", sequences: bool = False) -> Callable[[Handler], Handler]:
+    """Decorator: the function imports the ops of these types, of every opset (`Node.opset` tells them apart).
+
+    With `sequences`, an input may be `Items`.
+    """
+
+    def register(function: Handler) -> Handler:
+        for op_type in op_types:
+            key = domain, op_type
+            if (known := _HANDLERS.get(key)) is not None and _place(known) != _place(function):
+                raise LightNetError(f"ONNX op '{op_type}' has two handlers: {_place(known)} and {_place(function)}")
+            _HANDLERS[key] = function
+            if sequences:
+                _TAKES_SEQUENCES.add(key)
+        return function
+
+    return register
+
+
+def _place(function: Handler) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def handler_of(domain: str, op_type: str) -> Handler | None:
+    """The handler of an op, or None."""
+    for family in ONNX_OPS:
+        ONNX_OPS.get(family)  # importing a family registers its handlers
+    return _HANDLERS.get((domain, op_type))
+
+
+def takes_sequences(domain: str, op_type: str) -> bool:
+    """Whether the inputs of an op may be `Items`."""
+    return (domain, op_type) in _TAKES_SEQUENCES
+
+
+def handlers() -> dict[tuple[str, str], Handler]:
+    """Every handler by (domain, op type)."""
+    handler_of("", "")
+    return dict(_HANDLERS)
+
+
+class Unsupported(Exception):
+    """A node that LightNet cannot import, and why; the importer lists all of them."""
+
+
+class Poisoned(Exception):
+    """A subgraph of this node could not be imported, which has been noted."""
+
+
+class NeedsValue(OpenError):
+    """The network's shapes depend on the values of `inputs`, graph inputs that nobody gave."""
+
+
+class Node:
+    """One node of an ONNX graph, as its handler sees it."""
+
+    def __init__(self, importer: Importer, node: OnnxNode, opset: int):
+        self.importer, self.node, self.opset = importer, node, opset
+        self.g: Graph = importer.graph
+
+    @property
+    def op_type(self) -> str:
+        return self.node.op_type
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The names of the outputs; "" for one that is not wanted."""
+        return self.node.outputs
+
+    def wants(self, index: int) -> bool:
+        """Whether anybody names output `index`."""
+        return index < len(self.node.outputs) and bool(self.node.outputs[index])
+
+    # -- attributes
+
+    def has(self, name: str) -> bool:
+        return name in self.node.attributes
+
+    def _attribute(self, name: str, kind: type | tuple[type, ...], what: str, default: Any) -> Any:
+        value = self.node.attributes.get(name)
+        if value is None:
+            if default is ...:
+                self.fail(f"needs the attribute '{name}' ({what})")
+            return default
+        if not isinstance(value, kind) or isinstance(value, bool):
+            self.fail(f"its attribute '{name}' should be {what}, but is {value!r:.60}")
+        return value
+
+    def int(self, name: str, default: Any = ...) -> Any:
+        """An integer attribute; without a default it has to be there."""
+        return self._attribute(name, int, "an integer", default)
+
+    def float(self, name: str, default: Any = ...) -> Any:
+        """A float attribute."""
+        return self._attribute(name, (float, int), "a float", default)
+
+    def string(self, name: str, default: Any = ...) -> Any:
+        """A string attribute."""
+        return self._attribute(name, str, "a string", default)
+
+    def ints(self, name: str, default: Any = ...) -> Any:
+        """An attribute of several integers, as a tuple."""
+        return self._several(name, int, "a list of integers", default)
+
+    def floats(self, name: str, default: Any = ...) -> Any:
+        """An attribute of several floats, as a tuple."""
+        return self._several(name, (float, int), "a list of floats", default)
+
+    def strings(self, name: str, default: Any = ...) -> Any:
+        """An attribute of several strings, as a tuple."""
+        return self._several(name, str, "a list of strings", default)
+
+    def _several(self, name: str, kind: type | tuple[type, ...], what: str, default: Any) -> Any:
+        value = self._attribute(name, (tuple, list), what, default)
+        if value is default:
+            return default
+        if not all(isinstance(v, kind) for v in value):
+            self.fail(f"its attribute '{name}' should be {what}, but is {value!r:.60}")
+        return tuple(value)
+
+    def tensor(self, name: str) -> np.ndarray | None:
+        """A tensor attribute's contents, or None."""
+        value = self.node.attributes.get(name)
+        return None if value is None else self.importer.contents(value)
+
+    def graph(self, name: str) -> OnnxGraph:
+        """A graph attribute."""
+        return self._attribute(name, OnnxGraph, "a graph", ...)
+
+    def axis(self, value: int, ndim: int) -> int:
+        """An axis counted from 0, from one that may count from the end."""
+        if not -ndim <= value < max(ndim, 1):
+            self.fail(f"axis {value} is out of range for a tensor of rank {ndim}")
+        return value % ndim if ndim else 0
+
+    def axes(self, values: Sequence[int], ndim: int) -> tuple[int, ...]:
+        """Several axes counted from 0, each named once."""
+        axes = tuple(self.axis(int(v), ndim) for v in values)
+        if len(set(axes)) != len(axes):
+            self.fail(f"axes {list(values)} name one axis of a tensor of rank {ndim} twice")
+        return axes
+
+    # -- inputs that decide something
+
+    def need(self, value: Value, what: str) -> np.ndarray:
+        """The contents of an input that decides `what` (a shape, a parameter).
+
+        Where it follows from graph inputs, the network is to be specialised on their values (`NeedsValue`).
+        """
+        known = value.known
+        if known is not None:
+            return known
+        specs = {name: self.importer.values[name].spec for name in value.inputs}
+        if not specs or any(s.len > MAX_DECIDING for s in specs.values()):
+            self.unsupported(f"data-dependent shape: {what} is computed from data")
+        error = NeedsValue(f"{what} depends on the value of {_names(specs)}")
+        error.inputs = frozenset(specs)
+        raise error
+
+    def need_ints(self, value: Value, what: str) -> tuple[int, ...]:
+        """`need`, as integers."""
+        array = self.need(value, what)
+        if array.dtype.kind not in "iu":
+            self.fail(f"{what} should be integers, but its type is {value.dtype}")
+        return tuple(int(v) for v in array.reshape(-1))
+
+    # -- refusing
+
+    def unsupported(self, reason: str) -> NoReturn:
+        """This node is valid ONNX that LightNet does not import."""
+        raise Unsupported(reason)
+
+    def fail(self, message: str) -> NoReturn:
+        """This node is not valid ONNX."""
+        raise LightNetError(message, None, label="onnx.node")
+
+    # -- parts of the importer
+
+    def inline(self, graph: OnnxGraph, inputs: Sequence[Value | Items] = ()) -> list[Any]:
+        """Import a subgraph here, its formal inputs bound to `inputs`; its outputs, each a `Value` or `Items`."""
+        found = self.importer.inline(graph, inputs)
+        if not all(isinstance(v, Value | Items) for v in found):
+            raise Poisoned
+        return found
+
+
+def _names(names: Any) -> str:
+    return ", ".join(f"'{n}'" for n in sorted(names))

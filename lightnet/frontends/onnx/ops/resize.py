@@ -1,0 +1,143 @@
+"""Resampling ops of ONNX. Imports the resampling of the front ends and the table of handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+
+import numpy as np
+
+from lightnet.frontends import resampling, sampling_tables
+from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.node import Node, onnx_op
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How one axis is resampled."""
+
+    scale: float
+    length: int
+    roi: tuple[float, float] = (0.0, 1.0)
+
+    def changes(self, size: int) -> bool:
+        return self.length != size or abs(self.scale - 1) > 1e-9 or self.roi != (0.0, 1.0)
+
+
+@onnx_op("Upsample")
+def upsample(n: Node, x: Value, scales: Value | None = None) -> Value:
+    """By given scales, as Resize did at first: the grid begins at the first element."""
+    given = n.floats("scales") if scales is None else _floats(n, scales, "the scales of Upsample")
+    mode = n.string("mode", "nearest")
+    return _resampled(n, x, _scaled(n, x, given, range(x.ndim)), "linear" if mode == "bilinear" else mode, "asymmetric",
+                      "simple")  # fmt: skip
+
+
+@onnx_op("Resize")
+def resize(
+    n: Node, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None
+) -> Value:
+    """Of every version: by scales or to sizes, of all axes or some."""
+    if n.opset < 11:  # Resize(X, scales), which began as Upsample
+        if roi is None:
+            n.fail("needs scales")
+        axes = _scaled(n, x, _floats(n, roi, "the scales of Resize"), range(x.ndim))
+        return _resampled(n, x, axes, n.string("mode", "nearest"), "asymmetric", "simple")
+    mode = n.string("coordinate_transformation_mode", "half_pixel")
+    if mode not in sampling_tables.COORDINATES:
+        n.fail(f"coordinate_transformation_mode is '{mode}'; there are {', '.join(sampling_tables.COORDINATES)}")
+    named = n.axes(n.ints("axes", tuple(range(x.ndim))), x.ndim)
+    wanted = () if sizes is None else n.need_ints(sizes, "the sizes of Resize")
+    if wanted:
+        axes = _sized(n, x, wanted, named)
+    elif scales is not None:
+        axes = _scaled(n, x, _floats(n, scales, "the scales of Resize"), named)
+    else:
+        n.fail("needs scales or sizes")
+    if mode == "tf_crop_and_resize":
+        if roi is None:
+            n.fail("tf_crop_and_resize needs roi")
+        axes = _cropped(n, axes, _floats(n, roi, "the region that Resize takes"), named)
+    return _resampled(n, x, axes, n.string("mode", "nearest"), mode, n.string("nearest_mode", "round_prefer_floor"))
+
+
+def _floats(n: Node, value: Value, what: str) -> tuple[float, ...]:
+    return tuple(float(v) for v in n.need(value, what).reshape(-1))
+
+
+def _scaled(n: Node, x: Value, scales: Sequence[float], named: Sequence[int]) -> list[_Axis]:
+    """Axes of floor(scale * dim)."""
+    if len(scales) != len(named) or not all(0 < s < 1e6 for s in scales):
+        n.fail(f"its scales {list(scales)} should be {len(named)} positive numbers")
+    axes = [_Axis(1.0, d) for d in x.dims]
+    for axis, scale in zip(named, scales):
+        axes[axis] = _Axis(scale, floor(scale * x.dims[axis]))
+    return axes
+
+
+def _sized(n: Node, x: Value, sizes: Sequence[int], named: Sequence[int]) -> list[_Axis]:
+    """Axes of given lengths, or of one scale that fits or covers them."""
+    if len(sizes) != len(named) or any(s < 0 for s in sizes) or any(x.dims[a] == 0 for a in named):
+        n.fail(f"its sizes {list(sizes)} should be {len(named)} lengths for axes that have elements")
+    policy = n.string("keep_aspect_ratio_policy", "stretch")
+    scales = [s / x.dims[a] for s, a in zip(sizes, named)]
+    if policy != "stretch":
+        if policy not in ("not_larger", "not_smaller"):
+            n.fail(f"keep_aspect_ratio_policy is '{policy}'; there are stretch, not_larger and not_smaller")
+        scales = [min(scales) if policy == "not_larger" else max(scales)] * len(scales)
+        sizes = [floor(s * x.dims[a] + 0.5) for s, a in zip(scales, named)]
+    axes = [_Axis(1.0, d) for d in x.dims]
+    for axis, scale, size in zip(named, scales, sizes):
+        axes[axis] = _Axis(scale, size)
+    return axes
+
+
+def _cropped(n: Node, axes: list[_Axis], roi: Sequence[float], named: Sequence[int]) -> list[_Axis]:
+    """With the region [starts then ends] of each axis."""
+    if len(roi) != 2 * len(named):
+        n.fail(f"its roi {list(roi)} should have {2 * len(named)} elements")
+    axes = list(axes)
+    for i, axis in enumerate(named):
+        axes[axis] = _Axis(axes[axis].scale, axes[axis].length, (roi[i], roi[len(named) + i]))
+    return axes
+
+
+def _resampled(n: Node, x: Value, axes: Sequence[_Axis], mode: str, mapping: str, rounding: str) -> Value:
+    """`x` resampled along each axis that changes. The rounding ``simple``, of the first versions, is up where an axis shrinks,
+    else down."""
+    if mode not in ("nearest", "linear", "cubic"):
+        n.fail(f"mode is '{mode}'; there are nearest, linear and cubic")
+    if rounding != "simple" and rounding not in sampling_tables.ROUNDINGS:
+        n.fail(f"nearest_mode is '{rounding}'; there are {', '.join(sampling_tables.ROUNDINGS)}")
+    n.g.spec([a.length for a in axes], x.dtype)  # refuses what is too large before any table is made
+    changed = [k for k, a in enumerate(axes) if a.changes(x.dims[k])]
+    for k in changed:
+        n.g.bounded(axes[k].length, "an axis to resample to")
+    at = {
+        k: sampling_tables.coordinates(mapping, x.dims[k], axes[k].length, axes[k].scale, axes[k].roi) for k in changed
+    }
+    if mode == "nearest":
+        names = {k: ("ceil" if axes[k].scale < 1 else "floor") if rounding == "simple" else rounding for k in changed}
+        tables = {k: sampling_tables.nearest(at[k], x.dims[k], names[k]) for k in changed}
+        y = resampling.nearest(n.g, x, tables)
+    else:
+        y = x
+        for k in changed:
+            index, weight = resampling.taps(
+                n.g, at[k], x.dims[k], axes[k].scale, mode, antialias=bool(n.int("antialias", 0)),
+                cubic_a=n.float("cubic_coeff_a", -0.75), exclude_outside=bool(n.int("exclude_outside", 0)),
+            )  # fmt: skip
+            y = resampling.interpolate(n.g, y, k, index, weight)
+    if mapping == "tf_crop_and_resize":
+        for k in changed:
+            y = _extrapolated(n, y, k, (at[k] < 0) | (at[k] > x.dims[k] - 1))
+    return y
+
+
+def _extrapolated(n: Node, y: Value, axis: int, outside: np.ndarray) -> Value:
+    """The extrapolation_value where an axis was left."""
+    if not outside.any():
+        return y
+    mask = n.g.constant(outside.reshape(-1, *(1,) * (y.ndim - 1 - axis)))
+    return n.g.op("where", mask, n.g.scalar(n.float("extrapolation_value", 0.0), y.dtype), y)

@@ -1,0 +1,422 @@
+"""ONNX ops that make, cut, join and reorder tensors. Imports the table of handlers and the composites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from lightnet.frontends.composites import (
+    broadcast,
+    concat,
+    cut,
+    expand,
+    full,
+    one_hot,
+    squeeze,
+    strided,
+    tile,
+    unsqueeze,
+)
+from lightnet.frontends.graph import MAX_MADE, Value
+from lightnet.frontends.onnx.model import OnnxTensor, type_name
+from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.runtime.dtypes import BY_NAME, BY_NP
+
+# -- constants -------------------------------------------------------------------------------------------------------
+
+
+@onnx_op("Identity", sequences=True)
+def identity(n: Node, x: Value) -> Value:
+    return x
+
+
+@onnx_op("Constant")
+def constant(n: Node) -> Value:
+    """The attribute that is there is the value."""
+    tensor = n.node.attributes.get("value")
+    if (
+        isinstance(tensor, OnnxTensor) and tensor.dtype in BY_NAME
+    ):  # some exporters keep all weights so: they stay in the file
+        return n.g.weight(n.outputs[0] if n.outputs else "const", tensor.dims, tensor.dtype, tensor.load)
+    if tensor is not None:
+        return n.g.constant(n.tensor("value"))
+    for name, read, dtype in (
+        ("value_float", n.float, "f32"), ("value_floats", n.floats, "f32"), ("value_int", n.int, "i64"),
+        ("value_ints", n.ints, "i64"),
+    ):  # fmt: skip
+        if n.has(name):
+            return n.g.constant(np.asarray(read(name)), dtype)
+    n.unsupported("a constant of strings, or a sparse one")
+
+
+@onnx_op("ConstantOfShape")
+def constant_of_shape(n: Node, shape: Value) -> Value:
+    dims = n.need_ints(shape, "the shape of ConstantOfShape")
+    value = n.tensor("value")
+    value = np.zeros(1, np.float32) if value is None else value
+    if value.size != 1:
+        n.fail(f"its value should have one element, but has {value.size}")
+    return expand(n.g, n.g.constant(value.reshape(())), _dims(n, dims))
+
+
+@onnx_op("Shape")
+def shape(n: Node, x: Value) -> Value:
+    """A constant: dims are known. `start` and `end` clamp."""
+    dims = x.dims[slice(n.int("start", 0), n.int("end", x.ndim))]
+    return n.g.constant(np.asarray(dims, np.int64))
+
+
+@onnx_op("Size")
+def size(n: Node, x: Value) -> Value:
+    return n.g.constant(np.asarray(x.len, np.int64))
+
+
+@onnx_op("Range")
+def range_(n: Node, start: Value, limit: Value, delta: Value) -> Value:
+    """start + i * delta below limit, in the operands' type."""
+    if any(v.len != 1 for v in (start, limit, delta)):
+        n.fail("its inputs should be scalars")
+    first, last, step = (n.need(v, "an end of Range").reshape(()) for v in (start, limit, delta))
+    if step == 0:
+        n.fail("its delta is 0")
+    wide = [v.item() if v.dtype.kind in "iu" else float(v) for v in (first, last, step)]
+    count = max(-int((wide[0] - wide[1]) // wide[2]), 0) if np.isfinite(wide).all() else MAX_MADE + 1
+    if count > MAX_MADE:
+        n.fail(f"a range of {count} elements, more than the limit of {MAX_MADE}")
+    whole = first.dtype.kind in "iu"
+    return n.g.table((count,), start.dtype,
+                     lambda: np.arange(count, dtype=np.int64 if whole else np.float64) * wide[2] + wide[0])  # fmt: skip
+
+
+@onnx_op("EyeLike")
+def eye_like(n: Node, x: Value) -> Value:
+    if x.ndim != 2:
+        n.fail(f"needs a matrix, got {x.spec}")
+    rows, columns = x.dims
+    shift = max(-rows, min(n.int("k", 0), columns))
+    dtype = x.dtype if not n.has("dtype") else BY_NP[_dtype(n, n.int("dtype"))]
+    return n.g.table(x.dims, dtype, lambda: np.eye(rows, columns, shift, np.int8))
+
+
+@onnx_op("OneHot")
+def onehot(n: Node, indices: Value, depth: Value, values: Value) -> Value:
+    """`values` are (off, on); an index below 0 counts from the end, one outside is on nowhere."""
+    g, count = n.g, int(n.need(depth, "the depth of OneHot").reshape(-1)[0])
+    if values.dims != (2,) or count < 0:
+        n.fail(f"its values should be two, and its depth not negative; got {values.spec} and {count}")
+    axis = n.axis(n.int("axis", -1), indices.ndim + 1)
+    index = g.cast(indices, "i64")
+    from_end = g.op("add", index, g.scalar(count, "i64"))
+    index = g.op("where", g.op("less", index, g.scalar(0, "i64")), from_end, index)
+    off, on = (g.reshape(cut(g, values, 0, k, 1), ()) for k in (0, 1))
+    return g.op("where", one_hot(g, index, count, axis), on, off)
+
+
+# -- the same elements in another shape ------------------------------------------------------------------------------
+
+
+@onnx_op("Reshape")
+def reshape(n: Node, x: Value, to: Value) -> Value:
+    """0 keeps a dimension (unless `allowzero`), one -1 is what is left."""
+    dims = list(n.need_ints(to, "the shape of Reshape"))
+    if not n.int("allowzero", 0):
+        for k, d in enumerate(dims):
+            if d == 0:
+                if k >= x.ndim:
+                    n.fail(
+                        f"dimension {k} of the shape {dims} is 0, which copies it from {x.spec}, which has none such"
+                    )
+                dims[k] = x.dims[k]
+    if dims.count(-1) > 1 or any(d < -1 for d in dims):
+        n.fail(f"the shape {dims} should have at most one -1")
+    if -1 in dims:
+        rest = prod(d for d in dims if d != -1)
+        if rest == 0 or x.len % rest:
+            n.fail(f"{x.spec} cannot have the shape {dims}")
+        dims[dims.index(-1)] = x.len // rest
+    if prod(dims) != x.len:
+        n.fail(f"{x.spec} cannot have the shape {dims}")
+    return n.g.reshape(x, dims)
+
+
+@onnx_op("Flatten")
+def flatten(n: Node, x: Value) -> Value:
+    axis = n.int("axis", 1)
+    if not -x.ndim <= axis <= x.ndim:
+        n.fail(f"axis {axis} is out of range for a tensor of rank {x.ndim}")
+    axis = axis + x.ndim if axis < 0 else axis
+    return n.g.reshape(x, (prod(x.dims[:axis]), prod(x.dims[axis:])))
+
+
+def _axes_of(n: Node, axes: Value | None, ndim: int) -> tuple[int, ...] | None:
+    """Axes from an input, or an attribute; None where there are none."""
+    given = n.ints("axes", None) if axes is None else n.need_ints(axes, "the axes")
+    return None if given is None else n.axes(given, ndim)
+
+
+@onnx_op("Squeeze")
+def squeeze_(n: Node, x: Value, axes: Value | None = None) -> Value:
+    which = _axes_of(n, axes, x.ndim)
+    if which is None:
+        which = [k for k, d in enumerate(x.dims) if d == 1]
+    if any(x.dims[k] != 1 for k in which):
+        n.fail(f"axes {list(which)} of {x.spec} should have length 1")
+    return squeeze(n.g, x, which)
+
+
+@onnx_op("Unsqueeze")
+def unsqueeze_(n: Node, x: Value, axes: Value | None = None) -> Value:
+    given = n.ints("axes") if axes is None else n.need_ints(axes, "the axes")
+    return unsqueeze(n.g, x, n.axes(given, x.ndim + len(given)))
+
+
+@onnx_op("Transpose")
+def transpose(n: Node, x: Value) -> Value:
+    axes = n.axes(n.ints("perm", tuple(reversed(range(x.ndim)))), x.ndim)
+    if len(axes) != x.ndim:
+        n.fail(f"perm {list(axes)} should order the {x.ndim} axes of {x.spec}")
+    return n.g.transpose(x, axes)
+
+
+@onnx_op("DepthToSpace")
+def depth_to_space(n: Node, x: Value) -> Value:
+    b, mode = n.int("blocksize"), n.string("mode", "DCR")
+    if x.ndim != 4 or b < 1 or x.dims[1] % (b * b):
+        n.fail(f"needs [N, C, H, W] whose channels are a multiple of {b}^2, got {x.spec}")
+    batch, c, h, w = x.dims
+    if mode == "DCR":
+        split, order = (batch, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        split, order = (batch, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
+    return n.g.reshape(n.g.transpose(n.g.reshape(x, split), order), (batch, c // (b * b), h * b, w * b))
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(n: Node, x: Value) -> Value:
+    b = n.int("blocksize")
+    if x.ndim != 4 or b < 1 or x.dims[2] % b or x.dims[3] % b:
+        n.fail(f"needs [N, C, H, W] whose sizes are multiples of {b}, got {x.spec}")
+    batch, c, h, w = x.dims
+    split = n.g.reshape(x, (batch, c, h // b, b, w // b, b))
+    order = (0, 3, 5, 1, 2, 4) if n.string("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return n.g.reshape(n.g.transpose(split, order), (batch, c * b * b, h // b, w // b))
+
+
+# -- joining and cutting ---------------------------------------------------------------------------------------------
+
+
+@onnx_op("Concat")
+def concat_(n: Node, *parts: Value) -> Value:
+    if not parts[0].ndim:
+        n.fail("its inputs are scalars")
+    axis = n.axis(n.int("axis"), parts[0].ndim)
+    for p in parts[1:]:
+        same = p.ndim == parts[0].ndim and all(
+            k == axis or a == b for k, (a, b) in enumerate(zip(p.dims, parts[0].dims))
+        )
+        if not same or p.dtype != parts[0].dtype:
+            n.fail(f"{parts[0].spec} and {p.spec} should be alike but along axis {axis}")
+    return concat(n.g, parts, axis)
+
+
+@onnx_op("Split")
+def split(n: Node, x: Value, sizes: Value | None = None) -> tuple[Value, ...]:
+    """Into parts of the given sizes, or as equal as can be (the last one is smaller)."""
+    if not x.ndim:
+        n.fail("its input is a scalar")
+    axis = n.axis(n.int("axis", 0), x.ndim)
+    length = x.dims[axis]
+    given = n.ints("split", None) if sizes is None else n.need_ints(sizes, "the sizes of Split")
+    if given is None:
+        count = n.int("num_outputs", len(n.outputs))
+        if count != len(n.outputs):
+            n.fail(f"num_outputs is {count}, but it has {len(n.outputs)} outputs")
+        part = -(-length // count)
+        given = [max(min(part, length - k * part), 0) for k in range(count)]
+    if sum(given) != length or any(s < 0 for s in given):
+        n.fail(f"parts of {list(given)} should add up to the {length} of axis {axis} of {x.spec}")
+    starts = np.cumsum([0, *given]).tolist()
+    return tuple(cut(n.g, x, axis, start, size) for start, size in zip(starts, given))
+
+
+@onnx_op("Slice")
+def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = None, axes: Value | None = None,
+           steps: Value | None = None) -> Value:  # fmt: skip
+    """As NumPy's slices, with ends that clamp."""
+    if starts is None or ends is None:
+        low, high = n.ints("starts"), n.ints("ends")
+        which = n.ints("axes", tuple(range(len(low))))
+        by: Sequence[int] = (1,) * len(low)
+    else:
+        low, high = n.need_ints(starts, "the starts of Slice"), n.need_ints(ends, "the ends of Slice")
+        which = tuple(range(len(low))) if axes is None else n.need_ints(axes, "the axes of Slice")
+        by = (1,) * len(low) if steps is None else n.need_ints(steps, "the steps of Slice")
+    which = n.axes(which, x.ndim)
+    if not len(low) == len(high) == len(which) == len(by) or 0 in by:
+        n.fail(f"starts {list(low)}, ends {list(high)}, axes {list(which)} and steps {list(by)} do not fit together")
+    first, step, lens = [0] * x.ndim, [1] * x.ndim, list(x.dims)
+    for axis, a, b, s in zip(which, low, high, by):
+        taken = range(*slice(a, b, s).indices(x.dims[axis]))
+        first[axis], step[axis], lens[axis] = taken.start if len(taken) else 0, s, len(taken)
+    return strided(n.g, x, first, [max(min(s, 2**31 - 1), -(2**31)) for s in step], lens)
+
+
+@onnx_op("Pad")
+def pad(n: Node, x: Value, pads: Value | None = None, value: Value | None = None, axes: Value | None = None) -> Value:
+    """`pads` are the begins of all axes (or of `axes`), then the ends."""
+    given = n.ints("pads") if pads is None else n.need_ints(pads, "the pads")
+    which = tuple(range(x.ndim)) if axes is None else n.axes(n.need_ints(axes, "the axes of Pad"), x.ndim)
+    if len(given) != 2 * len(which):
+        n.fail(f"pads {list(given)} should be two for each of {len(which)} axes")
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for k, axis in enumerate(which):
+        before[axis], after[axis] = given[k], given[k + len(which)]
+    mode = n.string("mode", "constant")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        n.fail(f"unknown mode '{mode}'")
+    filler = n.float("value", 0.0) if value is None else _number(n.need(value, "the value of Pad"))
+    if not any(before) and not any(after):
+        return x
+    return n.g.op("pad", x, before=tuple(before), after=tuple(after), mode=mode, value=filler)
+
+
+def _number(array: np.ndarray) -> float | int:
+    """The one element of an array, as a parameter; what is empty is 0."""
+    if array.size == 0:
+        return 0
+    first = array.reshape(-1)[0]
+    return int(first) if array.dtype.kind in "iub" else float(first)
+
+
+@onnx_op("CenterCropPad")
+def center_crop_pad(n: Node, x: Value, to: Value) -> Value:
+    """Each axis cut or padded to its length, as much on both sides; what is odd goes to the end."""
+    wanted = n.need_ints(to, "the shape of CenterCropPad")
+    which = n.axes(n.ints("axes", tuple(range(x.ndim))), x.ndim)
+    if len(wanted) != len(which) or any(d < 0 for d in wanted):
+        n.fail(f"the shape {list(wanted)} should have a length for each of {len(which)} axes")
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for axis, length in zip(which, wanted):
+        more = length - x.dims[axis]
+        before[axis] = more // 2 if more >= 0 else -(-more // 2)
+        after[axis] = more - before[axis]
+    if not any(before) and not any(after):
+        return x
+    return n.g.op("pad", x, before=tuple(before), after=tuple(after))
+
+
+# -- repeating -------------------------------------------------------------------------------------------------------
+
+
+@onnx_op("Expand")
+def expand_(n: Node, x: Value, to: Value) -> Value:
+    """Both ways: an axis of length 1 of the shape takes the tensor's length."""
+    return expand(n.g, x, broadcast(x.dims, _dims(n, n.need_ints(to, "the shape of Expand"))))
+
+
+@onnx_op("Tile")
+def tile_(n: Node, x: Value, repeats: Value) -> Value:
+    counts = n.need_ints(repeats, "the repeats of Tile")
+    if len(counts) != x.ndim or any(r < 0 for r in counts):
+        n.fail(f"repeats {list(counts)} should be one for each axis of {x.spec}")
+    return tile(n.g, x, counts)
+
+
+# -- others ----------------------------------------------------------------------------------------------------------
+
+
+@onnx_op("Trilu")
+def trilu(n: Node, x: Value, k: Value | None = None) -> Value:
+    diagonal = 0 if k is None else n.need_ints(k, "the diagonal of Trilu")[0]
+    most = max(x.dims[-2:], default=0)  # beyond the corners, all diagonals are alike
+    return n.g.op("trilu", x, upper=bool(n.int("upper", 1)), k=max(-most, min(diagonal, most)))
+
+
+@onnx_op("ReverseSequence")
+def reverse_sequence(n: Node, x: Value, lens: Value) -> Value:
+    batch, time = n.axis(n.int("batch_axis", 1), x.ndim), n.axis(n.int("time_axis", 0), x.ndim)
+    return n.g.op("reverse_sequence", x, lens, batch_axis=batch, time_axis=time)
+
+
+@onnx_op("Col2Im")
+def col2im(n: Node, x: Value, image: Value, block: Value) -> Value:
+    """Columns [N, C * prod(block), L] added up where they came from: a transposed convolution with weights that pick one
+    element of the block for each of its columns."""
+    g = n.g
+    size, kernel = n.need_ints(image, "the image of Col2Im"), n.need_ints(block, "the block of Col2Im")
+    rank = len(size)
+    stride, dilation = n.ints("strides", (1,) * rank), n.ints("dilations", (1,) * rank)
+    pads = n.ints("pads", (0,) * (2 * rank))
+    if (
+        x.ndim != 3
+        or len(kernel) != rank
+        or min((*kernel, *stride, *dilation), default=1) < 1
+        or x.dims[1] % prod(kernel)
+    ):
+        n.fail(f"{x.spec} does not hold columns of blocks of {list(kernel)}")
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation)]
+    room = [i + a + b - r for i, a, b, r in zip(size, pads[:rank], pads[rank:], reach)]
+    grid = [r // s + 1 for r, s in zip(room, stride)]
+    if min(room, default=0) < 0 or prod(grid) != x.dims[2]:
+        n.fail(f"{x.spec} should have {prod(grid)} columns for an image of {list(size)}")
+    channels = x.dims[1] // prod(kernel)
+    g.bounded(max(channels, 1) * prod(kernel) ** 2, "the weights of Col2Im")
+    pick = np.eye(prod(kernel), dtype=x.dtype.np).reshape(prod(kernel), 1, *kernel)
+    weight = g.constant(np.tile(pick, (channels, *[1] * (rank + 1))))
+    return g.op(
+        "deconv", g.reshape(x, (*x.dims[:2], *grid)), weight, full(g, (channels,), 0, x.dtype),
+        group=channels, stride=tuple(stride), dilation=tuple(dilation), padding=tuple(pads),
+        output_padding=tuple(r % s for r, s in zip(room, stride)),
+    )  # fmt: skip
+
+
+@onnx_op("NonZero")
+def nonzero(n: Node, x: Value) -> Value:
+    """Of a constant: where it is not zero, [rank, N]."""
+    found = np.stack(np.nonzero(np.atleast_1d(n.need(x, "the result of NonZero")))).astype(np.int64)
+    return n.g.constant(found[: x.ndim])
+
+
+@onnx_op("Compress")
+def compress(n: Node, x: Value, condition: Value) -> Value:
+    axis = n.int("axis", None)
+    if axis is None:
+        x, axis = n.g.reshape(x, (x.len,)), 0
+    axis = n.axis(axis, x.ndim)
+    index = np.flatnonzero(n.need(condition, "the condition of Compress")[: x.dims[axis]])
+    return n.g.op("take", x, n.g.constant(index.astype(np.int64)), axis=axis)
+
+
+@onnx_op("Unique")
+def unique(n: Node, x: Value) -> tuple[Value, ...]:
+    """Of a constant: the values, where each stands first, which one each element is, and how many there are."""
+    axis = n.int("axis", None)
+    data = n.need(x, "the result of Unique")
+    data = data.reshape(-1) if axis is None else data
+    axis = 0 if axis is None else n.axis(axis, x.ndim)
+    values, first, inverse, counts = np.unique(
+        data, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = inverse.reshape(-1)
+    if not n.int("sorted", 1):
+        order = np.argsort(first)
+        values, first, counts = np.take(values, order, axis), first[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    return tuple(n.g.constant(np.asarray(a, t)) for a, t in
+                 ((values, data.dtype), (first, np.int64), (inverse, np.int64), (counts, np.int64)))  # fmt: skip
+
+
+def _dims(n: Node, dims: Sequence[int]) -> tuple[int, ...]:
+    if any(d < 0 for d in dims):
+        n.fail(f"the shape {list(dims)} has a negative dimension")
+    return tuple(dims)
+
+
+def _dtype(n: Node, number: int) -> np.dtype:
+    """The NumPy dtype of one of ONNX's numbers of types."""
+    name = type_name(number)
+    if name not in BY_NAME:
+        n.unsupported(f"element type {name or number}")
+    return BY_NAME[name].np
