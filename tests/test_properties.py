@@ -28,7 +28,7 @@ def reference(module: ModuleOp, feeds: dict[str, np.ndarray]) -> tuple[dict[str,
     """What level 1 computes, and the largest float anywhere in it; discards networks with numbers out of hand."""
     values: dict[str, np.ndarray] = {}
     outputs = graph.run(module, feeds, values=values)
-    floats = [float(np.abs(v).max()) for v in values.values() if v.dtype.kind == "f"]
+    floats = [float(np.abs(v).max(initial=0)) for v in values.values() if v.dtype.kind == "f"]
     assume(all(np.isfinite(f) and f < LARGEST for f in floats))
     return outputs, max(floats, default=0.0)
 
@@ -41,8 +41,8 @@ def agree(got: dict[str, np.ndarray], want: dict[str, np.ndarray], largest: floa
         if array.dtype.kind != "f":
             np.testing.assert_array_equal(got[name], array, f"{what}: {name}")
             continue
-        error = np.abs(got[name].astype(np.float64) - array).max()
-        assert error <= 1e-4 * np.abs(array).max() + 1e-6 * largest, f"{what}: {name}: error {error}"
+        error = np.abs(got[name].astype(np.float64) - array).max(initial=0)
+        assert error <= 1e-4 * np.abs(array).max(initial=0) + 1e-6 * largest, f"{what}: {name}: error {error}"
 
 
 @quick

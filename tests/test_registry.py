@@ -15,7 +15,7 @@ import pytest
 from lightnet.ir.context import make_context
 from lightnet.ir.op import LnOp
 from lightnet.ir.parser import parse_mlir
-from lightnet.ir.registry import FAMILIES, FRONTENDS, KERNELS, PASSES, TARGETS, Table
+from lightnet.ir.registry import FAMILIES, FRONTENDS, KERNELS, ONNX_EXPORTERS, PASSES, TARGETS, Table
 from lightnet.ir.verify import verify_module
 
 PACKAGE = Path(__file__).parent.parent / "lightnet"
@@ -70,7 +70,12 @@ def test_every_target_has_a_row() -> None:
     assert rows == {f"lightnet.backends.{p.parent.name}.target" for p in (PACKAGE / "backends").glob("*/target.py")}
 
 
-@pytest.mark.parametrize("table", [PASSES, TARGETS, KERNELS, FRONTENDS, FAMILIES], ids=lambda t: t.kind)
+def test_every_family_of_onnx_exporters_has_a_row() -> None:
+    folder = PACKAGE / "frontends" / "onnx" / "export"
+    assert {p.stem for p in folder.glob("*.py")} - {"__init__", "graph", "model"} == set(ONNX_EXPORTERS)
+
+
+@pytest.mark.parametrize("table", [PASSES, TARGETS, KERNELS, FRONTENDS, FAMILIES, ONNX_EXPORTERS], ids=lambda t: t.kind)
 def test_every_row_can_be_imported(table: Table) -> None:
     for name in table:
         assert table.get(name) is not None
@@ -135,7 +140,7 @@ LAYERS = {
 }  # fmt: skip
 API = 6  # the modules of the package itself: model, compiler, executable, context
 #: A file that stands higher than its folder.
-HIGHER = {"lightnet.frontends.onnx_export": API}
+HIGHER = {"lightnet.frontends.onnx.export.model": API}
 
 
 def imports(path: Path, *, on_load: bool) -> Iterator[str]:

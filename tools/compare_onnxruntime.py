@@ -21,7 +21,7 @@ from xdsl.ir import SSAValue
 import lightnet
 from lightnet.dialects.ln.move import Reshape
 from lightnet.dialects.ln.sort import Pick1d, Sort1dByKey
-from lightnet.frontends.onnx_export import input_contents, to_onnx
+from lightnet.frontends.onnx.export.model import input_contents, to_onnx
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.model import Model
@@ -60,13 +60,17 @@ def sampled_model(path: str, seed: int = 0, weights: str | None = None) -> Model
 
 def session(model: Model, outputs: Sequence[str] = (), threads: int = 1):
     """An ONNX Runtime session of the exported network, which returns `outputs` too."""
+    return file_session(to_onnx(model, outputs=outputs).SerializeToString(), threads)
+
+
+def file_session(model: str | bytes, threads: int = 1):
+    """An ONNX Runtime session of an ONNX model: its path or its bytes."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = threads
     options.log_severity_level = 3
-    proto = to_onnx(model, outputs=outputs)
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def onnxruntime_outputs(model: Model, outputs: Sequence[str] = ()) -> dict[str, np.ndarray]:

@@ -3,8 +3,8 @@
     setup   make the virtual environment .venv with everything in it (done by the others, too)
     demo    run a network
     check   lint, docs, FileCheck and the quickest tests (seconds)
-    test    the tests (minutes)
-    full    all tests, the slow ones too
+    test    the conformance suites against their floor, and the tests (minutes)
+    full    the same with all tests, the slow ones too
     docs    write the generated reference pages
     clean   remove what the others made
 
@@ -74,10 +74,9 @@ def main() -> None:
         run("ruff", "format", "--check", "--quiet", "lightnet", "tests", "tools", "examples")
         run("python", "tools/docs.py", "--check")
         run("pytest", "-n", args.jobs, *(f"tests/test_{name}.py" for name in QUICK))
-    elif args.command == "test":
-        run("pytest", "-n", args.jobs, "-m", "not slow")
-    elif args.command == "full":
-        run("pytest", "-n", args.jobs)
+    elif args.command in ("test", "full"):
+        run("python", "tools/conformance.py", "--check", "--jobs", args.jobs)
+        run("pytest", "-n", args.jobs, *(("-m", "not slow") if args.command == "test" else ()))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from unittest import mock
 from xdsl.ir import Block
 
 from lightnet.cli.common import Parser
+from lightnet.cli.lightnet import SUBCOMMANDS
 from lightnet.ir.op import LnOp, Operand, Param, Result
 from lightnet.ir.passes import option_text
 from lightnet.ir.registry import FAMILIES, PASSES
@@ -29,7 +30,7 @@ from lightnet.runtime.dtypes import BY_TL
 
 DOCS = Path(__file__).parent.parent / "docs"
 MADE = "<!-- Written by tools/docs.py from the code; `make docs` writes it again. -->\n"
-TOOLS = ("lightnet", "ln_opt", "il2json", "genwts")
+TOOLS = ("lightnet", "run", "ln_opt", "il2json", "genwts")
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
 
@@ -100,7 +101,7 @@ def operand_text(o: Operand) -> str:
     if o.same_shape:
         parts.append(f"shape of `{o.same_shape}`")
     if o.variadic:
-        parts.append("one or more, of one type")
+        parts.append("one or more")
     return ", ".join(parts)
 
 
@@ -228,7 +229,8 @@ def cli_page() -> str:
     ]
     for tool in TOOLS:
         module = import_module(f"lightnet.cli.{tool}")
-        lines.append("\n".join(tool_section(tool.replace("_", "-"), module, parser_of(module.main))))
+        name = f"lightnet {tool}" if tool in SUBCOMMANDS else tool.replace("_", "-")
+        lines.append("\n".join(tool_section(name, module, parser_of(module.main))))
     return "\n".join(lines)
 
 

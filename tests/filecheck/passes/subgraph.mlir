@@ -45,3 +45,25 @@ func.func @main() -> tensor<1x2x3x2x2xf32> {
   %t = ln.transpose %r {axes = [0, 2, 1, 3, 4]} : tensor<1x2x3x2x2xf32> as ("t")
   func.return %t : tensor<1x2x3x2x2xf32>
 }
+
+// -----
+
+// A maximum over a large window is one over rows, and then one over columns.
+// CHECK: ln.maxpool2d %{{.*}} {size = [1, 5], padding = [0, 2, 0, 1]} : tensor<1x2x9x8xf32>
+// CHECK: ln.maxpool2d %{{.*}} {size = [5, 1], padding = [2, 0, 2, 0]} : tensor<1x2x9x8xf32> as "pool0"("y")
+func.func @main() -> tensor<1x2x9x8xf32> {
+  %x = ln.input : tensor<1x2x9x9xf32> as ("x")
+  %y = ln.maxpool2d %x {size = [5, 5], padding = [2, 2, 2, 1]} : tensor<1x2x9x8xf32> as "pool0"("y")
+  func.return %y : tensor<1x2x9x8xf32>
+}
+
+// -----
+
+// A small window, or one whose stride leaves little to share, stays whole.
+// CHECK-COUNT-1: ln.maxpool2d
+// CHECK-NOT: ln.maxpool2d
+func.func @main() -> tensor<1x2x5x5xf32> {
+  %x = ln.input : tensor<1x2x9x9xf32> as ("x")
+  %y = ln.maxpool2d %x {size = [3, 3], stride = [2, 2], padding = [1, 1, 1, 1]} : tensor<1x2x5x5xf32> as ("y")
+  func.return %y : tensor<1x2x5x5xf32>
+}

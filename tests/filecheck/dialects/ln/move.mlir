@@ -7,7 +7,9 @@
 // CHECK: ln.forward %x : tensor<2x3xf32>
 // CHECK: ln.gather %x, %x : tensor<2x2x3xf32>
 // CHECK: %s.1, %s.2 = ln.scatter %x : tensor<3xf32>, tensor<3xf32> as ("s_1", "s_2")
-func.func @main(%x: tensor<2x3xf32>, %y: tensor<2x4xf32>) {
+// CHECK: ln.scatter %v : tensor<f32>, tensor<f32>
+// CHECK: ln.concat %x, %y, %x {axis = 1} : tensor<2x10xf32>
+func.func @main(%x: tensor<2x3xf32>, %y: tensor<2x4xf32>, %v: tensor<2xf32>) {
   %a = ln.concat %x, %y {axis = 1} : tensor<2x7xf32>
   %b = ln.slice %x {axis = 1, start = 1, len = 2} : tensor<2x2xf32>
   %c = ln.transpose %x {axes = [1, 0]} : tensor<3x2xf32>
@@ -15,6 +17,8 @@ func.func @main(%x: tensor<2x3xf32>, %y: tensor<2x4xf32>) {
   %e = ln.forward %x : tensor<2x3xf32>
   %f = ln.gather %x, %x : tensor<2x2x3xf32>
   %s.1, %s.2 = ln.scatter %x : tensor<3xf32>, tensor<3xf32> as ("s_1", "s_2")
+  %t.1, %t.2 = ln.scatter %v : tensor<f32>, tensor<f32>
+  %g = ln.concat %x, %y, %x {axis = 1} : tensor<2x10xf32>
   func.return
 }
 
@@ -61,8 +65,8 @@ func.func @gather(%x: tensor<2x3xf32>, %y: tensor<2x4xf32>) {
 }
 
 // -----
-func.func @scatter(%x: tensor<3xf32>) {
-  // expected-error@+1 {{should have at least 2 dimensions}}
-  %a = ln.scatter %x : tensor<3xf32>
+func.func @scatter(%x: tensor<f32>) {
+  // expected-error@+1 {{should have at least 1 dimension}}
+  %a = ln.scatter %x : tensor<f32>
   func.return
 }

@@ -33,7 +33,7 @@ func.func @mode(%x: tensor<1x2x7x9xf32>) {
 
 // -----
 func.func @integers(%x: tensor<1x2x7x9xi32>) {
-  // expected-error@+1 {{dtype should be f32 or f64, but gets a i32}}
+  // expected-error@+1 {{dtype should be f32 or f64 or f16 or bf16, but gets a i32}}
   %y = ln.avgpool2d %x {size = [2, 2]} : tensor<1x2x6x8xi32>
   func.return
 }
