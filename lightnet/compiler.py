@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import RLock
@@ -65,6 +66,10 @@ def compile(
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
     if not isinstance(model, Model):
+        if not isinstance(model, str | os.PathLike | bytes):
+            what = type(model).__name__
+            raise LightNetError("a network to compile is a path, a Model or the bytes of an ONNX model"
+                                f" (SerializeToString), not a {what}")  # fmt: skip
         try:
             model = loads(model, ".onnx") if isinstance(model, bytes) else load(model)
         except OpenError as opened:

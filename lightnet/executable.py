@@ -7,7 +7,7 @@ static tensors again when a param is fed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,14 +16,14 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.interpreter.static import static_values
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import tensor_names
 from lightnet.ir.types import spec_of
 from lightnet.runtime import artifact
-from lightnet.runtime.arrays import aligned, checked_array
+from lightnet.runtime.arrays import aligned, by_name, checked_array
 from lightnet.runtime.program import Instance, Program, unknown
 from lightnet.runtime.weights import WeightStore
 
@@ -46,6 +46,11 @@ class Executable:
         #: What may be fed: the sources of the network, those too for which no pass left any use.
         self._specs = {_name(op): op.result_specs[0] for op in compilation.source.walk() if isinstance(op, Source)}
         self._specs.update({name: op.result_specs[0] for name, op in self._sources.items()})
+        store_names = store or ()
+        #: Params that have no contents but a store's, and are in none.
+        self._lacking = [
+            n for n, op in self._sources.items() if isinstance(op, ParamOp) and op.required and n not in store_names
+        ]
         self._fed_static: tuple[dict[str, np.ndarray], Any] | None = None
 
     # -- calling
@@ -63,12 +68,21 @@ class Executable:
         Returns the outputs by name, or only those called `outputs`. `print` ops write to `stream` (default: standard
         output). Raises `LightNetError` for an unknown name and for an array that does not fit.
         """
-        arrays = {name: self.checked(name, value) for name, value in (feeds or {}).items()}
+        arrays = {name: self.checked(name, value) for name, value in by_name(feeds).items()}
         arrays = {name: array for name, array in arrays.items() if name in self._sources}  # others: no effect
         self.program.check_fed(arrays)
+        self._check_weights(arrays)
         return self.program.pick(outputs, lambda: self._call(arrays, stream))
 
     run = __call__
+
+    def _check_weights(self, fed: Iterable[str] = ()) -> None:
+        """Raise LightNetError where a required param has no contents."""
+        if lacking := [name for name in self._lacking if name not in set(fed)]:
+            shown = ", ".join(lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+            where = f"{self._store.path or 'the weights'} has" if self._store is not None else "there are"
+            raise LightNetError(f"{where} no contents for {len(lacking)} of the network's params ({shown}): give its weights, with "
+                                "weights=... or -f FILE")  # fmt: skip
 
     def _call(self, arrays: dict[str, np.ndarray], stream: TextIO | None) -> dict[str, np.ndarray]:
         if not self.is_native:
@@ -267,6 +281,7 @@ class Executable:
         """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling."""
         if not self.is_native:
             raise LightNetError("there is no machine code to save: compile for a target other than none")
+        self._check_weights()
         instance = self.instance
         arrays = {f"default:{k}": v for k, v in instance.defaults.items()}
         artifact.save(path, instance.program, {**arrays, "static": instance.static}, {"planned": str(self.planned)})

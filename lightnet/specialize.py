@@ -18,7 +18,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.model import Model
-from lightnet.runtime.arrays import checked_array
+from lightnet.runtime.arrays import by_name, checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import unknown
 
@@ -49,7 +49,7 @@ class SpecializingExecutable:
     def __call__(self, feeds: Mapping[str, Any] | None = None, *, outputs: Sequence[str] | None = None,
                  stream: TextIO | None = None) -> dict[str, np.ndarray]:  # fmt: skip
         """Run the network on `feeds`, arrays by input name; as `Executable.__call__`."""
-        feeds = dict(feeds or {})
+        feeds = dict(by_name(feeds))
         executable = self.specialized(feeds)
         return executable({k: v for k, v in feeds.items() if k in executable.inputs}, outputs=outputs, stream=stream)
 
@@ -57,10 +57,11 @@ class SpecializingExecutable:
 
     def specialized(self, feeds: Mapping[str, Any]) -> Executable:
         """The executable for inputs like `feeds`, compiled if there is none yet."""
-        arrays = {name: self._checked(name, value) for name, value in feeds.items()}
-        if missing := [name for name in self.signature if name not in arrays]:
+        given = {name: self._checked(name, value) for name, value in feeds.items()}
+        if missing := [name for name in self.signature if name not in given]:
             raise LightNetError(f"the network needs input '{missing[0]}', which no one fed (at the command line: "
                                 f"-i {missing[0]}=@file.npy, or -i random)")  # fmt: skip
+        arrays = {name: given[name] for name in self.signature}  # in one order, whatever that of the feeds
         with self._lock:
             while True:
                 key = tuple((n, a.shape, a.tobytes() if n in self.deciding else None) for n, a in arrays.items())

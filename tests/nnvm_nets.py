@@ -95,6 +95,24 @@ class Net:
         return {o["name"]: found[f"out{i}"] for i, o in enumerate(self.meta["outputs"])}
 
 
+class OldNet(Net):
+    """The small network that each old version of MXNet wrote, with that version's ``.params``."""
+
+    def weights(self) -> Path:
+        return DATA / f"{self.tag}-0000.params"
+
+    def feeds(self) -> dict[str, np.ndarray]:
+        return {"data": picture("data", (2, 3, 17, 17))}
+
+    def references(self) -> dict[str, np.ndarray]:
+        return {"softmax_output": np.load(DATA / f"{self.tag}-out.npy")}
+
+
+def old_nets() -> list[Net]:
+    """One network as MXNet 0.11 to 1.9 wrote it."""
+    return [OldNet(f"old/{p.name.removesuffix('-out.npy')}") for p in sorted((DATA / "old").glob("*-out.npy"))]
+
+
 def nets() -> list[Net]:
     """Every network that has reference outputs and a table of its shapes."""
     return [Net(str(p.relative_to(DATA))[: -len("-ref.npz")]) for p in sorted(DATA.rglob("*-ref.npz"))]

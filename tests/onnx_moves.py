@@ -57,11 +57,11 @@ def new(b: Builder) -> None:
 
 def unary(b: Builder) -> None:
     x, op = b.value(is_float if b.chance(0.8) else lambda a: True), b.pick(*UNARY)
-    if x is None:
+    if x is None or (op == "Shrink" and not is_float(b.array(x))):  # is its bias one of integers?
         return
     attributes = {}
     if op in ALPHA:
-        attributes = optional(b, 0.6, alpha=b.pick(0.0, 0.25, 1.0, 1.5, -0.5))
+        attributes = optional(b, 0.6, alpha=b.pick(0.25, 1.0, 1.5, 0.0 if op != "Celu" else 2.0))
     elif op == "Gelu":
         attributes = optional(b, 0.5, approximate="tanh")
     elif op == "IsInf":
@@ -76,8 +76,8 @@ def partner(b: Builder, x: np.ndarray) -> str:
     found = b.value(lambda a: a.dtype == x.dtype and broadcasts(a.shape, x.shape))
     if found is not None and b.chance(0.6):
         return found
-    dims = [1 if b.chance(0.3) else d for d in x.shape][b.pick(0, 0, 0, *range(x.ndim + 1)):]
-    if b.chance(0.2) and prod(x.shape) < 500:
+    dims = [1 if b.chance(0.3) else d for d in x.shape][b.pick(0, 0, 0, *range(x.ndim + 1)) :]
+    if b.chance(0.2) and prod(x.shape) < 500 and len(dims) == x.ndim:
         dims = [b.some(1, 3) for _ in range(b.some(0, max(0, 5 - len(dims))))] + [b.some(2, 3) if a == 1 and b.chance(0.3) else d
                 for d, a in zip(dims, x.shape[x.ndim - len(dims):])]  # fmt: skip
     return b.source(dims, x.dtype.str[1:] if x.dtype.kind != "b" else "?")
@@ -104,9 +104,11 @@ def binary(b: Builder) -> None:
         if b.array(y).max(initial=0) >= 8 * divisor.dtype.itemsize:
             return
         attributes["direction"] = b.pick("LEFT", "RIGHT")
+    if op == "PRelu" and np.broadcast_shapes(b.array(x).shape, divisor.shape) != b.array(x).shape:
+        return
     if op == "Pow" and divisor.dtype.kind in "iu" and (divisor.max(initial=0) > 3 or divisor.min(initial=0) < 0):
         return
-    operands = [y, x] if b.chance(0.3) and op not in ("Div", "Mod", "BitShift", "Pow") else [x, y]
+    operands = [y, x] if b.chance(0.3) and op not in ("Div", "Mod", "BitShift", "Pow", "PRelu") else [x, y]
     if op in ("Max", "Min", "Sum", "Mean") and b.chance(0.4):
         operands.append(partner(b, b.array(x)))
     b.add(op, operands, **attributes)
@@ -134,7 +136,7 @@ def cast(b: Builder) -> None:
     a, to = b.array(x), np.dtype(b.pick(*DTYPES))
     if to.kind in "iu":
         info = np.iinfo(to)
-        if a.dtype.kind == "f" and not (info.min <= a.min(initial=0) and a.max(initial=0) <= info.max):
+        if a.dtype.kind == "f" and not (info.min <= float(a.min(initial=0)) and float(a.max(initial=0)) <= info.max):
             return  # undefined in ONNX
     if b.opset >= 15 and b.chance(0.15):
         b.add("CastLike", [x, b.const(np.zeros([1], to))])
@@ -240,7 +242,7 @@ def squeeze(b: Builder) -> None:
 
 
 def transpose(b: Builder) -> None:
-    if x := b.value(lambda a: a.ndim >= 2 or b.chance(0.1)):
+    if x := b.value(lambda a: a.ndim >= 1):
         b.add("Transpose", [x], **optional(b, 0.85, perm=[int(k) for k in b.rng.permutation(b.array(x).ndim)]))
 
 
@@ -249,7 +251,7 @@ def expand(b: Builder) -> None:
     if x is None:
         return
     dims = [b.some(1, 4) if d == 1 else b.pick(1, d) for d in b.array(x).shape]
-    dims = dims[b.pick(0, 0, 0, *range(len(dims) + 1)):] if b.chance(0.5) else [b.some(1, 3), *dims]
+    dims = dims[b.pick(0, 0, 0, *range(len(dims) + 1)) :] if b.chance(0.5) else [b.some(1, 3), *dims]
     b.add("Expand", [x, b.decided(dims)])
 
 
@@ -290,7 +292,9 @@ def split(b: Builder) -> None:
         b.add("Split", [x, b.decided(sizes)], count, **attributes)
 
 
-def sliced(b: Builder, x: str, starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None = None) -> list[str]:
+def sliced(
+    b: Builder, x: str, starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None = None
+) -> list[str]:
     if b.opset < 10:
         return [] if steps and set(steps) != {1} else b.add("Slice", [x], starts=starts, ends=ends, axes=axes)
     dtype = b.pick("i8", "i8", "i4")
@@ -326,7 +330,7 @@ def pad(b: Builder) -> None:
         return
     limit = [max(d - 1, 0) if mode == "reflect" else min(d, 3) if mode == "wrap" else 3 for d in a.shape] * 2
     pads = [b.pick(0, 0, min(1, m), min(2, m), -1 if mode == "constant" and b.chance(0.3) else 0) for m in limit]
-    if any(d + p + q < 1 for d, p, q in zip(a.shape, pads, pads[a.ndim:])):
+    if any(d + p + q < 1 for d, p, q in zip(a.shape, pads, pads[a.ndim :])):
         return
     if b.opset < 11:
         b.add("Pad", [x], pads=pads, mode=mode, **(optional(b, 0.5, value=1.5) if mode == "constant" else {}))
@@ -334,7 +338,11 @@ def pad(b: Builder) -> None:
     value = [b.const(b.pick(0, 1, 2), a.dtype)] if mode == "constant" and b.chance(0.6) else []
     if b.opset >= 18 and b.chance(0.3):
         axis = b.some(0, a.ndim - 1)
-        b.add("Pad", [x, b.decided([pads[axis], pads[axis + a.ndim]]), *(value or [""]), b.const([axis - a.ndim], "i8")], mode=mode)
+        b.add(
+            "Pad",
+            [x, b.decided([pads[axis], pads[axis + a.ndim]]), *(value or [""]), b.const([axis - a.ndim], "i8")],
+            mode=mode,
+        )
     else:
         b.add("Pad", [x, b.decided(pads), *value], mode=mode)
 
@@ -361,11 +369,18 @@ def made(b: Builder) -> None:
         b.add("Range", [b.const(v, dtype) for v in ends])
     elif op == "ConstantOfShape":
         shape = b.add("Shape", [x])
-        value = helper.make_tensor("v", b.pick(TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.INT32), [1], [b.pick(0, 1)])
+        value = helper.make_tensor(
+            "v", b.pick(TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.INT32), [1], [b.pick(0, 1)]
+        )
         if shape:
             b.add("ConstantOfShape", shape, **optional(b, 0.8, value=value))
     elif op == "EyeLike" and (m := b.value(ranked(2))):
-        b.add("EyeLike", [m], k=b.some(-2, 2), **optional(b, 0.5, dtype=int(b.pick(TensorProto.FLOAT, TensorProto.INT64, TensorProto.DOUBLE))))
+        b.add(
+            "EyeLike",
+            [m],
+            k=b.some(-2, 2),
+            **optional(b, 0.5, dtype=int(b.pick(TensorProto.FLOAT, TensorProto.INT64, TensorProto.DOUBLE))),
+        )
     elif op == "OneHot" and (i := b.value(lambda a: a.dtype == np.int64 and a.size < 200 and a.ndim < 4)):
         values = b.const([0, b.pick(1, 3)], b.pick("f4", "i8"))
         b.add("OneHot", [i, b.const(b.some(1, 6), "i8"), values], **optional(b, 0.5, axis=b.some(0, b.array(i).ndim)))
@@ -375,7 +390,11 @@ def made(b: Builder) -> None:
 
 def trilu(b: Builder) -> None:
     if x := b.value(lambda a: a.ndim >= 2):
-        b.add("Trilu", [x, *([b.const(b.some(-2, 2), "i8")] if b.chance(0.5) else [])], **optional(b, 0.6, upper=b.pick(0, 1)))
+        b.add(
+            "Trilu",
+            [x, *([b.const(b.some(-2, 2), "i8")] if b.chance(0.5) else [])],
+            **optional(b, 0.6, upper=b.pick(0, 1)),
+        )
 
 
 def crop(b: Builder) -> None:
@@ -400,6 +419,10 @@ def reduce(b: Builder) -> None:
     if x is None:
         return
     n = b.array(x).ndim
+    if b.array(x).dtype.kind in "iu" and op not in ("Max", "Min") and np.abs(b.array(x).astype(float)).max() > 100:
+        return  # whether a sum wraps before it is divided is nobody's contract
+    if b.array(x).dtype.kind in "iu" and op in ("L2", "LogSum", "LogSumExp", "Prod"):
+        return  # nor is a logarithm of integers
     axes = sorted(int(k) for k in b.rng.permutation(n)[: b.some(0, n)])
     if b.opset >= 11 and b.chance(0.3):
         axes = [k - n for k in axes]
@@ -460,7 +483,7 @@ def gather(b: Builder) -> None:
         batch = b.some(0, min(1, a.ndim - 1)) if b.opset >= 12 else 0
         last = b.some(1, a.ndim - batch)
         dims = [*a.shape[:batch], *(b.some(1, 3) for _ in range(b.some(0, 2))), last]
-        which_index = indices(b, dims, min(a.shape[batch: batch + last]), "i8")
+        which_index = indices(b, dims, min(a.shape[batch : batch + last]), "i8")
         b.add("GatherND", [x, which_index], **({"batch_dims": batch} if batch else {}))
 
 
@@ -478,7 +501,9 @@ def scatter(b: Builder) -> None:
         count = b.some(1, a.shape[axis])
         dims[axis] = count
         order = b.rng.integers(0, a.shape[axis], count) if repeated else b.rng.permutation(a.shape[axis])[:count]
-        index = np.broadcast_to(order.reshape([-1 if k == axis else 1 for k in range(a.ndim)]), dims).astype(b.pick("i8", "i4"))
+        index = np.broadcast_to(order.reshape([-1 if k == axis else 1 for k in range(a.ndim)]), dims).astype(
+            b.pick("i8", "i4")
+        )
         op = "ScatterElements" if b.opset >= 11 else "Scatter"
         b.add(op, [x, b.const(index), b.source(dims, dtype)], axis=axis, **how)
         return
@@ -507,7 +532,11 @@ def picture(b: Builder) -> str:
         return x
     spatial = b.pick(1, 2, 2, 2, 3)
     sizes = [b.some(3, 9 if spatial < 3 else 5) for _ in range(spatial)]
-    return b.source([b.some(1, 2), b.pick(1, 2, 3, 4, 6, 8), *sizes], b.pick("f4", "f4", "f4", "f4", "f8", "f2"))
+    if spatial == 2 and b.chance(0.3):
+        sizes = [b.some(6, 19) for _ in sizes]
+    return b.source(
+        [b.pick(1, 1, 2), b.pick(1, 2, 3, 4, 6, 8, 16, 20), *sizes], b.pick("f4", "f4", "f4", "f4", "f8", "f2")
+    )
 
 
 def window(b: Builder, sizes: tuple[int, ...], kernel: list[int]) -> dict:
@@ -518,6 +547,13 @@ def window(b: Builder, sizes: tuple[int, ...], kernel: list[int]) -> dict:
     elif b.chance(0.6):
         attributes["pads"] = [b.some(0, max(0, k - 1)) for k in kernel * 2]
     return attributes
+
+
+def fits(sizes: tuple[int, ...], kernel: list[int], attributes: dict) -> bool:
+    """Whether the window has a position: otherwise it is refused, where ONNX Runtime makes nothing."""
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, attributes.get("dilations", [1] * len(sizes)))]
+    pads = attributes.get("pads", [0] * 2 * len(sizes))
+    return all(r <= s + p + q for r, s, p, q in zip(reach, sizes, pads, pads[len(sizes) :]))
 
 
 def conv(b: Builder) -> None:
@@ -532,27 +568,52 @@ def conv(b: Builder) -> None:
     if group > 1 or b.chance(0.2):
         attributes["group"] = group
     if b.chance(0.7):
-        out = group * b.some(1, 4)
+        if not fits(sizes, kernel, attributes):
+            return
+        out = group * b.pick(1, 2, 3, 4, 8, 17 if group == 1 else 5)
         weight, bias = [out, c // group, *kernel], out
         op = "Conv"
     else:
         out = b.some(1, 4)
+        if "SAME" in attributes.get("auto_pad", "") and any(
+            k < s for k, s in zip(kernel, attributes.get("strides", ()))
+        ):
+            return  # ONNX Runtime makes less than ONNX says: it cannot pad by less than nothing
         weight, bias, op = [c, out, *kernel], group * out, "ConvTranspose"
         if "strides" in attributes and b.chance(0.4):
             attributes["output_padding"] = [b.some(0, s - 1) for s in attributes["strides"]]
     scale = 1 / np.sqrt(c // group * prod(kernel))
-    w = b.const((b.contents(weight, dtype) * scale).astype(dtype)) if b.chance(0.9) else b.input(b.contents(weight, dtype))
+    w = (
+        b.const((b.contents(weight, dtype) * scale).astype(dtype))
+        if b.chance(0.9)
+        else b.input(b.contents(weight, dtype))
+    )
     found = b.add(op, [x, w, *([b.const(b.contents([bias], dtype))] if b.chance(0.6) else [])], **attributes)
     if found and b.chance(0.4):
         found = normed(b, found[0])
-    if found and b.chance(0.5):
-        b.add(b.pick("Relu", "Sigmoid", "LeakyRelu", "Add"), [*found, *found][:1])
+    if (
+        found
+        and b.chance(0.3)
+        and (like := b.value(lambda c: c.dtype == a.dtype and c.shape == b.array(found[0]).shape))
+    ):
+        found = b.add("Add", [like, *found] if b.chance(0.5) else [*found, like])
+    if found and b.chance(0.6):
+        b.add(b.pick("Relu", "Relu", "Sigmoid", "LeakyRelu", "HardSwish", "Tanh"), found)
 
 
 def pool(b: Builder) -> None:
     x = picture(b)
     sizes = b.array(x).shape[2:]
-    op = b.pick("MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+    op = b.pick(
+        "MaxPool",
+        "MaxPool",
+        "AveragePool",
+        "AveragePool",
+        "LpPool",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "GlobalLpPool",
+    )
     if op.startswith("Global"):
         b.add(op, [x])
         return
@@ -564,6 +625,8 @@ def pool(b: Builder) -> None:
         attributes |= optional(b, 0.3, count_include_pad=1)
     if "auto_pad" not in attributes and b.opset >= {"MaxPool": 10, "AveragePool": 19, "LpPool": 18}[op]:
         attributes |= optional(b, 0.2, dilations=[b.pick(1, 2) for _ in sizes])
+    if not fits(sizes, kernel, attributes):
+        return
     b.add(op, [x], 2 if op == "MaxPool" and b.chance(0.3) else 1, **attributes)
 
 
@@ -572,11 +635,15 @@ def matmul(b: Builder) -> None:
     if x is None:
         return
     a = b.array(x)
-    n = b.some(1, 9)
+    n = b.pick(1, 2, 3, 5, 8, 9, 16, 33)
     dims = b.pick([a.shape[-1], n], [a.shape[-1], n], [a.shape[-1]], [*a.shape[:-2], a.shape[-1], n])
     if len(dims) > 2 and b.chance(0.5):
         dims[0] = 1
-    y = b.value(lambda c: c.dtype == a.dtype and c.ndim >= 2 and c.shape[-2] == a.shape[-1] and broadcasts(c.shape[:-2], a.shape[:-2]))
+    y = b.value(
+        lambda c: (
+            c.dtype == a.dtype and c.ndim >= 2 and c.shape[-2] == a.shape[-1] and broadcasts(c.shape[:-2], a.shape[:-2])
+        )
+    )
     if y is None or b.chance(0.6):
         y = b.source(dims, a.dtype.str[1:])
     b.add("MatMul", [x, y])
@@ -600,9 +667,13 @@ def einsum(b: Builder) -> None:
         return
     a = b.array(x)
     if a.ndim == 2:
-        equation, dims = b.pick(("ij,jk->ik", [a.shape[1], 3]), ("ij,kj", [4, a.shape[1]]), ("ij,ij->i", list(a.shape)), ("ij->ji", None))
+        equation, dims = b.pick(
+            ("ij,jk->ik", [a.shape[1], 3]), ("ij,kj", [4, a.shape[1]]), ("ij,ij->i", list(a.shape)), ("ij->ji", None)
+        )
     else:
-        equation, dims = b.pick(("bij,bjk->bik", [a.shape[0], a.shape[2], 3]), ("...ij,jk->...ik", [a.shape[2], 2]), ("bij->bj", None))
+        equation, dims = b.pick(
+            ("bij,bjk->bik", [a.shape[0], a.shape[2], 3]), ("...ij,jk->...ik", [a.shape[2], 2]), ("bij->bj", None)
+        )
     b.add("Einsum", [x, *([b.source(dims, a.dtype.str[1:])] if dims else [])], equation=equation)
 
 
@@ -643,7 +714,8 @@ def norm(b: Builder) -> None:
         dims = [a.shape[1] if b.opset >= 21 else groups]
         b.add(op, [x, b.source(dims, dtype), b.source(dims, dtype)], num_groups=groups)
     else:
-        b.add(op, [x, b.source([a.shape[1]], dtype), b.source([a.shape[1]], dtype)])
+        if prod(a.shape[2:]) > 1:  # of one element, ONNX Runtime gives what its rounding left
+            b.add(op, [x, b.source([a.shape[1]], dtype), b.source([a.shape[1]], dtype)])
 
 
 def resize(b: Builder) -> None:
@@ -652,13 +724,22 @@ def resize(b: Builder) -> None:
     mode = b.pick("nearest", "nearest", "linear", "cubic" if a.ndim == 4 and b.opset >= 11 else "nearest")
     if mode == "linear" and a.ndim > 4:
         return
-    scales = [1.0, 1.0, *(b.pick(1.0, 2.0, 0.5, 1.5, 3.0) for _ in a.shape[2:])]
+    # A length that is no whole number is cut, and every implementation has its own idea of what that means for the scale.
+    scales = [
+        1.0,
+        1.0,
+        *(b.pick(1.0, 2.0, 3.0, 0.5 if d % 2 == 0 else 1.0, 1.5 if d % 2 == 0 else 1.0) for d in a.shape[2:]),
+    ]
     if b.opset == 9:
         b.add("Upsample", [x, b.const([max(s, 1) for s in scales], "f4")], mode=mode)
     elif b.opset == 10:
         b.add("Resize", [x, b.const(scales, "f4")], mode=mode)
     else:
-        how = optional(b, 0.7, coordinate_transformation_mode=b.pick("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"))
+        how = optional(
+            b,
+            0.7,
+            coordinate_transformation_mode=b.pick("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"),
+        )
         if mode == "nearest":
             how |= optional(b, 0.6, nearest_mode=b.pick("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
         if b.opset >= 18:
@@ -668,7 +749,12 @@ def resize(b: Builder) -> None:
             b.add("Resize", [x, roi, b.const(scales, "f4")], mode=mode, **how)
         else:
             none = "" if b.opset >= 13 else b.const(np.zeros(0), "f4")
-            b.add("Resize", [x, roi, none, b.const([*a.shape[:2], *(b.some(1, 8) for _ in a.shape[2:])], "i8")], mode=mode, **how)
+            b.add(
+                "Resize",
+                [x, roi, none, b.const([*a.shape[:2], *(b.some(2, 8) for _ in a.shape[2:])], "i8")],
+                mode=mode,
+                **how,
+            )
 
 
 def recurrent(b: Builder) -> None:
@@ -712,7 +798,9 @@ def quantize(b: Builder) -> None:
     if q and b.chance(0.6):
         b.add("DequantizeLinear", [*q, scale, point], **attributes)
     if q and a.ndim >= 2 and b.chance(0.4):
-        other = b.const(b.rng.integers(0, 100, [a.shape[-1], b.some(1, 5)]), b.pick("u1", "i1") if zero == "u1" else "i1")
+        other = b.const(
+            b.rng.integers(0, 100, [a.shape[-1], b.some(1, 5)]), b.pick("u1", "i1") if zero == "u1" else "i1"
+        )
         if b.chance(0.5):
             b.add("MatMulInteger", [*q, other, b.const(3, zero), b.const(5, b.array(other).dtype)])
         elif axis is None:
@@ -733,7 +821,12 @@ def sample(b: Builder) -> None:
         n = b.array(x).shape[0]
         grid = b.source([n, b.some(1, 4), b.some(1, 4), 2], "f4")
         how = optional(b, 0.5, align_corners=1) | optional(b, 0.6, padding_mode=b.pick("border", "reflection"))
-        b.add("GridSample", [x, grid], **how, **optional(b, 0.5, mode=b.pick("nearest", "bilinear" if b.opset < 20 else "linear")))
+        b.add(
+            "GridSample",
+            [x, grid],
+            **how,
+            **optional(b, 0.5, mode=b.pick("nearest", "bilinear" if b.opset < 20 else "linear")),
+        )
 
 
 MOVES = (

@@ -114,7 +114,7 @@ def _with(data: bytes, at: int, byte: int) -> bytes:
 def wire() -> Iterator[Mutant]:
     data = base().SerializeToString()
     for what, bad, refusal in [
-        ("an empty file", b"", "IR version 0"),
+        ("an empty file", b"", "it is empty"),
         ("text", b"ir_version: 8\ngraph {}\n" * 10, "not a valid ONNX model"),
         ("zeros", bytes(1000), "wire type 0"),
         ("ones", b"\xff" * 1000, "longer than 64 bits"),
@@ -401,7 +401,7 @@ def nodes() -> Iterator[Mutant]:
             graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8
         ).SerializeToString()
 
-    x, w, huge = [1, 2, 6, 6], [4, 2, 3, 3], 1 << 31
+    x, w, huge = [1, 2, 6, 6], [4, 2, 3, 3], (1 << 31) - 1
     for what, model, refusal in [
         ("Conv with a stride of 0", one("Conv", x, w, strides=[0, 1]), "strides .* should be positive"),
         ("Conv with a dilation of 0", one("Conv", x, w, dilations=[0, 1]), "dilations .* should be positive"),
@@ -458,7 +458,7 @@ def nodes() -> Iterator[Mutant]:
         ("BatchNormalization with one input", one("BatchNormalization", x), "needs"),
         ("DepthToSpace in blocks of 0", one("DepthToSpace", x, blocksize=0), "it"),
         ("Expand to data", one("Expand", [1], [2]), "it"),
-        ("Hardmax over 2^31 elements", one("Hardmax", [huge]), "a one-hot axis of 2147483648 elements"),
+        ("Hardmax over 2^31 - 1 elements", one("Hardmax", [huge]), "an axis of classes of 2147483647 elements"),
         ("OneHot of a depth from data", one("OneHot", [3], [1], [2]), "it"),
     ]:
         yield Mutant(what, model, refusal)

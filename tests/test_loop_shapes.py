@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kernels import run_native
 
 from lightnet.backends.interpreter.notation import evaluate
 from lightnet.backends.loop_shapes import collapsed_reductions, unfolded
@@ -69,3 +70,16 @@ def test_adjacent_reductions_are_one_loop(axes, loops):
 def flattened(read, dims):
     """The read by its linear address, as loops are lowered from."""
     return Read(read.tensor, (linearize(read.subs, dims),), None, read.dtype, True)
+
+
+@pytest.mark.parametrize(
+    "rows, columns, tiled", [(512, 40, True), (1024, 131, True), (515, 131, False), (20, 1024, True)]
+)
+def test_transposes_run_in_tiles(rows, columns, tiled):
+    """What reads across rows that are a power of two apart goes by tiles, the ends of which may be smaller."""
+    definition = bound("dst[i, j] = 2 * src[j, i]", (columns, rows), (rows, columns))
+    x = np.random.default_rng(0).normal(size=(columns, rows)).astype(np.float32)
+    (kernel,) = lower_definition("k", definition).kernels
+    assert ("minsi" in str(kernel.func)) == tiled
+    (got,) = run_native(kernel.func, kernel.grid, [x], [TensorSpec((rows, columns), BY_NAME["f32"])])
+    np.testing.assert_array_equal(got, 2 * x.T)

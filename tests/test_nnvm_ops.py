@@ -264,8 +264,8 @@ case(
 
 # -- indices
 ROWS = data(5, 3)
-case("take", ROWS, np.float32([[0, 4], [2, 9]]), want=ROWS[[[0, 4], [2, 4]]])
-case("take", ROWS, np.float32([-1, 6]), want=ROWS[[4, 1]], mode="wrap")
+case("take", ROWS, np.float32([[0, 4], [2, 9]]), want=ROWS[[[0, 4], [2, 4]]], axis=0)
+case("take", ROWS, np.float32([-1, 6]), want=ROWS[[4, 1]], axis=0, mode="wrap")
 case("take", ROWS, np.int32([2, 0]), want=ROWS[:, [2, 0]], axis=1)
 case("Embedding", np.float32([[1, 3], [0, 4]]), ROWS, want=ROWS[[[1, 3], [0, 4]]], input_dim=5, output_dim=3)
 case("pick", ROWS, np.float32([0, 2, 1, 1, 9]), want=ROWS[range(5), [0, 2, 1, 1, 2]])

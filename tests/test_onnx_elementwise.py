@@ -1,11 +1,7 @@
-"""ONNX's elementwise and quantised ops, through import and machine code: against cases of ONNX's own suite, and where that has
-none (old opsets, unknown bounds, ONNX Runtime's ops) against ONNX's reference evaluator or ONNX Runtime."""
+"""ONNX's elementwise and quantised ops, through import and machine code, where ONNX's own suite (`tools/conformance.py`) has no
+case (old opsets, unknown bounds, ONNX Runtime's ops): against ONNX's reference evaluator or ONNX Runtime."""
 
 from __future__ import annotations
-
-import warnings
-from importlib import import_module
-from pkgutil import iter_modules
 
 import numpy as np
 import pytest
@@ -18,70 +14,6 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 MICROSOFT = "com.microsoft"
 RNG = np.random.default_rng(7)
-#: Cases that say something that the first one of their op does not.
-MORE = {
-    "test_add_bcast", "test_add_uint8", "test_and_bcast4v3d", "test_bitshift_right_uint8", "test_bitwise_and_ui64_bcast_3v1d",
-    "test_clip_default_int8_inbounds", "test_clip_default_min", "test_clip_min_greater_than_max", "test_div_int32_trunc",
-    "test_dropout_default_mask", "test_dequantizelinear_axis", "test_dequantizelinear_blocked", "test_dequantizelinear_uint16",
-    "test_gelu_tanh_1", "test_isinf_negative", "test_isinf_float16", "test_max_int64", "test_mod_mixed_sign_int8",
-    "test_mod_mixed_sign_float16", "test_mod_int64_fmod", "test_pow_types_int32_float32", "test_pow_types_float32_int64",
-    "test_prelu_broadcast", "test_quantizelinear_axis", "test_quantizelinear_blocked_asymmetric", "test_quantizelinear_int16",
-    "test_qlinearmatmul_3D_int8_float16", "test_shrink_soft", "test_where_long_example", "test_cast_DOUBLE_to_FLOAT16",
-    "test_castlike_FLOAT_to_BFLOAT16", "test_cast_FLOAT_to_BFLOAT16", "test_convinteger_with_padding",
-    "test_dynamicquantizelinear_min_adjusted",
-}  # fmt: skip
-
-
-def ops() -> set[str]:
-    from lightnet.frontends.onnx.node import handlers
-
-    modules = (".elementwise", ".quantized")
-    return {op for (domain, op), f in handlers().items() if not domain and f.__module__.endswith(modules)}
-
-
-def node_cases() -> list:
-    """The cases of our ops, one op a node: making those of all ops takes longer than this whole file."""
-    package = import_module("onnx.backend.test.case.node")
-    ours = ops()
-    wanted = {op.lower() for op in ours} | {"not", "and", "or"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for module in iter_modules(package.__path__):
-            if module.name.replace("_", "") in wanted:
-                import_module(f"{package.__name__}.{module.name}")
-    cases = [c for c in package._NodeTestCases if len(c.model.graph.node) == 1]
-    return [c for c in cases if c.model.graph.node[0].op_type in ours and c.model.opset_import[0].version >= 6]
-
-
-def array(value: object) -> np.ndarray:
-    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
-
-
-def agree(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> None:
-    assert got.shape == want.shape and got.dtype == want.dtype
-    if want.dtype.kind in "iub":
-        np.testing.assert_array_equal(got, want)
-    else:
-        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol, atol)
-
-
-def test_node_cases() -> None:
-    """One case of each op, and those of `MORE`."""
-    seen: dict[str, None] = {}
-    names = set()
-    for case in node_cases():
-        op = case.model.graph.node[0].op_type
-        if (op in seen and case.name not in MORE) or "identity_" in case.name or "training" in case.name:
-            continue
-        seen[op] = None
-        names.add(case.name)
-        run = lightnet.compile(case.model.SerializeToString())
-        for inputs, outputs in case.data_sets:
-            got = run({i.name: array(x) for i, x in zip(case.model.graph.input, inputs)})
-            for info, want in zip(case.model.graph.output, outputs):
-                agree(got[info.name], array(want), case.rtol, case.atol)
-    assert ops() - set(seen) <= {"Not"}  # its cases are of opset 1
-    assert names >= MORE
 
 
 def model(op: str, inputs: dict[str, np.ndarray | None], outputs: int, opset: int, domain: str, constants: bool,

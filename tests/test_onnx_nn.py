@@ -1,8 +1,6 @@
-"""Layers of ONNX models: against the outputs that ONNX's own node tests bring, and against ONNX Runtime where these are thin."""
+"""Layers of ONNX models where ONNX's own node tests (`tools/conformance.py`) are thin: against ONNX Runtime."""
 
 from __future__ import annotations
-
-from functools import cache
 
 import numpy as np
 import pytest
@@ -11,55 +9,6 @@ import lightnet
 
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
-
-#: Cases of ONNX's node tests: what each op has that the others here do not.
-CASES = """
-    test_basic_conv_with_padding test_conv_with_strides_and_asymmetric_padding test_conv_with_autopad_same
-    test_convtranspose_1d test_convtranspose_3d test_convtranspose_output_shape test_convtranspose_autopad_same
-    test_convtranspose_group_2 test_maxpool_1d_default test_maxpool_3d_dilations test_maxpool_2d_ceil
-    test_maxpool_2d_uint8 test_maxpool_with_argmax_2d_precomputed_strides test_averagepool_2d_ceil
-    test_averagepool_2d_pads_count_include_pad test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True
-    test_lppool_2d_same_lower test_globalaveragepool test_maxunpool_export_with_output_shape test_gemm_all_attributes
-    test_gemm_default_scalar_bias test_matmul_1d_3d test_matmul_bcast test_basic_deform_conv_with_padding
-    test_batchnorm_epsilon test_batchnorm_epsilon_training_mode test_instancenorm_epsilon test_group_normalization_epsilon
-    test_layer_normalization_4d_axis1 test_layer_normalization_default_axis test_rms_normalization_3d_axis2_epsilon
-    test_lrn test_l1normalization_axis_last test_l2normalization_axis_0 test_mvn test_softmax_large_number
-    test_logsoftmax_axis_0 test_resize_upsample_scales_nearest test_resize_downsample_scales_cubic_antialias
-    test_resize_upsample_scales_cubic_A_n0p5_exclude_outside test_resize_tf_crop_and_resize_extrapolation_value
-    test_resize_downsample_sizes_nearest_not_smaller test_resize_upsample_sizes_nearest_round_prefer_ceil_asymmetric
-    test_resize_upsample_scales_linear_half_pixel_symmetric test_upsample_nearest test_gridsample_bicubic
-    test_gridsample_volumetric_bilinear_align_corners_1 test_roialign_mode_max test_roialign_aligned_false
-    test_lstm_with_peepholes test_lstm_batchwise test_gru_seq_length test_simple_rnn_batchwise
-    test_attention_4d_gqa_with_past_and_present test_attention_3d_causal test_attention_4d_softcap_neginf_mask_poison
-    test_attention_local_window test_attention_4d_causal_nonpad_batch_prefill
-""".split()
-
-
-@cache
-def node_cases() -> dict[str, object]:
-    from onnx.backend.test.case.node import collect_testcases
-
-    with np.errstate(all="ignore"):
-        return {case.name: case for case in collect_testcases(None)}
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CASES)
-def test_node_case(name):
-    case = node_cases().get(name)
-    if case is None:
-        pytest.skip("not among the cases of this version of onnx")
-    run = lightnet.compile(case.model.SerializeToString())
-    for inputs, outputs in case.data_sets:
-        got = run(dict(zip([i.name for i in case.model.graph.input], map(to_array, inputs))))
-        for info, want in zip(case.model.graph.output, map(to_array, outputs), strict=True):
-            assert got[info.name].dtype == want.dtype
-            np.testing.assert_allclose(got[info.name], want, rtol=1e-3, atol=1e-6, err_msg=info.name)
-
-
-def to_array(value) -> np.ndarray:
-    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
-
 
 # -- against ONNX Runtime
 

@@ -17,6 +17,7 @@ from lightnet.backends.interpreter import graph
 from lightnet.frontends import exporter, json_ir, mlir
 from lightnet.frontends.importer import to_module
 from lightnet.passes.check_plan import check_plan
+from lightnet.runtime.dtypes import is_float
 
 EXAMPLES = int(os.environ.get("LIGHTNET_EXAMPLES", "60"))
 quick = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
@@ -28,7 +29,7 @@ def reference(module: ModuleOp, feeds: dict[str, np.ndarray]) -> tuple[dict[str,
     """What level 1 computes, and the largest float anywhere in it; discards networks with numbers out of hand."""
     values: dict[str, np.ndarray] = {}
     outputs = graph.run(module, feeds, values=values)
-    floats = [float(np.abs(v).max(initial=0)) for v in values.values() if v.dtype.kind == "f"]
+    floats = [float(np.abs(v).max(initial=0)) for v in values.values() if is_float(v.dtype)]
     assume(all(np.isfinite(f) and f < LARGEST for f in floats))
     return outputs, max(floats, default=0.0)
 
@@ -38,9 +39,10 @@ def agree(got: dict[str, np.ndarray], want: dict[str, np.ndarray], largest: floa
     assert list(got) == list(want), what
     for name, array in want.items():
         assert got[name].shape == array.shape and got[name].dtype == array.dtype, (what, name)
-        if array.dtype.kind != "f":
+        if not is_float(array.dtype):
             np.testing.assert_array_equal(got[name], array, f"{what}: {name}")
             continue
+        array = array.astype(np.float64)
         error = np.abs(got[name].astype(np.float64) - array).max(initial=0)
         assert error <= 1e-4 * np.abs(array).max(initial=0) + 1e-6 * largest, f"{what}: {name}: error {error}"
 

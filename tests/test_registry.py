@@ -15,7 +15,18 @@ import pytest
 from lightnet.ir.context import make_context
 from lightnet.ir.op import LnOp
 from lightnet.ir.parser import parse_mlir
-from lightnet.ir.registry import FAMILIES, FRONTENDS, KERNELS, ONNX_EXPORTERS, PASSES, TARGETS, Table
+from lightnet.ir.registry import (
+    FAMILIES,
+    FRONTENDS,
+    KERNELS,
+    NNVM_EXPORTERS,
+    NNVM_OPS,
+    ONNX_EXPORTERS,
+    ONNX_OPS,
+    PASSES,
+    TARGETS,
+    Table,
+)
 from lightnet.ir.verify import verify_module
 
 PACKAGE = Path(__file__).parent.parent / "lightnet"
@@ -70,12 +81,22 @@ def test_every_target_has_a_row() -> None:
     assert rows == {f"lightnet.backends.{p.parent.name}.target" for p in (PACKAGE / "backends").glob("*/target.py")}
 
 
-def test_every_family_of_onnx_exporters_has_a_row() -> None:
-    folder = PACKAGE / "frontends" / "onnx" / "export"
-    assert {p.stem for p in folder.glob("*.py")} - {"__init__", "graph", "model"} == set(ONNX_EXPORTERS)
+@pytest.mark.parametrize(
+    ("table", "files", "others"),
+    [
+        (ONNX_OPS, "onnx/ops/*.py", ()),
+        (NNVM_OPS, "nnvm/ops/*.py", ()),
+        (ONNX_EXPORTERS, "onnx/export/*.py", ("graph", "model")),
+        (NNVM_EXPORTERS, "nnvm/export_*.py", ("export_calls",)),
+    ],
+    ids=lambda x: getattr(x, "kind", ""),
+)
+def test_every_family_of_a_format_has_a_row(table: Table, files: str, others: tuple[str, ...]) -> None:
+    stems = {p.stem for p in (PACKAGE / "frontends").glob(files)} - {"__init__", *others}
+    assert stems == {table.get(name).__name__.rpartition(".")[2] for name in table}
 
 
-@pytest.mark.parametrize("table", [PASSES, TARGETS, KERNELS, FRONTENDS, FAMILIES, ONNX_EXPORTERS], ids=lambda t: t.kind)
+@pytest.mark.parametrize("table", [PASSES, TARGETS, KERNELS, FRONTENDS, FAMILIES], ids=lambda t: t.kind)
 def test_every_row_can_be_imported(table: Table) -> None:
     for name in table:
         assert table.get(name) is not None

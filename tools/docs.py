@@ -186,7 +186,7 @@ def passes_page() -> str:
     lines = [
         MADE, "# The passes\n",
         "Written as `ln-opt --pass=expand,combine{max-ops=8},plan FILE`. The pipeline of the target `cpu` is\n",
-        "```", *textwrap.wrap(pipelines.default(), 110, break_on_hyphens=False), "```", "",
+        "```", pipelines.default(), "```", "",
         " · ".join(f"[{name}](#{anchor(name)})" for name in names), "",
     ]  # fmt: skip
     return "\n".join([*lines, *(pass_section(name) for name in names)])

@@ -6,6 +6,7 @@ Part of `loops.py`; works on bound statements with linear addresses alone, befor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 from lightnet.backends.loop_values import signed
 from lightnet.ir.affine import Linear, Space
@@ -113,6 +114,40 @@ def collapsed_reductions(s: Statement) -> Statement:
             s = replace(s, reductions=joined, value=value)
         k -= 1
     return s
+
+
+def turned(nest: Nest) -> Nest | None:
+    """A nest that reads across what it writes along (a transpose), with the loop along which it reads second to last; None
+    where the other loops do not matter: nothing else is read so, or the last loop's cache lines stay in the cache as it is.
+    """
+    if len(nest.loops) < 2 or any(s.op != "=" or s.reductions for s in nest.statements):
+        return None
+    *outer, (name, n) = nest.loops
+    space = Space(nest.loops)
+    if any(space.linear(s.subs[0]).terms.get(Idx(name)) != 1 for s in nest.statements):
+        return None
+    found = [r for s in nest.statements for r in reads(s.value) if r.flat]
+    forms = [(space.linear(r.subs[0]).terms, r.dtype.size) for r in found]
+    across = [f for f, size in forms if n > _lines(abs(f.get(Idx(name), 0)) * size)]
+    along = [loop for loop in outer if loop[1] >= TILE[0] and any(f.get(Idx(loop[0])) == 1 for f in across)]
+    if not along:
+        return None
+    loops = (*(loop for loop in outer if loop != along[0]), along[0], nest.loops[-1])
+    return Nest(loops, [replace(s, loops=loops) for s in nest.statements])
+
+
+def _lines(stride: int) -> float:
+    """How many cache lines, `stride` bytes apart, surely stay in a cache of 64 sets and 8 ways while a loop touches them and others:
+    strides by a power of two fall into few sets."""
+    if stride < LINE:
+        return float("inf")
+    return min(4096 // gcd(stride, 4096), 4096 // LINE) * 4
+
+
+#: Bytes of a cache line.
+LINE = 64
+#: The tile of a transpose: along the cache lines that it reads, and along those that it writes.
+TILE = (16, 64)
 
 
 def row_reduction(nest: Nest) -> Statement | None:

@@ -21,6 +21,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.loop_shapes import (
+    TILE,
     Guarded,
     collapsed,
     collapsed_reductions,
@@ -28,6 +29,7 @@ from lightnet.backends.loop_shapes import (
     pull_guards,
     reduction_order,
     row_reduction,
+    turned,
     unfolded,
 )
 from lightnet.backends.loop_values import Values, combine, convert, scalar_type
@@ -307,6 +309,8 @@ class _Function:
 
     def _one_nest(self, nest: Nest) -> int:
         """The grid is the leading loops, as many as give enough blocks; a long single loop is cut into pieces."""
+        if (across := turned(nest)) is not None:
+            return self._tiles(across)
         inner = max(1, sum(s.trips for s in nest.statements) // max(1, prod(n for _, n in nest.loops)))
         total = inner * prod(n for _, n in nest.loops)
         lead, grid = 0, 1
@@ -338,6 +342,23 @@ class _Function:
                 high = b.op(arith.MinSIOp, high, b.index(n))
             self._loop(nest, low, high, nest.loops[lead:])
         return outer * pieces
+
+    def _tiles(self, nest: Nest) -> int:
+        """The last two loops in tiles, so that a cache line is read whole before it leaves the cache; a block is a row of tiles."""
+        b, (height, width) = self.b, TILE
+        *outer, (row, m), (column, n) = nest.loops
+        strips = -(-m // height)
+        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
+            quotient, strip = b.divmod(block.iv, strips)
+            self._unpack(quotient, tuple(outer))
+            low = b.mul(strip, height)
+            high = b.op(arith.MinSIOp, b.index(b.add(low, height)), b.index(m))
+            with b.loop(0, n, width) as left:
+                right = b.op(arith.MinSIOp, b.index(b.add(left.iv, width)), b.index(n))
+                with b.loop(left.iv, right) as j, self.values.scope({column: j.iv}), b.loop(low, high) as i:
+                    with self.values.scope({row: i.iv}):
+                        self._body(nest)
+        return prod(n for _, n in outer) * strips
 
     def _unpack(self, position: SSAValue, loops: tuple[Loop, ...]) -> None:
         """The indices of a block from its number."""

@@ -3,7 +3,7 @@ that.
 
     ln-opt --pass=expand,combine{max-rounds=8},plan net.mlir
 
-The input is `.mlir` text of any level, a network in IL (`.net`) or JSON IR (`.json`), or `-`. The module goes to stdout
+The input is `.mlir` text of any level, a network in another form (IL, JSON IR or NNVM, ONNX), or `-`. The module goes to stdout
 (or to `-o FILE`, whole or not at all), everything else to stderr. xDSL is imported when there is something to parse, so
 that listings and usage errors come at once.
 """
@@ -190,7 +190,7 @@ class _Run:
 
     def binary(self, file: str) -> bool:
         """Whether the input is in a form that its front end reads from the file itself."""
-        suffix = f".{self.args.format}" if self.args.format else Path(file).suffix
+        suffix = f".{self.args.format}" if self.args.format else Path(file).suffix.lower()
         return suffix in FRONTENDS and FRONTENDS.get(suffix).binary
 
     def part(self, text: str, file: str, first_line: int) -> tuple[str | None, list[LightNetError]]:
@@ -292,7 +292,7 @@ def _names(values: Sequence[str]) -> list[str]:
 
 def _format(file: str, text: str) -> str:
     """The format of an input, by its name, else by its first character: JSON IR is an object, a module never is."""
-    suffix = file.rpartition(".")[2]
+    suffix = file.rpartition(".")[2].lower()
     if f".{suffix}" in FRONTENDS:
         return suffix
     start = _BLANK.match(text).end()

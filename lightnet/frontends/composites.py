@@ -1,4 +1,4 @@
-"""Small graphs of `ln` ops that several handlers of graph front ends emit: cutting, squeezing, filling, tiling.
+"""Small graphs of `ln` ops that several handlers of graph front ends emit: cutting, joining, filling, tiling, moments.
 
 Each does nothing where nothing changes. Imports the graph builder.
 """
@@ -6,7 +6,6 @@ Each does nothing where nothing changes. Imports the graph builder.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -61,6 +60,34 @@ def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     return parts[0]
 
 
+def depth_to_space(g: Graph, x: Value, block: int, blocks_first: bool = True) -> Value:
+    """[N, C, H, W] as [N, C / block^2, H * block, W * block]. The channels count (row, column) of a block before the channel of
+    the result, or behind it."""
+    batch, channels, h, w = x.dims
+    c = channels // block**2
+    split, order = ((batch, block, block, c, h, w), (0, 3, 4, 1, 5, 2)) if blocks_first else (
+        (batch, c, block, block, h, w), (0, 1, 4, 2, 5, 3))  # fmt: skip
+    return g.reshape(g.transpose(g.reshape(x, split), order), (batch, c, h * block, w * block))
+
+
+def space_to_depth(g: Graph, x: Value, block: int, blocks_first: bool = True) -> Value:
+    """The inverse of `depth_to_space`."""
+    batch, c, h, w = x.dims
+    split = g.reshape(x, (batch, c, h // block, block, w // block, block))
+    order = (0, 3, 5, 1, 2, 4) if blocks_first else (0, 1, 3, 5, 2, 4)
+    return g.reshape(g.transpose(split, order), (batch, c * block**2, h // block, w // block))
+
+
+def stack(g: Graph, parts: Sequence[Value], axis: int) -> Value:
+    """Tensors of one shape along a new axis."""
+    return concat(g, [unsqueeze(g, p, [axis]) for p in parts], axis)
+
+
+def element(g: Graph, x: Value, axis: int, index: int) -> Value:
+    """The element `index` along `axis`, without the axis."""
+    return squeeze(g, cut(g, x, axis, index, 1), [axis])
+
+
 def expand(g: Graph, x: Value, dims: Sequence[int]) -> Value:
     """Broadcast to `dims`."""
     dims = tuple(int(d) for d in dims)
@@ -68,8 +95,8 @@ def expand(g: Graph, x: Value, dims: Sequence[int]) -> Value:
 
 
 def full(g: Graph, dims: Sequence[int], x: complex, dtype: DType | str) -> Value:
-    """A tensor of one number."""
-    return expand(g, g.scalar(x, dtype), dims)
+    """A tensor of one number. Raises LightNetError where it is too large."""
+    return expand(g, g.scalar(x, dtype), g.spec(dims, dtype).dims)
 
 
 def tile(g: Graph, x: Value, repeats: Sequence[int]) -> Value:
@@ -104,11 +131,24 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(dims)
 
 
+def moments(g: Graph, x: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
+    """Mean and variance over `axes`, which stay with length 1, and x - mean."""
+    axes = tuple(axes)
+    mean = g.op("reduce_mean", x, axes=axes)
+    centred = g.op("sub", x, mean)
+    return mean, g.op("reduce_mean", g.op("mul", centred, centred), axes=axes), centred
+
+
+def over_deviation(g: Graph, x: Value, variance: Value, epsilon: float) -> Value:
+    """x / sqrt(variance + epsilon)."""
+    return g.op("div", x, g.op("sqrt", g.op("add", variance, g.scalar(epsilon, variance.dtype))))
+
+
+def swap_last(g: Graph, x: Value) -> Value:
+    """Matrices, transposed; a tensor of rank 0 or 1 as it is."""
+    return x if x.ndim < 2 else g.transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
 def computed_in(g: Graph, x: Value) -> Value:
     """A float as it is computed in, if it is one to store in (f16, bf16): f32."""
     return g.cast(x, BY_NAME["f32"]) if x.dtype.is_float and x.dtype.size < 4 else x
-
-
-def elements(dims: Sequence[int]) -> int:
-    """How many elements a tensor of these dims has."""
-    return prod(dims)

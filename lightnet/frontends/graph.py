@@ -9,7 +9,7 @@ runtime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, BlockArgument, Region, SSAValue
+from xdsl.ir import Block, Region, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.dialect import optypes
@@ -109,6 +109,7 @@ class Graph:
         self.entries: dict[str, Entry] = {}
         self._base = "op"
         self._op_names: set[str] = set()
+        self._reserved: set[str] = set()
         self._counts: dict[str, int] = {}
         self._folded_bytes = 0
 
@@ -117,7 +118,7 @@ class Graph:
     def input(self, name: str, dims: Sequence[int], dtype: DType | str) -> Value:
         """A tensor that every call feeds."""
         spec = self.spec(dims, dtype)
-        op = Input.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "required": True}, name=self.unique(name),
+        op = Input.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "required": True}, name=self._new(name),
                         tensors=[name], location=self._location())  # fmt: skip
         self.block.add_op(op)
         return Value(spec, ssa=op.dst, inputs=frozenset([name]), name=name)
@@ -129,8 +130,8 @@ class Graph:
     def param(self, name: str, dims: Sequence[int], dtype: DType | str) -> Value:
         """A named param whose contents the caller's weights give: they may come later, so nothing is folded."""
         spec = self.spec(dims, dtype)
-        op = ParamOp.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "from_file": True}, name=self.unique(name),
-                          tensors=[name], location=self._location())  # fmt: skip
+        op = ParamOp.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "from_file": True, "required": True},
+                          name=self._new(name), tensors=[name], location=self._location())  # fmt: skip
         self.block.add_op(op)
         return Value(spec, ssa=op.dst, name=name)
 
@@ -147,7 +148,13 @@ class Graph:
         """A constant that `make` computes from sizes in the model, when it is needed: nothing is allocated here."""
         spec = self.spec(dims, dtype)
         self.bounded(spec.len, "a constant")
-        return Value(spec, load=lambda: np.asarray(make(), spec.dtype.np).reshape(spec.dims))
+
+        def load() -> np.ndarray:
+            array = np.asarray(make(), spec.dtype.np).reshape(spec.dims)
+            array.flags.writeable = False
+            return array
+
+        return Value(spec, load=load)
 
     def bounded(self, count: int, what: str, most: int = MAX_MADE) -> int:
         """`count`, where an array of so many elements may be made while a model is read. Every size that comes out of a model
@@ -166,7 +173,8 @@ class Graph:
         dtype = BY_NAME[dtype] if isinstance(dtype, str) else dtype
         dims = tuple(int(d) for d in dims)
         if len(dims) > MAX_RANK:
-            raise LightNetError(f"a tensor of rank {len(dims)} {list(dims)}: at most {MAX_RANK} is supported", self.loc)
+            raise LightNetError(f"a tensor of rank {len(dims)}: at most {MAX_RANK} is supported", self.loc,
+                                label="graph.rank")  # fmt: skip
         if any(not 0 <= d <= MAX_INT for d in dims) or prod(dims) * dtype.size > MAX_TENSOR_BYTES:
             raise LightNetError(f"a tensor of dims {list(dims)} and type {dtype} is not possible: a dim is negative or more "
                                 f"than {MAX_INT}, or all take more than {MAX_TENSOR_BYTES} bytes", self.loc)  # fmt: skip
@@ -191,7 +199,7 @@ class Graph:
             raise
         inputs = _union([v.inputs for v in operands])
         if optype not in NOT_FOLDED and all(v.is_known for v in operands) and self._folds(specs, results):
-            values = self._folded(cls, operands, params, results, inputs)
+            values = self._folded(cls, operands, params, results)
         else:
             values = self._emitted(cls, operands, params, results, inputs)
         return values[0] if len(values) == 1 and cls.schema.variadic_result is None else tuple(values)
@@ -225,17 +233,17 @@ class Graph:
         return [Value(spec, ssa=r, inputs=inputs) for spec, r in zip(results, op.results)]
 
     def _folded(self, cls: type[LnOp], operands: Sequence[Value], params: Mapping[str, ParamValue],
-                results: Sequence[TensorSpec], inputs: frozenset[str]) -> list[Value]:  # fmt: skip
+                results: Sequence[TensorSpec]) -> list[Value]:  # fmt: skip
         stand_ins = Block(arg_types=[tensor_type(v.spec) for v in operands])
         op = cls.build_unchecked(stand_ins.args, params, results, location=self._location())
         arrays = op.evaluate([v.known for v in operands])
         op.erase()
-        return [self._known(a, s, inputs) for a, s in zip(arrays, results)]
+        return [self._known(a, s) for a, s in zip(arrays, results)]
 
-    def _known(self, array: np.ndarray, spec: TensorSpec, inputs: frozenset[str]) -> Value:
+    def _known(self, array: np.ndarray, spec: TensorSpec) -> Value:
         array = np.array(array)  # the reference may have returned its operand, or a view of it
         array.flags.writeable = False
-        return Value(spec, load=lambda: array, inputs=inputs)
+        return Value(spec, load=lambda: array)
 
     def ssa(self, value: Value) -> SSAValue:
         """The SSA value of `value`; a known one becomes an `ln.param` when it is first read."""
@@ -245,7 +253,7 @@ class Graph:
 
     def _param(self, value: Value) -> SSAValue:
         spec = value.spec
-        name = self.unique(value.name or "const")
+        name = self._new(value.name or "const")
         params: dict[str, Any] = {"dims": spec.dims, "dtype": spec.dtype.tl}
         if spec.len <= MAX_SPELT and (numbers := _spelt(value.known)) is not None:
             params["data"] = numbers
@@ -268,7 +276,7 @@ class Graph:
     def reshape(self, value: Value, dims: Sequence[int]) -> Value:
         """`value` under other dims (`ln.reshape`); of a large weight without an op."""
         dims = tuple(int(d) for d in dims)
-        return value if value.dims == dims else self.op("reshape", value, dims=dims)
+        return value if value.dims == dims else self.op("reshape", value, dims=self.spec(dims, value.dtype).dims)
 
     def transpose(self, value: Value, axes: Sequence[int]) -> Value:
         """`value` with dims[i] = value.dims[axes[i]] (`ln.transpose`)."""
@@ -293,18 +301,25 @@ class Graph:
         finally:
             self.loc, self._base = before
 
-    def call(self, value: Value, name: str) -> None:
+    def set_name(self, value: Value, name: str) -> None:
         """Give a tensor the name it has in the source, if it has none of its own yet."""
         if value.name is not None:
             return
         value.name = name
-        if value.ssa is not None and isinstance(owner := value.ssa.owner, LnOp):
-            names = list(owner.tensor_names)
-            names[owner.results.index(value.ssa)] = name
-            set_tensor_names(owner, names)
+        if value.ssa is not None:
+            _set_tensor_name(value.ssa, name)
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keep the names of inputs and weights for them: callers use these."""
+        self._reserved.update(names)
 
     def unique(self, base: str) -> str:
         """`base`, or `base` with a number that makes it new, as the name of an op."""
+        if base in self._reserved:
+            base = f"{base}_op"
+        return self._new(base)
+
+    def _new(self, base: str) -> str:
         name = base
         while name in self._op_names:
             self._counts[base] = count = self._counts.get(base, 0) + 1
@@ -323,19 +338,10 @@ class Graph:
         taken: set[SSAValue] = set()
         for name, value in outputs.items():
             ssa = self.ssa(value)
-            owner = ssa.owner
-            if (
-                ssa in taken
-                or isinstance(ssa, BlockArgument)
-                or not isinstance(owner, LnOp)
-                or isinstance(owner, Input | ParamOp)
-            ):
+            if ssa in taken or isinstance(ssa.owner, Input | ParamOp):
                 ssa = self._forward(ssa)
-                owner = ssa.owner
             taken.add(ssa)
-            names = list(owner.tensor_names)
-            names[owner.results.index(ssa)] = name
-            set_tensor_names(owner, names)
+            _set_tensor_name(ssa, name)
             returned.append(ssa)
         self.block.add_op(func.ReturnOp(*returned))
         main = func.FuncOp("main", ((), [v.type for v in returned]), Region(self.block))
@@ -345,6 +351,15 @@ class Graph:
         op = self.classes["forward"].make([ssa], name=self.unique("output"), location=self._location())
         self.block.add_op(op)
         return op.results[0]
+
+
+def _set_tensor_name(ssa: SSAValue, name: str) -> None:
+    """Give the tensor of a value that name."""
+    op = ssa.owner
+    assert isinstance(op, LnOp)
+    names = list(op.tensor_names)
+    names[op.results.index(ssa)] = name
+    set_tensor_names(op, names)
 
 
 def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:

@@ -88,7 +88,7 @@ class _Importer:
             cls = ParamOp if self.depth else self.roles.get(op.tensors_out[0].name, Create)
         operands = self.arguments(op, cls, scope)
         params = self.params(op, cls)
-        if cls is Input and op.tensors_out[0].name in self.required:
+        if cls in (Input, ParamOp) and op.tensors_out[0].name in self.required:
             params["required"] = True
         specs = len(op.tensors_out)
         built = cls.make(operands, params, name=op.name, location=file_loc(op.loc))

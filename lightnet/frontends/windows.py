@@ -1,24 +1,63 @@
 """Convolutions and pools of any number of axes as the `ln` ops that run them best, for every graph front end.
 
 `padding` is [begins then ends] throughout. One axis is a picture of one row; three axes and more, dilated pools and counted
-padding have ops of their own. Imports the graph builder and the arithmetic of windows.
+padding have ops of their own. Imports the graph builder, the composites and the arithmetic of windows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.window import ceil_output_dim
+from lightnet.frontends.composites import full
 from lightnet.frontends.graph import Graph, Value
 
 
-def same_padding(
-    dims: Sequence[int], size: Sequence[int], stride: Sequence[int], dilation: Sequence[int], upper: bool
-) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class Window:
+    """A window over the spatial axes: how many taps it has along each, the step from window to window, the distance of its taps,
+    and the padding of all begins, then of all ends."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[int, ...]
+
+    @property
+    def params(self) -> dict[str, tuple[int, ...]]:
+        """Its numbers as parameters of a pool."""
+        return {"size": self.size, "stride": self.stride, "dilation": self.dilation, "padding": self.padding}
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        return self.padding[: len(self.size)]
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        return self.padding[len(self.size) :]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the 2-D ops take it: over one or two axes, its taps side by side (of a pool), none in the padding alone."""
+        return (
+            len(self.size) <= 2
+            and set(self.dilation) == {1}
+            and all(p < k for p, k in zip(self.padding, self.size * 2))
+        )
+
+    def pair(self) -> dict[str, tuple[int, ...]]:
+        """Stride and padding over two axes, the first of which is one row where it has one axis only."""
+        if len(self.size) == 2:
+            return {"stride": self.stride, "padding": self.padding}
+        return {"stride": (1, *self.stride), "padding": (0, self.padding[0], 0, self.padding[1])}
+
+
+def same_padding(dims: Sequence[int], window: Window, upper: bool) -> tuple[int, ...]:
     """The padding with which each axis has ceil(dim / stride) positions; the odd element goes to the end if `upper`."""
     begins, ends = [], []
-    for n, k, s, d in zip(dims, size, stride, dilation):
+    for n, k, s, d in zip(dims, window.size, window.stride, window.dilation):
         total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
         small, large = total // 2, total - total // 2
         begins.append(small if upper else large)
@@ -26,39 +65,25 @@ def same_padding(
     return (*begins, *ends)
 
 
-def zeros(g: Graph, like: Value, count: int) -> Value:
-    """`count` zeros of the type of `like`: the bias that an op without one has."""
-    return g.op("expand", g.scalar(0, like.dtype), dims=g.spec((count,), like.dtype).dims)
-
-
-def convolution(
-    g: Graph,
-    src: Value,
-    weight: Value,
-    bias: Value | None,
-    *,
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    group: int = 1,
-) -> Value:
+def convolution(g: Graph, src: Value, weight: Value, bias: Value | None, window: Window, group: int = 1) -> Value:
     """`src` [N, C, *S] under `weight` [O, C/group, *K], plus `bias` [O]."""
-    bias = zeros(g, src, weight.dims[0]) if bias is None else bias
+    bias = full(g, weight.dims[:1], 0, src.dtype) if bias is None else bias
     axes = src.ndim - 2
     if axes == 3 and weight.ndim == 5 and _pays(src, weight):
-        return _by_planes(g, src, weight, bias, stride, dilation, padding, group)
+        return _by_planes(g, src, weight, bias, window, group)
     if axes > 2:
-        return g.op("conv", src, weight, bias, group=group, stride=tuple(stride), dilation=tuple(dilation),
-                    padding=tuple(padding))  # fmt: skip
-    if axes == 2 and src.dims[3] == weight.dims[3] == 1 < src.dims[2] and padding[1] == padding[3] == 0:
+        return g.op("conv", src, weight, bias, group=group, stride=window.stride, dilation=window.dilation,
+                    padding=window.padding)  # fmt: skip
+    if axes == 2 and src.dims[3] == weight.dims[3] == 1 < src.dims[2] and window.padding[1] == window.padding[3] == 0:
         # One column is one row: a row runs along the vectors, some 30 times as fast.
         row, taps = (g.reshape(v, (*v.dims[:2], 1, v.dims[2])) for v in (src, weight))
-        result = convolution(g, row, taps, bias, stride=stride[::-1], dilation=dilation[::-1], group=group,
-                             padding=(0, padding[0], 0, padding[2]))  # fmt: skip
+        turned = Window(window.size[::-1], window.stride[::-1], window.dilation[::-1],
+                        (0, window.padding[0], 0, window.padding[2]))  # fmt: skip
+        result = convolution(g, row, taps, bias, turned, group)
         return g.reshape(result, (*result.dims[:2], result.dims[3], 1))
     picture, kernel = _picture(g, src), _picture(g, weight)
-    result = g.op("conv2d", picture, kernel, bias, size=kernel.dims[2:], group=group, stride=_pair(stride, 1),
-                  dilation=_pair(dilation, 1), padding=_sides(padding))  # fmt: skip
+    result = g.op("conv2d", picture, kernel, bias, size=kernel.dims[2:], group=group,
+                  dilation=_pair(window.dilation, 1), **window.pair())  # fmt: skip
     return _line(g, result, axes)
 
 
@@ -72,21 +97,13 @@ def _pays(src: Value, weight: Value) -> bool:
     return src.len * weight.dims[2] <= MAX_COPY and weight.dims[0] * weight.dims[3] * weight.dims[4] >= 8
 
 
-def _by_planes(
-    g: Graph,
-    src: Value,
-    weight: Value,
-    bias: Value,
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    group: int,
-) -> Value:
+def _by_planes(g: Graph, src: Value, weight: Value, bias: Value, window: Window, group: int) -> Value:
     """A convolution over three axes as one over two: the taps along the first axis become channels, its positions a batch.
 
     out[n, o, z] = sum over c, t of weight[o, c, t] (*) src[n, c, z * stride + t * dilation - before], where (*) is over two
     axes; so the planes of all t, stacked behind each c, are the channels of picture (n, z).
     """
+    stride, dilation, padding = window.stride, window.dilation, window.padding
     batch, channels, depth, *plane = src.dims
     outputs, per_group, taps, *size = weight.dims
     before, behind = padding[0], padding[3]
@@ -106,103 +123,59 @@ def _by_planes(
     stacked = parts[0] if taps == 1 else g.op("concat", *parts, axis=2)
     pictures = g.reshape(g.transpose(stacked, (0, 3, 1, 2, 4, 5)), (batch * count, channels * taps, *plane))
     kernel = g.reshape(weight, (outputs, per_group * taps, *size))
-    result = g.op("conv2d", pictures, kernel, bias, size=tuple(size), group=group, stride=tuple(stride[1:]),
-                  dilation=tuple(dilation[1:]), padding=(*padding[1:3], *padding[4:]))  # fmt: skip
+    result = g.op("conv2d", pictures, kernel, bias, size=tuple(size), group=group, stride=stride[1:],
+                  dilation=dilation[1:], padding=(*padding[1:3], *padding[4:]))  # fmt: skip
     result = g.reshape(result, (batch, count, outputs, *result.dims[2:]))
     return g.transpose(result, (0, 2, 1, 3, 4))
 
 
-def transposed_convolution(
-    g: Graph,
-    src: Value,
-    weight: Value,
-    bias: Value | None,
-    *,
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    group: int = 1,
-) -> Value:
+def transposed_convolution(g: Graph, src: Value, weight: Value, bias: Value | None, window: Window,
+                           output_padding: Sequence[int], group: int = 1) -> Value:  # fmt: skip
     """`src` [N, C, *S] under the transpose of `weight` [C, O/group, *K], plus `bias` [O]."""
-    bias = zeros(g, src, weight.dims[1] * group) if bias is None else bias
+    bias = full(g, (weight.dims[1] * group,), 0, src.dtype) if bias is None else bias
     axes = src.ndim - 2
     if axes > 2:
-        return g.op("deconv", src, weight, bias, group=group, stride=tuple(stride), dilation=tuple(dilation),
-                    padding=tuple(padding), output_padding=tuple(output_padding))  # fmt: skip
+        return g.op("deconv", src, weight, bias, group=group, stride=window.stride, dilation=window.dilation,
+                    padding=window.padding, output_padding=tuple(output_padding))  # fmt: skip
     picture, kernel = _picture(g, src), _picture(g, weight)
-    result = g.op("deconv2d", picture, kernel, bias, size=kernel.dims[2:], group=group, stride=_pair(stride, 1),
-                  dilation=_pair(dilation, 1), padding=_sides(padding), output_padding=_pair(output_padding, 0))  # fmt: skip
+    result = g.op("deconv2d", picture, kernel, bias, size=kernel.dims[2:], group=group,
+                  dilation=_pair(window.dilation, 1), output_padding=_pair(output_padding, 0), **window.pair())  # fmt: skip
     return _line(g, result, axes)
 
 
-def overhang(
-    dims: Sequence[int], size: Sequence[int], stride: Sequence[int], dilation: Sequence[int], padding: Sequence[int]
-) -> tuple[int, ...]:
-    """The padding under which windows fit just as they do under `padding` when their number is rounded up."""
-    axes = len(dims)
+def overhanging(dims: Sequence[int], window: Window) -> Window:
+    """The window with the padding under which as many fit as under its own when their number is rounded up."""
     ends = []
-    for i in range(axes):
-        count = ceil_output_dim(dims[i], size[i], stride[i], padding[i], padding[axes + i], dilation[i])
-        reach = (count - 1) * stride[i] + (size[i] - 1) * dilation[i] + 1
-        ends.append(max(reach - dims[i] - padding[i], 0))
-    return (*padding[:axes], *ends)
+    for n, k, s, d, begin, end in zip(dims, window.size, window.stride, window.dilation, window.begins, window.ends):
+        reach = (ceil_output_dim(n, k, s, begin, end, d) - 1) * s + (k - 1) * d + 1
+        ends.append(max(reach - n - begin, 0))
+    return replace(window, padding=(*window.begins, *ends))
 
 
 #: Sides from which on a maximum is taken along one axis after the other.
 SEPARATE_FROM = 4
 
 
-def max_pool(
-    g: Graph,
-    src: Value,
-    *,
-    size: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    ceil: bool = False,
-) -> Value:
+def max_pool(g: Graph, src: Value, window: Window, ceil: bool = False) -> Value:
     """The maximum of each window of `src` [N, C, *S]."""
-    axes = src.ndim - 2
     if ceil:  # padding never wins, so that it may as well be there
-        padding = overhang(src.dims[2:], size, stride, dilation, padding)
-    if axes > 2 or any(d > 1 for d in dilation) or not _inside(padding, size):
-        return g.op("maxpool", src, size=tuple(size), stride=tuple(stride), dilation=tuple(dilation),
-                    padding=tuple(padding))  # fmt: skip
+        window = overhanging(src.dims[2:], window)
+    if not window.is_flat:
+        return g.op("maxpool", src, **window.params)
+    (size, stride, padding), axes = (window.size, window.stride, window.padding), src.ndim - 2
     if axes == 2 and min(size) >= SEPARATE_FROM:  # the maximum of the rows' maxima: h + w taps instead of h * w
         src = g.op("maxpool2d", src, size=(size[0], 1), stride=(stride[0], 1), padding=(padding[0], 0, padding[2], 0))
         return g.op("maxpool2d", src, size=(1, size[1]), stride=(1, stride[1]), padding=(0, padding[1], 0, padding[3]))
-    return _line(g, g.op("maxpool2d", _picture(g, src), size=_pair(size, 1), stride=_pair(stride, 1),
-                         padding=_sides(padding)), axes)  # fmt: skip
+    return _line(g, g.op("maxpool2d", _picture(g, src), size=_pair(size, 1), **window.pair()), axes)
 
 
-def average_pool(
-    g: Graph,
-    src: Value,
-    *,
-    size: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    ceil: bool = False,
-    count_include_pad: bool = False,
-) -> Value:
+def average_pool(g: Graph, src: Value, window: Window, ceil: bool = False, count_include_pad: bool = False) -> Value:
     """The mean of each window of `src` [N, C, *S]; with `count_include_pad`, padding counts as zeros."""
-    axes = src.ndim - 2
-    counts = count_include_pad and any(padding)
-    wide = overhang(src.dims[2:], size, stride, dilation, padding) if ceil else tuple(padding)
-    simple = axes <= 2 and not counts and all(d == 1 for d in dilation) and src.dtype.name in ("f32", "f64")
-    if not (simple and _inside(wide, size)):
-        return g.op("avgpool", src, size=tuple(size), stride=tuple(stride), dilation=tuple(dilation),
-                    padding=tuple(padding), ceil=ceil, count_include_pad=count_include_pad)  # fmt: skip
-    return _line(g, g.op("avgpool2d", _picture(g, src), size=_pair(size, 1), stride=_pair(stride, 1),
-                         padding=_sides(wide)), axes)  # fmt: skip
-
-
-def _inside(padding: Sequence[int], size: Sequence[int]) -> bool:
-    """Whether no window lies in the padding alone, which the 2-D pools refuse."""
-    return all(p < k for p, k in zip(padding, (*size, *size)))
+    wide = overhanging(src.dims[2:], window) if ceil else window
+    counts = count_include_pad and any(window.padding)
+    if counts or not wide.is_flat or src.dtype.name not in ("f32", "f64"):
+        return g.op("avgpool", src, ceil=ceil, count_include_pad=count_include_pad, **window.params)
+    return _line(g, g.op("avgpool2d", _picture(g, src), size=_pair(window.size, 1), **wide.pair()), src.ndim - 2)
 
 
 def _picture(g: Graph, value: Value) -> Value:
@@ -217,7 +190,3 @@ def _line(g: Graph, value: Value, axes: int) -> Value:
 
 def _pair(values: Sequence[int], first: int) -> tuple[int, int]:
     return (first, values[0]) if len(values) == 1 else (values[0], values[1])
-
-
-def _sides(padding: Sequence[int]) -> tuple[int, ...]:
-    return (0, padding[0], 0, padding[1]) if len(padding) == 2 else tuple(padding)

@@ -64,7 +64,7 @@ class BindPass(LnPass):
 
     @staticmethod
     def rebind(source: LnOp, cls: type[LnOp]) -> None:
-        known = cls.schema.by_name  # `required` is an input's alone
+        known = cls.schema.by_name  # a `create` is not `required`
         properties = {p.name: ParamAttr(p.default) for p in cls.schema.params if p.default is not ...}
         new = cls.create(
             result_types=source.result_types,

@@ -153,6 +153,7 @@ class _Lowering:
             self.known[key] = launches
             used = any(a.kind == "workspace" for made in launches for a in made.args)
             self.needed[key] = workspace_bytes(op) if used else 0
+            assert self.needed[key] or not used, f"{op.name}: its functions take a workspace of no bytes"
         if workspace is not None and workspace_size(op) < self.needed[key]:
             raise LightNetError(f"{op.name} needs a workspace of {self.needed[key]} bytes, and {workspace_size(op)} are "
                                 "planned: run choose and plan again", label="kernel.workspace")  # fmt: skip

@@ -7,6 +7,7 @@ and integers go to other integer types and to floats where every value fits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,12 @@ def converted(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
     if dtype.is_float and not np.array_equal(np.isinf(result), np.isinf(array)):
         raise LightNetError(f"'{name}' takes {target}, but gets values beyond its range", label="feed.range")
     return result
+
+
+def by_name(feeds: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What a call is fed, by name; LightNetError for anything but a mapping."""
+    if feeds is None:
+        return {}
+    if not isinstance(feeds, Mapping):
+        raise LightNetError(f"a network is fed by name, as in run({{'x': array}}), not with a {type(feeds).__name__}")
+    return feeds

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.runtime.arrays import by_name
 from lightnet.runtime.dtypes import BY_NAME, BY_NP
 from lightnet.runtime.files import map_file, write_atomic
 from lightnet.runtime.program import ALIGNMENT, Instance, Program, aligned
@@ -124,7 +125,7 @@ class SavedExecutable:
     def __call__(self, feeds: Mapping[str, Any] | None = None, *, outputs: Sequence[str] | None = None,
                  stream: TextIO | None = None) -> dict[str, np.ndarray]:  # fmt: skip
         """Run on `feeds` (input name → array); returns the outputs by name, or those called `outputs`."""
-        return self.program.pick(outputs, lambda: self.instance.call(feeds or {}, stream=stream))
+        return self.program.pick(outputs, lambda: self.instance.call(by_name(feeds), stream=stream))
 
     run = __call__
 

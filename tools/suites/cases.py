@@ -254,9 +254,9 @@ def _tags(model: onnx.ModelProto) -> frozenset[str]:
 def _nnvm_cases() -> list[Case]:
     """The networks of tests/data/nnvm that have reference outputs."""
     sys.path.append(str(ROOT / "tests"))
-    from nnvm_nets import nets
+    from nnvm_nets import nets, old_nets
 
-    return [Case("nnvm", net.tag, partial(_nnvm_problem, net)) for net in nets()]
+    return [Case("nnvm", net.tag, partial(_nnvm_problem, net)) for net in (*nets(), *old_nets())]
 
 
 def _nnvm_problem(net: Any) -> Problem:

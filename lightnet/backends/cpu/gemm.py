@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.expressions import Evaluator, Tile, runs_on_tiles
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover
+from lightnet.backends.cpu.tile_kernel import TileKernel, is_epilogue
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
@@ -45,13 +46,7 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
         or 0 in (shape.len, anchor.operand_specs[0].dims[-1])
     ):
         return False
-    along = readable(anchor)
-    inside = set(anchor.results)
-    for op in rest:
-        if op.result_specs != [shape] or not runs_on_tiles(op, along) or not inside & set(op.operands):
-            return False
-        inside |= set(op.results)
-    return inside >= set(yielded)
+    return is_epilogue(rest, anchor, yielded, readable(anchor))
 
 
 def readable(op: Matmul) -> tuple[int, ...]:
@@ -94,27 +89,13 @@ def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> t
     return _Gemm(kernel, name, width, aliases).build()
 
 
-class _Gemm:
+class _Gemm(TileKernel):
     """Builds one kernel function."""
 
     def __init__(self, kernel: KernelOp, name: str, width: int, aliases: dict[int, int]):
-        self.kernel, self.ops = kernel, kernel.ops
-        anchor = kernel.ops[0]
-        assert isinstance(anchor, Matmul)
-        self.anchor = anchor
         self.lanes, self.shape, workspace = self.plan(kernel, width)
-        _, self.m, self.k, self.n = gemm_shape(anchor)
-        self.element = storage_type(anchor.result_specs[0].dtype)
-        types = [self.memref(v) for v in kernel.body.args]
-        types += [self.memref(v) for i, v in enumerate(kernel.terminator.operands) if i not in aliases]
-        types += [MemRefType(IntegerType(8), [workspace])] if workspace else []
-        self.b = Builder.kernel(name, types, opt="none")
-        args = list(self.b.args)
-        self.inputs = dict(zip(kernel.body.args, args))
-        fresh = iter(args[len(kernel.body.args) :])
-        self.results = [
-            args[aliases[i]] if i in aliases else next(fresh) for i in range(len(kernel.terminator.operands))
-        ]
+        super().__init__(kernel, name, aliases, workspace)
+        _, self.m, self.k, self.n = gemm_shape(self.anchor)
         self.columns = self.shape.vectors * self.lanes
         self.panel = None
         if workspace:
@@ -224,14 +205,3 @@ class _Gemm:
         valid = None if count == width else [depth, count]
         right = b.tile_load(self.inputs[second], at, [len(at) - 2, len(at) - 1], (depth, width), valid=valid)
         return b.fma(left, right, acc)
-
-    def finish(self, tile: Tile, value: SSAValue) -> None:
-        """Run the epilogue on a finished tile and store what the kernel yields."""
-        evaluator = Evaluator(self.b, tile, lambda v: self.inputs[v])
-        evaluator.registers[self.anchor.results[0]] = value
-        for op in self.ops[1:]:
-            evaluator.run(op)
-        for value, memref in zip(self.kernel.terminator.operands, self.results):
-            self.b.tile_store(
-                evaluator.registers[value], memref, tile.indices, tile.dims, steps=tile.steps, valid=tile.valid
-            )

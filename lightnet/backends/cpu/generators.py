@@ -77,8 +77,8 @@ def workspace_bytes(kernel: KernelOp) -> int:
         return _tiles(kernel).workspace_bytes(kernel, lanes(kernel))
     if (op := _builder_op(kernel)) is not None:
         return align_up(op.workspace_bytes()) + sum(align_up(spec_of(r.type).nbytes) for r in _unread(kernel))
-    if not any(_has_locals(op) for op in kernel.ops):
-        return 0
+    if len(kernel.ops) == 1 and not _has_locals(kernel.ops[0]):
+        return 0  # in a body of several ops, one that is dear to recompute becomes a local, too
     return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel)))
 
 

@@ -6,6 +6,9 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.dialects.cpu import CpuKernelOp
+from lightnet.dialects.ln.arith import Cast
+from lightnet.dialects.ln.conv import Conv2d, Deconv2d
+from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.move import Concat, Reshape, Transpose
 from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.ir.kernel import KernelOp
@@ -97,4 +100,33 @@ class SeparateMaxpool(RewritePattern):
         rewriter.replace(op, [first, second])
 
 
-SUBGRAPHS: tuple[type[RewritePattern], ...] = (InterleaveConcat, SeparateMaxpool)
+class WidenProducts(RewritePattern):
+    """A convolution or a matrix product of f16 or bf16 in f32, for which there is a register-tiled kernel.
+
+    ```
+    %y = matmul %a, %b : tensor<..xf16>    ->    %0 = cast %a, %1 = cast %b : tensor<..xf32>
+                                                 %2 = matmul %0, %1 : tensor<..xf32>
+                                                 %y = cast %2 : tensor<..xf16>
+    ```
+    Those of weights are static: `hoist` evaluates them at load.
+    """
+
+    # an element that is read is an f32, sums are in f32, and a value is rounded where it is stored
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, CpuKernelOp) or len(op.ops) != 1 or not isinstance(anchor := op.ops[0], _PRODUCTS):
+            return
+        short = anchor.result_specs[0].dtype
+        if not short.is_short:
+            return
+        wide = [
+            kernel_of(Cast.make([op.operands[op.body.args.index(v)]], {"dtype": "TL_FLOAT", "mode": "wrap"}))
+            for v in anchor.operands
+        ]
+        product = kernel_of(type(anchor).make([k.results[0] for k in wide], anchor.param_values(), name=anchor.op_name))
+        narrow = Cast.make([product.results[0]], {"dtype": short.tl, "mode": "wrap"})
+        rewriter.replace(op, [*wide, product, kernel_of(narrow, tensor_names(anchor)[0])])
+
+
+_PRODUCTS = (Conv2d, Deconv2d, Matmul)
+
+SUBGRAPHS: tuple[type[RewritePattern], ...] = (InterleaveConcat, SeparateMaxpool, WidenProducts)

@@ -12,8 +12,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.dense import DenseKernel, is_dense
-from lightnet.backends.cpu.expressions import runs_on_tiles
 from lightnet.backends.cpu.narrow import NarrowKernel, layout_of
+from lightnet.backends.cpu.tile_kernel import is_epilogue
 from lightnet.backends.cpu.window import window_of
 from lightnet.backends.cpu.window_kernel import TiledKernel, lanes_of, tile_shape
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
@@ -40,15 +40,7 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
         return False  # no channels to sum over, or no pixels: a tile needs both
     if anchor.size[0] * anchor.size[1] > (MAX_POOL if isinstance(anchor, Maxpool2d | Avgpool2d) else MAX_WINDOW):
         return False
-    if isinstance(anchor, Avgpool2d) and any(anchor.derived_values()["pad"]):
-        return False  # the divisor differs from window to window
-    shape = anchor.result_specs[0]
-    inside = set(anchor.results)
-    for op in rest:
-        if op.result_specs != [shape] or not runs_on_tiles(op) or not inside & set(op.operands):
-            return False
-        inside |= set(op.results)
-    return inside >= set(yielded)
+    return is_epilogue(rest, anchor, yielded)
 
 
 def readable(anchor: LnOp) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class Phase:
 class Window:
     """A window op in numbers. Channels and outputs are those of one group; `in_hw` and `out_hw` are [rows, columns]."""
 
-    kind: str  # sum (convolutions), max, mean
+    kind: str  # sum (convolutions), max, mean, or count: the mean where windows reach padding, which does not count
     batch: int
     groups: int
     channels: int
@@ -71,6 +71,11 @@ class Window:
             for t in p.taps
         )
         return self.planes != (1, 1) or not inside
+
+    @property
+    def layers(self) -> int:
+        """Staged pictures: one a channel, and behind them, to count what is inside, one that is 1 where there are pixels."""
+        return self.channels + (self.kind == "count")
 
     @property
     def plane_rows(self) -> tuple[int, ...]:
@@ -114,7 +119,7 @@ class Window:
         """[channels, planes_y, planes_x, rows, columns] of the staged input for `band` output rows; a row has room for
         whole vectors of `lanes`."""
         columns = -(-self.cols // lanes) * lanes + self.reach[1]
-        return (self.channels, len(self.plane_rows), len(self.plane_cols), band + self.reach[0], columns)
+        return (self.layers, len(self.plane_rows), len(self.plane_cols), band + self.reach[0], columns)
 
     def band(self, lanes: int, multiple: int) -> int:
         """Output rows staged at a time: as many as fit in `BAND_BYTES`, a multiple of the tile's rows."""
@@ -148,7 +153,7 @@ def window_of(op: LnOp) -> Window:
     size, stride = op.size, op.stride
     is_conv = isinstance(op, Conv2d)
     dilation = op.dilation if is_conv else (1, 1)
-    kind = "sum" if is_conv else "max" if isinstance(op, Maxpool2d) else "mean"
+    kind = "sum" if is_conv else "max" if isinstance(op, Maxpool2d) else "count" if max(pad) > 0 else "mean"
     groups = op.group if is_conv else c
     itemsize = op.operand_specs[0].dtype.size
     if size == (1, 1) and stride == (1, 1) and not any(pad):  # pixels are independent: one row of H*W

@@ -1,4 +1,4 @@
-"""The general kernel of windows on register tiles, and what all of them share.
+"""The general kernel of windows on register tiles, and what all kernels of windows share.
 
 A tile is [outputs, rows, pixels]; the pixels fill vectors. For each channel and tap, one vector load of pixels feeds all
 outputs, each multiplied by a weight that is broadcast from its natural row-major place (no packing). The block grid is
@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.expressions import Evaluator, Tile
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
+from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.cpu.window import Phase, Tap, Window
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of, storage_type
 
 #: With more phases (a transposed convolution of stride 4 or more), each of which is code of its own, tiles are small.
@@ -56,28 +57,14 @@ def tile_shape(window: Window, width: int) -> Shape:
     return Shape(outputs, rows, vectors)
 
 
-class WindowKernel:
-    """What all kernels of windows share: arguments, views of tensors, the epilogue. `workspace` is the size of theirs in bytes."""
+class WindowKernel(TileKernel):
+    """What all kernels of windows share: views of tensors. `workspace` is the size of theirs in bytes."""
 
     def __init__(
         self, kernel: KernelOp, window: Window, name: str, width: int, aliases: dict[int, int], workspace: int
     ):
-        self.kernel, self.window = kernel, window
-        self.width, self.lanes = width, lanes_of(window, width)
-        self.element = storage_type(kernel.ops[0].result_specs[0].dtype)
-        self.ops = kernel.ops
-        self.anchor: LnOp = self.ops[0]
-        types = [self.memref(v) for v in kernel.body.args]
-        types += [self.memref(v) for i, v in enumerate(kernel.terminator.operands) if i not in aliases]
-        if workspace:
-            types.append(MemRefType(IntegerType(8), [workspace]))
-        self.b = Builder.kernel(name, types, opt="none")
-        args = list(self.b.args)
-        self.inputs = dict(zip(kernel.body.args, args))
-        fresh = iter(args[len(kernel.body.args) :])
-        self.results = [
-            args[aliases[i]] if i in aliases else next(fresh) for i in range(len(kernel.terminator.operands))
-        ]
+        self.window, self.width, self.lanes = window, width, lanes_of(window, width)
+        super().__init__(kernel, name, aliases, workspace)
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a tensor: pictures take the window's [rows, columns] (1x1 windows see one row)."""
@@ -89,17 +76,6 @@ class WindowKernel:
         elif dims == anchor.result_specs[0].dims and len(dims) == 4:
             dims = (*dims[:2], *self.window.out_hw)
         return MemRefType(storage_type(spec.dtype), dims)
-
-    def finish(self, tile: Tile, value: SSAValue) -> None:
-        """Run the epilogue on a finished tile and store what the kernel yields."""
-        evaluator = Evaluator(self.b, tile, lambda v: self.inputs[v])
-        evaluator.registers[self.anchor.results[0]] = value
-        for op in self.ops[1:]:
-            evaluator.run(op)
-        for value, memref in zip(self.kernel.terminator.operands, self.results):
-            self.b.tile_store(
-                evaluator.registers[value], memref, tile.indices, tile.dims, steps=tile.steps, valid=tile.valid
-            )
 
 
 class TiledKernel(WindowKernel):
@@ -132,7 +108,7 @@ class TiledKernel(WindowKernel):
         w, b = self.window, self.b
         filler = float("-inf") if w.kind == "max" else 0.0
         rows = band + w.reach[0]
-        with b.loop(0, w.channels) as c:
+        with b.loop(0, w.layers) as c:
             channel = b.add(b.mul(self.group, w.channels), c.iv)
             for i, py in enumerate(w.plane_rows):
                 with b.loop(0, rows) as row:
@@ -140,7 +116,14 @@ class TiledKernel(WindowKernel):
                     above = b.cmpi("sge", source, b.index(0))
                     inside = b.op(arith.AndIOp, above, b.cmpi("slt", source, b.index(w.in_hw[0])))
                     with b.when(inside):
-                        self.stage_row(c.iv, channel, i, row.iv, source, filler)
+                        if w.kind != "count":
+                            self.stage_row(c.iv, channel, i, row.iv, source, filler)
+                        else:
+                            ones = b.cmpi("eq", c.iv, b.index(w.channels))
+                            with b.when(ones):
+                                self.stage_ones(c.iv, i, row.iv)
+                            with b.when(b.op(arith.XOrIOp, ones, b.const(1, IntegerType(1)))):
+                                self.stage_row(c.iv, channel, i, row.iv, source, filler)
                     with b.when(b.op(arith.XOrIOp, inside, b.const(1, IntegerType(1)))):
                         for j in range(len(w.plane_cols)):
                             self.fill(c.iv, i, j, row.iv, 0, self.columns, filler)
@@ -153,6 +136,14 @@ class TiledKernel(WindowKernel):
             self.fill(c, i, j, row, 0, first, filler)
             self.copy(c, channel, i, j, row, source, first, end, first * step + px - w.origin[1], step)
             self.fill(c, i, j, row, end, self.columns, filler)
+
+    def stage_ones(self, c: Index, i: int, row: Index) -> None:
+        """1 where `stage_row` puts pixels, 0 elsewhere."""
+        for j, px in enumerate(self.window.plane_cols):
+            first, end = self.window.columns_inside(px)
+            self.fill(c, i, j, row, 0, first, 0.0)
+            self.fill(c, i, j, row, first, end, 1.0)
+            self.fill(c, i, j, row, end, self.columns, 0.0)
 
     def fill(self, c: Index, i: int, j: int, row: Index, start: int, end: int, filler: float) -> None:
         """Columns [start, end) of a staged row."""
@@ -254,18 +245,21 @@ class TiledKernel(WindowKernel):
         self, phase: Phase, y: Index, x: Index, shape: tuple[int, int, int], valid: Sequence[int] | None
     ) -> SSAValue:
         """A pool: the maximum or the mean over the taps."""
-        b = self.b
-        acc: SSAValue | None = None
-        for tap in phase.taps:
-            value = self.pixels(tap, 0, y, x, 1, shape, valid)
-            if acc is None:
-                acc = value
-            else:
-                acc = b.op(arith.MaximumfOp if self.window.kind == "max" else arith.AddfOp, acc, value)
-        assert acc is not None
-        if self.window.kind == "mean":
-            acc = b.op(arith.MulfOp, acc, b.const(1.0 / len(phase.taps), acc.type))
+        b, kind = self.b, self.window.kind
+        acc = self.over_taps(phase, 0, y, x, shape, valid)
+        if kind == "mean":
+            return b.op(arith.MulfOp, acc, b.const(1.0 / len(phase.taps), acc.type))
+        if kind == "count":
+            return b.op(arith.DivfOp, acc, self.over_taps(phase, self.window.channels, y, x, shape, valid))
         return acc
+
+    def over_taps(
+        self, phase: Phase, layer: int, y: Index, x: Index, shape: tuple[int, int, int], valid: Sequence[int] | None
+    ) -> SSAValue:
+        """The maximum or the sum over the taps of one staged picture."""
+        step = arith.MaximumfOp if self.window.kind == "max" else arith.AddfOp
+        values = (self.pixels(tap, layer, y, x, 1, shape, valid) for tap in phase.taps)
+        return reduce(lambda acc, value: self.b.op(step, acc, value), values)
 
     def reduce_channels(
         self, phase: Phase, output: Index, y: Index, x: Index, acc: SSAValue, valid: Sequence[int] | None

@@ -79,10 +79,38 @@ def _int_intrinsic(name: str, extra: str = "") -> Emit:
 
 
 def _saturating(name: str) -> Emit:
+    """Float to integer: the nearest that there is, NaN as 0. LLVM's own intrinsic for that takes vectors apart, so the value is
+    moved into the range first: to its end, or where a float does not hold that exactly, to the last float before."""
+    plain, signed = name.removesuffix(".sat"), name.startswith("fptosi")
+
     def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        return e.intrinsic(name, r, [(t, a[0])], suffix=f"{mangled(r)}.{mangled(t)}")
+        if (source := element(t)) not in _DIGITS:
+            return e.intrinsic(name, r, [(t, a[0])], suffix=f"{mangled(r)}.{mangled(t)}")
+        bits = int(element(r)[1:])
+        digits = bits - 1 if signed else bits
+        low, high = (-(2**digits) if signed else 0), 2**digits - 1
+        cond = leaf_type("i1", lanes)
+
+        def number(value: float) -> str:
+            return splat_literal(source, lanes, float_literal(float(value), source))
+
+        def choose(test: str, yes: str, no: str, type: str) -> str:
+            return e.ins(f"select {cond} {test}, {type} {yes}, {type} {no}")
+
+        x = choose(e.ins(f"fcmp ord {t} {a[0]}, {number(0)}"), a[0], number(0), t)
+        x = choose(e.ins(f"fcmp ogt {t} {x}, {number(low)}"), x, number(low), t)
+        last = high if digits <= _DIGITS[source] else 2**digits - 2 ** (digits - _DIGITS[source])
+        whole = e.ins(f"{plain} {t} {choose(e.ins(f'fcmp olt {t} {x}, {number(last)}'), x, number(last), t)} to {r}")
+        if last == high:
+            return whole
+        above = e.ins(f"fcmp oge {t} {x}, {number(2**digits)}")
+        return choose(above, splat_literal(element(r), lanes, str(high)), whole, r)
 
     return emit
+
+
+#: Digits of the significand.
+_DIGITS = {"float": 24, "double": 53}
 
 
 def _extremum(name: str, predicate: str) -> Emit:

@@ -26,8 +26,6 @@ from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, 
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType, convert, is_float, round_to
 
-ALL = (*NUMBERS, "i1")
-
 
 # maximum(x, x) = minimum(x, x) = bit_and(x, x) = bit_or(x, x) = x
 @rule("maximum", "minimum", "bit_and", "bit_or")

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lightnet.dialects.ln.numeric import SHORT
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.initial import sample
 
 #: The element types of indices.
 INDEX_TYPES = ("i32", "i64")
-HALF = [name for name in ("f16", "bf16") if name in BY_NAME]
 
 
 def from_end(read: str, n: int) -> str:
@@ -41,6 +40,13 @@ def need_elements(optype: str, src: TensorSpec, axes: Sequence[int], dst: Tensor
     """An index needs something to point to."""
     if 0 not in dst.dims and any(src.dims[k] == 0 for k in axes):
         raise ConstraintError(f"{optype}: {src} has no elements to pick from", label=f"{optype}.not-empty")
+
+
+def need_within(optype: str, index: TensorSpec, src: TensorSpec, axis: int) -> None:
+    """An element of `index` takes its own place along all axes but one."""
+    if any(n > m for k, (n, m) in enumerate(zip(index.dims, src.dims)) if k != axis):
+        message = f"{optype}: {index} should not be larger than {src} but along axis {axis}"
+        raise ConstraintError(message, label=f"{optype}.dims")
 
 
 class _Indexed(LnOp):
@@ -99,7 +105,7 @@ class Take(_Indexed):
             case(src=(5, 17), index=((1,), "i32"), axis=0), case(src=(2, 3, 1, 2, 6), index=((4,), "i64"), axis=4),
             case(src=(5, 3), index=((), "i64"), axis=0), case(src=(4,), index=((), "i32"), axis=0),
             case("i64", src=(3, 2), index=((2, 1, 2), "i32"), axis=1), case("i1", src=(6,), index=((9,), "i64"), axis=0),
-            case(src=(2, 0), index=((0,), "i64"), axis=1), *(case(t, src=(3, 4), index=((5,), "i64"), axis=0) for t in HALF),
+            case(src=(2, 0), index=((0,), "i64"), axis=1), *(case(t, src=(3, 4), index=((5,), "i64"), axis=0) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -127,11 +133,7 @@ class TakeAlong(_Indexed):
 
     @classmethod
     def infer(cls, t, p):
-        if any(n > m for k, (n, m) in enumerate(zip(t.index.dims, t.src.dims)) if k != p.axis):
-            raise ConstraintError(
-                f"take_along: {t.index} should not be larger than {t.src} but along axis {p.axis}",
-                label="take_along.dims",
-            )
+        need_within("take_along", t.index, t.src, p.axis)
         dst = TensorSpec(t.index.dims, t.src.dtype)
         need_elements("take_along", t.src, [p.axis], dst)
         return [dst]
@@ -146,7 +148,7 @@ class TakeAlong(_Indexed):
             case(src=(5, 4), index=((3, 4), "i64"), axis=0), case(src=(5, 4), index=((3, 2), "i32"), axis=0),
             case(src=(7,), index=((9,), "i64"), axis=0), case(src=(2, 1, 3, 1, 5), index=((1, 1, 4, 1, 5), "i64"), axis=2),
             case("i8", src=(3, 17), index=((3, 20), "i64"), axis=1), case(src=(2, 3), index=((0, 3), "i64"), axis=0),
-            *(case(t, src=(3, 4), index=((3, 2), "i64"), axis=1) for t in HALF),
+            *(case(t, src=(3, 4), index=((3, 2), "i64"), axis=1) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -205,7 +207,7 @@ class GatherNd(_Indexed):
             case(src=(4, 5, 6), index=((3, 2), "i64")), case(src=(4, 5), index=((2, 3, 2), "i32")), case(src=(5,), index=((1,), "i64")),
             case(src=(2, 4, 5), index=((2, 3, 1), "i64"), batch_dims=1), case("i8", src=(2, 3, 4, 5), index=((2, 3, 2), "i64"), batch_dims=2),
             case(src=(3, 2), index=((2, 1, 2, 1), "i64")), case(src=(3, 2), index=((0, 2), "i64")),
-            *(case(t, src=(3, 4), index=((5, 1), "i64")) for t in HALF),
+            *(case(t, src=(3, 4), index=((5, 1), "i64")) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -258,7 +260,7 @@ class ReverseSequence(LnOp):
         return [
             case(src=(6, 3, 4), lens=((3,), "i64")), case(src=(3, 6), lens=((3,), "i32"), batch_axis=0, time_axis=1),
             case("i8", src=(2, 5, 1, 3, 1), lens=((5,), "i64")), case(src=(1, 1), lens=((1,), "i64")),
-            *(case(t, src=(4, 2), lens=((2,), "i64")) for t in HALF),
+            *(case(t, src=(4, 2), lens=((2,), "i64")) for t in SHORT),
         ]  # fmt: skip
 
 

@@ -278,7 +278,7 @@ class Lrn(LnOp):
 
     @property
     def definition(self) -> str:
-        scale = self.POWERS.get(self.beta, "exp(-beta * log({0}))").format("base[n, c, i...]")
+        scale = self.POWERS.get(self.beta, "pow({0}, -beta)").format("base[n, c, i...]")
         axes = range(2, self.operand_specs[0].ndim)
         at = "".join(f", i{k}" for k in axes)
         ranges = "".join(f", i{k} < src.dims[{k}]" for k in axes)

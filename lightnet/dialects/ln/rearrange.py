@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from lightnet.dialects.ln.move import Reshape, Slice
+from lightnet.dialects.ln.numeric import SHORT
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import (
     ConstraintError,
@@ -23,9 +24,7 @@ from lightnet.ir.op import (
     string,
 )
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, convert
-
-_HALF = [name for name in ("f16", "bf16") if name in BY_NAME]
+from lightnet.runtime.dtypes import convert
 
 
 def plus(index: str, offset: int) -> str:
@@ -133,7 +132,7 @@ class StridedSlice(_Rearrangement):
             case(src=(3, 4, 6), starts=(2, 1, 0), steps=(1, 1, 1), lens=(1, 2, 6)),
             case("i8", src=(2, 1, 3, 1, 9), starts=(1, 0, 2, 0, 8), steps=(-1, 1, -2, 5, -4), lens=(2, 1, 2, 1, 3)),
             case(src=(3, 4), starts=(0, 2), steps=(1, 1), lens=(3, 0)), case("i1", src=(9,), starts=(8,), steps=(-1,), lens=(9,)),
-            *(case(t, src=(4, 5), starts=(0, 4), steps=(1, -1), lens=(4, 5)) for t in _HALF),
+            *(case(t, src=(4, 5), starts=(0, 4), steps=(1, -1), lens=(4, 5)) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -242,7 +241,7 @@ class Pad(_Rearrangement):
             case("i8", src=(3, 4), before=(1, 1), after=(1, 1), value=300), case(src=(0, 2), before=(1, 0), after=(0, 1), value=2),
             case(src=(), before=(), after=()), case(src=(3,), before=(-4,), after=(6,), value=1),
             case("i1", src=(4,), before=(1,), after=(1,), value=1), case("i64", src=(2, 3, 2, 1, 2), before=(0, 0, 1, 0, 0), after=(0,) * 5),
-            *(case(t, src=(3, 4), before=(1, 1), after=(0, 1), value=0.1) for t in _HALF),
+            *(case(t, src=(3, 4), before=(1, 1), after=(0, 1), value=0.1) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -300,7 +299,7 @@ class Expand(_Rearrangement):
             case(src=(3, 1), dims=(2, 3, 4)), case(src=(1,), dims=(17,)), case(src=(2, 1, 3, 1), dims=(2, 5, 3, 7)),
             case(src=(3,), dims=(1, 1, 3)), case("i8", src=(1, 1), dims=(3, 2, 1, 2, 5)), case(src=(), dims=(2, 3)),
             case(src=(1, 3), dims=(0, 3)), case("i1", src=(2, 1), dims=(2, 9)), case("i64", src=(), dims=()),
-            *(case(t, src=(3, 1), dims=(3, 5)) for t in _HALF),
+            *(case(t, src=(3, 1), dims=(3, 5)) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -357,7 +356,7 @@ class Tile(_Rearrangement):
         return [
             case(src=(2, 3), repeats=(1, 4)), case(src=(5,), repeats=(3,)), case(src=(1, 2, 1, 3, 5), repeats=(2, 1, 3, 2, 1)),
             case(src=(2, 3), repeats=(1, 1)), case(src=(), repeats=()), case(src=(2, 3), repeats=(0, 2)),
-            case("i16", src=(3, 1), repeats=(2, 17)), case(src=(3, 5), repeats=(7, 9)), *(case(t, src=(3,), repeats=(5,)) for t in _HALF),
+            case("i16", src=(3, 1), repeats=(2, 17)), case(src=(3, 5), repeats=(7, 9)), *(case(t, src=(3,), repeats=(5,)) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -394,7 +393,7 @@ class Trilu(_Rearrangement):
         ] + [
             case(src=(1, 1), upper=True, k=0), case(src=(2, 1, 3, 17, 5), upper=False, k=1), case("i64", src=(5, 3), upper=True, k=9),
             case("i1", src=(4, 4), upper=False, k=-9), case(src=(0, 3), upper=True, k=0),
-            *(case(t, src=(3, 4)) for t in _HALF),
+            *(case(t, src=(3, 4)) for t in SHORT),
         ]  # fmt: skip
 
 

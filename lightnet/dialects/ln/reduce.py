@@ -6,15 +6,15 @@ from math import prod
 
 import numpy as np
 
+from lightnet.dialects.ln.numeric import SHORT
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.dtypes import BY_NAME, is_float
 
 #: The element types that can be added up.
 _NUMBERS = tuple(name for name in BY_NAME if name != "i1")
 #: The storage types of half precision that there are.
-_HALF = [name for name in ("f16", "bf16") if name in BY_NAME]
 
 
 def _widened(x: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ class _Reduction(LnOp):
             case(src=(2, 17, 5, 3), axes=(2, 3)), case(src=(3, 4), axes=(0, 1)), case(src=(2, 3, 33), axes=(0,)),
             case(src=(2, 3), axes=()), case(src=(), axes=()), case("f64", src=(4, 3, 2), axes=(2, 0)),
             case("i32", src=(3, 17, 2), axes=(1,)), case("ui8", src=(2, 33), axes=(1,)),
-            *(case(t, src=(3, 50), axes=(1,)) for t in _HALF),
+            *(case(t, src=(3, 50), axes=(1,)) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -261,7 +261,7 @@ class _ArgExtreme(LnOp):
             case(src=(3, 4), axis=1), case(src=(5,), axis=0, last=True), case(src=(1,), axis=0),
             case(src=(2, 1, 3, 1, 7), axis=4), case("i8", src=(3, 17, 2), axis=1), case("i8", src=(3, 17, 2), axis=1, last=True),
             case("f64", src=(4, 3, 2), axis=0), case("ui8", src=(2, 33), axis=1), case(src=(0, 4), axis=1),
-            *(case(t, src=(3, 50), axis=1) for t in _HALF),
+            *(case(t, src=(3, 50), axis=1) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -412,8 +412,8 @@ class DotProduct(LnOp):
         return 2 * self.operand_specs[0].len
 
     def reference(self, src1, src2):
-        if src1.dtype.kind == "f":
-            return np.asarray([np.sum(src1.astype(np.float64) * src2)], src1.dtype)
+        if is_float(src1.dtype):
+            return np.asarray([np.sum(src1.astype(np.float64) * src2)]).astype(src1.dtype)
         with np.errstate(over="ignore"):
             return np.asarray([np.sum(src1 * src2, dtype=src1.dtype)])
 

@@ -11,7 +11,7 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, f32, i64
 
-from lightnet.dialects.ln.indexing import HALF
+from lightnet.dialects.ln.numeric import SHORT
 from lightnet.dialects.ln.scatter import accumulate, narrowed, widened
 from lightnet.dialects.ln.sort import goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
@@ -38,7 +38,7 @@ class _Scan(LnOp):
         n, inner, dtype = spec.dims[self.axis], prod(spec.dims[self.axis + 1 :]), spec.dtype
         if spec.len == 0:
             return
-        start = b.const(self.step == "mul", f32 if dtype in map(BY_NAME.get, HALF) else storage_type(dtype))
+        start = b.const(self.step == "mul", f32 if dtype.is_short else storage_type(dtype))
         with b.loop(0, prod(spec.dims[: self.axis])) as block, b.loop(0, inner) as lane:
             first = b.add(b.mul(block.iv, n * inner), lane.iv)
             with b.loop(0, n, carry=[start]) as i:
@@ -64,7 +64,7 @@ class _Scan(LnOp):
         ] + [
             case(src=(1,), axis=0), case(src=(2, 1, 5, 1, 3), axis=2), case("i32", src=(3, 9), axis=0, exclusive=True),
             case("ui8", src=(40,), axis=0), case("f64", src=(4, 3), axis=0, reverse=True), case(src=(0, 3), axis=0),
-            *(case(t, src=(3, 9), axis=1) for t in HALF),
+            *(case(t, src=(3, 9), axis=1) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -216,7 +216,7 @@ class Topk(LnOp):
     @classmethod
     def samples(cls):
         return [
-            case(t, src=(3, 17), axis=1, k=5, largest=large) for large in (True, False) for t in ("f32", "i32", "ui8", "i1", *HALF)
+            case(t, src=(3, 17), axis=1, k=5, largest=large) for large in (True, False) for t in ("f32", "i32", "ui8", "i1", *SHORT)
         ] + [
             case(src=(9,), axis=0, k=9), case(src=(2, 100), axis=1, k=70), case("i8", src=(90, 2), axis=0, k=50, largest=False), case(src=(1,), axis=0, k=1), case(src=(2, 7, 1, 3, 2), axis=1, k=2),
             case("f64", src=(33, 2), axis=0, k=1, largest=False), case(src=(3, 4), axis=1, k=0), case(src=(0, 4), axis=1, k=2),

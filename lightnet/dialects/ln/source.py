@@ -95,7 +95,8 @@ class Input(Source):
 
 @ln_op
 class ParamOp(Source):
-    """A tensor that is constant from call to call: weights and the like. No pass reads its value.
+    """A tensor that is constant from call to call: weights and the like. No pass reads its value. One that is `required`
+    has no contents but those of the weight store: a call without these is an error.
 
     ```mlir
     %w = ln.param {from_file = true} : tensor<4x3x3x3xf32> as "create1"("conv1_wts")
@@ -103,6 +104,7 @@ class ParamOp(Source):
     """
 
     optype = "param"
+    required = boolean(default=False)
 
 
 @ln_op

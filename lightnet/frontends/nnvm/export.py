@@ -1,9 +1,9 @@
 """Export of a level-1 module to NNVM graph JSON, in pure NNVM op names (document 003).
 
 Nodes stand as NNVM writes them: depth first from the heads, the inputs of a node right before it. A param becomes a variable of
-its tensor's name; what it holds stays in the network's weights (`model.weights`), whose names these are. The shapes and types of all entries are written as NNVM's InferShape and
-InferType do, so that the graph can be read back as it is. What NNVM lacks is listed at once. Imports the IR and the
-exporters of ops (`export_calls.py`).
+its tensor's name; what it holds stays in the network's weights (`model.weights`), whose names these are. The shapes and types of
+all entries are written as NNVM's InferShape and InferType do, so that the graph can be read back as it is. What NNVM lacks is
+listed at once. Imports the IR and the exporters of ops (`export_calls.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from xdsl.ir import Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
+from lightnet.frontends.handlers import list_refused
 from lightnet.frontends.nnvm.export_calls import DTYPE_NAMES, Call, Exporting, Unsupported, plan
 from lightnet.frontends.nnvm.node import DTYPE_NUMBERS
 from lightnet.ir.locations import loc_of
@@ -32,8 +33,6 @@ from lightnet.runtime.weights import WeightStore
 if TYPE_CHECKING:
     from lightnet.model import Model
 
-#: Ops that an error lists in full.
-MAX_LISTED = 20
 #: Elements of the largest param whose contents may decide what is written (a bias of zeros is none).
 MAX_READ = 1 << 16
 _OUTPUT = "_output"
@@ -201,16 +200,9 @@ class _Export(Exporting):
     # -- refusing
 
     def refusal(self) -> LightNetError:
-        groups: dict[tuple[str, str], list[LnOp]] = {}
-        for op, why in self.refused.items():
-            groups.setdefault((op.optype, why), []).append(op)
         error = LightNetError(f"{len(self.refused)} ops cannot be exported to NNVM", label="nnvm.unsupported")
-        for (optype, why), ops in list(groups.items())[:MAX_LISTED]:
-            shown = ", ".join(f"`{op.op_name or '?'}`" for op in ops[:3]) + (", ..." if len(ops) > 3 else "")
-            error.notes.append((loc_of(ops[0]), f"{optype} ({len(ops)} ops: {shown}): {why}"))
-        if len(groups) > MAX_LISTED:
-            error.notes.append((None, f"and {len(groups) - MAX_LISTED} more kinds"))
-        return error
+        refused = ((op.optype, f"'{op.op_name or '?'}'", why, loc_of(op)) for op, why in self.refused.items())
+        return list_refused(error, refused)
 
 
 def _is_constant(op: Source) -> bool:

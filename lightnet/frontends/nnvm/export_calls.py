@@ -17,7 +17,9 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from xdsl.ir import SSAValue
 
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.op import LnOp
+from lightnet.ir.registry import NNVM_EXPORTERS
 from lightnet.ir.types import TensorSpec, spec_of
 
 DTYPE_NAMES = {"f32": "float32", "f64": "float64", "f16": "float16", "ui8": "uint8", "i32": "int32", "i8": "int8",
@@ -63,7 +65,9 @@ def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
     """Decorator: the function exports the ops of these optypes."""
 
     def register(function: Exporter) -> Exporter:
-        _EXPORTERS.update(dict.fromkeys(optypes, function))
+        for optype in optypes:
+            if _EXPORTERS.setdefault(optype, function) is not function:
+                raise LightNetError(f"the NNVM exporter of '{optype}' is defined twice")
         return function
 
     return register
@@ -71,8 +75,8 @@ def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
 
 def plan(op: LnOp, exporting: Exporting) -> Call:
     """What an op becomes. Raises `Unsupported`."""
-    from lightnet.frontends.nnvm import export_layers, export_ops  # noqa: F401  (they register themselves)
-
+    for family in NNVM_EXPORTERS:
+        NNVM_EXPORTERS.get(family)  # importing a family registers its exporters
     function = _EXPORTERS.get(op.optype)
     if function is None:
         refuse("NNVM has no such op")

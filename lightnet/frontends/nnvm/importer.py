@@ -15,9 +15,10 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.handlers import MAX_LISTED, Unsupported, arity, called, list_refused
 from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.nnvm import attributes, reader
-from lightnet.frontends.nnvm.node import DTYPE_NUMBERS, Handler, Lazy, Node, Unsupported, handlers
+from lightnet.frontends.nnvm.node import DTYPE_NUMBERS, Handler, Lazy, Node, handlers
 from lightnet.frontends.nnvm.reader import Entry, GraphNode, NnvmGraph, who
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -25,13 +26,9 @@ from lightnet.runtime.mxnet import strip_prefix
 from lightnet.runtime.program import unknown
 from lightnet.runtime.weights import WeightStore
 
-#: Refusals that an error lists in full.
-MAX_LISTED = 20
 #: Ends of names that MXNet gives to parameters and states.
 _PARAM_SUFFIXES = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var", "_running_mean", "_running_var",
                    "_parameters")  # fmt: skip
-#: What a handler raises on a node that it did not foresee.
-_MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, ValueError)
 #: Hidden attributes that only parameters have.
 _PARAM_KEYS = ("init", "lr_mult", "wd_mult", "storage_type")
 
@@ -76,7 +73,7 @@ class _Importer:
         self.handlers = handlers()
         self.stored = {strip_prefix(name): name for name in weights or ()}
         self.values: dict[Entry, Value | Lazy | _Missing] = {}
-        self.arity: dict[int, int] = {}  # outputs of each node
+        self.made_outputs: dict[int, int] = {}  # how many outputs a node has
         self.by_name: dict[str, Lazy] = {}  # variables: those of one name are one
         self.made: set[str] = set()  # params that ops read
         self.refused: list[tuple[GraphNode, str]] = []
@@ -198,7 +195,7 @@ class _Importer:
                     e.source_line = self.graph.text.lines.line_at(node.offset)
                 raise
         results = found if isinstance(found, tuple) else (found,)
-        self.arity[node.index] = len(results) if found is not None else 0
+        self.made_outputs[node.index] = len(results) if found is not None else 0
         for i, value in enumerate(results):
             self.values[node.index, i] = _MISSING if value is None else value
 
@@ -211,25 +208,14 @@ class _Importer:
         if _MISSING in operands:
             return None
         operands += [self.made_up(node, f"{name}_{aux}") for aux in self.absent(node, handler)]
-        if handler.arity and len(operands) > handler.arity:
-            raise LightNetError(f"takes at most {handler.arity} inputs, but gets {len(operands)}", label="nnvm.inputs")
-        try:
-            return handler.function(Node(self.g, node, self.graph.version), *operands)
-        except TypeError as e:
-            if "positional argument" not in str(e) or e.__traceback__ is None or e.__traceback__.tb_next is not None:
-                raise
-            raise LightNetError(
-                f"gets {len(operands)} inputs, which is not what it takes", label="nnvm.inputs"
-            ) from None
-        except _MALFORMED as e:  # a node that no handler foresaw: still an error of its place, not a traceback
-            raise LightNetError(f"cannot be imported: {type(e).__name__}: {e}", label="nnvm.handler") from e
+        return called(handler.function, Node(self.g, node, self.graph.version), operands)
 
     def operand(self, node: GraphNode, entry: Entry, handler: Handler | None = None, position: int = 0) -> Any:
         """What a node reads at a position. A parameter stays open until the op fixes it, since not every form of weights has
         shapes; another variable only where the op can say its shape, and nothing else does."""
         index, output = entry
         if entry not in self.values:
-            have = self.arity.get(index, 1)
+            have = self.made_outputs.get(index, 1)
             if have == 0:
                 return _MISSING
             raise LightNetError(f"reads output {output} of {who(self.graph.nodes[index])}, which has {have}",
@@ -248,7 +234,8 @@ class _Importer:
 
     def absent(self, node: GraphNode, handler: Handler) -> Sequence[str]:
         """The auxiliary states that a graph of MXNet before 0.9 leaves out."""
-        return handler.aux if handler.aux and len(node.inputs) == handler.arity - len(handler.aux) else ()
+        lacks_all = handler.aux and len(node.inputs) == arity(handler.function)[1] - len(handler.aux)
+        return handler.aux if lacks_all else ()
 
     def made_up(self, node: GraphNode, name: str) -> Lazy:
         stand_in = GraphNode(node.index, "null", name, [], {}, {}, [], node.loc, node.offset)
@@ -260,12 +247,14 @@ class _Importer:
         """The outputs by MXNet's names: ``<node>_output``, with a number where the node has several."""
         wanted = list(self.graph.heads)
         if self.internals:
-            wanted = [(n.index, i) for n in self.nodes if not n.is_variable for i in range(self.arity[n.index])]
+            wanted = [(n.index, i) for n in self.nodes if not n.is_variable for i in range(self.made_outputs[n.index])]
         found: dict[str, Value] = {}
         for index, output in wanted:
             node = self.graph.nodes[index]
-            if (index, output) not in self.values and self.arity.get(index, 1):
-                raise self.graph.error(node, f"the graph's head is output {output}, and it has {self.arity[index]}")
+            if (index, output) not in self.values and self.made_outputs.get(index, 1):
+                raise self.graph.error(
+                    node, f"the graph's head is output {output}, and it has {self.made_outputs[index]}"
+                )
             value = self.operand(node, (index, output))
             if value is not _MISSING:
                 found[_unique(self.output_name(node, output), found)] = value
@@ -275,24 +264,22 @@ class _Importer:
         if node.is_variable:
             return node.name
         names = self.handlers[node.op].outputs
-        last = names[output] if output < len(names) else "output" if self.arity[node.index] == 1 else f"output{output}"
+        last = (
+            names[output]
+            if output < len(names)
+            else "output"
+            if self.made_outputs[node.index] == 1
+            else f"output{output}"
+        )
         return f"{node.name}_{last}" if node.name else last
 
     # -- refusing
 
     def refusal(self) -> LightNetError:
         """One error for everything that cannot be imported, by op and reason."""
-        groups: dict[tuple[str, str], list[GraphNode]] = {}
-        for node, reason in self.refused:
-            groups.setdefault((node.op, reason), []).append(node)
         error = LightNetError(f"{len(self.refused)} of {len(self.nodes)} nodes cannot be imported", SourceLoc(self.graph.file),
                               label="nnvm.unsupported")  # fmt: skip
-        for (op, reason), nodes in list(groups.items())[:MAX_LISTED]:
-            shown = ", ".join(f"'{n.name[:80]}'" for n in nodes[:3]) + (", ..." if len(nodes) > 3 else "")
-            error.notes.append((nodes[0].loc, f"{op[:80]} ({len(nodes)} nodes: {shown}): {reason}"))
-        if len(groups) > MAX_LISTED:
-            error.notes.append((None, f"and {len(groups) - MAX_LISTED} more kinds"))
-        return error
+        return list_refused(error, ((n.op[:80], f"'{n.name[:80]}'", reason, n.loc) for n, reason in self.refused))
 
     def open_shapes(self) -> LightNetError:
         """The error for variables whose shapes nothing says: one that a call can answer where all of them are inputs."""

@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.handlers import HandledNode
 from lightnet.frontends.nnvm import attributes
 from lightnet.frontends.nnvm.reader import GraphNode
 from lightnet.ir.registry import NNVM_OPS
@@ -30,10 +31,6 @@ from lightnet.runtime.dtypes import BY_NAME, DType, convert
 _DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "uint8": "ui8", "int32": "i32", "int8": "i8", "int64": "i64",
            "bool": "i1", "int16": "i16", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "bfloat16": "bf16"}  # fmt: skip
 DTYPE_NUMBERS = ("f32", "f64", "f16", "ui8", "i32", "i8", "i64", "i1", "i16", "ui16", "ui32", "ui64", "bf16")
-
-
-class Unsupported(Exception):
-    """A node that LightNet cannot import, and why; the importer lists all of them."""
 
 
 class Lazy:
@@ -82,8 +79,6 @@ class Handler:
     labels: tuple[int, ...] = ()
     aux: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    #: Inputs of a node that has all of them; 0: any number.
-    arity: int = 0
 
 
 _HANDLERS: dict[str, Handler] = {}
@@ -111,8 +106,10 @@ def handlers() -> dict[str, Handler]:
     return _HANDLERS
 
 
-class Node:
+class Node(HandledNode):
     """One op of the graph, as its handler sees it."""
+
+    form = "nnvm"
 
     def __init__(self, graph: Graph, node: GraphNode, version: int):
         self.g, self.node, self.version = graph, node, version
@@ -218,19 +215,6 @@ class Node:
             self.unsupported(f"element type '{found[:60]}'")
         return BY_NAME[found]
 
-    def axis(self, value: int, ndim: int) -> int:
-        """An axis counted from 0, from one that may count from the end."""
-        if not -ndim <= value < ndim:
-            self.fail(f"axis {value} is out of range for a tensor of rank {ndim}")
-        return value % ndim
-
-    def axes(self, values: Sequence[int], ndim: int) -> tuple[int, ...]:
-        """Several axes counted from 0, each named once."""
-        axes = tuple(self.axis(v, ndim) for v in values)
-        if len(set(axes)) != len(axes):
-            self.fail(f"axes {list(values)} name one axis of a tensor of rank {ndim} twice")
-        return axes
-
     # -- values
 
     def fixed(self, x: Value | Lazy, dims: Sequence[int], like: Value) -> Value:
@@ -257,10 +241,6 @@ class Node:
         allocated."""
         return self.g.bounded(count, "a constant")
 
-    def zeros(self, count: int, dtype: DType) -> Value:
-        """A vector of zeros."""
-        return self.g.constant(np.zeros(self.bounded(count), dtype.np))
-
     def at_least(self, x: Value, rank: int) -> Value:
         """`x`, which should have that rank or a higher one."""
         if x.ndim < rank:
@@ -271,13 +251,3 @@ class Node:
         """Refuse an input of another rank."""
         if x.ndim not in ranks:
             self.fail(f"takes a tensor of rank {' or '.join(map(str, ranks))}, but gets {list(x.dims)}")
-
-    # -- refusing
-
-    def unsupported(self, reason: str) -> NoReturn:
-        """This node is valid, and LightNet does not import it."""
-        raise Unsupported(reason)
-
-    def fail(self, message: str) -> NoReturn:
-        """This node is not valid."""
-        raise LightNetError(message, None, label="nnvm.node")

@@ -1,56 +1,23 @@
-"""ONNX functions: ops that the standard defines by a graph of simpler ops, and calls of handlers.
+"""ONNX functions: ops that the standard, or a model, defines by a graph of simpler ops.
 
 The bodies of the standard's functions come from the package `onnx` (for ops whose body depends on types or attributes, it is
-built for the node); those of a model's own functions come with the model. Imports the reader and the table of handlers.
+built for the node); those of a model's own functions come with the model. Imports the reader.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import ELEM_TYPES, AttributeRef, OnnxFunction, OnnxNode
-from lightnet.frontends.onnx.node import Handler, Node
 from lightnet.frontends.onnx.protos import need_onnx
 from lightnet.frontends.onnx.reader import read_function
 
-_MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 #: Ops whose results no test could foresee.
 _RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"})
-
-
-def called(handler: Handler, node: Node, inputs: Sequence[Value | None]) -> Any:
-    """What `handler` makes of a node with these inputs; a wrong number of them is an error."""
-    least, most, needed = _arity(handler)
-    given = list(inputs)
-    while given and given[-1] is None and len(given) > least:
-        given.pop()
-    rest = [True] * (len(given) - len(needed))  # what a variadic input takes has to be there
-    for i, (value, need) in enumerate(zip(given, (*needed, *rest))):
-        if need and value is None:
-            node.fail(f"needs its input {i}")
-    if not least <= len(given) <= most:
-        expected = str(least) if least == most else f"{least} to {most}" if most < 1 << 20 else f"{least} or more"
-        node.fail(f"needs {expected} inputs, but gets {sum(v is not None for v in inputs)}")
-    try:
-        return handler(node, *given)
-    except _MALFORMED as error:  # a node that no handler foresaw: still an error of its place, not a traceback
-        raise LightNetError(f"cannot be imported: {type(error).__name__}: {error}", label="onnx.handler") from error
-
-
-@cache
-def _arity(handler: Handler) -> tuple[int, int, tuple[bool, ...]]:
-    """How many inputs a handler takes, at least and at most, and which must be there."""
-    params = list(inspect.signature(handler).parameters.values())[1:]
-    plain = [p for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = tuple(p.default is p.empty for p in plain)
-    variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
-    return max(sum(needed), int(variadic and not plain)), 1 << 20 if variadic else len(plain), needed
 
 
 def body_of(node: OnnxNode, inputs: Sequence[Value | None], opset: int) -> OnnxFunction | None:

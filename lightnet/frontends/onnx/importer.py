@@ -18,10 +18,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.handlers import MAX_LISTED, Unsupported, called, list_refused
 from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.onnx import functions
 from lightnet.frontends.onnx.model import OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
-from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, Unsupported, handler_of, takes_sequences
+from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
@@ -32,8 +33,6 @@ from lightnet.runtime.weights import WeightStore
 MAX_NODES = 200_000
 #: Functions and subgraphs inside of each other.
 MAX_DEPTH = 32
-#: Refusals that an error lists in full.
-MAX_LISTED = 20
 
 Scope = MutableMapping[str, "Value | Items | Missing | None"]
 
@@ -78,7 +77,7 @@ class Importer:
         self.model, self.shapes, self.given = model, shapes, given
         self.graph = Graph(model.path)
         self.values: dict[str, Value] = {}
-        self.refused: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str, str, None]] = []  # op, name, reason
         self.needed: list[NeedsValue] = []
         self.scopes: list[Scope] = []
         self.opsets = model.opsets
@@ -91,6 +90,7 @@ class Importer:
             if name not in {i.name for i in graph.inputs}:
                 raise unknown("input", name, [i.name for i in graph.inputs if i.name not in graph.initializers])
         self.survey(graph)
+        self.graph.reserve((*graph.initializers, *(i.name for i in graph.inputs)))
         scope: Scope = {}
         self.scopes.append(scope)
         for tensor in graph.initializers.values():
@@ -100,7 +100,7 @@ class Importer:
         self.nodes(graph.nodes, scope)
         for output in graph.outputs:
             if isinstance(scope.get(output.name), Items):
-                self.refused.append((f"output '{output.name}'", "it is a sequence: a network gives tensors"))
+                self.refused.append(("output", f"'{output.name}'", "it is a sequence: a network gives tensors", None))
         if self.refused:
             raise self.refusal()
         outputs = {o.name: self.read(o.name, scope) for o in graph.outputs}
@@ -117,7 +117,7 @@ class Importer:
             if info.name in graph.initializers and info.name not in self.given:
                 continue  # before IR version 4 an initializer was an input too
             if info.dtype not in BY_NAME:
-                self.refused.append((f"input '{info.name}'", f"type {info.dtype} is not supported"))
+                self.refused.append(("input", f"'{info.name}'", f"type {info.dtype} is not supported", None))
                 scope[info.name] = Missing(info.name)
                 continue
             if info.name in self.given:
@@ -153,7 +153,8 @@ class Importer:
         what = ", ".join(f"'{n}' {_shape(i.dims)}" for n, i in opened.items())
         example = " ".join(f"--shape {n}={_example(i.dims)}" for n, i in opened.items())
         error = NeedsShape(
-            f"the model leaves the shape of {what} open: give it, as in {example}", SourceLoc(self.model.path)
+            f"the model leaves the shape of {what} open: give it, as in {example} (in Python: shapes={{name: dims}})",
+            SourceLoc(self.model.path),
         )
         error.inputs = frozenset(opened)
         return error
@@ -214,7 +215,7 @@ class Importer:
                 continue
             scope[name] = value
             if isinstance(value, Value) and len(self.scopes) == 1:
-                self.graph.call(value, name)
+                self.graph.set_name(value, name)
 
     def step(self) -> None:
         """Count a node, or a trip of a loop, against the limit."""
@@ -258,7 +259,7 @@ class Importer:
         if any(isinstance(i, Items) for i in inputs) and not takes_sequences(node.domain, node.op_type):
             raise Unsupported("an input is a sequence")
         if handler is not None:
-            return functions.called(handler, Node(self, node, opset), inputs)
+            return called(handler, Node(self, node, opset), inputs)
         function = functions.body_of(node, inputs, opset)
         if function is None:
             raise Unsupported(functions.why_not(node, opset) or f"its function body needs a newer opset than {opset}")
@@ -306,7 +307,7 @@ class Importer:
 
     def refuse(self, node: OnnxNode, reason: str) -> None:
         name = f"'{node.name}'" if node.name else f"#{node.index}"
-        refusal = f"{self.prefix}{node.op_type} {name}", reason
+        refusal = f"{self.prefix}{node.op_type}", name, reason, None
         if refusal not in self.refused[-MAX_LISTED:]:
             self.refused.append(refusal)
 
@@ -315,16 +316,7 @@ class Importer:
         count = len(self.refused)
         error = LightNetError(f"the model cannot be imported: {count} node{'s are' if count > 1 else ' is'} not supported",
                               SourceLoc(self.model.path), label="onnx.unsupported")  # fmt: skip
-        by_reason: dict[tuple[str, str], list[str]] = {}
-        for what, reason in self.refused:
-            op, _, name = what.rpartition(" ")
-            by_reason.setdefault((op, reason), []).append(name)
-        for (op, reason), names in list(by_reason.items())[:MAX_LISTED]:
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            error.notes.append((None, f"{op} ({', '.join(names[:5])}{more}): {reason}"))
-        if len(by_reason) > MAX_LISTED:
-            error.notes.append((None, f"... and {len(by_reason) - MAX_LISTED} kinds more"))
-        return error
+        return list_refused(error, self.refused)
 
     def needs(self) -> NeedsValue:
         """One error for all inputs whose values decide shapes."""

@@ -11,21 +11,21 @@ Handlers stand in `frontends/onnx/ops/<family>.py`, which `registry.ONNX_OPS` li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.handlers import HandledNode, Handler
 from lightnet.frontends.loading import OpenError
-from lightnet.frontends.onnx.model import OnnxGraph
+from lightnet.frontends.onnx.model import OnnxGraph, type_name
 from lightnet.ir.registry import ONNX_OPS
+from lightnet.runtime.dtypes import BY_NAME, DType
 
 if TYPE_CHECKING:
     from lightnet.frontends.onnx.importer import Importer
     from lightnet.frontends.onnx.model import OnnxNode
-
-Handler = Callable[..., Any]
 
 #: Elements of the largest input whose value may decide a shape: beyond that, it is data.
 MAX_DECIDING = 4096
@@ -84,10 +84,6 @@ def handlers() -> dict[tuple[str, str], Handler]:
     return dict(_HANDLERS)
 
 
-class Unsupported(Exception):
-    """A node that LightNet cannot import, and why; the importer lists all of them."""
-
-
 class Poisoned(Exception):
     """A subgraph of this node could not be imported, which has been noted."""
 
@@ -96,8 +92,10 @@ class NeedsValue(OpenError):
     """The network's shapes depend on the values of `inputs`, graph inputs that nobody gave."""
 
 
-class Node:
+class Node(HandledNode):
     """One node of an ONNX graph, as its handler sees it."""
+
+    form = "onnx"
 
     def __init__(self, importer: Importer, node: OnnxNode, opset: int):
         self.importer, self.node, self.opset = importer, node, opset
@@ -168,22 +166,25 @@ class Node:
         value = self.node.attributes.get(name)
         return None if value is None else self.importer.contents(value)
 
+    def element_type(self, name: str) -> DType | None:
+        """The element type that an attribute names by ONNX's number; None where there is no such attribute, or it is 0."""
+        code = self.int(name, 0)
+        if not code:
+            return None
+        known = type_name(code)
+        if known is None:
+            self.fail(f"there is no element type {code}")
+        if known not in BY_NAME:
+            self.unsupported(f"type {known} is not supported")
+        return BY_NAME[known]
+
     def graph(self, name: str) -> OnnxGraph:
         """A graph attribute."""
         return self._attribute(name, OnnxGraph, "a graph", ...)
 
     def axis(self, value: int, ndim: int) -> int:
-        """An axis counted from 0, from one that may count from the end."""
-        if not -ndim <= value < max(ndim, 1):
-            self.fail(f"axis {value} is out of range for a tensor of rank {ndim}")
-        return value % ndim if ndim else 0
-
-    def axes(self, values: Sequence[int], ndim: int) -> tuple[int, ...]:
-        """Several axes counted from 0, each named once."""
-        axes = tuple(self.axis(int(v), ndim) for v in values)
-        if len(set(axes)) != len(axes):
-            self.fail(f"axes {list(values)} name one axis of a tensor of rank {ndim} twice")
-        return axes
+        """As the base class has it; of a scalar, models name axis 0."""
+        return 0 if not value and not ndim else super().axis(value, ndim)
 
     # -- inputs that decide something
 
@@ -208,16 +209,6 @@ class Node:
         if array.dtype.kind not in "iu":
             self.fail(f"{what} should be integers, but its type is {value.dtype}")
         return tuple(int(v) for v in array.reshape(-1))
-
-    # -- refusing
-
-    def unsupported(self, reason: str) -> NoReturn:
-        """This node is valid ONNX that LightNet does not import."""
-        raise Unsupported(reason)
-
-    def fail(self, message: str) -> NoReturn:
-        """This node is not valid ONNX."""
-        raise LightNetError(message, None, label="onnx.node")
 
     # -- parts of the importer
 

@@ -19,8 +19,6 @@ from lightnet.frontends.onnx import structure
 from lightnet.frontends.onnx import wire as w
 from lightnet.frontends.onnx.external import ExternalFiles
 from lightnet.frontends.onnx.model import (
-    ELEM_TYPES,
-    ONNX_TYPES,
     AttributeRef,
     OnnxFunction,
     OnnxGraph,
@@ -72,7 +70,7 @@ def read_model(source: bytes | memoryview | str | os.PathLike[str], name: str | 
         model = reader.model()
     except LightNetError as error:
         if (kind := kind_of(bytes(data[:24]))) is not None and "looks like" not in kind:
-            error.message = f"not an ONNX model: {kind}"
+            error.message = f"not a valid ONNX model: {kind}"
         raise
     structure.check(model)
     return model
@@ -348,7 +346,3 @@ _ATTRIBUTE_DEFAULTS: dict[str, Any] = {
 
 def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
-
-
-__all__ = ["ELEM_TYPES", "ONNX_TYPES", "AttributeRef", "OnnxFunction", "OnnxGraph", "OnnxModel", "OnnxNode", "OnnxTensor",
-           "TypeDescription", "ValueInfo", "read_function", "read_model", "type_name"]  # fmt: skip

@@ -67,3 +67,17 @@ func.func @main() -> tensor<1x2x5x5xf32> {
   %y = ln.maxpool2d %x {size = [3, 3], stride = [2, 2], padding = [1, 1, 1, 1]} : tensor<1x2x5x5xf32> as ("y")
   func.return %y : tensor<1x2x5x5xf32>
 }
+
+// -----
+
+// A product of short floats is one of f32: its sums are in f32 anyway.
+// CHECK: ln.cast %{{.*}} {mode = "wrap"} : tensor<3x4xf32>
+// CHECK: ln.cast %{{.*}} {mode = "wrap"} : tensor<4x5xf32>
+// CHECK: ln.matmul %{{.*}}, %{{.*}} : tensor<3x5xf32> as "m"
+// CHECK: ln.cast %{{.*}} {mode = "wrap"} : tensor<3x5xf16> as ("y")
+func.func @main() -> tensor<3x5xf16> {
+  %a = ln.input : tensor<3x4xf16> as ("a")
+  %b = ln.param : tensor<4x5xf16> as ("b")
+  %y = ln.matmul %a, %b : tensor<3x5xf16> as "m"("y")
+  func.return %y : tensor<3x5xf16>
+}

@@ -16,31 +16,31 @@ def filled(n: Node, dims: Sequence[int], dtype: DType, value: float) -> Value | 
     """A constant of one value; of open shape where a dim is 0, which in MXNet's classic shapes is an unknown one."""
 
     def make(dims: tuple[int, ...], dtype: DType) -> Value:
-        return composites.full(n.g, n.g.spec(dims, dtype).dims, value, dtype)
+        return composites.full(n.g, dims, value, dtype)
 
     if 0 in dims or not dims:
         return Lazy(n.node.name, tuple(dims) or None, dtype, make)
     return make(tuple(dims), dtype)
 
 
-@nnvm_op("_zeros", "_ones", "zeros", "ones", "_zeros_without_dtype", arity=0)
+@nnvm_op("_zeros", "_ones", "zeros", "ones", "_zeros_without_dtype")
 def zeros_or_ones(n: Node) -> Value | Lazy:
     return filled(n, n.ints("shape", ()), n.dtype("dtype", "f32"), int("ones" in n.op))
 
 
-@nnvm_op("_full", "full", arity=0)
+@nnvm_op("_full", "full")
 def full(n: Node) -> Value | Lazy:
     value = n.float("value", None)
     return filled(n, n.ints("shape", ()), n.dtype("dtype", "f32"), n.float("fill_value") if value is None else value)
 
 
-@nnvm_op("zeros_like", "ones_like", "full_like", arity=1)
+@nnvm_op("zeros_like", "ones_like", "full_like")
 def like(n: Node, x: Value) -> Value:
     value = n.float("fill_value") if n.op == "full_like" else int(n.op == "ones_like")
     return composites.full(n.g, x.dims, value, x.dtype)
 
 
-@nnvm_op("_arange", "arange", arity=0)
+@nnvm_op("_arange", "arange")
 def arange(n: Node) -> Value:
     """start, start + step, … below stop (0 to start where there is no stop), each `repeat` times."""
     start, stop, step, times = n.float("start", 0.0), n.float("stop", None), n.float("step", 1.0), n.int("repeat", 1)
@@ -60,7 +60,7 @@ def _range(n: Node, start: float, stop: float, step: float, times: int, dtype: D
     return n.g.constant(np.repeat(start + step * np.arange(length), times), dtype)
 
 
-@nnvm_op("_linspace", arity=0)
+@nnvm_op("_linspace")
 def linspace(n: Node) -> Value:
     count, endpoint = n.bounded(n.int("num")), n.bool("endpoint", True)
     return n.g.constant(
@@ -68,7 +68,7 @@ def linspace(n: Node) -> Value:
     )
 
 
-@nnvm_op("_eye", arity=0)
+@nnvm_op("_eye")
 def eye(n: Node) -> Value:
     rows, columns = n.bounded(n.int("N")), n.bounded(n.int("M", 0))
     n.bounded(rows * (columns or rows))
@@ -76,7 +76,7 @@ def eye(n: Node) -> Value:
     return n.g.constant(np.eye(rows, columns or rows, shift), n.dtype("dtype", "f32"))
 
 
-@nnvm_op("_contrib_arange_like", arity=1)
+@nnvm_op("_contrib_arange_like")
 def arange_like(n: Node, x: Value) -> Value:
     start, step, times = n.float("start", 0.0), n.float("step", 1.0), n.int("repeat", 1)
     axis = n.int("axis", None)
@@ -86,12 +86,12 @@ def arange_like(n: Node, x: Value) -> Value:
     return n.g.constant(values if axis is not None else values.reshape(x.dims), x.dtype)
 
 
-@nnvm_op("shape_array", "size_array", arity=1)
+@nnvm_op("shape_array", "size_array")
 def shape_array(n: Node, x: Value) -> Value:
     return n.g.constant(np.asarray(x.dims if n.op == "shape_array" else [x.len]), "i64")
 
 
-@nnvm_op("Cast", "cast", "amp_cast", arity=1)
+@nnvm_op("Cast", "cast", "amp_cast")
 def cast(n: Node, x: Value) -> Value:
     if not n.has("dtype"):
         n.fail("needs the attribute 'dtype'")

@@ -7,13 +7,14 @@ ops. One spatial dimension is a picture of height 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 import numpy as np
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
-from lightnet.frontends.windows import average_pool, convolution, max_pool, transposed_convolution
+from lightnet.frontends.windows import Window, average_pool, convolution, max_pool, transposed_convolution
 
 Param = Value | Lazy
 
@@ -60,90 +61,93 @@ def bias_of(n: Node, bias: Param | None, count: int, like: Value) -> Value | Non
 # -- convolutions -----------------------------------------------------------------------------------------------------
 
 
-@nnvm_op("Convolution", "Convolution_v1", params=(1, 2), arity=3)
+@dataclass(frozen=True)
+class _Words:
+    """What a dialect calls the attributes of a convolution, and whether it pads both sides alike."""
+
+    kernel: str
+    outputs: str
+    group: str
+    stride: str
+    dilation: str
+    padding: str
+    extra: str
+    symmetric: bool
+
+
+_MXNET = _Words("kernel", "num_filter", "num_group", "stride", "dilate", "pad", "adj", True)
+_NNVM = _Words("kernel_size", "channels", "groups", "strides", "dilation", "padding", "output_padding", False)
+
+
+class _Convolution:
+    """A convolution or the transpose of one, with its data `x` channels first."""
+
+    def __init__(self, n: Node, x: Value, words: _Words):
+        self.n, self.kernel = n, n.ints(words.kernel)
+        self.layout = _Layout(n, n.string("layout", None), x.ndim)
+        self.plain = "OI" + self.layout.plain[2:]
+        self.x = self.layout.to_plain(n, x)
+        axes = _spatial(n, self.x, self.kernel)
+        self.outputs, self.group = n.int(words.outputs), n.int(words.group, 1)
+        _check_groups(n, self.x, self.outputs, self.group)
+        padding = n.per_axis(words.padding, axes, 0) * 2 if words.symmetric else begins_and_ends(n, words.padding, axes)
+        stride, dilation = n.per_axis(words.stride, axes, 1), n.per_axis(words.dilation, axes, 1)
+        self.window, self.extra = Window(self.kernel, stride, dilation, padding), n.per_axis(words.extra, axes, 0)
+
+    def direct(self, weight: Param, stored: str, bias: Param | None) -> Value:
+        """The convolution; the weights [out, in/group, ...] are stored in the layout `stored`."""
+        n, x = self.n, self.x
+        w = weight_of(n, weight, (self.outputs, x.dims[1] // self.group, *self.kernel), stored, self.plain, x)
+        y = convolution(n.g, x, w, bias_of(n, bias, self.outputs, x), self.window, self.group)
+        return self.layout.from_plain(n, y)
+
+    def transposed(self, weight: Param, stored: str, bias: Param | None) -> Value:
+        """The transpose; its weights are [in, out/group, ...], which NNVM calls OIHW, as those of conv2d."""
+        n, x = self.n, self.x
+        w = weight_of(n, weight, (x.dims[1], self.outputs // self.group, *self.kernel), stored, self.plain, x)
+        bias = bias_of(n, bias, self.outputs, x)
+        y = transposed_convolution(n.g, x, w, bias, self.window, self.extra, self.group)
+        return self.layout.from_plain(n, y)
+
+
+@nnvm_op("Convolution", "Convolution_v1", params=(1, 2))
 def convolution_mxnet(n: Node, x: Value, weight: Param, bias: Param | None = None) -> Value:
-    kernel = n.ints("kernel")
-    layout = _Layout(n, n.string("layout", None), x.ndim)
-    x = layout.to_plain(n, x)
-    count = _spatial(n, x, kernel)
-    out, group = n.int("num_filter"), n.int("num_group", 1)
-    pad = n.per_axis("pad", count, 0)
-    _check_groups(n, x, out, group)
-    dims = (out, x.dims[1] // group, *kernel)
-    # With channels last, MXNet stores weights in the layout of the data, outputs in the place of the batch.
-    stored = layout.name.replace("N", "O").replace("C", "I")
-    w = weight_of(n, weight, dims, stored, "OI" + layout.plain[2:], x)
-    if n.bool("no_bias", False):
-        bias = None
-    y = convolution(n.g, x, w, bias_of(n, bias, out, x), group=group, stride=n.per_axis("stride", count, 1),
-                    dilation=n.per_axis("dilate", count, 1), padding=(*pad, *pad))  # fmt: skip
-    return layout.from_plain(n, y)
+    """With channels last, MXNet stores weights in the layout of the data, outputs in the place of the batch."""
+    c = _Convolution(n, x, _MXNET)
+    stored = c.layout.name.replace("N", "O").replace("C", "I")
+    return c.direct(weight, stored, None if n.bool("no_bias", False) else bias)
 
 
-@nnvm_op("conv1d", "conv2d", "conv3d", params=(1, 2), arity=3)
+@nnvm_op("conv1d", "conv2d", "conv3d", params=(1, 2))
 def conv2d(n: Node, x: Value, weight: Param, bias: Param | None = None) -> Value:
-    """NNVM's level 2: channels, kernel_size, strides, padding, dilation, groups, layout, kernel_layout, use_bias."""
-    kernel = n.ints("kernel_size")
-    layout = _Layout(n, n.string("layout", None), x.ndim)
-    x = layout.to_plain(n, x)
-    count = _spatial(n, x, kernel)
-    out, group = n.int("channels"), n.int("groups", 1)
-    _check_groups(n, x, out, group)
-    plain = "OI" + layout.plain[2:]
-    dims = (out, x.dims[1] // group, *kernel)
-    w = weight_of(n, weight, dims, _kernel_layout(n, plain), plain, x)
-    if not n.bool("use_bias", True):
-        bias = None
-    y = convolution(n.g, x, w, bias_of(n, bias, out, x), group=group, stride=n.per_axis("strides", count, 1),
-                    dilation=n.per_axis("dilation", count, 1), padding=begins_and_ends(n, "padding", count))  # fmt: skip
-    return layout.from_plain(n, y)
+    c = _Convolution(n, x, _NNVM)
+    return c.direct(weight, _kernel_layout(n, c.plain), bias if n.bool("use_bias", True) else None)
 
 
-@nnvm_op("Deconvolution", params=(1, 2), arity=3)
+@nnvm_op("Deconvolution", params=(1, 2))
 def deconvolution(n: Node, x: Value, weight: Param, bias: Param | None = None) -> Value:
     """`target_shape` decides padding and `adj`: the surplus is cut off evenly, the odd one at the end, by `adj`."""
-    kernel = n.ints("kernel")
-    layout = _Layout(n, n.string("layout", None), x.ndim)
-    if layout.name != layout.plain:
-        n.unsupported(f"its layout is {layout.name}")
-    count = _spatial(n, x, kernel)
-    out, group = n.int("num_filter"), n.int("num_group", 1)
-    _check_groups(n, x, out, group)
-    stride, dilation = n.per_axis("stride", count, 1), n.per_axis("dilate", count, 1)
-    pad, extra = n.per_axis("pad", count, 0), n.per_axis("adj", count, 0)
+    c = _Convolution(n, x, _MXNET)
+    if c.layout.name != c.layout.plain:
+        n.unsupported(f"its layout is {c.layout.name}")
     target = n.ints("target_shape", ())
     if any(target):
-        if len(target) != count:
-            n.fail(f"its attribute 'target_shape' should have {count} numbers, but has {len(target)}")
-        full = [(s - 1) * t + (k - 1) * d + 1 for s, t, k, d in zip(x.dims[2:], stride, kernel, dilation)]
+        if len(target) != len(c.kernel):
+            n.fail(f"its attribute 'target_shape' should have {len(c.kernel)} numbers, but has {len(target)}")
+        w = c.window
+        full = [(s - 1) * t + (k - 1) * d + 1 for s, t, k, d in zip(c.x.dims[2:], w.stride, w.size, w.dilation)]
         surplus = [f - t for f, t in zip(full, target)]
         if min(surplus) < 0:
             n.fail(f"its 'target_shape' {list(target)} is larger than the result {full}")
-        pad, extra = tuple(-(-s // 2) for s in surplus), tuple(s % 2 for s in surplus)
-    w = n.fixed(weight, (x.dims[1], out // group, *kernel), x)
-    if n.bool("no_bias", True):
-        bias = None
-    return transposed_convolution(n.g, x, w, bias_of(n, bias, out, x), group=group, stride=stride, dilation=dilation,
-                                  padding=(*pad, *pad), output_padding=extra)  # fmt: skip
+        c.window = replace(w, padding=tuple(-(-s // 2) for s in surplus) * 2)
+        c.extra = tuple(s % 2 for s in surplus)
+    return c.transposed(weight, c.plain, None if n.bool("no_bias", True) else bias)
 
 
-@nnvm_op("conv2d_transpose", "conv1d_transpose", "conv3d_transpose", params=(1, 2), arity=3)
+@nnvm_op("conv2d_transpose", "conv1d_transpose", "conv3d_transpose", params=(1, 2))
 def conv2d_transpose(n: Node, x: Value, weight: Param, bias: Param | None = None) -> Value:
-    kernel = n.ints("kernel_size")
-    layout = _Layout(n, n.string("layout", None), x.ndim)
-    x = layout.to_plain(n, x)
-    count = _spatial(n, x, kernel)
-    out, group = n.int("channels"), n.int("groups", 1)
-    _check_groups(n, x, out, group)
-    # The plain layout of the weights is [in, out/group, ...]; NNVM calls it OIHW, as for conv2d.
-    plain = "OI" + layout.plain[2:]
-    w = weight_of(n, weight, (x.dims[1], out // group, *kernel), _kernel_layout(n, plain), plain, x)
-    if not n.bool("use_bias", True):
-        bias = None
-    y = transposed_convolution(n.g, x, w, bias_of(n, bias, out, x), group=group, stride=n.per_axis("strides", count, 1),
-                               dilation=n.per_axis("dilation", count, 1), padding=begins_and_ends(n, "padding", count),
-                               output_padding=n.per_axis("output_padding", count, 0))  # fmt: skip
-    return layout.from_plain(n, y)
+    c = _Convolution(n, x, _NNVM)
+    return c.transposed(weight, _kernel_layout(n, c.plain), bias if n.bool("use_bias", True) else None)
 
 
 def _kernel_layout(n: Node, plain: str) -> str:
@@ -170,13 +174,13 @@ def _check_groups(n: Node, x: Value, out: int, group: int) -> None:
 # -- dense layers -----------------------------------------------------------------------------------------------------
 
 
-@nnvm_op("FullyConnected", params=(1, 2), arity=3)
+@nnvm_op("FullyConnected", params=(1, 2))
 def fully_connected(n: Node, x: Value, weight: Param, bias: Param | None = None) -> Value:
     flatten, out = n.bool("flatten", True), n.int("num_hidden")
     return _dense(n, x, weight, None if n.bool("no_bias", False) else bias, out, flatten)
 
 
-@nnvm_op("dense", params=(1, 2), arity=3)
+@nnvm_op("dense", params=(1, 2))
 def dense(n: Node, x: Value, weight: Param, bias: Param | None = None) -> Value:
     return _dense(n, x, weight, bias if n.bool("use_bias", True) else None, n.int("units"), False)
 
@@ -198,7 +202,7 @@ def _dense(n: Node, x: Value, weight: Param, bias: Param | None, out: int, flatt
 # -- pools ------------------------------------------------------------------------------------------------------------
 
 
-@nnvm_op("Pooling", "Pooling_v1", arity=1)
+@nnvm_op("Pooling", "Pooling_v1")
 def pooling(n: Node, x: Value) -> Value:
     layout = _Layout(n, n.string("layout", None), x.ndim)
     x = layout.to_plain(n, x)
@@ -218,7 +222,7 @@ def pooling(n: Node, x: Value) -> Value:
     return layout.from_plain(n, y)
 
 
-@nnvm_op("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d", "max_pool3d", "avg_pool3d", arity=1)
+@nnvm_op("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d", "max_pool3d", "avg_pool3d")
 def pool2d(n: Node, x: Value) -> Value:
     layout = _Layout(n, n.string("layout", None), x.ndim)
     x = layout.to_plain(n, x)
@@ -231,7 +235,7 @@ def pool2d(n: Node, x: Value) -> Value:
     return layout.from_plain(n, y)
 
 
-@nnvm_op("global_max_pool2d", "global_avg_pool2d", arity=1)
+@nnvm_op("global_max_pool2d", "global_avg_pool2d")
 def global_pool2d(n: Node, x: Value) -> Value:
     layout = _Layout(n, n.string("layout", None), x.ndim)
     x = layout.to_plain(n, x)
@@ -262,20 +266,21 @@ def pool(n: Node, x: Value, kind: str, size: Sequence[int], stride: Sequence[int
     count = len(size)
     stride, pad = tuple(stride or (1,) * count), tuple(pad or (0,) * 2 * count)
     begins, ends = pad[:count], tuple(reach if reach is not None else pad[count:])
-    window = {"size": size, "stride": stride, "dilation": (1,) * count}
+    window = Window(size, stride, (1,) * count, (*begins, *ends))
+    inside = replace(window, padding=(0,) * 2 * count)  # of a padded tensor
     if kind == "max":
-        return max_pool(g, x, padding=(*begins, *ends), **window)
+        return max_pool(g, x, window)
     if kind in ("sum", "lp"):
         if kind == "lp" and p != 2:
             n.unsupported(f"an lp pool of order {p}")
         squares = g.op("mul", x, x) if kind == "lp" else x
-        mean = average_pool(g, _padded(n, squares, begins, ends), padding=(0,) * 2 * count, **window)
+        mean = average_pool(g, _padded(n, squares, begins, ends), inside)
         total = g.op("mul", mean, n.scalar(prod(size), mean))
         return g.op("sqrt", total) if kind == "lp" else total
     if not include_pad or ends == pad[count:]:
-        return average_pool(g, x, padding=(*begins, *ends), count_include_pad=include_pad, **window)
+        return average_pool(g, x, window, count_include_pad=include_pad)
     # Windows that reach beyond the padding: the mean over what counts is the sum over the number of what counts.
-    means = average_pool(g, _padded(n, x, begins, ends), padding=(0,) * 2 * count, **window)
+    means = average_pool(g, _padded(n, x, begins, ends), inside)
     n.bounded(prod(means.dims[2:]))
     scale = np.ones(means.dims[2:])
     for axis, (d, b, e, k, s) in enumerate(zip(x.dims[2:], begins, pad[count:], size, stride)):

@@ -28,7 +28,7 @@ def _other_form(n: Node, boxes: Value, form: str) -> Value:
     return g.op("concat", g.op("add", first, g.op("mul", size, half)), size, axis=boxes.ndim - 1)
 
 
-@nnvm_op("_contrib_box_decode", "box_decode", arity=2)
+@nnvm_op("_contrib_box_decode", "box_decode")
 def box_decode(n: Node, deltas: Value, anchors: Value) -> Value:
     """Corners: centre = anchor's centre + delta * std * size, size = exp(delta * std) * size (at most `clip` in the exponent).
 
@@ -50,7 +50,7 @@ def box_decode(n: Node, deltas: Value, anchors: Value) -> Value:
     return g.op("concat", g.op("sub", moved, reach), g.op("add", moved, reach), axis=moved.ndim - 1)
 
 
-@nnvm_op("_contrib_box_nms", "_contrib_box_non_maximum_suppression", "box_nms", arity=1, outputs=("output", "idx"))
+@nnvm_op("_contrib_box_nms", "_contrib_box_non_maximum_suppression", "box_nms", outputs=("output", "idx"))
 def box_nms(n: Node, x: Value) -> Value:
     """The rows of [..., N, W] that stay, in falling order of score; rows of -1 follow.
 
@@ -100,7 +100,7 @@ def _rows_in_order(n: Node, rows: Value, order: Value) -> Value:
     return n.g.op("take_along", rows, index, axis=1)
 
 
-@nnvm_op("_contrib_MultiBoxPrior", "MultiBoxPrior", arity=1)
+@nnvm_op("_contrib_MultiBoxPrior", "MultiBoxPrior")
 def multibox_prior(n: Node, x: Value) -> Value:
     """Anchors of each cell of a feature map, which depend on its size alone: every size with the first ratio, then the first
     size with every other ratio; corners in units of the picture."""

@@ -87,8 +87,8 @@ def _register_binary(name: str, f: Binary) -> None:
         return f(n, a, n.same_float(b, a))
 
     same_shape.__qualname__, broadcast.__qualname__ = f"elemwise_{name}", f"broadcast_{name}"
-    nnvm_op(f"elemwise_{name}", f"_{name}", f"_{camel}", f"_grad_{name}", lazy=(0, 1), arity=2)(same_shape)
-    nnvm_op(f"broadcast_{name}", arity=2)(broadcast)
+    nnvm_op(f"elemwise_{name}", f"_{name}", f"_{camel}", f"_grad_{name}", lazy=(0, 1))(same_shape)
+    nnvm_op(f"broadcast_{name}")(broadcast)
 
 
 def _register_scalar(name: str, f: Binary) -> None:
@@ -101,8 +101,8 @@ def _register_scalar(name: str, f: Binary) -> None:
         return f(n, n.scalar(n.float("scalar"), x), x)
 
     scalar.__qualname__, reverse.__qualname__ = f"{name}_scalar", f"r{name}_scalar"
-    nnvm_op(f"_{name}_scalar", f"_{camel}Scalar", f"__{name}_scalar__", arity=1)(scalar)
-    nnvm_op(f"_r{name}_scalar", f"_R{camel}Scalar", f"__r{name}_scalar__", arity=1)(reverse)
+    nnvm_op(f"_{name}_scalar", f"_{camel}Scalar", f"__{name}_scalar__")(scalar)
+    nnvm_op(f"_r{name}_scalar", f"_R{camel}Scalar", f"__r{name}_scalar__")(reverse)
 
 
 for _name, _function in _BINARY.items():
@@ -195,14 +195,14 @@ def _register_unary(name: str, f: Unary) -> None:
         return f(n, x)
 
     handler.__qualname__ = name
-    nnvm_op(name, arity=1)(handler)
+    nnvm_op(name)(handler)
 
 
 for _name, _unary in _UNARY.items():
     _register_unary(_name, _unary)
 
 
-@nnvm_op("smooth_l1", arity=1)
+@nnvm_op("smooth_l1")
 def smooth_l1(n: Node, x: Value) -> Value:
     """0.5 (s x)^2 where |x| < 1 / s^2, else |x| - 0.5 / s^2."""
     g, s2 = n.g, n.float("scalar", 1.0) ** 2
@@ -214,17 +214,17 @@ def smooth_l1(n: Node, x: Value) -> Value:
     return g.op("where", g.op("less", magnitude, n.scalar(1 / s2, x)), inner, outer)
 
 
-@nnvm_op("clip", arity=1)
+@nnvm_op("clip")
 def clip(n: Node, x: Value) -> Value:
     return n.g.op("clip", x, lo=n.float("a_min"), hi=n.float("a_max"))
 
 
-@nnvm_op("hard_sigmoid", arity=1)
+@nnvm_op("hard_sigmoid")
 def hard_sigmoid(n: Node, x: Value) -> Value:
     return n.g.op("hard_sigmoid", x, alpha=n.float("alpha", 0.2), beta=n.float("beta", 0.5))
 
 
-@nnvm_op("_contrib_div_sqrt_dim", arity=1)
+@nnvm_op("_contrib_div_sqrt_dim")
 def div_sqrt_dim(n: Node, x: Value) -> Value:
     return n.g.op("div", x, n.scalar(math.sqrt(n.at_least(x, 1).dims[-1]), x))
 
@@ -243,7 +243,7 @@ _ACTIVATIONS = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "softrelu"
                 "mish": "mish", "log_sigmoid": "log_sigmoid"}  # fmt: skip
 
 
-@nnvm_op("Activation", arity=1)
+@nnvm_op("Activation")
 def activation(n: Node, x: Value) -> Value:
     kind = n.string("act_type")
     if kind not in _ACTIVATIONS:
@@ -251,7 +251,7 @@ def activation(n: Node, x: Value) -> Value:
     return _UNARY["log_sigmoid"](n, x) if kind == "log_sigmoid" else n.g.op(_ACTIVATIONS[kind], x)
 
 
-@nnvm_op("LeakyReLU", params=(1,), arity=2, outputs=("output", "mask"))
+@nnvm_op("LeakyReLU", params=(1,), outputs=("output", "mask"))
 def leaky_relu_mxnet(n: Node, x: Value, gamma: Value | Lazy | None = None) -> Value:
     kind, slope = n.string("act_type", "leaky"), n.float("slope", 0.25)
     g = n.g
@@ -270,12 +270,12 @@ def leaky_relu_mxnet(n: Node, x: Value, gamma: Value | Lazy | None = None) -> Va
     n.unsupported(f"activation '{kind[:40]}'")
 
 
-@nnvm_op("leaky_relu", arity=1)
+@nnvm_op("leaky_relu")
 def leaky_relu(n: Node, x: Value) -> Value:
     return n.g.op("lrelu", x, negslope=n.float("alpha", 0.25))
 
 
-@nnvm_op("prelu", params=(1,), arity=2)
+@nnvm_op("prelu", params=(1,))
 def prelu(n: Node, x: Value, alpha: Value | Lazy) -> Value:
     return _prelu(n, x, alpha, n.axis(n.int("axis", 1), x.ndim))
 

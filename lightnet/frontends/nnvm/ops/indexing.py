@@ -13,7 +13,6 @@ from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 from lightnet.frontends.nnvm.ops.elementwise import truth
-from lightnet.frontends.nnvm.ops.slicing import along
 
 
 def as_index(n: Node, x: Value) -> Value:
@@ -28,7 +27,7 @@ def in_range(n: Node, index: Value, length: int, mode: str) -> Value:
     return n.g.op("clip", index, lo=0, hi=length - 1)
 
 
-@nnvm_op("Embedding", "embedding", "_contrib_SparseEmbedding", params=(1,), arity=2)
+@nnvm_op("Embedding", "embedding", "_contrib_SparseEmbedding", params=(1,))
 def embedding(n: Node, x: Value, weight: Value | Lazy) -> Value:
     count, width = n.int("input_dim"), n.int("output_dim")
     hint = weight.dtype if weight.dtype is not None else n.dtype("dtype", "f32")
@@ -38,20 +37,22 @@ def embedding(n: Node, x: Value, weight: Value | Lazy) -> Value:
     return n.g.op("take", table, in_range(n, as_index(n, x), count, "clip"), axis=0)
 
 
-@nnvm_op("take", arity=2)
+@nnvm_op("take")
 def take(n: Node, x: Value, index: Value) -> Value:
     """Along `axis` (MXNet: 0; NNVM without one: of all elements in a row)."""
     mode = n.choice("mode", "clip", "wrap")
+    if not n.version and not n.has("axis"):
+        x = n.g.reshape(x, (x.len,))
     axis = n.axis(n.int("axis", 0), x.ndim)
     return n.g.op("take", x, in_range(n, as_index(n, index), x.dims[axis], mode), axis=axis)
 
 
-@nnvm_op("batch_take", arity=2)
+@nnvm_op("batch_take")
 def batch_take(n: Node, x: Value, index: Value) -> Value:
     return _picked(n, x, index, 1, "clip", False)
 
 
-@nnvm_op("pick", "choose_element_0index", arity=2)
+@nnvm_op("pick", "choose_element_0index")
 def pick(n: Node, x: Value, index: Value) -> Value:
     axis = n.axis(n.int("axis", -1), x.ndim)
     return _picked(n, x, index, axis, n.choice("mode", "clip", "wrap"), n.bool("keepdims", False))
@@ -67,32 +68,29 @@ def _picked(n: Node, x: Value, index: Value, axis: int, mode: str, keep: bool) -
     return y if keep else n.g.reshape(y, (*x.dims[:axis], *x.dims[axis + 1 :]) or (1,))
 
 
-@nnvm_op("gather_nd", arity=2)
+@nnvm_op("gather_nd")
 def gather_nd(n: Node, x: Value, index: Value) -> Value:
     """The indices stand in the first axis."""
     order = (*range(1, index.ndim), 0)
     return n.g.op("gather_nd", x, n.g.transpose(as_index(n, index), order), batch_dims=0)
 
 
-@nnvm_op("scatter_nd", arity=2)
+@nnvm_op("scatter_nd")
 def scatter_nd(n: Node, data: Value, index: Value) -> Value:
     dims = n.ints("shape")
-    zeros = composites.full(n.g, n.g.spec(dims, data.dtype).dims, 0, data.dtype)
+    zeros = composites.full(n.g, dims, 0, data.dtype)
     order = (*range(1, index.ndim), 0)
     return n.g.op("scatter_nd", zeros, n.g.transpose(as_index(n, index), order), data, reduction="none")
 
 
-@nnvm_op("one_hot", arity=1)
+@nnvm_op("one_hot")
 def one_hot(n: Node, index: Value) -> Value:
-    depth, g = n.int("depth"), n.g
-    places = g.constant(np.arange(n.bounded(depth)), "i32")
-    at = g.cast(g.reshape(index, (*index.dims, 1)), "i32")
-    hot = g.op("equal", at, places)
-    dtype = n.dtype("dtype", "f32")
+    g, dtype = n.g, n.dtype("dtype", "f32")
+    hot = composites.one_hot(g, g.cast(index, "i32"), n.int("depth"), index.ndim)
     return g.op("where", hot, g.scalar(n.float("on_value", 1.0), dtype), g.scalar(n.float("off_value", 0.0), dtype))
 
 
-@nnvm_op("where", arity=3)
+@nnvm_op("where")
 def where(n: Node, condition: Value, a: Value, b: Value) -> Value:
     """A condition of rank 1 picks whole rows."""
     cond = truth(n, condition)
@@ -113,7 +111,7 @@ def _time_axis(n: Node, x: Value) -> int:
     return axis
 
 
-def _lengths(n: Node, x: Value, lengths: tuple[Value, ...], batch: int) -> Value | None:
+def _lengths(n: Node, lengths: tuple[Value, ...], batch: int) -> Value | None:
     """The length of each sequence as i32 [batch]; None where all are whole."""
     if not n.bool("use_sequence_length", False):
         return None
@@ -126,7 +124,7 @@ def _lengths(n: Node, x: Value, lengths: tuple[Value, ...], batch: int) -> Value
 def sequence_mask(n: Node, x: Value, *lengths: Value) -> Value:
     time = _time_axis(n, x)
     batch = 1 - time
-    ends = _lengths(n, x, lengths, x.dims[batch])
+    ends = _lengths(n, lengths, x.dims[batch])
     if ends is None:
         return x
     g = n.g
@@ -141,10 +139,10 @@ def sequence_mask(n: Node, x: Value, *lengths: Value) -> Value:
 def sequence_last(n: Node, x: Value, *lengths: Value) -> Value:
     time = _time_axis(n, x)
     batch, g = 1 - time, n.g
-    ends = _lengths(n, x, lengths, x.dims[batch])
+    ends = _lengths(n, lengths, x.dims[batch])
     dims = tuple(d for i, d in enumerate(x.dims) if i != time)
     if ends is None:
-        return g.reshape(along(n, x, time, x.dims[time] - 1, 1), dims)
+        return composites.element(g, x, time, x.dims[time] - 1)
     last = g.op("sub", ends, g.scalar(1, "i32"))
     at = g.reshape(last, [x.dims[batch] if i == batch else 1 for i in range(x.ndim)])
     at = composites.expand(g, at, [1 if i == time else d for i, d in enumerate(x.dims)])
@@ -155,7 +153,7 @@ def sequence_last(n: Node, x: Value, *lengths: Value) -> Value:
 def sequence_reverse(n: Node, x: Value, *lengths: Value) -> Value:
     if n.int("axis", 0) != 0:
         n.unsupported("sequences along another axis than 0")
-    ends = _lengths(n, x, lengths, n.at_least(x, 2).dims[1])
+    ends = _lengths(n, lengths, n.at_least(x, 2).dims[1])
     if ends is None:
-        ends = n.g.constant(np.full(n.bounded(x.dims[1]), x.dims[0]), "i32")
+        ends = composites.full(n.g, x.dims[1:2], x.dims[0], "i32")
     return n.g.op("reverse_sequence", x, ends, batch_axis=1, time_axis=0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
+from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 
@@ -15,7 +14,7 @@ Param = Value | Lazy
 _STATES = ("moving_mean", "moving_var")
 
 
-@nnvm_op("BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", "CuDNNBatchNorm", params=(1, 2, 3, 4), aux=_STATES, arity=5,
+@nnvm_op("BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", "CuDNNBatchNorm", params=(1, 2, 3, 4), aux=_STATES,
          outputs=("output", "mean", "var"))  # fmt: skip
 def batch_norm_mxnet(n: Node, x: Value, gamma: Param, beta: Param, mean: Param, var: Param) -> tuple[Value, ...]:
     """`fix_gamma` (the default!) takes gamma as 1. The statistics are the moving ones: this is inference."""
@@ -23,7 +22,7 @@ def batch_norm_mxnet(n: Node, x: Value, gamma: Param, beta: Param, mean: Param, 
     return _batch_norm(n, x, axis, n.float("eps", 1e-3), None if n.bool("fix_gamma", True) else gamma, beta, mean, var)
 
 
-@nnvm_op("batch_norm", params=(1, 2, 3, 4), arity=5)
+@nnvm_op("batch_norm", params=(1, 2, 3, 4))
 def batch_norm(n: Node, x: Value, gamma: Param, beta: Param, mean: Param, var: Param) -> tuple[Value, ...]:
     axis = n.axis(n.int("axis", 1), x.ndim)
     gamma_or_one = gamma if n.bool("scale", True) else None
@@ -35,8 +34,8 @@ def _batch_norm(n: Node, x: Value, axis: int, epsilon: float, gamma: Param | Non
                 var: Param) -> tuple[Value, ...]:  # fmt: skip
     """Of a tensor of any rank, as one of [outer, channels, inner, 1]."""
     g, channels = n.g, (x.dims[axis],)
-    scale = g.constant(np.ones(n.bounded(*channels)), x.dtype) if gamma is None else n.fixed(gamma, channels, x)
-    offset = n.zeros(*channels, x.dtype) if beta is None else n.fixed(beta, channels, x)
+    scale = composites.full(g, channels, 1, x.dtype) if gamma is None else n.fixed(gamma, channels, x)
+    offset = composites.full(g, channels, 0, x.dtype) if beta is None else n.fixed(beta, channels, x)
     means, variances = n.fixed(mean, channels, x), n.fixed(var, channels, x)
     plain = (
         x if x.ndim == 4 and axis == 1 else g.reshape(x, (prod(x.dims[:axis]), *channels, prod(x.dims[axis + 1 :]), 1))
@@ -45,7 +44,7 @@ def _batch_norm(n: Node, x: Value, axis: int, epsilon: float, gamma: Param | Non
     return g.reshape(y, x.dims), means, variances
 
 
-@nnvm_op("LayerNorm", "layer_norm", params=(1, 2), arity=3, outputs=("output", "mean", "std"))
+@nnvm_op("LayerNorm", "layer_norm", params=(1, 2), outputs=("output", "mean", "std"))
 def layer_norm(n: Node, x: Value, gamma: Param, beta: Param) -> Value:
     axis = n.axis(n.int("axis", -1), x.ndim)
     if n.bool("output_mean_var", False):
@@ -55,14 +54,14 @@ def layer_norm(n: Node, x: Value, gamma: Param, beta: Param) -> Value:
     return _affine(n, y, gamma, beta, (x.dims[axis],), dims)
 
 
-@nnvm_op("InstanceNorm", params=(1, 2), arity=3)
+@nnvm_op("InstanceNorm", params=(1, 2))
 def instance_norm(n: Node, x: Value, gamma: Param, beta: Param) -> Value:
     n.at_least(x, 3)
     y = _standardised(n, x, range(2, x.ndim), n.float("eps", 1e-3))
     return _affine(n, y, gamma, beta, (x.dims[1],), (x.dims[1], *(1,) * (x.ndim - 2)))
 
 
-@nnvm_op("GroupNorm", params=(1, 2), arity=3, outputs=("output", "mean", "std"))
+@nnvm_op("GroupNorm", params=(1, 2), outputs=("output", "mean", "std"))
 def group_norm(n: Node, x: Value, gamma: Param, beta: Param) -> Value:
     groups = n.int("num_groups", 1)
     if x.ndim < 2 or groups < 1 or x.dims[1] % groups:
@@ -77,9 +76,8 @@ def _standardised(n: Node, x: Value, axes: Sequence[int], epsilon: float) -> Val
     g, axes = n.g, tuple(axes)
     if axes == tuple(range(axes[0], x.ndim)):
         return g.op("layernorm", x, axis=axes[0], epsilon=epsilon)
-    centred = g.op("sub", x, g.op("reduce_mean", x, axes=axes))
-    variance = g.op("reduce_mean", g.op("mul", centred, centred), axes=axes)
-    return g.op("div", centred, g.op("sqrt", g.op("add", variance, n.scalar(epsilon, x))))
+    _, variance, centred = composites.moments(g, x, axes)
+    return composites.over_deviation(g, centred, variance, epsilon)
 
 
 def _affine(n: Node, x: Value, gamma: Param, beta: Param, length: tuple[int, ...], dims: tuple[int, ...]) -> Value:
@@ -88,14 +86,17 @@ def _affine(n: Node, x: Value, gamma: Param, beta: Param, length: tuple[int, ...
     return g.op("add", scaled, g.reshape(n.fixed(beta, length, x), dims))
 
 
-@nnvm_op("L2Normalization", arity=1)
+@nnvm_op("L2Normalization")
 def l2_normalization(n: Node, x: Value) -> Value:
     """x / sqrt(sum of squares + eps): over all but the batch, over the channels, or over the picture."""
-    axes = {"instance": range(1, x.ndim), "channel": (1,), "spatial": range(2, x.ndim)}
-    return _l2(n, x, tuple(axes[n.choice("mode", "instance", "channel", "spatial")]), n.float("eps", 1e-10))
+    mode = n.choice("mode", "instance", "channel", "spatial")
+    axis = 2 if mode == "spatial" else 1
+    n.at_least(x, axis + 1)
+    rows = x if mode == "channel" else n.g.reshape(x, (*x.dims[:axis], prod(x.dims[axis:])))
+    return n.g.reshape(n.g.op("l2norm", rows, axis=axis, epsilon=n.float("eps", 1e-10)), x.dims)
 
 
-@nnvm_op("l2_normalize", arity=1)
+@nnvm_op("l2_normalize")
 def l2_normalize(n: Node, x: Value) -> Value:
     """x / sqrt(max(sum of squares, eps)), over `axis` (all where it is empty)."""
     axes = n.axes(n.ints("axis", ()), x.ndim) or tuple(range(x.ndim))
@@ -103,18 +104,12 @@ def l2_normalize(n: Node, x: Value) -> Value:
     return n.g.op("div", x, n.g.op("sqrt", n.g.op("maximum", squares, n.scalar(n.float("eps"), x))))
 
 
-def _l2(n: Node, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
-    g = n.g
-    squares = g.op("reduce_sum", g.op("mul", x, x), axes=axes)
-    return g.op("div", x, g.op("sqrt", g.op("add", squares, n.scalar(epsilon, x))))
-
-
-@nnvm_op("LRN", arity=1, outputs=("output", "tmp_norm"))
+@nnvm_op("LRN", outputs=("output", "tmp_norm"))
 def lrn_mxnet(n: Node, x: Value) -> Value:
     return _lrn(n, x, n.int("nsize"), n.float("alpha", 1e-4), n.float("beta", 0.75), n.float("knorm", 2.0))
 
 
-@nnvm_op("lrn", arity=1)
+@nnvm_op("lrn")
 def lrn(n: Node, x: Value) -> Value:
     if n.int("axis", 1) != 1:
         n.unsupported(f"normalisation across axis {n.int('axis')}")
@@ -144,7 +139,7 @@ def softmax(n: Node, x: Value, *length: Value) -> Value:
     return g.cast(y, n.dtype("dtype", y.dtype)) if n.has("dtype") else y
 
 
-@nnvm_op("SoftmaxOutput", "Softmax", labels=(1,), arity=2)
+@nnvm_op("SoftmaxOutput", "Softmax", labels=(1,))
 def softmax_output(n: Node, x: Value, label: None = None) -> Value:
     if n.bool("multi_output", False):
         return n.g.op("softmax", x, axis=1)
@@ -153,7 +148,7 @@ def softmax_output(n: Node, x: Value, label: None = None) -> Value:
     return _softmax_of_rows(n, x)
 
 
-@nnvm_op("SoftmaxActivation", arity=1)
+@nnvm_op("SoftmaxActivation")
 def softmax_activation(n: Node, x: Value) -> Value:
     if n.choice("mode", "instance", "channel") == "channel":
         return n.g.op("softmax", x, axis=1)
@@ -167,16 +162,16 @@ def _softmax_of_rows(n: Node, x: Value) -> Value:
     return n.g.reshape(n.g.op("softmax", rows, axis=1), x.dims)
 
 
-@nnvm_op("LinearRegressionOutput", "MAERegressionOutput", labels=(1,), arity=2)
+@nnvm_op("LinearRegressionOutput", "MAERegressionOutput", labels=(1,))
 def linear_output(n: Node, x: Value, label: None = None) -> Value:
     return x
 
 
-@nnvm_op("LogisticRegressionOutput", labels=(1,), arity=2)
+@nnvm_op("LogisticRegressionOutput", labels=(1,))
 def logistic_output(n: Node, x: Value, label: None = None) -> Value:
     return n.g.op("sigmoid", x)
 
 
-@nnvm_op("SVMOutput", labels=(1,), arity=2)
+@nnvm_op("SVMOutput", labels=(1,))
 def svm_output(n: Node, x: Value, label: None = None) -> Value:
     return x

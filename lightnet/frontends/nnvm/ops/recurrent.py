@@ -8,8 +8,7 @@ cell, output (LSTM) and reset, update, new (GRU).
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from math import prod
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
@@ -61,15 +60,15 @@ def rnn(n: Node, x: Value, params: Value | Lazy, *states: Value | Lazy) -> Value
         outputs = []
         for direction in range(two):
             number = layer * two + direction
-            start = [n.g.reshape(composites.cut(n.g, s, 0, number, 1), (batch, hidden)) for s in initial]
+            start = [composites.element(n.g, s, 0, number) for s in initial]
             y, *last = _run(n, mode, x, cells[number], start, lens, direction == 1)
             outputs.append(y)
             for values, value in zip(final, last):
-                values.append(n.g.reshape(value, (1, batch, hidden)))
+                values.append(value)
         x = composites.concat(n.g, outputs, 2)
     if not n.bool("state_outputs", False):
         return x
-    return (x, *(composites.concat(n.g, values, 0) for values in final))
+    return (x, *(composites.stack(n.g, values, 0) for values in final))
 
 
 def _lengths(n: Node, given: tuple[Value | Lazy, ...], batch: int, time: int) -> Value:
@@ -77,7 +76,7 @@ def _lengths(n: Node, given: tuple[Value | Lazy, ...], batch: int, time: int) ->
         if len(given) != 1 or not isinstance(given[0], Value):
             n.fail("use_sequence_length needs the lengths as its last input")
         return n.g.cast(n.g.reshape(given[0], (batch,)), "i32")
-    return n.g.constant(np.full(n.bounded(batch), time), "i32")
+    return composites.full(n.g, (batch,), time, "i32")
 
 
 def _cells(n: Node, vector: Value, sizes: list[int], hidden: int, two: int, order: tuple[int, ...]) -> list[_Cell]:
@@ -86,7 +85,7 @@ def _cells(n: Node, vector: Value, sizes: list[int], hidden: int, two: int, orde
 
     def take(*dims: int) -> Value:
         nonlocal at
-        count = int(np.prod(dims))
+        count = prod(dims)
         part = g.reshape(composites.cut(g, vector, 0, at, count), dims)
         at += count
         parts = [composites.cut(g, part, 0, k * hidden, hidden) for k in order]
@@ -107,9 +106,9 @@ def _run(
     extra: list[Value] = []
     params: dict[str, object] = {"f": activation} if activation else {}
     if mode == "lstm":
-        extra = [start[1], g.constant(np.zeros(3 * hidden), x.dtype)]
+        extra = [start[1], composites.full(g, (3 * hidden,), 0, x.dtype)]
     elif mode == "gru":  # the new gate's bias of the state is multiplied by the reset gate
-        halves = [composites.cut(g, cell.h2h_bias, 0, 0, 2 * hidden), g.constant(np.zeros(hidden), x.dtype)]
+        halves = [composites.cut(g, cell.h2h_bias, 0, 0, 2 * hidden), composites.full(g, (hidden,), 0, x.dtype)]
         bias = g.op("add", cell.i2h_bias, g.op("concat", *halves, axis=0))
         extra = [composites.cut(g, cell.h2h_bias, 0, 2 * hidden, hidden)]
         params["linear_before_reset"] = True

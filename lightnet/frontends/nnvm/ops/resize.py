@@ -10,7 +10,7 @@ from lightnet.frontends import resampling, sampling_tables
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 from lightnet.frontends.nnvm.ops.slicing import joined
-from lightnet.frontends.windows import transposed_convolution
+from lightnet.frontends.windows import Window, transposed_convolution
 
 
 def linear(n: Node, x: Value, size: Sequence[int], mode: str) -> Value:
@@ -29,6 +29,8 @@ def nearest(n: Node, x: Value, size: Sequence[int], mode: str = "asymmetric") ->
     """The nearest elements: floor of the coordinate."""
     tables = {}
     for axis, length in zip((2, 3), size):
+        if length < 1:
+            n.fail(f"a picture of {list(size)} is not possible")
         n.bounded(x.dims[axis] + length)
         at = sampling_tables.coordinates(mode, x.dims[axis], length, length / x.dims[axis])
         tables[axis] = sampling_tables.nearest(at, x.dims[axis], "floor")
@@ -48,8 +50,8 @@ def upsampling_mxnet(n: Node, *xs: Value | Lazy) -> Value:
             n.fail("bilinear sampling needs a weight")
         kernel, channels, pad = 2 * scale - scale % 2, x.dims[1], -(-(scale - 1) // 2)
         weight = n.fixed(xs[1], (channels, 1, kernel, kernel), x)
-        return transposed_convolution(n.g, x, weight, None, group=channels, stride=(scale, scale), dilation=(1, 1),
-                                      padding=(pad,) * 4, output_padding=(0, 0))  # fmt: skip
+        window = Window((kernel, kernel), (scale, scale), (1, 1), (pad,) * 4)
+        return transposed_convolution(n.g, x, weight, None, window, (0, 0), channels)
     size = [d * scale for d in x.dims[2:]]
     if any(isinstance(y, Lazy) for y in xs):
         n.fail("the shapes of its inputs follow from nothing: give them with --shape")
@@ -62,13 +64,13 @@ def upsampling_mxnet(n: Node, *xs: Value | Lazy) -> Value:
     return total
 
 
-@nnvm_op("upsampling", arity=1)
+@nnvm_op("upsampling")
 def upsampling(n: Node, x: Value) -> Value:
     scale = n.int("scale")
     return _resized(n, x, lambda picture: [d * scale for d in picture.dims[2:]])
 
 
-@nnvm_op("resize", arity=1)
+@nnvm_op("resize")
 def resize(n: Node, x: Value) -> Value:
     size = n.ints("size")
     if len(size) != 2:
@@ -105,7 +107,7 @@ def bilinear_resize(n: Node, x: Value, like: Value | None = None) -> Value:
     return linear(n, x, size, "align_corners" if n.bool("align_corners", True) else "half_pixel")
 
 
-@nnvm_op("_contrib_AdaptiveAvgPooling2D", arity=1)
+@nnvm_op("_contrib_AdaptiveAvgPooling2D")
 def adaptive_average(n: Node, x: Value) -> Value:
     """Output i is the mean of the elements from floor(i * n / m) to before ceil((i + 1) * n / m), along each axis."""
     n.need_rank(x, 4)

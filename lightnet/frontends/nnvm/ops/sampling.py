@@ -9,7 +9,7 @@ from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Node, nnvm_op
 
 
-@nnvm_op("BilinearSampler", arity=2)
+@nnvm_op("BilinearSampler")
 def bilinear_sampler(n: Node, x: Value, grid: Value) -> Value:
     """A picture at the places `grid` [N, 2 (x, y), H, W]: -1 and 1 are the centres of the outermost elements, outside is 0."""
     n.need_rank(x, 4)
@@ -18,7 +18,7 @@ def bilinear_sampler(n: Node, x: Value, grid: Value) -> Value:
     return n.g.op("grid_sample", x, places, mode="linear", padding_mode="zeros", align_corners=True)
 
 
-@nnvm_op("GridGenerator", arity=1)
+@nnvm_op("GridGenerator")
 def grid_generator(n: Node, x: Value) -> Value:
     """Places [N, 2, H, W] from affine maps [N, 6], or from how far each element moves ([N, 2, H, W], in elements)."""
     if n.choice("transform_type", "affine", "warp") == "affine":
@@ -31,7 +31,7 @@ def grid_generator(n: Node, x: Value) -> Value:
     return n.g.op("sub", n.g.op("mul", moved, n.g.constant(scale, x.dtype)), n.scalar(1, x))
 
 
-@nnvm_op("SpatialTransformer", arity=2)
+@nnvm_op("SpatialTransformer")
 def spatial_transformer(n: Node, x: Value, maps: Value) -> Value:
     n.choice("transform_type", "affine")
     n.choice("sampler_type", "bilinear")
@@ -59,7 +59,7 @@ def _positions(n: Node, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return np.stack([np.broadcast_to(columns, (len(rows), len(columns))), np.repeat(rows[:, None], len(columns), 1)])
 
 
-@nnvm_op("_contrib_ROIAlign", arity=2)
+@nnvm_op("_contrib_ROIAlign")
 def roi_align(n: Node, x: Value, rois: Value) -> Value:
     """Regions (number of the picture, left, top, right, bottom) pooled to `pooled_size`."""
     n.need_rank(x, 4)

@@ -13,7 +13,7 @@ from lightnet.ir.types import MAX_RANK
 # -- reshaping --------------------------------------------------------------------------------------------------------
 
 
-@nnvm_op("Reshape", "reshape", arity=1)
+@nnvm_op("Reshape", "reshape")
 def reshape(n: Node, x: Value) -> Value:
     shape = n.ints("shape", None)
     if shape is None:  # the attribute of MXNet before 0.7: 0 is the dim that is left over
@@ -76,7 +76,7 @@ def _split(n: Node, dim: int, parts: Sequence[int]) -> list[int]:
     return full
 
 
-@nnvm_op("reshape_like", lazy=(0,), arity=2)
+@nnvm_op("reshape_like", lazy=(0,))
 def reshape_like(n: Node, x: Value | Lazy, like: Value) -> Value:
     if isinstance(x, Lazy):
         return n.fixed(x, like.dims, like)
@@ -88,12 +88,12 @@ def reshape_like(n: Node, x: Value | Lazy, like: Value) -> Value:
     return n.g.reshape(x, dims)
 
 
-@nnvm_op("Flatten", "flatten", "batch_flatten", arity=1)
+@nnvm_op("Flatten", "flatten", "batch_flatten")
 def flatten(n: Node, x: Value) -> Value:
     return n.g.reshape(n.at_least(x, 1), (x.dims[0], prod(x.dims[1:])))
 
 
-@nnvm_op("expand_dims", arity=1)
+@nnvm_op("expand_dims")
 def expand_dims(n: Node, x: Value) -> Value:
     """NNVM's `num_newaxis` inserts several."""
     axis, count = n.axis(n.int("axis"), x.ndim + 1), n.int("num_newaxis", 1)
@@ -102,7 +102,7 @@ def expand_dims(n: Node, x: Value) -> Value:
     return n.g.reshape(x, (*x.dims[:axis], *(1,) * count, *x.dims[axis:]))
 
 
-@nnvm_op("squeeze", arity=1)
+@nnvm_op("squeeze")
 def squeeze(n: Node, x: Value) -> Value:
     axes = n.axes(n.ints("axis", ()), x.ndim)
     if any(x.dims[a] != 1 for a in axes):
@@ -111,7 +111,7 @@ def squeeze(n: Node, x: Value) -> Value:
     return n.g.reshape(x, dims or (1,))
 
 
-@nnvm_op("transpose", arity=1)
+@nnvm_op("transpose")
 def transpose(n: Node, x: Value) -> Value:
     axes = n.axes(n.ints("axes", ()), x.ndim) or tuple(range(x.ndim))[::-1]
     if len(axes) != x.ndim:
@@ -119,7 +119,7 @@ def transpose(n: Node, x: Value) -> Value:
     return n.g.transpose(x, axes)
 
 
-@nnvm_op("SwapAxis", "swapaxes", arity=1)
+@nnvm_op("SwapAxis", "swapaxes")
 def swap_axis(n: Node, x: Value) -> Value:
     order = list(range(x.ndim))
     a, b = n.axis(n.int("dim1", 0), x.ndim), n.axis(n.int("dim2", 0), x.ndim)
@@ -127,29 +127,23 @@ def swap_axis(n: Node, x: Value) -> Value:
     return n.g.transpose(x, order)
 
 
-@nnvm_op("depth_to_space", "space_to_depth", arity=1)
+@nnvm_op("depth_to_space", "space_to_depth")
 def depth_space(n: Node, x: Value) -> Value:
     n.need_rank(x, 4)
-    block, (batch, depth, height, width) = n.int("block_size"), x.dims
+    block, (_, depth, height, width) = n.int("block_size"), x.dims
     if n.op == "depth_to_space":
         if block < 1 or depth % block**2:
             n.fail(f"{depth} channels cannot be split into blocks of {block} by {block}")
-        parts = n.g.reshape(x, (batch, block, block, depth // block**2, height, width))
-        return n.g.reshape(
-            n.g.transpose(parts, (0, 3, 4, 1, 5, 2)), (batch, depth // block**2, height * block, width * block)
-        )
+        return composites.depth_to_space(n.g, x, block)
     if block < 1 or height % block or width % block:
         n.fail(f"a picture of {height} by {width} cannot be split into blocks of {block}")
-    parts = n.g.reshape(x, (batch, depth, height // block, block, width // block, block))
-    return n.g.reshape(
-        n.g.transpose(parts, (0, 3, 5, 1, 2, 4)), (batch, depth * block**2, height // block, width // block)
-    )
+    return composites.space_to_depth(n.g, x, block)
 
 
 # -- repeating, padding -----------------------------------------------------------------------------------------------
 
 
-@nnvm_op("tile", arity=1)
+@nnvm_op("tile")
 def tile(n: Node, x: Value) -> Value:
     repeats = n.ints("reps")
     rank = max(len(repeats), x.ndim)
@@ -157,7 +151,7 @@ def tile(n: Node, x: Value) -> Value:
     return composites.tile(n.g, src, (*(1,) * (rank - len(repeats)), *repeats))
 
 
-@nnvm_op("repeat", arity=1)
+@nnvm_op("repeat")
 def repeat(n: Node, x: Value) -> Value:
     """Each element `repeats` times, along an axis or of all in a row."""
     axis = n.int("axis", None)
@@ -168,7 +162,7 @@ def repeat(n: Node, x: Value) -> Value:
     return n.g.reshape(copies, tuple(d * count if i == at else d for i, d in enumerate(src.dims)))
 
 
-@nnvm_op("reverse", "flip", arity=1)
+@nnvm_op("reverse", "flip")
 def reverse(n: Node, x: Value) -> Value:
     axes = n.axes(n.ints("axis"), x.ndim)
     backwards = [i in axes and d > 0 for i, d in enumerate(x.dims)]
@@ -177,7 +171,7 @@ def reverse(n: Node, x: Value) -> Value:
     )
 
 
-@nnvm_op("Pad", "pad", arity=1)
+@nnvm_op("Pad", "pad")
 def pad(n: Node, x: Value) -> Value:
     """`pad_width` has before and after for each axis: MXNet's in a row, NNVM's in pairs."""
     widths = n.value("pad_width")
@@ -191,7 +185,7 @@ def pad(n: Node, x: Value) -> Value:
     return n.g.op("pad", x, before=tuple(flat[::2]), after=tuple(flat[1::2]), mode=mode, value=value)
 
 
-@nnvm_op("broadcast_to", "broadcast_like", "broadcast_axis", "broadcast_axes", "expand_like", arity=2)
+@nnvm_op("broadcast_to", "broadcast_like", "broadcast_axis", "broadcast_axes", "expand_like")
 def broadcast(n: Node, x: Value, like: Value | None = None) -> Value:
     """To `shape` (0 keeps a dim), to the shape of another tensor, or of some axes to `size`."""
     if n.op == "broadcast_to":

@@ -32,18 +32,13 @@ def joined(n: Node, xs: Sequence[Value], axis: int) -> Value:
 @nnvm_op("stack")
 def stack(n: Node, *xs: Value) -> Value:
     axis = n.axis(n.int("axis", 0), (xs[0].ndim if xs else 0) + 1)
-    return joined(n, [n.g.reshape(x, (*x.dims[:axis], 1, *x.dims[axis:])) for x in xs], axis)
+    return joined(n, [composites.unsqueeze(n.g, x, [axis]) for x in xs], axis)
 
 
 # -- cutting ----------------------------------------------------------------------------------------------------------
 
 
-def along(n: Node, x: Value, axis: int, start: int, length: int) -> Value:
-    """A range of one axis."""
-    return composites.cut(n.g, x, axis, start, length)
-
-
-@nnvm_op("slice", "crop", "strided_slice", arity=1)
+@nnvm_op("slice", "crop", "strided_slice")
 def slice_(n: Node, x: Value) -> Value:
     """From begin to before end, Python's way; None is from or to the very end."""
     begin, end = n.optional_ints("begin") or (), n.optional_ints("end") or ()
@@ -62,14 +57,14 @@ def slice_(n: Node, x: Value) -> Value:
     )
 
 
-@nnvm_op("slice_axis", arity=1)
+@nnvm_op("slice_axis")
 def slice_axis(n: Node, x: Value) -> Value:
     axis = n.axis(n.int("axis"), x.ndim)
     found = range(x.dims[axis])[n.int("begin") : n.int("end", None)]
-    return along(n, x, axis, found.start if len(found) else 0, len(found))
+    return composites.cut(n.g, x, axis, found.start if len(found) else 0, len(found))
 
 
-@nnvm_op("slice_like", arity=2)
+@nnvm_op("slice_like")
 def slice_like(n: Node, x: Value, like: Value) -> Value:
     axes = n.axes(n.ints("axes", n.ints("axis", ())), x.ndim) or tuple(range(x.ndim))
     if any(a >= like.ndim or like.dims[a] > x.dims[a] for a in axes):
@@ -91,12 +86,12 @@ def crop(n: Node, x: Value, like: Value | None = None) -> Value:
     return composites.strided(n.g, x, (0, 0, *starts), (1, 1, 1, 1), (*x.dims[:2], *size))
 
 
-@nnvm_op("SliceChannel", arity=1)
+@nnvm_op("SliceChannel")
 def slice_channel(n: Node, x: Value) -> tuple[Value, ...]:
     return _equal_parts(n, x, n.int("num_outputs"), n.axis(n.int("axis", 1), x.ndim))
 
 
-@nnvm_op("split", arity=1)
+@nnvm_op("split")
 def split(n: Node, x: Value) -> tuple[Value, ...]:
     """MXNet's (`num_outputs`), or NNVM's: `indices_or_sections` is a number of parts, or where the parts begin."""
     axis = n.axis(n.int("axis", 1), x.ndim)
@@ -107,7 +102,7 @@ def split(n: Node, x: Value) -> tuple[Value, ...]:
     return _equal_parts(n, x, n.int("indices_or_sections"), axis)
 
 
-@nnvm_op("_split_v2", arity=1)
+@nnvm_op("_split_v2")
 def split_v2(n: Node, x: Value) -> tuple[Value, ...]:
     """In `sections` parts, or at `indices`, of which the first is 0."""
     axis = n.axis(n.int("axis", 0), x.ndim)
@@ -130,9 +125,9 @@ def _parts_at(n: Node, x: Value, starts: Sequence[int], axis: int) -> tuple[Valu
     edges = [0, *starts, x.dims[axis]]
     if any(a > b for a, b in pairwise(edges)) or edges[0] < 0:
         n.fail(f"axis {axis} of {list(x.dims)} cannot be split at {list(starts)}")
-    parts = tuple(along(n, x, axis, a, b - a) for a, b in pairwise(edges))
+    parts = tuple(composites.cut(n.g, x, axis, a, b - a) for a, b in pairwise(edges))
     if n.bool("squeeze_axis", False):
         if any(p.dims[axis] != 1 for p in parts):
             n.fail("squeeze_axis needs parts of length 1")
-        parts = tuple(n.g.reshape(p, (*p.dims[:axis], *p.dims[axis + 1 :])) for p in parts)
+        parts = tuple(composites.squeeze(n.g, p, [axis]) for p in parts)
     return parts

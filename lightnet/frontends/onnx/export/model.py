@@ -17,6 +17,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.onnx.export.graph import Graph, element_type, node_protos
@@ -135,6 +136,10 @@ class _Export:
             self.names.update(zip(op.results, (self.names[v] for v in last.operands)))
         elif isinstance(op, LnOp) and op.is_host:
             self.dropped.append(f"{op.optype} `{op.op_name or '?'}`")
+        elif isinstance(op, Forward) and op.tensor_names[0] == self.names[op.operands[0]]:
+            self.names[op.results[0]] = self.names[
+                op.operands[0]
+            ]  # an output that is an input, or a param, under its name
         elif isinstance(op, LnOp):
             wanted = [n or f"{op.op_name or op.optype}/{r}" for n, r in zip(tensor_names(op), op.arg_names()[1])]
             names = self.graph.export(op, [self.names[v] for v in op.operands], wanted)

@@ -1,6 +1,6 @@
 """Control flow that constants decide: `If` becomes the branch that is taken, `Loop` and `Scan` are unrolled.
 
-Imports the table of handlers.
+Imports the composites and the table of handlers.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lightnet.frontends.composites import element, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Items, Node, onnx_op
 
@@ -47,7 +48,7 @@ def loop(n: Node, trips: Value | None = None, cond: Value | None = None, *carrie
         trip += 1
     if not rows and len(body.outputs) > 1 + len(state):
         n.unsupported("a Loop of no trips, whose outputs are empty")
-    return [*state, *(_stacked(n, column, 0) for column in zip(*rows))]
+    return [*state, *(stack(n.g, column, 0) for column in zip(*rows))]
 
 
 @onnx_op("Scan")
@@ -69,8 +70,8 @@ def _batched_scan(n: Node, lengths: Value | None, inputs: Sequence[Value]) -> li
         n.unsupported("lengths of sequences in a Scan of opset 8")
     if batch[0] > MAX_TRIPS:
         n.unsupported(f"a Scan of more than {MAX_TRIPS} batch entries")
-    entries = [_scan(n, [_element(n, v, 0, b) for v in inputs], "directions") for b in range(batch[0])]
-    return [_stacked(n, column, 0) for column in zip(*entries)]
+    entries = [_scan(n, [element(n.g, v, 0, b) for v in inputs], "directions") for b in range(batch[0])]
+    return [stack(n.g, column, 0) for column in zip(*entries)]
 
 
 def _scan(n: Node, inputs: Sequence[Value], directions: str) -> list[Value]:
@@ -92,7 +93,7 @@ def _scan(n: Node, inputs: Sequence[Value], directions: str) -> list[Value]:
         n.unsupported(f"a Scan of more than {MAX_TRIPS} steps")
     rows = []
     for step in range(length):
-        slices = [_element(n, v, n.axis(a, v.ndim), length - 1 - step if b else step)
+        slices = [element(n.g, v, n.axis(a, v.ndim), length - 1 - step if b else step)
                   for v, a, b in zip(sequences, axes, backward)]  # fmt: skip
         results = n.inline(body, [*state, *slices])
         if any(isinstance(v, Items) for v in results):
@@ -104,7 +105,7 @@ def _scan(n: Node, inputs: Sequence[Value], directions: str) -> list[Value]:
         if b:
             column.reverse()
     out_axes = _listed(n, "scan_output_axes", made)
-    return [*state, *(_stacked(n, c, n.axis(a, c[0].ndim + 1)) for c, a in zip(columns, out_axes))]
+    return [*state, *(stack(n.g, c, n.axis(a, c[0].ndim + 1)) for c, a in zip(columns, out_axes))]
 
 
 def _listed(n: Node, name: str, count: int) -> tuple[int, ...]:
@@ -121,13 +122,3 @@ def _flag(n: Node, value: Value | Items, what: str) -> bool:
     if array.size != 1:
         n.fail(f"{what} should be one bool, and has {array.size} elements")
     return bool(array.reshape(-1)[0])
-
-
-def _element(n: Node, value: Value, axis: int, index: int) -> Value:
-    part = n.g.op("slice", value, axis=axis, start=index, len=1)
-    return n.g.reshape(part, (*value.dims[:axis], *value.dims[axis + 1 :]))
-
-
-def _stacked(n: Node, values: Sequence[Value], axis: int) -> Value:
-    rows = [n.g.reshape(v, (*v.dims[:axis], 1, *v.dims[axis:])) for v in values]
-    return rows[0] if len(rows) == 1 else n.g.op("concat", *rows, axis=axis)

@@ -10,19 +10,14 @@ import math
 from functools import reduce
 
 from lightnet.frontends.graph import Value
-from lightnet.frontends.onnx.model import type_name
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet.runtime.dtypes import DType
 
 
-def element_type(n: Node, code: int) -> DType:
-    """The type that an attribute names by ONNX's number; the node is unsupported where LightNet does not have it."""
-    name = type_name(code)
-    if name is None:
-        n.fail(f"there is no element type {code}")
-    if name not in BY_NAME:
-        n.unsupported(f"type {name} is not supported")
-    return BY_NAME[name]
+def target(n: Node) -> DType:
+    """The type that a conversion is to."""
+    found = n.element_type("to")
+    return n.fail("needs the attribute 'to' (an element type)") if found is None else found
 
 
 def aligned(n: Node, a: Value, b: Value) -> Value:
@@ -113,18 +108,18 @@ def prelu(n: Node, x: Value, slope: Value) -> Value:
 
 @onnx_op("Cast")
 def cast(n: Node, x: Value) -> Value:
-    return n.g.cast(x, element_type(n, n.int("to")))
+    return n.g.cast(x, target(n))
 
 
 @onnx_op("CastLike")
-def cast_like(n: Node, x: Value, target: Value) -> Value:
-    return n.g.cast(x, target.dtype)
+def cast_like(n: Node, x: Value, like: Value) -> Value:
+    return n.g.cast(x, like.dtype)
 
 
 @onnx_op("BitCast")
 def bit_cast(n: Node, x: Value) -> Value:
     """A bool is a byte that is 0 or 1; a byte that is neither is no bool, and counts as true."""
-    to = element_type(n, n.int("to"))
+    to = target(n)
     if "bool" in (to.kind, x.dtype.kind):
         if to.size != x.dtype.size:
             n.fail(f"{x.spec} and {to} are not of one size")

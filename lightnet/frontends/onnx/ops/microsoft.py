@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lightnet.frontends.composites import concat, swap_last
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.quantized import (
@@ -69,7 +70,7 @@ def qlinear_concat(n: Node, y_scale: Value, y_zero: Value, *parts: Value) -> Val
     for q, scale, zero in zip(parts[::3], parts[1::3], parts[2::3]):
         same = _equal(scale, y_scale) and _equal(zero, y_zero)
         taken.append(q if same else quantized(n, dequantized(n, q, scale, zero), y_scale, y_zero, q.dtype))
-    return taken[0] if len(taken) == 1 else n.g.op("concat", *taken, axis=n.axis(n.int("axis"), taken[0].ndim))
+    return concat(n.g, taken, n.axis(n.int("axis"), taken[0].ndim))
 
 
 def _equal(a: Value, b: Value) -> bool:
@@ -113,17 +114,10 @@ def fused_matmul(n: Node, a: Value, b: Value) -> Value:
     """alpha * A * B, each with its last two axes exchanged where transA, transB say so."""
     if n.int("transBatchA", 0) or n.int("transBatchB", 0):
         n.unsupported("FusedMatMul with transposed batches")
-    left, right = (_turned(n, v) if n.int(flag, 0) else v for v, flag in ((a, "transA"), (b, "transB")))
+    left, right = (swap_last(n.g, v) if n.int(flag, 0) else v for v, flag in ((a, "transA"), (b, "transB")))
     product = standard(n, "MatMul", left, right)
     alpha = n.float("alpha", 1.0)
     return product if alpha == 1 else n.g.op("mul", product, n.g.scalar(alpha, product.dtype))
-
-
-def _turned(n: Node, value: Value) -> Value:
-    if value.ndim < 2:
-        return value
-    axes = range(value.ndim)
-    return n.g.transpose(value, (*axes[:-2], axes[-1], axes[-2]))
 
 
 @onnx_op("FusedConv", domain=MICROSOFT)

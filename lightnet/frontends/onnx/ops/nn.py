@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 
 from lightnet.frontends import windows
+from lightnet.frontends.composites import full
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.windows import Window
 
 
-@dataclass(frozen=True)
-class _Window:
-    """The attributes that convolutions and pools share."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[int, ...]
-
-    @property
-    def params(self) -> dict[str, tuple[int, ...]]:
-        """What `frontends.windows` takes of a convolution."""
-        return {"stride": self.stride, "dilation": self.dilation, "padding": self.padding}
-
-
-def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> _Window:
+def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> Window:
     """The window over `dims`, of `size` unless the node has a kernel_shape."""
     axes = len(dims)
     size = n.ints("kernel_shape", tuple(size))
@@ -39,16 +26,16 @@ def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> _Window:
             n.fail(f"{what} {list(values)} should have {length} elements, as its input has {axes} spatial axes")
         if what != "pads" and any(v < 1 for v in values):
             n.fail(f"{what} {list(values)} should be positive")
-    auto = n.string("auto_pad", "NOTSET")
+    auto, window = n.string("auto_pad", "NOTSET"), Window(size, stride, dilation, padding)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        padding = windows.same_padding(dims, size, stride, dilation, auto == "SAME_UPPER")
+        window = replace(window, padding=windows.same_padding(dims, window, auto == "SAME_UPPER"))
     elif auto == "VALID":
-        padding = (0,) * 2 * axes
+        window = replace(window, padding=(0,) * 2 * axes)
     elif auto not in ("NOTSET", ""):
         n.fail(f"auto_pad is '{auto}'; there are NOTSET, SAME_UPPER, SAME_LOWER and VALID")
-    if any(p < 0 for p in padding):
+    if any(p < 0 for p in window.padding):
         n.unsupported("negative padding")
-    return _Window(tuple(size), tuple(stride), tuple(dilation), tuple(padding))
+    return window
 
 
 def _spatial(n: Node, x: Value, least: int = 1) -> tuple[int, ...]:
@@ -61,7 +48,7 @@ def _spatial(n: Node, x: Value, least: int = 1) -> tuple[int, ...]:
 # -- convolutions
 
 
-def _weighted_window(n: Node, x: Value, w: Value) -> _Window:
+def _weighted_window(n: Node, x: Value, w: Value) -> Window:
     """The window of the weights [.., .., *K], whose sizes a kernel_shape repeats."""
     dims = _spatial(n, x)
     if w.ndim != x.ndim:
@@ -76,7 +63,7 @@ def _weighted_window(n: Node, x: Value, w: Value) -> _Window:
 def conv(n: Node, x: Value, w: Value, b: Value | None = None) -> Value:
     """Convolution over one, two, three or more axes."""
     window = _weighted_window(n, x, w)
-    return windows.convolution(n.g, x, w, b, group=n.int("group", 1), **window.params)
+    return windows.convolution(n.g, x, w, b, window, n.int("group", 1))
 
 
 @onnx_op("ConvTranspose")
@@ -93,31 +80,34 @@ def conv_transpose(n: Node, x: Value, w: Value, b: Value | None = None) -> Value
         wanted = wanted[-axes:]
     elif auto.startswith("SAME"):
         wanted = tuple(d * s for d, s in zip(dims, window.stride))
-    padding = window.padding
     if wanted is not None:
         total = [f - o for f, o in zip(full, wanted)]
         if any(t < 0 for t in total):  # what is longer than the full result has zeros at its end
             extra = tuple(e - min(t, 0) for e, t in zip(extra, total))
             total = [max(t, 0) for t in total]
         small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-        padding = (*large, *small) if auto == "SAME_LOWER" or not auto.startswith("SAME") else (*small, *large)
-    return windows.transposed_convolution(n.g, x, w, b, group=n.int("group", 1), stride=window.stride,
-                                          dilation=window.dilation, padding=padding, output_padding=extra)  # fmt: skip
+        lower = auto == "SAME_LOWER" or not auto.startswith("SAME")
+        window = replace(window, padding=(*large, *small) if lower else (*small, *large))
+    return windows.transposed_convolution(n.g, x, w, b, window, extra, n.int("group", 1))
 
 
 # -- pools
+
+
+def _ceil(n: Node) -> bool:
+    """Whether the number of windows is rounded up."""
+    return bool(n.int("ceil_mode", 0)) and n.string("auto_pad", "NOTSET") == "NOTSET"
 
 
 @onnx_op("MaxPool")
 def max_pool(n: Node, x: Value) -> tuple[Value, Value | None]:
     """The maxima of windows and, where wanted, their positions."""
     w = _window(n, _spatial(n, x), ())
-    ceil = bool(n.int("ceil_mode", 0)) and n.string("auto_pad", "NOTSET") == "NOTSET"
-    every = {"size": w.size, "stride": w.stride, "dilation": w.dilation, "padding": w.padding, "ceil": ceil}
-    result = windows.max_pool(n.g, x, **every)
+    ceil = _ceil(n)
+    result = windows.max_pool(n.g, x, w, ceil)
     if not n.wants(1):
         return result, None
-    at = n.g.op("maxpool_index", x, **every)
+    at = n.g.op("maxpool_index", x, ceil=ceil, **w.params)
     return result, _columns_first(n, at, x.dims) if n.int("storage_order", 0) else at
 
 
@@ -143,9 +133,7 @@ def _columns_first(n: Node, at: Value, dims: Sequence[int]) -> Value:
 def average_pool(n: Node, x: Value) -> Value:
     """The means of windows."""
     w = _window(n, _spatial(n, x), ())
-    ceil = bool(n.int("ceil_mode", 0)) and n.string("auto_pad", "NOTSET") == "NOTSET"
-    return windows.average_pool(n.g, x, size=w.size, stride=w.stride, dilation=w.dilation, padding=w.padding, ceil=ceil,
-                                count_include_pad=bool(n.int("count_include_pad", 0)))  # fmt: skip
+    return windows.average_pool(n.g, x, w, _ceil(n), count_include_pad=bool(n.int("count_include_pad", 0)))
 
 
 @onnx_op("LpPool")
@@ -153,11 +141,9 @@ def lp_pool(n: Node, x: Value) -> Value:
     """The p-norms of windows: the p-th root of a sum, which is a mean times the size of the window."""
     dims = _spatial(n, x)
     w, p = _window(n, dims, ()), n.int("p", 2)
-    padding = w.padding
-    if n.int("ceil_mode", 0) and n.string("auto_pad", "NOTSET") == "NOTSET":
-        padding = windows.overhang(dims, w.size, w.stride, w.dilation, padding)
-    mean = windows.average_pool(n.g, _powers(n, x, p), size=w.size, stride=w.stride, dilation=w.dilation, padding=padding,
-                                count_include_pad=True)  # fmt: skip
+    if _ceil(n):
+        w = windows.overhanging(dims, w)
+    mean = windows.average_pool(n.g, _powers(n, x, p), w, count_include_pad=True)
     return _root(n, n.g.op("mul", mean, n.g.scalar(prod(w.size), x.dtype)), p)
 
 
@@ -199,11 +185,10 @@ def global_lp_pool(n: Node, x: Value) -> Value:
 def max_unpool(n: Node, x: Value, at: Value, shape: Value | None = None) -> Value:
     """Maxima put back where they stood, zeros elsewhere; the positions count in the result that has no output_shape."""
     w = _window(n, _spatial(n, x), ())
-    axes = x.ndim - 2
     inner = [(d - 1) * s + k - b - e
-             for d, s, k, b, e in zip(x.dims[2:], w.stride, w.size, w.padding[:axes], w.padding[axes:])]  # fmt: skip
+             for d, s, k, b, e in zip(x.dims[2:], w.stride, w.size, w.begins, w.ends)]  # fmt: skip
     dims = (*x.dims[:2], *inner)
-    flat = n.g.op("expand", n.g.scalar(0, x.dtype), dims=(n.g.spec(dims, x.dtype).len,))
+    flat = full(n.g, (n.g.spec(dims, x.dtype).len,), 0, x.dtype)
     result = n.g.op("scatter_elements", flat, n.g.reshape(at, (at.len,)), n.g.reshape(x, (x.len,)), axis=0)
     result = n.g.reshape(result, dims)
     if shape is None:
@@ -266,7 +251,7 @@ def _one_row(n: Node, a: Value, b: Value, c: Value | None) -> Value:
     g, (outputs, length) = n.g, b.dims
     bias = None if c is None or c.len != outputs else g.reshape(c, (outputs,))
     result = windows.convolution(g, g.reshape(a, (1, length, 1, 1)), g.reshape(b, (outputs, length, 1, 1)), bias,
-                                 stride=(1, 1), dilation=(1, 1), padding=(0,) * 4)  # fmt: skip
+                                 Window((1, 1), (1, 1), (1, 1), (0,) * 4))  # fmt: skip
     result = g.reshape(result, (1, outputs))
     return result if c is None or bias is not None else g.op("add", result, c)
 

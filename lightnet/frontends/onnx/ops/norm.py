@@ -1,10 +1,10 @@
-"""Normalisations and softmax of ONNX. Imports the table of handlers."""
+"""Normalisations and softmax of ONNX. Imports the composites and the table of handlers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
+from lightnet.frontends.composites import expand, moments, over_deviation
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 
@@ -57,8 +57,8 @@ def _training(
     if x.ndim < 2:
         n.fail(f"its input should be [N, C, ...], but is {x.spec}")
     axes = (0, *range(2, x.ndim))
-    average, variance = _moments(n, x, axes)
-    y = _scaled_by(n, g.op("sub", x, average), variance, epsilon)
+    average, variance, centred = moments(g, x, axes)
+    y = over_deviation(g, centred, variance, epsilon)
     y = _affine(n, y, _per_channel(n, x, scale), _per_channel(n, x, bias))
 
     def moved(old: Value, new: Value) -> Value:
@@ -67,18 +67,6 @@ def _training(
         return g.op("add", kept, g.op("mul", new, g.scalar(1 - momentum, old.dtype)))
 
     return [y, moved(mean, average), moved(var, variance), None, None]
-
-
-def _moments(n: Node, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
-    """Mean and variance over `axes`, which stay with length 1."""
-    mean = n.g.op("reduce_mean", x, axes=tuple(axes))
-    centred = n.g.op("sub", x, mean)
-    return mean, n.g.op("reduce_mean", n.g.op("mul", centred, centred), axes=tuple(axes))
-
-
-def _scaled_by(n: Node, x: Value, variance: Value, epsilon: float) -> Value:
-    """x / sqrt(variance + epsilon)."""
-    return n.g.op("div", x, n.g.op("sqrt", n.g.op("add", variance, n.g.scalar(epsilon, variance.dtype))))
 
 
 # -- over a tensor's own axes
@@ -103,7 +91,7 @@ def group_normalization(n: Node, x: Value, scale: Value, bias: Value) -> Value:
     y = _in(n, g.reshape(x, (x.dims[0], groups, per_group * prod(x.dims[2:]))), n.int("stash_type", 1))
     y = g.reshape(g.cast(g.op("layernorm", y, axis=2, epsilon=n.float("epsilon", 1e-5)), x.dtype), x.dims)
     if n.opset < 21:
-        scale, bias = (g.reshape(g.op("expand", g.reshape(v, (groups, 1)), dims=(groups, per_group)), (x.dims[1],))
+        scale, bias = (g.reshape(expand(g, g.reshape(v, (groups, 1)), (groups, per_group)), (x.dims[1],))
                        for v in (scale, bias))  # fmt: skip
     return _affine(n, y, _per_channel(n, x, scale), _per_channel(n, x, bias))
 
@@ -117,9 +105,8 @@ def layer_normalization(n: Node, x: Value, scale: Value, bias: Value | None = No
     y = _affine(n, y, scale, bias)
     if not (n.wants(1) or n.wants(2)):
         return [y, None, None]
-    mean, variance = _moments(
-        n, g.cast(x, "f64" if stash == 11 or x.dtype.name == "f64" else "f32"), range(axis, x.ndim)
-    )
+    wide = g.cast(x, "f64" if stash == 11 or x.dtype.name == "f64" else "f32")
+    mean, variance, _ = moments(g, wide, range(axis, x.ndim))
     inverse = g.op("reciprocal", g.op("sqrt", g.op("add", variance, g.scalar(epsilon, variance.dtype))))
     return [y, *(g.cast(v, "f64" if stash == 11 else "f32") for v in (mean, inverse))]
 
@@ -136,8 +123,8 @@ def rms_normalization(n: Node, x: Value, scale: Value) -> Value:
 def mean_variance_normalization(n: Node, x: Value) -> Value:
     """(x - mean) / (deviation + 1e-9) over `axes`."""
     g, axes = n.g, n.axes(n.ints("axes", (0, 2, 3)), x.ndim)
-    mean, variance = _moments(n, x, axes)
-    return g.op("div", g.op("sub", x, mean), g.op("add", g.op("sqrt", variance), g.scalar(1e-9, x.dtype)))
+    _, variance, centred = moments(g, x, axes)
+    return g.op("div", centred, g.op("add", g.op("sqrt", variance), g.scalar(1e-9, x.dtype)))
 
 
 @onnx_op("LpNormalization")

@@ -15,7 +15,6 @@ import numpy as np
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, handler_of, onnx_op
-from lightnet.frontends.onnx.ops.elementwise import element_type
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Integers up to here are floats of 32 bits.
@@ -92,11 +91,9 @@ def supported(n: Node, dtype: DType) -> DType:
 @onnx_op("QuantizeLinear")
 def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """The division is in the type of the scale, or in that of `precision`."""
-    code = n.int("output_dtype", 0)
-    dtype = zero.dtype if zero is not None else element_type(n, code) if code else BY_NAME["ui8"]
+    dtype = zero.dtype if zero is not None else n.element_type("output_dtype") or BY_NAME["ui8"]
     supported(n, dtype)
-    code = n.int("precision", 0)
-    precision = element_type(n, code) if code else scale.dtype
+    precision = n.element_type("precision") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
     number = n.g.op("div", n.g.cast(parts, precision), n.g.cast(scale, precision))
     return n.g.reshape(requantized(n, number, zero, dtype), x.dims)
@@ -106,8 +103,7 @@ def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) 
 def dequantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
     if x.dtype.name != "i32":
         supported(n, x.dtype)
-    code = n.int("output_dtype", 0)
-    dtype = element_type(n, code) if code else scale.dtype
+    dtype = n.element_type("output_dtype") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
     number = n.g.op("mul", centred(n, parts, zero), n.g.cast(scale, "f32"))
     return n.g.cast(n.g.reshape(number, x.dims), dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lightnet.frontends.composites import full
+from lightnet.frontends.composites import cut, element, full, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 
@@ -71,15 +71,9 @@ class _Layer:
         if value.dims != wanted:
             self.n.fail(f"its input {what} should be {list(wanted)}, but is {value.spec}")
 
-    def part(self, value: Value, axis: int, start: int, length: int) -> Value:
-        """A range of one axis."""
-        if start == 0 and length == value.dims[axis]:
-            return value
-        return self.n.g.op("slice", value, axis=axis, start=start, len=length)
-
     def of(self, value: Value, number: int) -> Value:
         """The part of a direction."""
-        return self.n.g.reshape(self.part(value, 0, number, 1), value.dims[1:])
+        return element(self.n.g, value, 0, number)
 
     def inputs(self, number: int, both: int) -> Value:
         """What the inputs add to the gate outputs, [T, B, G]: X W^T + Wb, and Rb for the first `both` gates."""
@@ -88,7 +82,7 @@ class _Layer:
         result = g.op("matmul", g.reshape(self.x, (steps * batch, size)), weights)
         if self.bias is not None:
             bias, width = self.of(self.bias, number), self.gates * self.hidden
-            own, state = self.part(bias, 0, 0, width), self.part(bias, 0, width, both * self.hidden)
+            own, state = cut(g, bias, 0, 0, width), cut(g, bias, 0, width, both * self.hidden)
             if both < self.gates:
                 state = g.op("concat", state, full(g, (width - state.len,), 0, state.dtype), axis=0)
             result = g.op("add", result, g.op("add", own, state))
@@ -134,13 +128,8 @@ class _Layer:
     def outputs(self, results: list[tuple[Value, ...]]) -> list[Value]:
         """Y and the last states, from those of each direction."""
         g = self.n.g
-
-        def joined(values: list[Value], axis: int) -> Value:
-            values = [g.reshape(v, (*v.dims[:axis], 1, *v.dims[axis:])) for v in values]
-            return values[0] if len(values) == 1 else g.op("concat", *values, axis=axis)
-
         y, *states = zip(*results)
-        y, states = joined(list(y), 1), [joined(list(s), 0) for s in states]
+        y, states = stack(g, y, 1), [stack(g, s, 0) for s in states]
         if self.batch_first:
             y, states = g.transpose(y, (2, 0, 1, 3)), [g.transpose(s, (1, 0, 2)) for s in states]
         return [g.cast(v, self.dtype) for v in (y, *states)]
@@ -176,7 +165,7 @@ def gru(n: Node, x: Value, w: Value, r: Value, b: Value | None = None, lens: Val
     for number in range(len(layer.directions)):
         bias = full(n.g, (layer.hidden,), 0, layer.x.dtype)
         if before and layer.bias is not None:
-            bias = layer.part(layer.of(layer.bias, number), 0, 5 * layer.hidden, layer.hidden)
+            bias = cut(n.g, layer.of(layer.bias, number), 0, 5 * layer.hidden, layer.hidden)
         (f, fa, fb), (g, ga, gb) = layer.functions(number)
         results.append(n.g.op(
             "gru", layer.inputs(number, 2 if before else 3), layer.state_weights(number), layer.start(h, number), layer.lens,

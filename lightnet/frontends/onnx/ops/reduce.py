@@ -90,10 +90,17 @@ def reduce_log_sum_exp(g: Graph, x: Value, axes: tuple[int, ...]) -> Value:
 # -- einsum ----------------------------------------------------------------------------------------------------------
 
 
+#: Characters of an equation: far more than operands of the largest rank need.
+MAX_EQUATION = 1024
+
+
 @onnx_op("Einsum")
 def einsum(n: Node, *operands: Value) -> Value:
     """Two operands at a time, from the left: as matrix products where they are such."""
-    return contract(n.g, n.string("equation"), list(operands))
+    equation = n.string("equation")
+    if len(equation) > MAX_EQUATION:
+        n.fail(f"an equation of {len(equation)} characters, more than {MAX_EQUATION}")
+    return contract(n.g, equation, list(operands))
 
 
 def contract(g: Graph, equation: str, operands: list[Value]) -> Value:

@@ -11,18 +11,20 @@ from lightnet.frontends.composites import (
     broadcast,
     concat,
     cut,
+    depth_to_space,
     expand,
     full,
     one_hot,
+    space_to_depth,
     squeeze,
     strided,
     tile,
     unsqueeze,
 )
 from lightnet.frontends.graph import MAX_MADE, Value
-from lightnet.frontends.onnx.model import OnnxTensor, type_name
+from lightnet.frontends.onnx.model import OnnxTensor
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.runtime.dtypes import BY_NAME, BY_NP
+from lightnet.runtime.dtypes import BY_NAME
 
 # -- constants -------------------------------------------------------------------------------------------------------
 
@@ -96,7 +98,7 @@ def eye_like(n: Node, x: Value) -> Value:
         n.fail(f"needs a matrix, got {x.spec}")
     rows, columns = x.dims
     shift = max(-rows, min(n.int("k", 0), columns))
-    dtype = x.dtype if not n.has("dtype") else BY_NP[_dtype(n, n.int("dtype"))]
+    dtype = n.element_type("dtype") or x.dtype
     return n.g.table(x.dims, dtype, lambda: np.eye(rows, columns, shift, np.int8))
 
 
@@ -181,27 +183,19 @@ def transpose(n: Node, x: Value) -> Value:
 
 
 @onnx_op("DepthToSpace")
-def depth_to_space(n: Node, x: Value) -> Value:
-    b, mode = n.int("blocksize"), n.string("mode", "DCR")
+def depth_to_space_(n: Node, x: Value) -> Value:
+    b = n.int("blocksize")
     if x.ndim != 4 or b < 1 or x.dims[1] % (b * b):
         n.fail(f"needs [N, C, H, W] whose channels are a multiple of {b}^2, got {x.spec}")
-    batch, c, h, w = x.dims
-    if mode == "DCR":
-        split, order = (batch, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
-    else:
-        split, order = (batch, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
-    return n.g.reshape(n.g.transpose(n.g.reshape(x, split), order), (batch, c // (b * b), h * b, w * b))
+    return depth_to_space(n.g, x, b, n.string("mode", "DCR") == "DCR")
 
 
 @onnx_op("SpaceToDepth")
-def space_to_depth(n: Node, x: Value) -> Value:
+def space_to_depth_(n: Node, x: Value) -> Value:
     b = n.int("blocksize")
     if x.ndim != 4 or b < 1 or x.dims[2] % b or x.dims[3] % b:
         n.fail(f"needs [N, C, H, W] whose sizes are multiples of {b}, got {x.spec}")
-    batch, c, h, w = x.dims
-    split = n.g.reshape(x, (batch, c, h // b, b, w // b, b))
-    order = (0, 3, 5, 1, 2, 4) if n.string("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return n.g.reshape(n.g.transpose(split, order), (batch, c * b * b, h // b, w // b))
+    return space_to_depth(n.g, x, b, n.string("mode", "DCR") == "DCR")
 
 
 # -- joining and cutting ---------------------------------------------------------------------------------------------
@@ -412,11 +406,3 @@ def _dims(n: Node, dims: Sequence[int]) -> tuple[int, ...]:
     if any(d < 0 for d in dims):
         n.fail(f"the shape {list(dims)} has a negative dimension")
     return tuple(dims)
-
-
-def _dtype(n: Node, number: int) -> np.dtype:
-    """The NumPy dtype of one of ONNX's numbers of types."""
-    name = type_name(number)
-    if name not in BY_NAME:
-        n.unsupported(f"element type {name or number}")
-    return BY_NAME[name].np

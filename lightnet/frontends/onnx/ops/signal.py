@@ -12,7 +12,6 @@ import numpy as np
 
 from lightnet.frontends.composites import computed_in, cut, strided
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.onnx.model import DTYPES
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.indexing import take
 
@@ -91,10 +90,7 @@ def mel_weight_matrix(n: Node, bands: Value, length: Value, rate: Value, lower: 
     rising = np.where(centre > left, (at - left) / np.maximum(centre - left, 1), 1.0)
     falling = (right - at) / np.maximum(right - centre, 1)
     table = np.where((at >= left) & (at <= centre), rising, np.where((at > centre) & (at < right), falling, 0.0))
-    dtype = DTYPES.get(code := n.int("output_datatype", 1))
-    if dtype is None:
-        n.unsupported(f"element type {code}")
-    return n.g.cast(n.g.constant(table, "f64"), dtype)
+    return n.g.cast(n.g.constant(table, "f64"), n.element_type("output_datatype") or "f32")
 
 
 def _number(n: Node, value: Value, what: str) -> int:
