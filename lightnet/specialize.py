@@ -62,26 +62,33 @@ class SpecializingExecutable:
             raise LightNetError(f"the network needs input '{missing[0]}', which no one fed (at the command line: "
                                 f"-i {missing[0]}=@file.npy, or -i random)")  # fmt: skip
         arrays = {name: given[name] for name in self.signature}  # in one order, whatever that of the feeds
-        with self._lock:
-            while True:
-                key = tuple((n, a.shape, a.tobytes() if n in self.deciding else None) for n, a in arrays.items())
+        while True:
+            with self._lock:
+                deciding = frozenset(self.deciding)
+                key = self._key(arrays, deciding)
                 if (found := self._cache.get(key)) is not None:
                     self._cache.move_to_end(key)
                     return found
-                values = {n: arrays[n] for n in self.deciding}
-                shapes = {n: a.shape for n, a in arrays.items() if n not in self.deciding}
-                try:
-                    module, weights = self._again(shapes, values)
-                    found = self._compile(Model(module, self._source, weights, brings_weights=weights is not None))
-                except OpenError as e:
-                    if e.inputs <= self.deciding:
-                        raise
+            values = {n: arrays[n] for n in deciding}
+            shapes = {n: a.shape for n, a in arrays.items() if n not in deciding}
+            try:  # unlocked, so that calls that are compiled already need not wait
+                module, weights = self._again(shapes, values)
+            except OpenError as e:
+                if e.inputs <= deciding:
+                    raise
+                with self._lock:
                     self.deciding |= e.inputs
-                    continue
+                continue
+            found = self._compile(Model(module, self._source, weights, brings_weights=weights is not None))
+            with self._lock:
                 self._cache[key] = found
                 while len(self._cache) > CAPACITY:
                     self._cache.popitem(last=False)
-                return found
+            return found
+
+    @staticmethod
+    def _key(arrays: Mapping[str, np.ndarray], deciding: frozenset[str]) -> Key:
+        return tuple((n, a.shape, a.tobytes() if n in deciding else None) for n, a in sorted(arrays.items()))
 
     def _checked(self, name: str, value: Any) -> np.ndarray:
         if name not in self.signature:
@@ -95,7 +102,7 @@ class SpecializingExecutable:
     @property
     def is_native(self) -> bool:
         """Whether there is machine code for everything compiled so far."""
-        return all(e.is_native for e in self._cache.values())
+        return all(e.is_native for e in list(self._cache.values()))
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int | str | None, ...] | None, np.dtype]]:

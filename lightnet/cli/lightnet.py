@@ -94,6 +94,11 @@ def _parser() -> argparse.ArgumentParser:
     option("--seed", metavar="N", type=int, default=0, help="of the contents declared random")
     option("--onnx", metavar="FILE", help="write the network as an ONNX model (needs the package onnx); - is stdout")
     option("--nnvm", metavar="FILE", help="write the network as an NNVM graph in JSON, without weights; - is stdout")
+    option(
+        "--save-weights",
+        metavar="FILE.npz",
+        help="write the weights: those of an ONNX model, for -f beside its JSON form",
+    )
     option("--report", metavar="FILE", help="write the memory plan: .txt, .json, .svg or .html")
     option(
         "--load", metavar="FILE.py", action="append", default=[], help="Python code with passes, patterns and targets"
@@ -154,6 +159,12 @@ def _compile_and_run(args: argparse.Namespace) -> int:
         from lightnet.frontends.nnvm import export as nnvm_export
 
         nnvm_export.export(network, args.nnvm)
+    if args.save_weights:
+        from lightnet.runtime.weights import save_npz
+
+        if network.weights is None:
+            raise LightNetError("there are no weights to write: the network brings none, and -f gives none")
+        save_npz(args.save_weights, network.weights)
     if args.report:
         common.write_atomic(args.report, executable.plan.in_form(args.report))
     if not args.compile or args.run:

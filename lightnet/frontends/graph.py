@@ -258,7 +258,7 @@ class Graph:
         if spec.len <= MAX_SPELT and (numbers := _spelt(value.known)) is not None:
             params["data"] = numbers
         else:
-            params["from_file"] = True
+            params["from_file"] = params["required"] = True
             load = value._load
             assert load is not None
             self.entries[name] = Entry(spec.dims, spec.dtype.np, lambda: _bytes(load()))
