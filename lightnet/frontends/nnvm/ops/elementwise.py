@@ -48,6 +48,17 @@ def _hypot(n: Node, a: Value, b: Value) -> Value:
     return g.op("sqrt", g.op("add", g.op("mul", a, a), g.op("mul", b, b)))
 
 
+def _shift(of_integers: str, of_floats: str) -> Binary:
+    """A shift by b bits; of floats a product with, or a quotient by, 2 ** b."""
+
+    def apply(n: Node, a: Value, b: Value) -> Value:
+        if not a.dtype.is_float:
+            return n.g.op(of_integers, a, b)
+        return n.g.op(of_floats, a, n.g.op("pow", n.scalar(2, a), b))
+
+    return apply
+
+
 _greater_equal = _swapped(plain("less_equal"))
 _COMPARE: dict[str, Binary] = {
     "equal": plain("equal"), "not_equal": _not(plain("equal")), "greater": _swapped(plain("less")),
@@ -59,6 +70,8 @@ _ARITHMETIC: dict[str, Binary] = {
     "add": plain("add"), "plus": plain("add"), "sub": plain("sub"), "minus": plain("sub"), "mul": plain("mul"),
     "div": plain("div"), "mod": plain("mod"), "power": plain("pow"), "pow": plain("pow"), "maximum": plain("maximum"),
     "minimum": plain("minimum"), "max": plain("maximum"), "min": plain("minimum"), "hypot": _hypot,
+    **dict.fromkeys(("left_shift", "lshift"), _shift("shift_left", "mul")),
+    **dict.fromkeys(("right_shift", "rshift"), _shift("shift_right", "div")),
 }  # fmt: skip
 _BINARY = {**_ARITHMETIC, **{name: _as_number(f) for name, f in _COMPARE.items()}}
 
@@ -89,6 +102,8 @@ def _register_binary(name: str, f: Binary) -> None:
     same_shape.__qualname__, broadcast.__qualname__ = f"elemwise_{name}", f"broadcast_{name}"
     nnvm_op(f"elemwise_{name}", f"_{name}", f"_{camel}", f"_grad_{name}", lazy=(0, 1))(same_shape)
     nnvm_op(f"broadcast_{name}")(broadcast)
+    if name in _COMPARE:  # NNVM's, which has them under their own names
+        nnvm_op(name, lazy=(0, 1))(same_shape)
 
 
 def _register_scalar(name: str, f: Binary) -> None:
@@ -185,7 +200,7 @@ _UNARY: dict[str, Unary] = {
     "degrees": _times(_same, 180 / math.pi), "radians": _times(_same, math.pi / 180),
     "logical_not": lambda n, x: n.g.cast(n.g.op("logical_not", truth(n, x)), x.dtype),
     "log_sigmoid": lambda n, x: n.g.op("neg", n.g.op("softplus", n.g.op("neg", x))), "mish": plain("mish"),
-    **dict.fromkeys(("copy", "_copy", "identity", "BlockGrad", "stop_gradient", "MakeLoss", "make_loss",
+    **dict.fromkeys(("copy", "_copy", "identity", "BlockGrad", "block_grad", "stop_gradient", "MakeLoss", "make_loss",
                      "IdentityAttachKLSparseReg"), plain("forward")),
 }  # fmt: skip
 

@@ -38,6 +38,17 @@ def reduce(n: Node, x: Value) -> Value:
     return n.g.cast(y, n.dtype("dtype", y.dtype)) if n.has("dtype") else y
 
 
+@nnvm_op("collapse_sum")
+def collapse_sum(n: Node, x: Value, like: Value) -> Value:
+    """The sum over the axes along which `like` would be broadcast to the shape of `x`."""
+    lead = x.ndim - like.ndim
+    dims = (*(1,) * max(lead, 0), *like.dims)
+    if lead < 0 or any(d not in (1, e) for d, e in zip(dims, x.dims)):
+        n.fail(f"a tensor of {list(like.dims)} cannot be broadcast to {list(x.dims)}")
+    axes = tuple(i for i, (d, e) in enumerate(zip(dims, x.dims)) if d != e)
+    return n.g.reshape(n.g.op("reduce_sum", x, axes=axes) if axes else x, like.dims)
+
+
 @nnvm_op("moments")
 def moments(n: Node, x: Value) -> tuple[Value, ...]:
     """The mean and the variance over `axes`."""
