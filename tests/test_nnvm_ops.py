@@ -69,6 +69,7 @@ UNARY: dict[str, tuple[Callable, np.ndarray]] = {
 }  # fmt: skip
 for name, (function, x) in UNARY.items():
     case(name, x, want=function(x.astype(np.float64)), tol=2e-5)
+case("round", np.float32([0.49999997, -0.49999997, 8388609]), want=np.float32([0, 0, 8388609]), tol=1e-9)
 case("log1p", np.float32([1e-6, -1e-6]), want=np.log1p(np.float64([1e-6, -1e-6])) * 1.0, tol=1e-7)
 case("expm1", np.float32([1e-6, -1e-6]), want=np.expm1(np.float64([1e-6, -1e-6])), tol=1e-7)
 

@@ -136,10 +136,12 @@ def add_n(n: Node, x: Value, *others: Value) -> Value:
 
 
 def _rounded(n: Node, x: Value) -> Value:
-    """Half away from zero, as C's round."""
+    """Half away from zero, as C's round. The fraction decides: |x| + 0.5 rounds up just below a half."""
     g = n.g
-    magnitude = g.op("floor", g.op("add", g.op("abs", x), n.scalar(0.5, x)))
-    return g.op("mul", g.op("sign", x), magnitude)
+    magnitude = g.op("abs", x)
+    whole = g.op("floor", magnitude)
+    up = g.op("less_equal", n.scalar(0.5, x), g.op("sub", magnitude, whole))
+    return g.op("mul", g.op("sign", x), g.op("add", whole, g.cast(up, x.dtype)))
 
 
 def _rint(n: Node, x: Value) -> Value:
