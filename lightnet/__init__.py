@@ -24,7 +24,7 @@ _API = {
     "Context": "lightnet.context",
     "load_executable": "lightnet.runtime.artifact",
     "to_onnx": "lightnet.frontends.onnx.export.model",
-    "to_nnvm": "lightnet.frontends.nnvm.export",
+    "to_nnvm": "lightnet.frontends.nnvm.export.model",
     "LightNetError": "lightnet.diagnostics",
 }
 __all__ = [*_API, "__version__"]

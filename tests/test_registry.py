@@ -87,7 +87,7 @@ def test_every_target_has_a_row() -> None:
         (ONNX_OPS, "onnx/ops/*.py", ()),
         (NNVM_OPS, "nnvm/ops/*.py", ()),
         (ONNX_EXPORTERS, "onnx/export/*.py", ("graph", "model")),
-        (NNVM_EXPORTERS, "nnvm/export_*.py", ("export_calls",)),
+        (NNVM_EXPORTERS, "nnvm/export/*.py", ("calls", "model")),
     ],
     ids=lambda x: getattr(x, "kind", ""),
 )

@@ -156,9 +156,9 @@ def _compile_and_run(args: argparse.Namespace) -> int:
 
         export(network, args.onnx)
     if args.nnvm:
-        from lightnet.frontends.nnvm import export as nnvm_export
+        from lightnet.frontends.nnvm.export.model import export as export_nnvm
 
-        nnvm_export.export(network, args.nnvm)
+        export_nnvm(network, args.nnvm)
     if args.save_weights:
         from lightnet.runtime.weights import save_npz
 

@@ -119,9 +119,9 @@ NNVM_OPS = Table("family of NNVM ops", {
     )
 })  # fmt: skip
 
-#: Families of exporters to NNVM (`frontends/nnvm/export_calls.py`).
+#: Families of exporters to NNVM (`frontends/nnvm/export/calls.py`).
 NNVM_EXPORTERS = Table("family of NNVM exporters", {
-    name: f"lightnet.frontends.nnvm.export_{name}" for name in ("layers", "ops")
+    name: f"lightnet.frontends.nnvm.export.{name}" for name in ("layers", "ops")
 })  # fmt: skip
 
 #: Op families of the ln dialect: a module that holds the op classes of one family.

@@ -3,7 +3,7 @@
 Nodes stand as NNVM writes them: depth first from the heads, the inputs of a node right before it. A param becomes a variable of
 its tensor's name; what it holds stays in the network's weights (`model.weights`), whose names these are. The shapes and types of
 all entries are written as NNVM's InferShape and InferType do, so that the graph can be read back as it is. What NNVM lacks is
-listed at once. Imports the IR and the exporters of ops (`export_calls.py`).
+listed at once. Imports the IR and the exporters of ops (`calls.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.frontends.handlers import list_refused
-from lightnet.frontends.nnvm.export_calls import DTYPE_NAMES, Call, Exporting, Unsupported, plan
+from lightnet.frontends.nnvm.export.calls import DTYPE_NAMES, Call, Exporting, Unsupported, plan
 from lightnet.frontends.nnvm.node import DTYPE_NUMBERS
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of

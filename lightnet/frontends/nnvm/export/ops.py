@@ -1,4 +1,4 @@
-"""NNVM exporters of elementwise ops, reductions and moves. See `export_calls.py`."""
+"""NNVM exporters of elementwise ops, reductions and moves. See `calls.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from lightnet.frontends.nnvm.export_calls import (
+from lightnet.frontends.nnvm.export.calls import (
     DTYPE_NAMES,
     Call,
     Exporting,
@@ -18,7 +18,7 @@ from lightnet.frontends.nnvm.export_calls import (
     refuse,
     written,
 )
-from lightnet.frontends.nnvm.export_layers import dense_with_bias
+from lightnet.frontends.nnvm.export.layers import dense_with_bias
 from lightnet.ir.types import spec_of
 
 # -- element by element -----------------------------------------------------------------------------------------------

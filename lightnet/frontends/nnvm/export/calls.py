@@ -5,7 +5,7 @@
         return Call("relu", (op.src,), {})
 
 NNVM's own list of ops (its core operators, levels 1 to 4) decides what there is; MXNet's are not used. The exporters stand in
-`export_layers.py` and `export_ops.py`; `export.py` walks the module. Imports the IR.
+`layers.py` and `ops.py`; `model.py` walks the module. Imports the IR.
 """
 
 from __future__ import annotations

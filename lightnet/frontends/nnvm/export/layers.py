@@ -1,4 +1,4 @@
-"""NNVM exporters of layers: convolutions, pools, norms, dense layers. See `export_calls.py`."""
+"""NNVM exporters of layers: convolutions, pools, norms, dense layers. See `calls.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from lightnet.frontends.nnvm.export_calls import (
+from lightnet.frontends.nnvm.export.calls import (
     Call,
     Exporting,
     dims_of,
