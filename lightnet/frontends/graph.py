@@ -24,6 +24,7 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.dialects.ln.source import Input, ParamOp
 from lightnet.ir.constraints import check_op
 from lightnet.ir.locations import file_loc
+from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, tensor_type
@@ -108,9 +109,8 @@ class Graph:
         self.block = Block()
         self.entries: dict[str, Entry] = {}
         self._base = "op"
-        self._op_names: set[str] = set()
+        self._names = FreshNames()
         self._reserved: set[str] = set()
-        self._counts: dict[str, int] = {}
         self._folded_bytes = 0
 
     # -- sources
@@ -118,7 +118,7 @@ class Graph:
     def input(self, name: str, dims: Sequence[int], dtype: DType | str) -> Value:
         """A tensor that every call feeds."""
         spec = self.spec(dims, dtype)
-        op = Input.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "required": True}, name=self._new(name),
+        op = Input.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "required": True}, name=self._names.fresh(name),
                         tensors=[name], location=self._location())  # fmt: skip
         self.block.add_op(op)
         return Value(spec, ssa=op.dst, inputs=frozenset([name]), name=name)
@@ -131,7 +131,7 @@ class Graph:
         """A named param whose contents the caller's weights give: they may come later, so nothing is folded."""
         spec = self.spec(dims, dtype)
         op = ParamOp.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "from_file": True, "required": True},
-                          name=self._new(name), tensors=[name], location=self._location())  # fmt: skip
+                          name=self._names.fresh(name), tensors=[name], location=self._location())  # fmt: skip
         self.block.add_op(op)
         return Value(spec, ssa=op.dst, name=name)
 
@@ -253,7 +253,7 @@ class Graph:
 
     def _param(self, value: Value) -> SSAValue:
         spec = value.spec
-        name = self._new(value.name or "const")
+        name = self._names.fresh(value.name or "const")
         params: dict[str, Any] = {"dims": spec.dims, "dtype": spec.dtype.tl}
         if spec.len <= MAX_SPELT and (numbers := _spelt(value.known)) is not None:
             params["data"] = numbers
@@ -317,15 +317,7 @@ class Graph:
         """`base`, or `base` with a number that makes it new, as the name of an op."""
         if base in self._reserved:
             base = f"{base}_op"
-        return self._new(base)
-
-    def _new(self, base: str) -> str:
-        name = base
-        while name in self._op_names:
-            self._counts[base] = count = self._counts.get(base, 0) + 1
-            name = f"{base}_{count}"
-        self._op_names.add(name)
-        return name
+        return self._names.fresh(base)
 
     def _location(self) -> Any:
         return file_loc(self.loc) if self.loc is not None else None

@@ -6,7 +6,7 @@ All are discardable attributes, printed behind the op: ``at arena+64 as "conv2d0
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
@@ -19,6 +19,29 @@ from lightnet.ir.types import format_param_value
 
 NAME = "ln.name"  #: discardable attribute: the op's name in the source network
 TENSORS = "ln.tensors"  #: discardable attribute: the names of its results
+
+
+class FreshNames:
+    """Names that are new: the wished one, or with a number from `first` on behind it, after `separator`. `taken` are those in
+    use, `reserved` further ones that nobody gets."""
+
+    def __init__(
+        self, taken: Iterable[str] = (), *, reserved: Iterable[str] = (), first: int = 1, separator: str = "_"
+    ):
+        self.taken = set(taken)
+        self.reserved = frozenset(reserved)
+        self.first, self.separator = first, separator
+        self._next: dict[str, int] = {}  # a wish -> the number to try: many equal wishes stay linear
+
+    def fresh(self, wish: str, *, may_be_reserved: bool = False) -> str:
+        """The new name, which is taken from now on."""
+        name = wish
+        while name in self.taken or (not may_be_reserved and name in self.reserved):
+            number = self._next.get(wish, self.first)
+            self._next[wish] = number + 1
+            name = f"{wish}{self.separator}{number}"
+        self.taken.add(name)
+        return name
 
 
 def name_of(op: Operation) -> str | None:

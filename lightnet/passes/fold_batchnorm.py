@@ -14,9 +14,10 @@ from lightnet.dialects.ln.norm import Batchnorm
 from lightnet.dialects.ln.rules import producer
 from lightnet.dialects.ln.source import Zeros
 from lightnet.ir.locations import fused, set_loc
+from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.passes.graph import Names, graphs, static_values
+from lightnet.passes.graph import graphs, static_values, tensor_names_in
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class FoldBatchnormPass(LnPass):
     name = "fold-batchnorm"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        names = Names(op)
+        names = FreshNames(tensor_names_in(op), first=2)
         for block in graphs(op):
             static = static_values(block)
             for norm in [o for o in block.ops if isinstance(o, Batchnorm)]:
@@ -55,7 +56,7 @@ def _foldable(conv: Conv2d | Deconv2d, norm: Batchnorm, static: set[SSAValue]) -
     return all(v in static for v in (conv.weight, conv.bias, *norm.operands[1:]))
 
 
-def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: Names) -> list[SSAValue]:
+def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: FreshNames) -> list[SSAValue]:
     """Put the convolution with folded weights in the place of both; returns the new static values."""
     name = tensor_names(norm)[0] or tensor_names(conv)[0] or "conv"
     epsilon = {"epsilon": norm.properties["epsilon"].data}

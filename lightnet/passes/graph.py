@@ -53,18 +53,3 @@ def is_static(op: Operation, static: set[SSAValue]) -> bool:
 def tensor_names_in(module: ModuleOp) -> set[str]:
     """Every tensor name of a module."""
     return {name for op in module.walk() for name in tensor_names(op) if name}
-
-
-class Names:
-    """Fresh tensor names: the wished one, or with a number behind it where that is taken."""
-
-    def __init__(self, module: ModuleOp):
-        self.taken = tensor_names_in(module)
-
-    def fresh(self, wish: str) -> str:
-        name, count = wish, 1
-        while name in self.taken:
-            count += 1
-            name = f"{wish}_{count}"
-        self.taken.add(name)
-        return name

@@ -25,6 +25,7 @@ from lightnet.frontends.nnvm.export.calls import DTYPE_NAMES, Call, Exporting, U
 from lightnet.frontends.nnvm.node import DTYPE_NUMBERS
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of
+from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.runtime.files import write_atomic
@@ -64,7 +65,7 @@ class _Export(Exporting):
         self.specs: list[list[TensorSpec]] = []
         self.entries: dict[SSAValue, Entry] = {}
         self.calls: dict[LnOp, Call] = {}
-        self.names: set[str] = set()
+        self.names = FreshNames()
         self.heads: dict[LnOp, str] = {}
         self.refused: dict[LnOp, str] = {}
 
@@ -73,7 +74,7 @@ class _Export(Exporting):
         assert isinstance(last, ReturnOp)
         if not last.operands:
             raise LightNetError("the network has no outputs, and an NNVM graph has at least one", label="nnvm.outputs")
-        self.names.update(
+        self.names.taken.update(
             _variable(op) for op in main_of(module).walk() if isinstance(op, Source) and not _is_constant(op)
         )
         self.reserve(last.operands)
@@ -101,9 +102,9 @@ class _Export(Exporting):
             tensor = op.tensor_names[0] or ""
             if tensor.endswith(_OUTPUT) and len(op.results) == 1 and tensor != _OUTPUT:
                 name = tensor.removesuffix(_OUTPUT)
-                if name not in self.names:
+                if name not in self.names.taken:
                     self.heads[op] = name
-        self.names.update(self.heads.values())
+        self.names.taken.update(self.heads.values())
 
     # -- the walk
 
@@ -130,7 +131,7 @@ class _Export(Exporting):
             if missing:
                 stack += reversed(missing)
                 continue
-            name = self.heads.get(op) or self.unique(call.name or op.op_name or op.optype)
+            name = self.heads.get(op) or self.names.fresh(call.name or op.op_name or op.optype)
             index = self.write(call, name, op.result_specs)[0]
             self.entries.update((result, [index, i, 0]) for i, result in enumerate(op.results))
         return self.entries[root]
@@ -147,7 +148,7 @@ class _Export(Exporting):
             }
         else:
             self.refused[op] = "a constant of several numbers, which NNVM's graphs do not hold"
-        return self.node("full", self.unique(_variable(op)), [], attrs, [spec])
+        return self.node("full", self.names.fresh(_variable(op)), [], attrs, [spec])
 
     def call(self, op: LnOp) -> Call:
         """What the op becomes; for one that NNVM lacks, a stand-in, so that the walk finds the others."""
@@ -165,7 +166,7 @@ class _Export(Exporting):
         for i, operand in enumerate(call.operands):
             if isinstance(operand, Call):
                 assert operand.spec is not None
-                inputs.append(self.write(operand, self.unique(f"{name}_{operand.op}{i}"), [operand.spec]))
+                inputs.append(self.write(operand, self.names.fresh(f"{name}_{operand.op}{i}"), [operand.spec]))
             else:
                 inputs.append(self.entries[operand])
         return self.node(call.op, name, inputs, call.attrs, specs)
@@ -177,14 +178,6 @@ class _Export(Exporting):
         self.nodes.append(node)
         self.specs.append(specs)
         return [len(self.nodes) - 1, 0, 0]
-
-    def unique(self, name: str) -> str:
-        found, count = name, 0
-        while found in self.names:
-            count += 1
-            found = f"{name}_{count}"
-        self.names.add(found)
-        return found
 
     # -- for the exporters of ops
 

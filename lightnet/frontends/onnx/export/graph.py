@@ -20,6 +20,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
+from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import ONNX_EXPORTERS
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -104,14 +105,12 @@ class Node:
 class Graph:
     """Nodes, initializers and names so far. Value names are unique; the nodes of an op are named after it."""
 
-    #: The names of all tensors of the network, which no other value may take.
-    reserved: frozenset[str] = frozenset()
+    #: Value names; the names of all tensors of the network are reserved, so that no other value takes one.
+    names: FreshNames = field(default_factory=lambda: FreshNames(separator="."))
     nodes: list[Node] = field(default_factory=list)
     initializers: dict[str, np.ndarray] = field(default_factory=dict)
-    _values: set[str] = field(default_factory=set)
-    _node_names: set[str] = field(default_factory=set)
+    _node_names: FreshNames = field(default_factory=lambda: FreshNames(separator="."))
     _constants: dict[tuple, str] = field(default_factory=dict)
-    _counters: dict[tuple[int, str], int] = field(default_factory=dict)
     _stem: str = ""
     #: The operator set of the model.
     opset: int = OPSET
@@ -120,19 +119,11 @@ class Graph:
 
     def claim(self, wanted: str) -> str:
         """`wanted` as the name of a tensor of the network, with a number behind it if it is taken."""
-        return self._unique(self._values, wanted, frozenset())
+        return self.names.fresh(wanted, may_be_reserved=True)
 
     def fresh(self, wanted: str) -> str:
         """As `claim`, for a value that the network has no name for."""
-        return self._unique(self._values, wanted, self.reserved)
-
-    def _unique(self, taken: set[str], wanted: str, reserved: frozenset[str]) -> str:
-        name, key = wanted, (id(taken), wanted)
-        while name in taken or name in reserved:
-            count = self._counters[key] = self._counters.get(key, 0) + 1
-            name = f"{wanted}.{count}"
-        taken.add(name)
-        return name
+        return self.names.fresh(wanted)
 
     def export(self, op: LnOp, operands: Sequence[str], wanted: Sequence[str]) -> list[str]:
         """Add the nodes of `op`; `wanted` are the names that its results should have. Returns those they have."""
@@ -168,7 +159,7 @@ class Graph:
         for node in self.nodes[start:]:
             whole = results and results[0] in node.outputs
             wanted = self._stem if whole else f"{self._stem}/{node.kind}"
-            node.name = self._unique(self._node_names, wanted, frozenset())
+            node.name = self._node_names.fresh(wanted)
 
     # -- for exporters
 

@@ -91,7 +91,7 @@ class _Export:
         from onnx import checker, helper, numpy_helper
 
         main = main_of(module)
-        self.graph.reserved = frozenset(n for op in main.walk() for n in tensor_names(op) if n)
+        self.graph.names.reserved = frozenset(n for op in main.walk() for n in tensor_names(op) if n)
         last = self.block(main.body.block)
         assert isinstance(last, ReturnOp)
         outputs = list(dict.fromkeys(self.names[v] for v in last.operands))  # a value returned twice has one name
