@@ -43,7 +43,7 @@ PLANS = ("default", "upstream")
 
 @collector_paused()
 def compile(
-    model: Model | str | Path | bytes,
+    model: Model | str | Path | bytes | OpenError,
     target: str = "cpu",
     *,
     plan: str = "default",
@@ -55,7 +55,7 @@ def compile(
     features: str | None = None,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
-    """Compile a model (or the network at a path, or the bytes of an ONNX model) for a target.
+    """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
 
     A network at a path whose shapes are open, because an ONNX model leaves dims of its inputs open or computes shapes from their
     values, becomes a `SpecializingExecutable`, which is compiled when it is called.
@@ -66,12 +66,8 @@ def compile(
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
     if not isinstance(model, Model):
-        if not isinstance(model, str | os.PathLike | bytes):
-            what = type(model).__name__
-            raise LightNetError("a network to compile is a path, a Model or the bytes of an ONNX model"
-                                f" (SerializeToString), not a {what}")  # fmt: skip
         try:
-            model = loads(model, ".onnx") if isinstance(model, bytes) else load(model)
+            model = _read(model)
         except OpenError as opened:
             options = {"plan": plan, "layout": layout, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "instrumentation": instrumentation}  # fmt: skip
@@ -98,6 +94,16 @@ def compile(
     spec = pipeline or pipelines.default(target, plan, planned=planned)
     options = {"target": target, "plan": plan, "layout": layout, "features": features}
     return Executable(Compilation(module, parse_pipeline(spec, options), model.ctx, instrumentation), store, model.seed)
+
+
+def _read(source: str | Path | bytes | OpenError) -> Model:
+    """The model at a path, or of an ONNX model's bytes. Raises the `OpenError` where its shapes are open."""
+    if isinstance(source, OpenError):
+        raise source
+    if not isinstance(source, str | os.PathLike | bytes):
+        raise LightNetError("a network to compile is a path, a Model or the bytes of an ONNX model (SerializeToString), not a "
+                            f"{type(source).__name__}")  # fmt: skip
+    return loads(source, ".onnx") if isinstance(source, bytes) else load(source)
 
 
 def keep_outputs(module: ModuleOp, names: Sequence[str]) -> None:

@@ -46,10 +46,9 @@ class Executable:
         #: What may be fed: the sources of the network, those too for which no pass left any use.
         self._specs = {_name(op): op.result_specs[0] for op in compilation.source.walk() if isinstance(op, Source)}
         self._specs.update({name: op.result_specs[0] for name, op in self._sources.items()})
-        store_names = store or ()
         #: Params that have no contents but a store's, and are in none.
         self._lacking = [
-            n for n, op in self._sources.items() if isinstance(op, ParamOp) and op.required and n not in store_names
+            n for n, op in self._sources.items() if isinstance(op, ParamOp) and op.required and n not in (store or ())
         ]
         self._fed_static: tuple[dict[str, np.ndarray], Any] | None = None
 

@@ -20,7 +20,7 @@ from lightnet.frontends.loading import OpenError
 from lightnet.model import Model
 from lightnet.runtime.arrays import by_name, checked_array
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.program import unknown
+from lightnet.runtime.program import not_fed, unknown
 
 #: Executables that are kept, the last used ones.
 CAPACITY = 16
@@ -38,13 +38,9 @@ class SpecializingExecutable:
         self._again, self._compile = opened.again, compile
         self._source = opened.loc.file if opened.loc is not None else "<model>"
         self.signature = dict(opened.signature)
-        self.deciding: set[str] = set()
-        self._note(opened)
+        self.deciding = {name for name in opened.inputs if _is_closed(self.signature[name][1])}
         self._cache: OrderedDict[Key, Executable] = OrderedDict()
         self._lock = threading.RLock()
-
-    def _note(self, opened: OpenError) -> None:
-        self.deciding |= {name for name in opened.inputs if _is_closed(self.signature[name][1])}
 
     def __call__(self, feeds: Mapping[str, Any] | None = None, *, outputs: Sequence[str] | None = None,
                  stream: TextIO | None = None) -> dict[str, np.ndarray]:  # fmt: skip
@@ -59,8 +55,7 @@ class SpecializingExecutable:
         """The executable for inputs like `feeds`, compiled if there is none yet."""
         given = {name: self._checked(name, value) for name, value in feeds.items()}
         if missing := [name for name in self.signature if name not in given]:
-            raise LightNetError(f"the network needs input '{missing[0]}', which no one fed (at the command line: "
-                                f"-i {missing[0]}=@file.npy, or -i random)")  # fmt: skip
+            raise not_fed(dict.fromkeys(missing, ""))
         arrays = {name: given[name] for name in self.signature}  # in one order, whatever that of the feeds
         while True:
             with self._lock:

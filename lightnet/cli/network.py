@@ -74,8 +74,8 @@ class Network:
     def compile(self, target: str) -> Any:
         """An `Executable`, or a `SpecializingExecutable` where shapes are open."""
         from lightnet import compiler
-        from lightnet.specialize import SpecializingExecutable
 
-        if self.opened is None:
-            return compiler.compile(self.model(), target)
-        return SpecializingExecutable(self.opened, lambda m: compiler.compile(m, target, weights=self.weights))
+        if self._model is not None:
+            return compiler.compile(self._model, target)
+        assert self.opened is not None
+        return compiler.compile(self.opened, target, weights=self.weights)

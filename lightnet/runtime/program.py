@@ -129,13 +129,10 @@ class Program:
 
     def check_fed(self, names: Iterable[str]) -> None:
         """Raise LightNetError where an input that a call must feed is not among `names`."""
-        if missing := [name for name in self.required if name not in set(names)]:
+        fed = set(names)
+        if missing := [name for name in self.required if name not in fed]:
             types = {t.name: f"{t.dtype}{list(t.dims)}" for t in self.inputs}
-            what = ", ".join(f"'{name}' ({types.get(name, '?')})" for name in missing)
-            raise LightNetError(
-                f"the network needs {'inputs' if len(missing) > 1 else 'input'} {what}, which no one fed "
-                f"(at the command line: -i {missing[0]}=@file.npy, or -i random)"
-            )
+            raise not_fed({name: types.get(name, "?") for name in missing})
 
     def unreadable(self, name: str) -> LightNetError:
         """Why the tensor `name` cannot be read after a run, and what to do."""
@@ -156,6 +153,15 @@ class Program:
                 f"outputs=['{name}'] at compile time"
             )
         return unknown("tensor", name, [*(t.name for t in self.outputs), *self.fused, *self.reused])
+
+
+def not_fed(missing: Mapping[str, str]) -> LightNetError:
+    """The error for inputs that a call must feed; `missing` maps their names to what they take ("" where that is open)."""
+    what = ", ".join(f"'{name}'{takes and f' ({takes})'}" for name, takes in missing.items())
+    return LightNetError(
+        f"the network needs {'inputs' if len(missing) > 1 else 'input'} {what}, which no one fed "
+        f"(at the command line: -i {next(iter(missing))}=@file.npy, or -i random)"
+    )
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> LightNetError:

@@ -21,7 +21,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.handlers import HandledNode
+from lightnet.frontends.handlers import HandledNode, check_clash
 from lightnet.frontends.nnvm import attributes
 from lightnet.frontends.nnvm.reader import GraphNode
 from lightnet.ir.registry import NNVM_OPS
@@ -90,9 +90,7 @@ def nnvm_op(*ops: str, **options: Any) -> Callable[[Callable], Callable]:
     def register(function: Callable) -> Callable:
         for op in ops:
             known = _HANDLERS.get(op)
-            if known is not None and known.function.__qualname__ != function.__qualname__:
-                raise LightNetError(f"NNVM op '{op}' has two handlers: {known.function.__module__}:{known.function.__name__} "
-                                    f"and {function.__module__}:{function.__name__}")  # fmt: skip
+            check_clash(known and known.function, function, f"NNVM op '{op}'")
             _HANDLERS[op] = Handler(function, **options)
         return function
 

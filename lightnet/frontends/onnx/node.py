@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.handlers import HandledNode, Handler
+from lightnet.frontends.handlers import HandledNode, Handler, check_clash
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
 from lightnet.ir.registry import ONNX_OPS
@@ -52,18 +51,13 @@ def onnx_op(*op_types: str, domain: str = "", sequences: bool = False) -> Callab
     def register(function: Handler) -> Handler:
         for op_type in op_types:
             key = domain, op_type
-            if (known := _HANDLERS.get(key)) is not None and _place(known) != _place(function):
-                raise LightNetError(f"ONNX op '{op_type}' has two handlers: {_place(known)} and {_place(function)}")
+            check_clash(_HANDLERS.get(key), function, f"ONNX op '{op_type}'")
             _HANDLERS[key] = function
             if sequences:
                 _TAKES_SEQUENCES.add(key)
         return function
 
     return register
-
-
-def _place(function: Handler) -> str:
-    return f"{function.__module__}:{function.__qualname__}"
 
 
 def handler_of(domain: str, op_type: str) -> Handler | None:
