@@ -2,7 +2,7 @@
 
 A front end is a `FrontEnd`: `read(source, name, ctx, options)` gives an `Imported`. The source is text, or for a `binary` form
 the path of a file or its bytes; `name` stands in locations, and text is kept in the context's source map, so that later errors
-can show the line. Imports the front ends' readers (the graph formats' only when they are used).
+can show the line. Each imports its reader when it is used, so that one form costs nothing to the others.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.frontends import il, json_ir, mlir
-from lightnet.frontends.importer import to_module
 from lightnet.ir.context import sources_of
 from lightnet.runtime.weights import WeightStore
 
@@ -66,6 +64,9 @@ class OpenError(LightNetError):
 
 
 def _il(text: str, name: str, ctx: Any, options: Options) -> Imported:
+    from lightnet.frontends import il
+    from lightnet.frontends.importer import to_module
+
     sources_of(ctx).add(name, text)
     net = il.read(text, name, include_dirs=options.include_dirs, eval_mode=options.eval_mode, defines=options.defines,
                   on_warning=options.on_warning)  # fmt: skip
@@ -78,10 +79,15 @@ def _json(text: str, name: str, ctx: Any, options: Options) -> Imported:
         from lightnet.frontends.nnvm import importer
 
         return Imported(*importer.read(text, name, shapes=options.shapes, weights=options.weights))
+    from lightnet.frontends import json_ir
+    from lightnet.frontends.importer import to_module
+
     return Imported(reshaped(to_module(json_ir.read(text, name)), options))
 
 
 def _mlir(text: str, name: str, ctx: Any, options: Options) -> Imported:
+    from lightnet.frontends import mlir
+
     return Imported(mlir.read(text, name, ctx))
 
 
