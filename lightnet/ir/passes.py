@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -25,11 +25,12 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
 from lightnet.ir.registry import PASSES, resolve
+from lightnet.ir.rewrites import Rewrite, Rewrites, recording
 from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
 from lightnet.ir.verify import verify_module
 
 __all__ = [
-    "Instrumentation", "LnPass", "ModulePass", "inherit", "keep_names", "option_text", "parse_pipeline",
+    "Instrumentation", "LnPass", "ModulePass", "Rewrite", "inherit", "keep_names", "option_text", "parse_pipeline",
     "rewrite_greedily", "run_pipeline",
 ]  # fmt: skip
 
@@ -52,6 +53,23 @@ class LnPass(ModulePass):
 class Instrumentation:
     """What watches a pipeline; a subclass overrides what it needs."""
 
+    #: Whether `rewrote` is to be called, and with texts, which cost printing each op that is looked at.
+    wants_rewrites: ClassVar[bool] = False
+    wants_text: ClassVar[bool] = False
+
+    def before_pipeline(self, passes: Sequence[ModulePass], module: ModuleOp) -> None:
+        """Called before the first pass."""
+
+    def after_pipeline(self, module: ModuleOp) -> None:
+        """Called after the last pass, when the module has verified."""
+
+    def rewrote(self, rewrite: Rewrite) -> None:
+        """Called after each rewrite inside a pass; the module is consistent."""
+
+    def pass_failed(self, pass_: ModulePass, module: ModuleOp, error: Exception) -> None:
+        """Called when a pass, or the verifier after it, raised `error`, which is about to be reported; the module is as the pass
+        left it."""
+
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         """Called before a pass runs."""
 
@@ -73,23 +91,36 @@ def run_pipeline(
     instrumentation: Sequence[Instrumentation] = (),
     *,
     verify_each: bool = False,
+    rewrite_limit: int | None = None,
 ) -> None:
     """Run `passes` on `module` in place, and verify the result (after every pass with `verify_each`).
 
-    Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the pass.
+    With a `rewrite_limit`, only so many rewrites happen, counted through all passes, and those that a pass cannot do without
+    (`ir/rewrites.py`). Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the pass.
     """
-    sources = sources_of(ctx)
-    for i, pass_ in enumerate(passes):
+    with recording(Rewrites((w for w in instrumentation if w.wants_rewrites), rewrite_limit)) as rewrites:
         for watcher in instrumentation:
-            watcher.before_pass(pass_, module)
-        try:
-            pass_.apply(ctx, module)
-        except Exception as e:
-            raise sources.annotate(_pass_error(pass_, e)) from e
+            watcher.before_pipeline(passes, module)
+        for i, pass_ in enumerate(passes):
+            rewrites.pass_name = pass_.name
+            _run_pass(ctx, module, pass_, instrumentation)
+            if verify_each or i == len(passes) - 1:
+                _verify(ctx, module, pass_, instrumentation, exact=verify_each or len(passes) == 1)
         for watcher in instrumentation:
-            watcher.after_pass(pass_, module)
-        if verify_each or i == len(passes) - 1:
-            _verify(ctx, module, pass_, instrumentation, exact=verify_each or len(passes) == 1)
+            watcher.after_pipeline(module)
+
+
+def _run_pass(ctx: Context, module: ModuleOp, pass_: ModulePass, instrumentation: Sequence[Instrumentation]) -> None:
+    for watcher in instrumentation:
+        watcher.before_pass(pass_, module)
+    try:
+        pass_.apply(ctx, module)
+    except Exception as e:
+        for watcher in instrumentation:
+            watcher.pass_failed(pass_, module, e)
+        raise sources_of(ctx).annotate(_pass_error(pass_, e)) from e
+    for watcher in instrumentation:
+        watcher.after_pass(pass_, module)
 
 
 def _verify(
@@ -100,6 +131,8 @@ def _verify(
     try:
         verify_module(module, ctx)
     except LightNetError as e:
+        for watcher in instrumentation:
+            watcher.pass_failed(pass_, module, e)
         hint = f"pass '{pass_.name}' made it" if exact else "--verify-each names the pass that made it"
         e.notes.append((None, f"the module does not verify after the passes: {hint}"))
         raise

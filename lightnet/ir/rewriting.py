@@ -21,6 +21,11 @@ from xdsl.utils.worklist import Worklist
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import fuse, fused, has_loc, loc_of, set_loc
 from lightnet.ir.names import NAME, name_of, set_tensor_names, tensor_names
+from lightnet.ir.rewrites import Rewrite, Rewrites, Step, begin, current, interrupted_in, pattern_name, recording
+
+__all__ = [
+    "Rewrite", "Rewrites", "begin", "inherit", "keep_names", "pattern_name", "recording", "rewrite_greedily",
+]  # fmt: skip
 
 #: A run may rewrite so often for each op that it starts with, and so often beside: far more than any
 #: settling pass.
@@ -77,6 +82,10 @@ class _Driver:
         self.worklist = Worklist()
         self.inserted: list[Operation] = []
         self.replaced_locs: list[LocationAttr] = []
+        self.replacements: list[SSAValue] = []
+        self.modified = False
+        self.rewrites = current()
+        self.step: Step | None = None
 
     def run(self) -> bool:
         changed = False
@@ -98,29 +107,46 @@ class _Driver:
             self.worklist.push(op)
 
     def visit(self, op: Operation) -> bool:
+        dead = self.dce and is_trivially_dead(op)
+        self.step = self.rewrites.begin("dead-code", [op])
+        if self.step is None:
+            return False
         rewriter = self.rewriter(op)
-        if self.dce and is_trivially_dead(op):
+        if dead:
             rewriter.erase(op)
+            self.step.done()
             return True
         location, where = op.location, loc_of(op)
+        self.modified = False
         for pattern in self.patterns:
-            self.inserted, self.replaced_locs = [], [location]
+            self.inserted, self.replaced_locs, self.replacements = [], [location], []
+            name = pattern_name(pattern)
             try:
-                pattern.match_and_rewrite(op, rewriter)
+                with interrupted_in(name, op):
+                    pattern.match_and_rewrite(op, rewriter)
             except LightNetError as e:
                 raise e.at(where) from e.__cause__
             if not rewriter.has_done_action:
                 continue
             self.locate()
-            self.counted(type(pattern).__name__, where)
+            self.counted(name, where)
+            self.step.named(name).done(self.new_ops(op))
             return True
         return False
+
+    def new_ops(self, op: Operation) -> list[Operation | SSAValue]:
+        """What is there after a rewrite of `op`: the ops inserted, `op` itself if it was changed in place, or the values that
+        replace its results."""
+        new: list[Operation | SSAValue] = [new for new in self.inserted if new.parent is not None]
+        if op.parent is not None and self.modified:
+            new.append(op)
+        return new or [v for v in self.replacements if not isinstance(v, ErasedSSAValue)]
 
     def rewriter(self, op: Operation) -> PatternRewriter:
         rewriter = PatternRewriter(op)
         rewriter.operation_insertion_handler.append(self.on_insert)
         rewriter.operation_removal_handler.append(self.on_remove)
-        rewriter.operation_modification_handler.append(self.worklist.push)
+        rewriter.operation_modification_handler.append(self.on_modify)
         rewriter.operation_replacement_handler.append(self.on_replace)
         rewriter.insertion_point = InsertPoint.before(op)
         return rewriter
@@ -154,7 +180,13 @@ class _Driver:
         for inner in op.walk(reverse=True, region_first=True):
             self.worklist.push(inner)
 
+    def on_modify(self, op: Operation) -> None:
+        self.modified = True
+        self.worklist.push(op)
+
     def on_remove(self, op: Operation) -> None:
+        if self.step is not None:
+            self.step.removing(op)
         self.replaced_locs.append(op.location)
         for inner in op.walk():
             self.worklist.remove(inner)
@@ -167,6 +199,7 @@ class _Driver:
 
     def on_replace(self, op: Operation, new_results: Sequence[SSAValue | None]) -> None:
         keep_names(op, new_results)
+        self.replacements += [v for v in new_results if v is not None]
         for result in op.results:
             for use in result.uses:
                 self.worklist.push(use.operation)

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir import rewrites
 from lightnet.ir.body import Body, build
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
@@ -83,9 +84,7 @@ class _Merger:
                 while self.grow(group):
                     pass
         merged = [g for op, g in self.groups.items() if g.last is op and len(g.kernels) > 1]
-        for group in merged:
-            self.build(group)
-        return bool(merged)
+        return sum(map(self.build, merged)) > 0
 
     # consumer(producer(x)) = (consumer after producer)(x)
     def grow(self, group: _Group) -> bool:
@@ -109,7 +108,10 @@ class _Merger:
             for result in producer.last.results
         )
 
-    def build(self, group: _Group) -> None:
+    def build(self, group: _Group) -> bool:
+        step = rewrites.begin("merge-kernels", group.kernels[::-1])
+        if step is None:
+            return False
         last, body = group.last, group.body
         outside = {arg: self.rebuilt.get(value, value) for arg, value in body.outside.items()}
         kernel = build(Body(body.ops, body.yielded, outside), self.target.kernel_op)
@@ -124,3 +126,5 @@ class _Merger:
         for old in reversed(group.kernels):
             old.detach()
             old.erase()
+        step.done([kernel])
+        return True

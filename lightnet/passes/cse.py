@@ -13,6 +13,7 @@ from xdsl.traits import is_side_effect_free
 from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.rules import is_yielded, replace_by_values
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir import rewrites
 from lightnet.ir.body import attribute_key, structure
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
@@ -54,8 +55,12 @@ def merge_equal(block: Block) -> bool:
         earlier = seen.setdefault(key, op)
         if earlier is op:
             continue
+        if (step := rewrites.begin("equal", [op, earlier])) is None:
+            return changed
         replace_by_values(op, list(earlier.results), PatternRewriter(op))
-        changed |= op.parent is None
+        if op.parent is None:
+            step.done(earlier.results)
+            changed = True
     return changed
 
 

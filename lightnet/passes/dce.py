@@ -10,6 +10,7 @@ from xdsl.ir import Block
 from xdsl.traits import is_side_effect_free
 
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir import rewrites
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.op import PLACES, LnOp, places_of, set_tensor_names, tensor_names
 from lightnet.ir.passes import LnPass
@@ -45,8 +46,11 @@ def remove_dead(block: Block) -> bool:
         before = op.prev_op
         if isinstance(op, LnOp | KernelOp | OnceOp) and is_side_effect_free(op):
             if not any(r.first_use for r in op.results):
+                if (step := rewrites.begin("dead-code", [op])) is None:
+                    return changed
                 op.detach()
                 op.erase()
+                step.done()
                 changed = True
             elif isinstance(op, KernelOp | OnceOp):
                 changed |= _prune(op)
@@ -57,15 +61,19 @@ def remove_dead(block: Block) -> bool:
 def _prune(op: KernelOp | OnceOp) -> bool:
     """Drop unused results of a region op, what made them inside, and operands that are not read any more."""
     used = [r.first_use is not None for r in op.results]
-    if not all(used):
+    changed = False
+    if not all(used) and (step := rewrites.begin("unused-results", [op])) is not None:
         op = _with_results(op, [i for i, u in enumerate(used) if u])
-    changed = remove_dead(op.body) or not all(used)
-    if isinstance(op, KernelOp):
-        for arg in reversed(op.body.args):
-            if arg.first_use is None:
-                op.operands = [v for i, v in enumerate(op.operands) if i != arg.index]
-                op.body.erase_arg(arg)
-                changed = True
+        step.done([op])
+        changed = True
+    changed |= remove_dead(op.body)
+    unread = [arg for arg in op.body.args if arg.first_use is None] if isinstance(op, KernelOp) else []
+    if unread and (step := rewrites.begin("unused-operands", [op])) is not None:
+        op.operands = [v for v, arg in zip(op.operands, op.body.args) if arg.first_use is not None]
+        for arg in reversed(unread):
+            op.body.erase_arg(arg)
+        step.done([op])
+        changed = True
     return changed
 
 

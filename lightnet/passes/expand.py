@@ -12,10 +12,12 @@ from xdsl.rewriter import InsertPoint
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source
+from lightnet.ir import rewrites
 from lightnet.ir.body import Body, build
 from lightnet.ir.locations import fused, has_loc, loc_of, set_loc
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
+from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.rewriting import keep_names
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs
@@ -69,22 +71,34 @@ class _Expander:
 
     def expansion(self, op: Operation) -> list[LnOp]:
         """The ops to put kernels around: `op`, or the `ln` ops that a pattern put in its place."""
+        step = rewrites.begin("expand", [op]) if self.patterns else None
+        if step is None:
+            return [op]
         rewriter = PatternRewriter(op)
         rewriter.insertion_point = InsertPoint.before(op)
         inserted: list[Operation] = []
         rewriter.operation_insertion_handler.append(inserted.append)
         rewriter.operation_replacement_handler.append(keep_names)
+        rewriter.operation_removal_handler.append(step.removing)
         location = fused([op])
-        if not any(self.matches(pattern, op, rewriter) for pattern in self.patterns):
+        pattern = next((p for p in self.patterns if self.matches(p, op, rewriter)), None)
+        if pattern is None:
             return [op]
         for new in (inner for root in inserted for inner in root.walk()):
             if not has_loc(new):
                 set_loc(new, location)
-        return [new for new in inserted if new.parent is not None and _is_computed(new)]
+        left = [new for new in inserted if new.parent is not None]
+        step.named(pattern_name(pattern)).done(left)
+        return [new for new in left if _is_computed(new)]
 
     @staticmethod
     def matches(pattern: RewritePattern, op: Operation, rewriter: PatternRewriter) -> bool:
-        pattern.match_and_rewrite(op, rewriter)
+        where = loc_of(op)
+        try:
+            with rewrites.interrupted_in(pattern_name(pattern), op):
+                pattern.match_and_rewrite(op, rewriter)
+        except LightNetError as e:
+            raise e.at(where) from e.__cause__
         return rewriter.has_done_action
 
     def wrap(self, op: LnOp) -> None:
@@ -93,8 +107,9 @@ class _Expander:
             who = f"`{name}`" if name else "an op without a name"
             self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}"))
             return
+        step = rewrites.begin("wrap-in-kernel", [op], required=True)
         block, next_op = op.parent, op.next_op
-        assert block is not None
+        assert block is not None and step is not None
         uses = [(use.operation, use.index, i) for i, result in enumerate(op.results) for use in result.uses]
         kernel = build(Body((op,), tuple(op.results)), self.kernel_op)
         set_loc(kernel, op.location)
@@ -104,6 +119,7 @@ class _Expander:
             block.add_op(kernel)
         else:
             block.insert_op_before(kernel, next_op)
+        step.done([kernel])
 
     def report(self) -> None:
         if not self.unsupported:

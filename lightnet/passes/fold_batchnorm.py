@@ -13,6 +13,7 @@ from lightnet.dialects.ln.move import Reshape
 from lightnet.dialects.ln.norm import Batchnorm
 from lightnet.dialects.ln.rules import producer
 from lightnet.dialects.ln.source import Zeros
+from lightnet.ir import rewrites
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
@@ -46,8 +47,13 @@ class FoldBatchnormPass(LnPass):
             static = static_values(block)
             for norm in [o for o in block.ops if isinstance(o, Batchnorm)]:
                 conv = producer(norm.src, Conv2d) or producer(norm.src, Deconv2d)
-                if conv is not None and _foldable(conv, norm, static):
-                    static.update(_fold(conv, norm, names))
+                if conv is None or not _foldable(conv, norm, static):
+                    continue
+                if (step := rewrites.begin("fold-batchnorm", [norm, conv])) is None:
+                    return
+                *new, folded = _fold(conv, norm, names)
+                static.update(r for op in new for r in op.results)
+                step.done([*new, folded])
 
 
 def _foldable(conv: Conv2d | Deconv2d, norm: Batchnorm, static: set[SSAValue]) -> bool:
@@ -56,8 +62,8 @@ def _foldable(conv: Conv2d | Deconv2d, norm: Batchnorm, static: set[SSAValue]) -
     return all(v in static for v in (conv.weight, conv.bias, *norm.operands[1:]))
 
 
-def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: FreshNames) -> list[SSAValue]:
-    """Put the convolution with folded weights in the place of both; returns the new static values."""
+def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: FreshNames) -> list[LnOp]:
+    """Put the convolution with folded weights in the place of both; returns the new ops, the convolution last."""
     name = tensor_names(norm)[0] or tensor_names(conv)[0] or "conv"
     epsilon = {"epsilon": norm.properties["epsilon"].data}
     channels, dtype = norm.operand_specs[1].len, norm.operand_specs[1].dtype
@@ -86,7 +92,7 @@ def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: FreshNames) -> list[S
     params = {k: v.data for k, v in conv.properties.items()}
     folded = type(conv).make([conv.src, weight, bias], params, name=conv.op_name, tensors=_known(tensor_names(norm)))
     _replace([conv, norm], [*new, folded])
-    return [r for op in new for r in op.results]
+    return [*new, folded]
 
 
 def _known(names: tuple[str | None, ...]) -> list[str]:

@@ -10,6 +10,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
 from lightnet.dialects.ln.source import Zeros
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir import rewrites
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.op import set_tensor_names, tensor_name
@@ -49,6 +50,8 @@ def _hoist(block: Block) -> None:
     moved = [op for op in block.ops if is_static(op, static)]
     if all(isinstance(op, OnceOp | Zeros) for op in moved) and sum(isinstance(op, OnceOp) for op in moved) <= 1:
         return
+    if (step := rewrites.begin("hoist", moved)) is None:
+        return
     body = Block()
     for op in moved:
         if isinstance(op, Zeros):
@@ -58,7 +61,7 @@ def _hoist(block: Block) -> None:
         else:
             op.detach()
             body.add_op(op)
-    _enclose(block, body)
+    step.done([_enclose(block, body)])
 
 
 def _take_zeros(op: Zeros, static: set[SSAValue], body: Block) -> None:
@@ -93,7 +96,7 @@ def _take_body(op: OnceOp | KernelOp, body: Block) -> None:
     op.erase()
 
 
-def _enclose(block: Block, body: Block) -> None:
+def _enclose(block: Block, body: Block) -> OnceOp:
     """Make an `ln.once` of `body`, at the front of `block`, that yields what `block` reads."""
 
     def outside(use: Use) -> bool:
@@ -111,3 +114,4 @@ def _enclose(block: Block, body: Block) -> None:
     first = block.first_op
     assert first is not None
     block.insert_op_before(once, first)
+    return once

@@ -1,0 +1,196 @@
+"""Rewrites that are counted, can be seen, and can be stopped: what tracing, checking and bisecting a pipeline stand on.
+
+A pass that changes the module in steps announces each of them:
+
+    step = rewrites.begin("merge-kernels", [producer, consumer])    # None: the limit is reached, leave it
+    ...                                                              # rewrite
+    step.done([kernel])
+
+`rewriting.rewrite_greedily` does so for every pattern, `expand` for its own. Without a listener that costs a count. A step that
+its pass cannot do without (`expand` puts a kernel around each op) is `required`: no limit stops it, so that a module whose
+rewrites are cut off still goes through the rest of the pipeline. Imports xDSL's printer and the lower modules of `ir`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+from xdsl.ir import ErasedSSAValue, Operation, SSAValue
+from xdsl.pattern_rewriter import RewritePattern
+from xdsl.printer import Printer
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.locations import loc_of
+from lightnet.ir.names import name_of, tensor_names
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One application of a pattern, number `number` (from 1) of the run, in the pass `pass_name`.
+
+    `where` and `root` say which op it matched. `before` has a line of text for each op that it matched or removed, the root
+    first, `after` for each op (or value) that is there instead; both are empty unless a listener wants texts.
+    """
+
+    number: int
+    pass_name: str
+    pattern: str
+    where: SourceLoc | None
+    root: str
+    required: bool = False
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        at = f" at {self.where}" if self.where else ""
+        return f"rewrite {self.number}: pattern '{self.pattern}' of pass '{self.pass_name}' on {self.root}{at}"
+
+
+class Listener(Protocol):
+    """Who is told of rewrites. The module is consistent when `rewrote` is called; what that raises ends the pass."""
+
+    wants_text: bool
+
+    def rewrote(self, rewrite: Rewrite) -> None: ...
+
+
+class Rewrites:
+    """The rewrites of one run: a count, who listens, and after how many to stop (None: never)."""
+
+    def __init__(self, listeners: Iterable[Listener] = (), limit: int | None = None):
+        self.listeners = tuple(listeners)
+        self.limit = limit
+        self.count = 0
+        self.pass_name = ""
+        self.wants_text = any(listener.wants_text for listener in self.listeners)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the limit is reached: no further rewrite but required ones."""
+        return self.limit is not None and self.count >= self.limit
+
+    def begin(self, pattern: str, ops: Sequence[Operation], *, required: bool = False) -> Step | None:
+        """Announce a rewrite of `ops`, the op that it matched first; None where the limit forbids it."""
+        if self.stopped and not required:
+            return None
+        return Step(self, pattern, ops, required)
+
+
+class Step:
+    """A rewrite that is going on: `done` ends it. One that is dropped has not happened."""
+
+    def __init__(self, run: Rewrites, pattern: str, ops: Sequence[Operation], required: bool):
+        self._run, self._pattern, self._required = run, pattern, required
+        if not run.listeners:
+            return
+        self._where, self._root = loc_of(ops[0]), op_label(ops[0])
+        self._lines = Lines()
+        self._before = [self._lines.op(op) for op in ops] if run.wants_text else []
+
+    def named(self, pattern: str) -> Step:
+        """The same step under the name of the pattern that matched."""
+        self._pattern = pattern
+        return self
+
+    def removing(self, op: Operation) -> None:
+        """Tell of a further op that goes away, before it does."""
+        if self._run.wants_text and (line := self._lines.op(op)) not in self._before:
+            self._before.append(line)
+
+    def done(self, new: Sequence[Operation | SSAValue] = ()) -> None:
+        """The rewrite has happened: `new` is what is there instead."""
+        run = self._run
+        run.count += 1
+        if not run.listeners:
+            return
+        after = tuple(map(self._lines.of, new)) if run.wants_text else ()
+        before = tuple(self._before)
+        rewrite = Rewrite(
+            run.count, run.pass_name, self._pattern, self._where, self._root, self._required, before, after
+        )
+        for listener in run.listeners:
+            listener.rewrote(rewrite)
+
+
+_CURRENT: ContextVar[Rewrites] = ContextVar("rewrites", default=Rewrites())  # noqa: B039 (counts of nobody's run)
+
+
+def current() -> Rewrites:
+    """The run that rewrites belong to now; one without listeners or limit where nobody records."""
+    return _CURRENT.get()
+
+
+def begin(pattern: str, ops: Sequence[Operation], *, required: bool = False) -> Step | None:
+    """`Rewrites.begin` of the current run."""
+    return _CURRENT.get().begin(pattern, ops, required=required)
+
+
+@contextmanager
+def recording(rewrites: Rewrites) -> Iterator[Rewrites]:
+    """Let the rewrites of a block belong to `rewrites`."""
+    token = _CURRENT.set(rewrites)
+    try:
+        yield rewrites
+    finally:
+        _CURRENT.reset(token)
+
+
+@contextmanager
+def interrupted_in(pattern: str, op: Operation) -> Iterator[None]:
+    """Make Ctrl-C in a pattern an error that names it: a match may never end."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        text = f"interrupted in pattern '{pattern}' on {op_label(op)}"
+        raise LightNetError(text, loc_of(op), label="rewrite.interrupted") from None
+
+
+def pattern_name(pattern: RewritePattern | type[RewritePattern]) -> str:
+    """What a pattern is called: the `name` of its class if it has one, else that of the class itself."""
+    cls = pattern if isinstance(pattern, type) else type(pattern)
+    name = getattr(cls, "name", None)
+    return name if isinstance(name, str) else cls.__name__
+
+
+def op_label(op: Operation) -> str:
+    """A short name of an op: ``ln.relu "relu0"``, after its first tensor where the source gives it no name."""
+    name = name_of(op) or next((n for n in tensor_names(op) if n), None)
+    if name is not None:
+        return f'{op.name} "{name}"'
+    hint = op.results[0].name_hint if op.results else None
+    return f"{op.name} %{hint}" if hint else op.name
+
+
+class Lines(Printer):
+    """Ops as one line of text each, with the same names for the same values. Values that follow each other under one name
+    (a result and what replaces it) are printed under that name both."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+        self._numbers: dict[SSAValue, str] = {}
+
+    def print_ssa_value(self, value: SSAValue) -> str:
+        name = "<removed>" if isinstance(value, ErasedSSAValue) else value.name_hint
+        if name is None:
+            name = self._numbers.setdefault(value, str(len(self._numbers)))
+        self.print_string(f"%{name}")
+        return name
+
+    def of(self, new: Operation | SSAValue) -> str:
+        """The line of an op, or the name of a value."""
+        if isinstance(new, Operation):
+            return self.op(new)
+        self.stream = io.StringIO()
+        self.print_ssa_value(new)
+        return self.stream.getvalue()
+
+    def op(self, op: Operation) -> str:
+        """The line of an op; one with a region has its ops in it, too."""
+        self.stream = io.StringIO()
+        self.print_op(op)
+        return " ".join(line.strip() for line in self.stream.getvalue().split("\n"))
