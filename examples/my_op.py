@@ -6,7 +6,6 @@ lightnet --load examples/my_op.py examples/my_op.net
 import numpy as np
 
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result
-from lightnet.ir.registry import FAMILIES
 
 
 @ln_op
@@ -30,6 +29,3 @@ class ScaledSquare(LnOp):
     @classmethod
     def samples(cls):
         return [case(src=(3, 5), scale=2), case("f64", src=(1,), scale=0.5)]
-
-
-FAMILIES.add("mine", (ScaledSquare,))

@@ -8,7 +8,6 @@ from xdsl.ir import Dialect
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
-from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.target import Space, Target
 
 
@@ -28,5 +27,3 @@ def accepts(body: Body) -> str | None:
 
 TOY = Target("toy", spaces={"arena": Space(), "static": Space()}, kernel="toy", supports=supports, accepts=accepts)
 Toy = Dialect("toy", [ToyKernelOp], [])
-KERNELS.add("toy", ToyKernelOp)
-TARGETS.add("toy", TOY)

@@ -55,13 +55,21 @@ class LightNetError(Exception):
             lines += _caret(self.source_line, self.loc.col if self.loc else 0)
         for loc, text in self.notes:
             lines.append(f"{loc}: note: {_clipped(text)}" if loc else f"note: {_clipped(text)}")
-        return "\n".join(lines)
+        return printable("\n".join(lines), "\n\t")
 
     def at(self, loc: SourceLoc | None, source_line: str | None = None) -> LightNetError:
         """Give the error a location if it has none yet; returns itself, to be raised."""
         if self.loc is None:
             self.loc, self.source_line = loc, source_line
         return self
+
+
+def printable(text: str, kept: str = "") -> str:
+    """`text` with what a terminal would act on, or cannot show, as escapes (``\\x1b``), but for the characters in `kept`: names
+    come out of files, and may hold anything."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def did_you_mean(names: Sequence[str]) -> str:

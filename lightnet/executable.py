@@ -6,6 +6,8 @@ static tensors again when a param is fed.
 
 from __future__ import annotations
 
+import io
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +26,7 @@ from lightnet.ir.op import tensor_names
 from lightnet.ir.types import spec_of
 from lightnet.runtime import artifact
 from lightnet.runtime.arrays import aligned, by_name, checked_array
-from lightnet.runtime.program import Instance, Program, unknown
+from lightnet.runtime.program import Arena, Instance, Program, unknown
 from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
@@ -67,13 +69,47 @@ class Executable:
         Returns the outputs by name, or only those called `outputs`. `print` ops write to `stream` (default: standard
         output). Raises `LightNetError` for an unknown name and for an array that does not fit.
         """
-        arrays = {name: self.checked(name, value) for name, value in by_name(feeds).items()}
-        arrays = {name: array for name, array in arrays.items() if name in self._sources}  # others: no effect
-        self.program.check_fed(arrays)
-        self._check_weights(arrays)
+        arrays = self._feeds(feeds)
         return self.program.pick(outputs, lambda: self._call(arrays, stream))
 
     run = __call__
+
+    def started(self, feeds: Mapping[str, Any] | None = None, arena: Arena | None = None) -> tuple[Arena, np.ndarray]:
+        """The memory that a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): an
+        arena (a new one, or `arena`) with the inputs in it, and the bytes of the static tensors. Raises as a call does, and
+        for target `none`."""
+        if not self.is_native:
+            raise LightNetError("there is no machine code to run: compile for a target other than none")
+        arrays = self._feeds(feeds)
+        static, residents = self._params(arrays)
+        arena = arena or Arena(self.program.memory.get("arena", 0))
+        self.instance.fill(arena, {**(residents or {}), **arrays}, static)
+        return arena, static
+
+    def interpreted(self, feeds: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
+        """Every named tensor of the planned network (of target none, of the network as it came in), as the reference interpreter
+        computes it on `feeds`; nothing is printed. Raises as a call does."""
+        from lightnet.backends.interpreter import graph
+
+        arrays, values = self._feeds(feeds), dict[str, np.ndarray]()
+        with tempfile.TemporaryDirectory() as folder:  # what `fprint` writes is not wanted here
+            graph.run(
+                self.planned, arrays, self._store, seed=self._seed, stream=io.StringIO(), folder=folder, values=values
+            )
+        return values
+
+    def _feeds(self, feeds: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+        """The arrays of a call, checked. What no op of the compiled network reads is left out."""
+        arrays = {name: self.checked(name, value) for name, value in by_name(feeds).items()}
+        arrays = {name: array for name, array in arrays.items() if name in self._sources}
+        self.program.check_fed(arrays)
+        self._check_weights(arrays)
+        return arrays
+
+    def _params(self, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray] | None]:
+        """Take the params out of `arrays`: the static bytes, and what residents hold, for them."""
+        params = {k: arrays.pop(k) for k in list(arrays) if k not in self.instance.inputs}
+        return self._with_params(params) if params else (self.instance.static, None)
 
     def _check_weights(self, fed: Iterable[str] = ()) -> None:
         """Raise LightNetError where a required param has no contents."""
@@ -89,8 +125,7 @@ class Executable:
 
             planned = self._compilation.planned
             return graph.run(planned, arrays, self._store, seed=self._seed, **({"stream": stream} if stream else {}))
-        params = {k: arrays.pop(k) for k in list(arrays) if k not in self.instance.inputs}
-        static, residents = self._with_params(params) if params else (None, None)
+        static, residents = self._params(arrays)
         return self.instance.call(arrays, static=static, residents=residents, stream=stream)
 
     def checked(self, name: str, value: Any) -> np.ndarray:
@@ -259,6 +294,16 @@ class Executable:
     def planned(self) -> ModuleOp:
         """The planned module (level 3); of target none the bound network."""
         return self._compilation.planned
+
+    @property
+    def source(self) -> ModuleOp:
+        """The network as it came in (level 1), with the outputs that were asked for."""
+        return self._compilation.source
+
+    @property
+    def loops(self) -> ModuleOp | None:
+        """The module at level 4: kernel functions and launches; None for target none."""
+        return self._compilation.loops
 
     def ir(self, stage: str | None = None) -> str:
         """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned module."""

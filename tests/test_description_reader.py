@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from lightnet.descriptions import load_file
 from lightnet.descriptions.reader import kind_of_json, read
 from lightnet.diagnostics import LightNetError
 
@@ -122,5 +123,13 @@ def test_inheritance_is_linear():
     doubling = "a0 { x: [1] }\n" + "\n".join(
         f"a{i} : a{i - 1} {{ x: [[1], [2]], y{i}: {{z: 1}} }}" for i in range(1, 2000)
     )
-    with pytest.raises(LightNetError, match="more than 1000000 values"):
+    with pytest.raises(LightNetError, match="more than 200000 values"):
         read(doubling, "f.op")
+
+
+@pytest.mark.parametrize("name", ["empty.op", "empty.json"])
+def test_an_empty_file_describes_nothing(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("// nothing\n")
+    with pytest.raises(LightNetError, match="the file is empty"):
+        load_file(str(path))

@@ -22,10 +22,12 @@ from filecheck_runner import collect, parse, run_file, run_script
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-GENERATED = ("ops.md", "passes.md", "cli.md")
+GENERATED = ("ops.md", "passes.md", "cli.md", "patterns.md")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-_BLOCK = re.compile(r"(?:^<!-- (?P<note>.*) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass
@@ -147,7 +149,7 @@ def test_three_op_example(command: str, workspace: Path) -> None:
 
 
 def test_op_of_a_file() -> None:
-    """The op of examples/my_op.py on the machine and in the interpreter; a process each, as dialects are made once."""
+    """The op of examples/my_op.py on the machine and in the interpreter."""
     for target in ("cpu", "none"):
         words = ["--load", "examples/my_op.py", "-t", target, "examples/my_op.net"]
         done = subprocess.run(

@@ -337,7 +337,8 @@ def test_clash_of_two_plugins(opt, tmp_path: Path, module: Path) -> None:
     first, second = plugin(tmp_path, file="one.py"), plugin(tmp_path, file="two.py", cls="Other")
     status, _, err = opt("--load", first, "--load", second, module)
     assert status == 1
-    assert "two.py: error: pass 'mine' is defined twice: by plugin.one:Mine and by plugin.two:Other" in err
+    both = f"by plugin.one:Mine ({first}) and by plugin.two:Other ({second})"
+    assert f"{second}: error: pass 'mine' is defined twice: {both}" in err
     assert "mine" not in registry.PASSES
 
 

@@ -438,6 +438,7 @@ ENV = Env(
         "flag": True,
         "step": 0.5,
         "axes": (1, 0, 2),
+        "nothing": None,
     },
 )
 
@@ -460,9 +461,17 @@ ENV = Env(
         ("flag ? 1 + 2 * 3 - 4 : nothing", 3),
         ("!flag || axis < src.ndim", True),
         ("permutation(axes) && inverse(axes) == axes", True),
+        ("[src.dims[0:axis], len, src.dims[axis + 1:src.ndim]]", (1, 3, 7, 6)),
+        ("src.dims[[3, 0, 3]]", (6, 1, 6)),
+        ("src.dims[axes] == [[src.dims[axes[0]]], src.dims[axes[1:len(axes)]]]", True),
         ("min(3, 1, 2) + max(size) + clamp(9, 0, 5)", 9),
         ("-inf < -1e30", True),
         ("int(2.9) + floor(-0.5)", 1),
+        ("src->dims[axis] + src->ndim", 8),
+        ("size == [3, 3] && axes != {0, 1, 2}", True),
+        ("[1, src.ndim, 7][axis]", 4),
+        ("prod([])", 1),
+        ('sizeof(src.dtype) + sizeof(name) + sizeof("TL_INT8")', 9),
     ],
 )
 def test_constant_expressions(text, value):
@@ -489,6 +498,9 @@ def test_a_failing_comparison_shows_both_sides():
         ("a[1", "expected ']'", 4),
         ("x ? 1", "expected ':'", 6),
         ("1e999", "number out of range", 1),
+        ("[1, 2", "expected ']'", 6),
+        ("{1 2}", "expected '}'", 4),
+        ("src->shape", "unknown attribute 'shape'", 6),
     ],
 )
 def test_syntax_errors_have_a_column(text, message, col):
@@ -534,6 +546,14 @@ def test_syntax_errors_have_a_column(text, message, col):
         "max(1, size)",
         "min(name)",
         "-name",
+        "size[[0, 9]]",
+        "sizeof(1)",
+        "[1, 2] + 1",
+        'sum(["a"])',
+        'max(["a", "b"])',
+        'permutation(["a", 1])',
+        "nothing < 1",
+        "-nothing",
     ],
 )
 def test_bad_constant_expressions_are_errors_at_once(text):

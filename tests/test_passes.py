@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
+import lightnet
 from lightnet.cli.ln_opt import split_input
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.conv import Conv2d
@@ -27,7 +28,8 @@ from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN, Layout, byte_size, layout_of
 from lightnet.ir.locations import file_loc, loc_of
-from lightnet.ir.op import LnOp, tensor_names
+from lightnet.ir.memory import memory_of
+from lightnet.ir.op import PLACES, LnOp, tensor_names
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import LnPass, parse_pipeline, run_pipeline
 from lightnet.ir.target import Target, get_target, with_capacity
@@ -457,3 +459,15 @@ def test_pipelines_parse() -> None:
     assert pipelines.default("none") == "bind"
     with pytest.raises(LightNetError, match="unknown level"):
         pipelines.default("cpu", until="x")
+
+
+@pytest.mark.parametrize("pass_", ["combine", "hoist"])
+def test_a_rewrite_drops_the_plan_that_it_makes_stale(pass_):
+    """Values that a rewrite makes have no place: half a plan is none."""
+    model = lightnet.load(Path(__file__).parent.parent / "examples/cnn.net")
+    run_pipeline(model.ctx, model.module, parse_pipeline("bind,expand,plan"))
+    assert memory_of(model.module)
+    run_pipeline(model.ctx, model.module, parse_pipeline(pass_))
+    assert not memory_of(model.module) and not any(PLACES in op.attributes for op in model.module.walk())
+    run_pipeline(model.ctx, model.module, parse_pipeline("plan"))
+    assert memory_of(model.module)

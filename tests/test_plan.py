@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from xdsl.dialects.builtin import ArrayAttr
+from xdsl.dialects.func import ReturnOp
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
@@ -16,7 +17,7 @@ from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
 from lightnet.ir.dfg import DataFlowGraph
-from lightnet.ir.memory import memory_of
+from lightnet.ir.memory import memory_of, unplan
 from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, name_of, places_of, tensor_names
 from lightnet.ir.parser import parse_mlir
@@ -25,7 +26,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, overwritable, pieces_of, views_of
 from lightnet.passes.check_plan import ByteMap, check_plan
-from lightnet.passes.plan import plan_module, unplan
+from lightnet.passes.plan import plan_module
 from lightnet.passes.plan_upstream import plan_upstream
 from lightnet.passes.planning.module import plan_report
 
@@ -204,6 +205,36 @@ def test_random_networks_run_on_their_plan_as_without_one(seed: int) -> None:
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
         assert not np.isnan(found[name]).any()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_networks_on_two_memories(seed: int) -> None:
+    """A small near memory of any capacity: it is never exceeded, outputs stay out of it, and the results are those of one memory."""
+    import numpy as np
+
+    from lightnet.backends.interpreter.graph import run as interpret
+    from lightnet.ir.target import Space
+
+    def home(value) -> str:
+        return "arena" if any(isinstance(use.operation, ReturnOp) for use in value.uses) else "near"
+
+    module = parse(random_network(seed))
+    expected = interpret(module)
+    used = []
+    for capacity in (0, 640, 1 << 12, 1 << 30):
+        plan_module(module, others={"near": Space(32, capacity)}, home=home)
+        check_plan(module)
+        used.append(memory_of(module)["near"])
+        assert used[-1] <= capacity
+        spaces = {places_of(v.owner)[0].space.data for v in main_of(module).body.block.last_op.operands}
+        assert "near" not in spaces
+        for name, array in interpret(module).items():
+            np.testing.assert_array_equal(array, expected[name])
+    assert used[0] == 0 and used[-1] > 0
+    with pytest.raises(LightNetError, match="memory space 'near', which the target has not; there are: arena, far"):
+        plan_module(module, others={"far": Space()}, home=home)
+    plan_module(module)
+    assert set(memory_of(module)) == {"arena", "static"}
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 import llvmlite
 import numpy as np
-from xdsl.dialects import arith, vector
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, ModuleOp, VectorType, f32
 from xdsl.dialects.func import FuncOp
 
 from lightnet.backends.builder import Builder, vector_type
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.backends.llvm.jit import Machine, compile_module
+from lightnet.report import roofline
 
 
 @dataclass
@@ -39,19 +40,10 @@ class Case:
 
 def peak(width: int) -> Case:
     """Independent chains of fused multiply-adds on registers."""
-    chains, trips = 12, 20000
-    shape, memory = (chains, width), MemRefType(f32, [chains, width])
-    b = Builder.kernel("peak", [memory], opt="none")
-    (m,) = b.args
-    start = b.tile_load(m, [0, 0], [0, 1], shape)
-    x, y = (b.const(v, start.type) for v in (0.999, 0.001))
-    with b.loop(0, trips, carry=[start]) as loop:
-        acc = loop.args[0]
-        for _ in range(4):
-            acc = b.op(vector.FMAOp, acc, x, y)
-        loop.yields(acc)
-    b.tile_store(loop.results[0], m, [0, 0], [0, 1])
-    return Case("peak", b.finish(), 1, [np.ones(shape, np.float32)], chains * 4 * trips * width)
+    memory = np.ones((roofline.CHAINS, width), np.float32)
+    return Case(
+        "peak", roofline.fma_kernel(width).finish(), 1, [memory], memory.size * roofline.UNROLLED * roofline.TRIPS
+    )
 
 
 def conv_blocked(c: int, o: int, n: int, width: int, pixels: int, unroll: int) -> Case:

@@ -1,4 +1,4 @@
-"""Write the reference pages, docs/ops.md, docs/passes.md and docs/cli.md, from the code: ``python tools/docs.py [--check]``.
+"""Write the reference pages, docs/ops.md, passes.md, patterns.md and cli.md, from the code: ``python tools/docs.py [--check]``.
 
 With ``--check`` nothing is written, and the exit status is 1 if a page is not what would be written. Imports lightnet.
 """
@@ -9,6 +9,8 @@ import argparse
 import dataclasses
 import difflib
 import inspect
+import itertools
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -24,13 +26,15 @@ from lightnet.cli.lightnet import SUBCOMMANDS
 from lightnet.ir.op import LnOp, Operand, Param, Result
 from lightnet.ir.passes import option_text
 from lightnet.ir.registry import FAMILIES, PASSES
+from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes import pipelines
+from lightnet.passes.patterns import every
 from lightnet.runtime.dtypes import BY_TL
 
 DOCS = Path(__file__).parent.parent / "docs"
 MADE = "<!-- Written by tools/docs.py from the code; `make docs` writes it again. -->\n"
-TOOLS = ("lightnet", "run", "ln_opt", "il2json", "genwts")
+TOOLS = ("lightnet", "run", "inspect", "describe", "ln_opt", "ln_reduce", "il2json", "ln_lsp", "genwts")
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
 
@@ -213,6 +217,92 @@ def option_default(f: dataclasses.Field) -> str:
     return f"`{default_text(f.default)}`"
 
 
+# -- patterns --------------------------------------------------------------------------------------------------------
+
+
+def patterns_page() -> str:
+    """Every rewrite pattern, by pass and target."""
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for pass_name, target, cls in every():
+        groups.setdefault((pass_name, target), []).append(cls)
+    order = list(PASSES._rows)
+    lines = [
+        MADE, "# The rewrite patterns\n",
+        "Under these names traces show them (`ln-opt --trace-rewrites`), and errors name them. The equation is the comment above the",
+        "pattern; [write-a-pass.md](write-a-pass.md) shows how to add one.\n",
+    ]  # fmt: skip
+    for pass_name, target in sorted(groups, key=lambda key: (order.index(key[0]), key[1])):
+        where = "" if target == "*" else f", target `{target}`"
+        rows = [
+            (f"`{pattern_name(cls)}`", equation(cls), roots(cls), pattern_file(cls))
+            for cls in groups[pass_name, target]
+        ]
+        lines += [f"## {pass_name}{where}\n", *md_table(("pattern", "equation", "starts at", "file"), rows)]
+    lines += ["## Steps of passes\n", "What passes do without a pattern, as traces name it.\n"]
+    return "\n".join([*lines, *md_table(("step", "file"), sorted(pass_steps()))])
+
+
+def equation(cls: Any) -> str:
+    """The comment above a pattern's function, or what a pattern that is data says, as code; else the docstring's sentence."""
+    if hasattr(cls, "declared_at"):
+        lines = comment_at(source_file(cls), cls.declared_at.line)
+    else:
+        function = getattr(cls, "apply", None) or cls.match_and_rewrite
+        text = inspect.getcomments(function) or inspect.getcomments(cls) or ""
+        lines = [line.strip().lstrip("#").strip() for line in text.splitlines() if not line.startswith("# --")]
+    if lines := [line for line in lines if line]:
+        return "<br>".join(f"`{line}`" for line in lines)
+    return " ".join(doc(cls).split("\n\n")[0].split())
+
+
+def comment_at(path: Path, line: int) -> list[str]:
+    """The comment above a line of a data file, or right below it."""
+    text = [line.strip() for line in path.read_text("utf-8").splitlines()]
+    above = list(itertools.takewhile(lambda s: s.startswith("//"), reversed(text[: line - 1])))[::-1]
+    below = list(itertools.takewhile(lambda s: s.startswith("//"), text[line:]))
+    return [s.lstrip("/").strip() for s in above or below]
+
+
+def roots(cls: Any) -> str:
+    """The ops that a pattern starts at: what it says, or what its function asks first."""
+    names = getattr(cls, "roots", None) or ([cls.root] if isinstance(getattr(cls, "root", None), str) else [])
+    if hasattr(cls, "variables"):  # described: the last op of `match`
+        names = sorted(c.name for c in list(cls.variables.values())[-1] or ())
+    elif hasattr(cls, "declared_at") and hasattr(cls, "cls"):
+        names = [cls.cls.name]
+    elif not names:
+        code = inspect.getsource(cls.match_and_rewrite)
+        asked = re.search(r"isinstance\(op, ([\w |]+)\)", code)
+        scope = vars(sys.modules[cls.__module__])
+        classes = [scope.get(name.strip()) for name in asked[1].split("|")] if asked else []
+        names = [
+            found.name
+            for found in classes
+            if getattr(found, "optype", "") or getattr(found, "name", "").endswith(".kernel")
+        ]
+    return ", ".join(f"`{name}`" for name in names) or "any op"
+
+
+def pattern_file(cls: Any) -> str:
+    """Where a pattern stands, below the project."""
+    return f"`{source_file(cls).resolve().relative_to(DOCS.parent)}`"
+
+
+def source_file(cls: Any) -> Path:
+    """The file that a pattern stands in; one that is data names its file as it was read, in the package."""
+    if hasattr(cls, "declared_at"):
+        path = Path(cls.declared_at.file)
+        return next((DOCS.parent / "lightnet").rglob(path.name), path)
+    return Path(inspect.getfile(getattr(cls, "apply", None) or cls))
+
+
+def pass_steps() -> Iterator[tuple[str, str]]:
+    """The names under which passes announce rewrites of their own (`rewrites.begin`)."""
+    for path in sorted((DOCS.parent / "lightnet" / "passes").glob("*.py")):
+        for name in re.findall(r'begin\("([\w-]+)"', path.read_text("utf-8")):
+            yield f"`{name}`", f"`{path.relative_to(DOCS.parent)}`"
+
+
 # -- tools -----------------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +358,8 @@ def action_row(action: argparse.Action) -> tuple[str, str]:
     return names, (action.help or "").replace("<", "&lt;")
 
 
-PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page}
+PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page,
+                                        "patterns.md": patterns_page}  # fmt: skip
 
 
 def stale() -> list[tuple[str, str]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
+from lightnet.plugins.installed import PluginWarning
 from lightnet.runtime.files import write_atomic
 
 __all__ = ["Parser", "run", "write_atomic"]
@@ -24,6 +26,8 @@ def run(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
     A LightNetError is printed on stderr and gives 1, as does running out of memory; a reader that went away gives 1 in
     silence; an interrupt gives 130. Anything else is a bug of ours and keeps its traceback.
     """
+    shown = warnings.showwarning
+    warnings.showwarning = _warned(shown)
     try:
         status = main(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -41,6 +45,20 @@ def run(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        warnings.showwarning = shown
+
+
+def _warned(show: Callable[..., None]) -> Callable[..., None]:
+    """How a tool shows Python's warnings: ours in one line, as its own, all others through `show`."""
+
+    def warned(message: Warning | str, category: type[Warning], *place: object) -> None:
+        if issubclass(category, PluginWarning):
+            print(f"warning: {message}", file=sys.stderr)
+        else:
+            show(message, category, *place)
+
+    return warned
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,13 +1,15 @@
-"""`il2json [-o FILE] [FILE]`: LightNet IL as JSON IR."""
+"""`il2json [-o FILE] [FILE]`: LightNet IL as JSON IR. Ops are not checked, unless `--load FILE` says which there are."""
 
 from __future__ import annotations
 
 import sys
 
 from lightnet.cli import common
+from lightnet.cli.network import add_load
 from lightnet.diagnostics import SourceLoc
 from lightnet.frontends import il, json_ir
 from lightnet.frontends.evals import MODES
+from lightnet.frontends.netlist import Netlist
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,10 +28,23 @@ def _main(argv: list[str]) -> int:
     parser.add_argument(
         "--eval", choices=MODES, default="arith", help="how ${eval} is evaluated; perl runs code from the file"
     )
+    add_load(parser)
     args = parser.parse_args(argv)
     net = il.read_file(args.file, include_dirs=args.include, defines=args.define, eval_mode=args.eval, on_warning=_warn)
+    if args.load:
+        _check(net, args.load)
     common.write_atomic(args.outfile, json_ir.write(net))
     return 0
+
+
+def _check(net: Netlist, files: list[str]) -> None:
+    """With ``--load`` the ops are known: the network has to be made of them and of ours, as in every other tool. Without, any
+    name may stand for an op, as what reads the JSON decides what it means."""
+    from lightnet.frontends.importer import to_module
+    from lightnet.plugins import loaded
+
+    with loaded(files):
+        to_module(net)
 
 
 def _warn(loc: SourceLoc, message: str) -> None:

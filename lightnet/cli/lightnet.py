@@ -1,7 +1,8 @@
-"""`lightnet [options] SOURCE`: compile a network and run it, with upstream's options; `lightnet run`: on inputs.
+"""`lightnet [options] SOURCE`: compile a network and run it, with upstream's options; `lightnet run`: on inputs; `lightnet
+inspect`: what it is.
 
 Without -c or -r, the network is compiled and run; a file is written only where -o asks for it. Later capabilities are
-subcommands (`lightnet run`), taken when the first word is one and no file has that name.
+subcommands (`lightnet run`, `lightnet inspect`), taken when the first word is one and no file has that name.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from collections.abc import Sequence
 from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
-from lightnet.cli.network import add_shapes
+from lightnet.cli.network import add_load, add_shapes
 from lightnet.diagnostics import LightNetError, SourceLoc
 
 #: What -W takes; `inter` is upstream's kind for messages about its own state, of which there are none here.
 WARNINGS = ("warn", "no-warn", "inter", "no-inter")
 #: Subcommands: name -> "module:function" taking argv.
-SUBCOMMANDS = {"run": "lightnet.cli.run:main"}
+SUBCOMMANDS = {
+    "run": "lightnet.cli.run:main",
+    "inspect": "lightnet.cli.inspect:main",
+    "describe": "lightnet.cli.describe:main",
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,7 +58,7 @@ def _main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = common.Parser(
         prog="lightnet",
-        description="Compile a network and run it (`lightnet run --help`: on inputs that you give).",
+        description="Compile a network and run it (`lightnet run --help`: on inputs that you give; `lightnet inspect --help`: look at it).",
         add_help=False,
         epilog="A long option may be cut short, and stand behind one dash; options may stand behind SOURCE.",
     )
@@ -99,10 +104,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE.npz",
         help="write the weights: those of an ONNX model, for -f beside its JSON form",
     )
-    option("--report", metavar="FILE", help="write the memory plan: .txt, .json, .svg or .html")
     option(
-        "--load", metavar="FILE.py", action="append", default=[], help="Python code with passes, patterns and targets"
+        "--report",
+        metavar="FILE",
+        help="write the memory plan: .txt, .json or .svg; with graph, passes and kernel times: .html; the graph: .dot",
     )
+    add_load(parser)
     return parser
 
 
@@ -119,7 +126,7 @@ def _names(parser: argparse.ArgumentParser) -> tuple[dict[str, bool], dict[str, 
 
 
 def _run(args: argparse.Namespace) -> int:
-    from lightnet.ir.plugins import loaded
+    from lightnet.plugins import loaded
 
     with loaded(args.load):
         return _compile_and_run(args)
@@ -127,7 +134,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _compile_and_run(args: argparse.Namespace) -> int:
     from lightnet import compiler, model
-    from lightnet.cli import feeding
+    from lightnet.cli import feeding, watching
     from lightnet.frontends import exporter, json_ir
     from lightnet.ir.instrumentation import Timing
     from lightnet.ir.registry import TARGETS
@@ -146,8 +153,10 @@ def _compile_and_run(args: argparse.Namespace) -> int:
     )
     _warn(args, network.warnings)
     only_run = args.run and not args.compile
+    report = watching.Report(args.report, os.path.basename(args.source)) if args.report else None
+    watchers = [*timing, *(report.watchers if report is not None else ())]
     executable = compiler.compile(
-        network, args.target, plan=args.plan, layout=args.layout, compiled=only_run, instrumentation=timing
+        network, args.target, plan=args.plan, layout=args.layout, compiled=only_run, instrumentation=watchers
     )
     if args.outfile and args.outfile != "!" and not only_run:
         common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))
@@ -165,14 +174,16 @@ def _compile_and_run(args: argparse.Namespace) -> int:
         if network.weights is None:
             raise LightNetError("there are no weights to write: the network brings none, and -f gives none")
         save_npz(args.save_weights, network.weights)
-    if args.report:
-        common.write_atomic(args.report, executable.plan.in_form(args.report))
+    if report is not None:
+        report.write(executable)
     if not args.compile or args.run:
         _warn(args, executable.warnings)
         executable.prepare()
         start = time.perf_counter()
         executable()
         _info(f"run time: {time.perf_counter() - start:.6f}s")
+        if report is not None:
+            report.write_times(executable)
     for watcher in timing:
         print(watcher.report(), file=sys.stderr)
     return 0

@@ -27,11 +27,11 @@ def list_targets() -> str:
 
 
 def list_ops() -> str:
-    """The ops of our dialects, and of those that ``--load`` added."""
+    """The ops of our dialects, and of those that plugins added."""
     from lightnet.ir.context import DIALECTS, OURS, make_context
 
     ctx = make_context()
-    names = [*OURS, *(name for name in DIALECTS if DIALECTS.where(name).startswith("plugin."))]
+    names = [*OURS, *(name for name in DIALECTS if DIALECTS.is_added(name))]
     ops = (op for name in names for op in ctx.get_dialect(name).operations)
     return _lines((op.name, _first_sentence(inspect.getdoc(op))) for op in ops)
 

@@ -19,8 +19,9 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightnet.cli import checking, watching
 from lightnet.cli.common import Parser, run, write_atomic
-from lightnet.cli.network import add_shapes
+from lightnet.cli.network import add_load, add_shapes
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import FRONTENDS, TARGETS
 from lightnet.source import STDIN_NAME, read_text
@@ -33,11 +34,15 @@ if TYPE_CHECKING:
     from lightnet.ir.instrumentation import Timing
 
 MAX_INPUT = 256 << 20
-_SPLIT = re.compile(r"^\s*// -----.*$", re.MULTILINE)
+_SPLIT = re.compile(r"^[^\S\n]*+// -----.*$", re.MULTILINE)
 _BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*+", re.DOTALL)
 #: Options whose value is optional: given bare they mean every pass (argparse would take the file for the
 #: value).
-_OPTIONAL_VALUE = {f"--print-ir-{when}": f"--print-ir-{when}=*" for when in ("before", "after")}
+_OPTIONAL_VALUE = (
+    {f"--print-ir-{when}": f"--print-ir-{when}=*" for when in ("before", "after")}
+    | watching.OPTIONAL_VALUE
+    | checking.OPTIONAL_VALUE
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,7 +63,7 @@ def _main(argv: list[str]) -> int:
 def _run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         if args.load:
-            from lightnet.ir.plugins import loaded
+            from lightnet.plugins import loaded
 
             stack.enter_context(loaded(args.load))
         if args.list_passes or args.list_targets or args.list_ops:
@@ -67,6 +72,7 @@ def _run(args: argparse.Namespace) -> int:
             wanted = [name for name in ("passes", "targets", "ops") if getattr(args, f"list_{name}")]
             write_atomic(args.output, "".join(getattr(listing, f"list_{name}")() for name in wanted))
             return 0
+        checking.take_recipe(args)
         return _Run(args).run()
 
 
@@ -91,7 +97,7 @@ def _parser() -> Parser:
     p.add_argument("--eval", default="arith", metavar="MODE", help="how ${eval} of IL is evaluated: arith, perl")
     p.add_argument("-f", "--weights", metavar="FILE", help="weights of an NNVM graph: its shapes follow from them")
     add_shapes(p)
-    p.add_argument("--load", action="append", default=[], metavar="FILE.py", help="add the passes of a Python file")
+    add_load(p)
     p.add_argument("--allow-unregistered-dialect", action="store_true", help="accept ops that nobody defined")
     p.add_argument("--max-tokens", type=int, metavar="N", help="read larger .mlir files (default: 1000000 tokens)")
     p.add_argument("--split-input-file", action="store_true", help="process the parts between // ----- separately")
@@ -109,6 +115,8 @@ def _parser() -> Parser:
     )
     watch.add_argument("--print-ir-after", action="append", default=[], metavar="PASS,...", help="... after them")
     watch.add_argument("--print-ir-after-change", action="store_true", help="print what each pass changed, as a diff")
+    watching.add_options(watch)
+    checking.add_options(p)
     watch.add_argument("--timing", action="store_true", help="a tree of times, op counts and peak memory, on stderr")
     watch.add_argument("--traceback", action="store_true", help="show where in the Python code an error arose")
     check = p.add_argument_group("checking")
@@ -120,6 +128,7 @@ def _parser() -> Parser:
     )
     form = p.add_argument_group("output")
     form.add_argument("--print-op-generic", action="store_true", help="print MLIR's generic form")
+    form.add_argument("--emit", metavar="FORM", help="print what the target makes of the planned module, such as c")
     form.add_argument("--print-locations", action="store_true", help="print the source location of every op")
     for name in ("passes", "ops", "targets"):
         p.add_argument(f"--list-{name}", action="store_true", help=f"list the {name} and stop")
@@ -142,6 +151,8 @@ class _Run:
         self.passes = parse_pipeline(",".join(args.passes), defaults)
         self.before, self.after = (_names(v) for v in (args.print_ir_before, args.print_ir_after))
         self._check_names(self.passes)
+        self.watching = watching.Watching(args, self.passes)
+        self.checking = checking.Checking(args)
         self.given = self._given()
         self.timing: Timing | None = None
         if args.timing:
@@ -196,6 +207,7 @@ class _Run:
     def part(self, text: str, file: str, first_line: int) -> tuple[str | None, list[LightNetError]]:
         """The module of one part as text (None if there was an error), and what is wrong."""
         output, errors = None, []
+        self.watching.part += 1
         try:
             output = self.text(self.transformed(text, file, first_line))
         except LightNetError as e:
@@ -208,14 +220,13 @@ class _Run:
 
     def transformed(self, text: str, file: str, first_line: int) -> ModuleOp:
         from lightnet.ir.context import make_context
-        from lightnet.ir.passes import run_pipeline
 
         ctx = make_context(allow_unregistered=self.args.allow_unregistered_dialect)
         ctx.max_tokens = self.args.max_tokens or ctx.max_tokens
         try:
             module = self.read(ctx, text, file, first_line)
             with self.stage("passes") if self.passes else nullcontext():
-                run_pipeline(ctx, module, self.passes, self.watchers(), verify_each=self.args.verify_each)
+                self.checking.run(ctx, module, self.passes, self.watchers())
         except LightNetError as e:
             raise ctx.sources.annotate(e) from e.__cause__
         return module
@@ -242,17 +253,18 @@ class _Run:
 
         front_end = FRONTENDS.get(f".{kind}")
         options = Options(self.args.include, self.args.eval, **self.given)
-        module = front_end.read(text, file, ctx, options).module
+        module, self.checking.own_weights = front_end.read(text, file, ctx, options)
         return module if front_end.reshapes else reshaped(module, options)
 
     def text(self, module: ModuleOp) -> str:
         from lightnet.ir.instrumentation import module_text
 
         with self.stage("print"):
-            try:
-                return module_text(module, generic=self.args.print_op_generic, locations=self.args.print_locations)
-            except RecursionError as e:
-                raise LightNetError("the module is nested too deeply to be printed") from e
+            if self.args.emit:
+                from lightnet.ir.target import get_target
+
+                return get_target(self.args.target).emit(self.args.emit, module)
+            return module_text(module, generic=self.args.print_op_generic, locations=self.args.print_locations)
 
     def stage(self, name: str) -> Any:
         return self.timing.stage(name) if self.timing is not None else nullcontext()
@@ -272,7 +284,7 @@ class _Run:
                     self.args.print_locations,
                 )
             )
-        return watchers
+        return [*watchers, *self.watching.watchers()]
 
 
 def split_input(text: str) -> list[tuple[int, str]]:

@@ -6,6 +6,7 @@ Imports xDSL and the compiler only when a network is read, so that usage errors 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,12 @@ def add_shapes(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
                         help="make an input of an ONNX model a constant: @FILE.npy, @FILE.npz:key, or 1,2,3")  # fmt: skip
 
 
+def add_load(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """The option ``--load``, which every tool has that reads networks or modules: `plugins.loaded(args.load)`."""
+    parser.add_argument("--load", metavar="FILE", action="append", default=[],
+                        help="add what a file defines: Python (.py or a folder), descriptions (.json, .op), PDL patterns (.mlir)")  # fmt: skip
+
+
 def add_loading(parser: argparse.ArgumentParser) -> None:
     """What else may be said of how a network is read (`lightnet` itself has these options under upstream's names)."""
     option = parser.add_argument
@@ -32,7 +39,7 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include of IL")
     option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro of IL")
     option("--eval", metavar="MODE", default="arith", help="what ${eval} of IL may hold: arith; perl runs code")
-    option("--load", metavar="FILE.py", action="append", default=[], help="Python code with passes and targets")
+    add_load(parser)
 
 
 class Network:
@@ -71,11 +78,17 @@ class Network:
             raise self.opened
         return self._model
 
-    def compile(self, target: str) -> Any:
-        """An `Executable`, or a `SpecializingExecutable` where shapes are open."""
+    def compile(self, target: str, outputs: Sequence[str] = ()) -> Any:
+        """An `Executable`, or a `SpecializingExecutable` where shapes are open; `outputs` keeps further tensors by name."""
         from lightnet import compiler
 
         if self._model is not None:
-            return compiler.compile(self._model, target)
+            return compiler.compile(self._model, target, outputs=outputs)
         assert self.opened is not None
-        return compiler.compile(self.opened, target, weights=self.weights)
+        return compiler.compile(self.opened, target, weights=self.weights, outputs=outputs)
+
+    def line(self, loc: SourceLoc | None) -> str | None:
+        """The line of the source at a place, where the source is text."""
+        from lightnet.ir.context import sources_of
+
+        return sources_of(self._model.ctx).line(loc) if self._model is not None else None

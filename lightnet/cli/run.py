@@ -3,7 +3,8 @@
 NET is in any form that the front ends take. An input is `@FILE.npy`, `@FILE.npz:key`, numbers (`1.5,2,3`), `random` or `zeros`;
 `-i random` alone is for all inputs that no other `-i` names. The outputs go to a table and, with `-o`, to a file. `--compare`
 checks them against ONNX Runtime, against our own reference interpreter, or against arrays in a file; the exit status is then
-1 where an output differs.
+1 where an output differs. To look inside: `--layers` compares every tensor and says where the error begins, `--check-nan` where
+NaN does, `--dump-tensors` writes the tensors, `--profile` times the kernels (docs/debug-a-network.md).
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from typing import Any
 
 from lightnet.cli import common
 from lightnet.cli.network import Network, add_loading
-from lightnet.diagnostics import LightNetError, SourceLoc
-
-PEERS = ("onnxruntime", "interpreter")
+from lightnet.cli.peers import PEERS, expectation
+from lightnet.diagnostics import LightNetError, SourceLoc, printable
+from lightnet.report.tables import table
 
 
 def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
-    args = _parser().parse_args(argv)
-    from lightnet.ir.plugins import loaded
+    args = _parser().parse_args(["--profile=-" if word == "--profile" else word for word in argv])
+    from lightnet.plugins import loaded
 
     with loaded(args.load):
         return _Run(args).run()
@@ -42,6 +43,28 @@ def _parser() -> common.Parser:
     option("--compare", metavar="WITH", help="onnxruntime, interpreter, or FILE.npz or .npy with what is expected")
     option("--rtol", metavar="R", type=float, default=1e-4, help="tolerance relative to each expected value (1e-4)")
     option("--atol", metavar="A", type=float, help="absolute tolerance (1e-4 of the output's largest expected value)")
+    option(
+        "--layers",
+        action="store_true",
+        help="with --compare: every tensor in the order of the program, not only the outputs",
+    )
+    option("--check-nan", action="store_true", help="name the tensors at which NaN or infinity first comes up")
+    option(
+        "--dump-tensors",
+        metavar="PATH",
+        help="write the intermediate tensors: to FILE.npz, or to a folder as .npy files",
+    )
+    option(
+        "--tensors",
+        metavar="NAMES",
+        help="which tensors to look at: a,b,c or all; those inside kernels are kept as outputs then",
+    )
+    option(
+        "--profile",
+        metavar="[=FILE.json]",
+        help="time each kernel; with a file, as a trace that Chrome or Perfetto shows",
+    )
+    option("--rounds", metavar="N", type=int, default=5, help="rounds of --profile, whose median counts (5)")
     option("--repeat", metavar="N", type=int, default=0, help="then run N times more and print the latency")
     option("-t", "--target", metavar="NAME", default="cpu", help="cpu (default), or none for the interpreter")
     add_loading(parser)
@@ -56,6 +79,17 @@ class _Run:
         for name in ("rtol", "atol"):
             if (value := getattr(args, name)) is not None and not value >= 0:
                 raise LightNetError(f"--{name} should not be negative, and is {value}")
+        for name in ("output", "compare", "dump_tensors", "profile"):
+            if getattr(args, name) == "":
+                raise LightNetError(f"--{name.replace('_', '-')} is empty: it takes a name")
+        if args.rounds < 1:
+            raise LightNetError(f"--rounds should be positive, and is {args.rounds}")
+        if args.layers and not args.compare:
+            raise LightNetError("--layers goes with --compare, which says what to compare with")
+        if args.tensors is not None and not self.looks_inside:
+            raise LightNetError("--tensors goes with --dump-tensors, --layers or --check-nan")
+        if args.tensors is not None and not args.tensors.strip(","):
+            raise LightNetError("--tensors names no tensor")
         if args.repeat < 0:
             raise LightNetError(f"--repeat should not be negative, and is {args.repeat}")
         if args.output and not args.output.lower().endswith((".npz", ".npy")):
@@ -64,18 +98,34 @@ class _Run:
     def run(self) -> int:
         network = Network(self.args, self.args.network)
         for loc, message in network.warnings:
-            print(f"{loc}: warning: {message}", file=sys.stderr)
+            print(printable(f"{loc}: warning: {message}"), file=sys.stderr)
         executable = network.compile(self.args.target)
         feeds = self.feeds(network, executable)
         outputs = executable(feeds)
         for message in self.warnings(executable, feeds):
-            print(f"warning: {message}", file=sys.stderr)
+            print(printable(f"warning: {message}"), file=sys.stderr)
         print(table(("output", "dtype", "shape", "min", "mean", "max", "NaN"), map(summary, outputs.items())))
         if self.args.output:
             write_arrays(self.args.output, outputs)
         if self.args.repeat:
             print(latency(lambda: executable(feeds, stream=io.StringIO()), self.args.repeat))
-        return self.compare(network, feeds, outputs) if self.args.compare else 0
+        if self.args.profile:
+            from lightnet.cli.inside import profile
+
+            profile(executable, feeds, self.args)
+        failed = 0
+        if self.looks_inside:
+            from lightnet.cli.inside import Inside
+
+            failed = Inside(network, executable, feeds, self.args).run()
+        if self.args.compare and not self.args.layers:
+            failed |= self.compare(network, feeds, outputs)
+        return failed
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether an option asks for tensors that are no outputs."""
+        return bool(self.args.layers or self.args.check_nan or self.args.dump_tensors)
 
     def warnings(self, executable: Any, feeds: Mapping[str, Any]) -> Sequence[str]:
         """What is odd about the weights; without a weight file it is only what nobody fed either."""
@@ -122,53 +172,6 @@ class _Run:
         return 1 if failed else 0
 
 
-def expectation(what: str, network: Network, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """What outputs should be, by name: from a peer, or from a file."""
-    if what == "interpreter":
-        return network.compile("none")(feeds, stream=io.StringIO())
-    if what == "onnxruntime":
-        return by_onnxruntime(network, feeds)
-    if not what.lower().endswith((".npz", ".npy")):
-        raise LightNetError(f"--compare takes {', '.join(PEERS)}, FILE.npz or FILE.npy, and gets '{what}'")
-    from lightnet.cli.feeding import array_entries, loaded
-
-    entries = array_entries(what)
-    if list(entries) == [""]:
-        if len(names) != 1:
-            raise LightNetError(
-                f"one array for {len(names)} outputs ({', '.join(names[:4])}): use .npz", SourceLoc(what)
-            )
-        return {names[0]: loaded(what, "", entries[""])}
-    return {name: loaded(what, name, entry) for name, entry in entries.items()}
-
-
-def by_onnxruntime(network: Network, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """What ONNX Runtime makes of the model itself, or of the ONNX export of a network in another form."""
-    try:
-        import onnxruntime as ort
-    except ImportError:
-        raise LightNetError("--compare onnxruntime needs the package 'onnxruntime': pip install onnxruntime") from None
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    feeds = dict(feeds)
-    if network.is_onnx:
-        source: Any = network.path
-        feeds = {**network.values, **feeds}
-    else:
-        from lightnet.frontends.onnx.export.model import input_contents, to_onnx
-
-        model = network.model()
-        source = to_onnx(model).SerializeToString()
-        feeds = {name: feeds.get(name, array) for name, array in input_contents(model).items()}
-    try:
-        session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        types = {i.name: i.shape for i in session.get_inputs()}
-        names = [o.name for o in session.get_outputs()]
-        return dict(zip(names, session.run(names, {k: v for k, v in feeds.items() if k in types})))
-    except Exception as e:  # whatever it raises: its exceptions have no common base
-        raise LightNetError(f"ONNX Runtime cannot run this network: {' '.join(str(e).split())[:400]}") from None
-
-
 # -- figures
 
 
@@ -191,31 +194,13 @@ def summary(item: tuple[str, Any]) -> tuple[str, ...]:
 
 
 def difference(name: str, got: Any, want: Any, rtol: float, atol: float | None) -> tuple[str, str, str, str, str]:
-    """A row: name, largest absolute and relative difference, largest expected value, verdict. Elements agree within
-    ``atol + rtol * |want|``; NaN agrees with NaN, an infinity with itself. Integers and bools have to be equal."""
-    import numpy as np
+    """A row: name, largest absolute and relative difference, largest expected value, verdict (`report.differences`)."""
+    from lightnet.report import differences
 
-    from lightnet.runtime.dtypes import is_float
-
-    want = np.asarray(want)
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return name, "", "", "", f"DIFFERS: is {got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}"
-    if not is_float(want.dtype):
-        wrong = int((got != want).sum())
-        verdict = f"DIFFERS in {wrong} of {want.size} elements" if wrong else "agrees"
-        off = np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0)
-        return name, f"{off:.3g}", "", f"{np.abs(want.astype(np.float64)).max(initial=0):.3g}", verdict
-    a, b = got.astype(np.float64).reshape(-1), want.astype(np.float64).reshape(-1)
-    finite = np.isfinite(a) & np.isfinite(b)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    off, size = np.zeros(a.size), np.zeros(a.size)
-    off[finite], size[finite] = np.abs(a[finite] - b[finite]), np.abs(b[finite])
-    largest = size.max(initial=0)
-    limit = (1e-4 * largest if atol is None else atol) + rtol * size
-    wrong = int((~same & ~(finite & (off <= limit))).sum())
-    relative = (off / np.where(size > 0, size, 1))[size > 0].max(initial=0)
-    verdict = f"DIFFERS in {wrong} of {want.size} elements" if wrong else "agrees"
-    return name, f"{off.max(initial=0):.3g}", f"{relative:.3g}", f"{largest:.3g}", verdict
+    d = differences.difference(got, want, rtol, atol)
+    if d.mismatch:
+        return name, "", "", "", d.verdict
+    return name, f"{d.absolute:.3g}", "" if d.exact else f"{d.relative:.3g}", f"{d.largest:.3g}", d.verdict
 
 
 def latency(call: Callable[[], Any], count: int) -> str:
@@ -230,13 +215,6 @@ def latency(call: Callable[[], Any], count: int) -> str:
     return (
         f"\nlatency of {count} runs: median {statistics.median(times):.3f} ms, p90 {p90:.3f} ms, min {times[0]:.3f} ms"
     )
-
-
-def table(header: Sequence[str], rows: Any) -> str:
-    """Aligned columns."""
-    lines = [tuple(header), *rows]
-    widths = [max(len(row[i]) for row in lines) for i in range(len(header))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in lines)
 
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:

@@ -27,8 +27,8 @@ from lightnet.source import Lines, check_text
 
 MAX_TEXT = 16 << 20
 MAX_DEPTH = 64
-#: Values that inheritance may make, in all: a chain of objects that each hold the last one twice grows fast.
-MAX_VALUES = 1_000_000
+#: Values, escapes in strings, and what inheritance makes, in all: a chain of objects that each hold the last one twice grows fast.
+MAX_VALUES = 200_000
 
 _TOKEN = re.compile(
     r"(?P<space>(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)+)"
@@ -314,6 +314,7 @@ class _Reader:
         inner, start = token.text[quote:-quote], token.at + quote
         if token.text[0] != '"' or "\\" not in inner:
             return Item(inner, self.source, start)
+        self.count(inner.count("\\"), token.at)
         parts: list[str] = []
         jumps: list[tuple[int, int]] = []
         last, length = 0, 0

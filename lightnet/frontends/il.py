@@ -50,13 +50,14 @@ def read(
     eval_mode: str = "arith",
     defines: Iterable[str] = (),
     on_warning: Callable[[SourceLoc, str], None] | None = None,
+    on_error: Callable[[LightNetError], None] | None = None,
 ) -> Netlist:
     """The network in `text`, which was read from `path` ("-" or "<stdin>" for standard input).
 
     `include_dirs`: folders that #include searches after the including file's. `defines`: macros, as `NAME` or
     `NAME=value`. `eval_mode`: "arith" or "perl" (which runs Perl code from the file). `on_warning` gets what #warning
-    and redefinitions say. Raises LightNetError, located in the user's file also within macros, for anything malformed
-    or beyond the limits.
+    and redefinitions say. With `on_error` a malformed statement is reported there and left out. Raises LightNetError,
+    located in the user's file also within macros, for anything malformed or beyond the limits.
     """
     if eval_mode not in MODES:
         raise LightNetError(f"unknown eval mode '{eval_mode}'; the modes are: {', '.join(MODES)}")
@@ -80,7 +81,13 @@ def read(
     for start, end in _statements(expanded, error):
         if len(ops) >= MAX_OPS:
             raise error(f"the network has more than {MAX_OPS} operators", start)
-        op = _Statement(expanded, start, end, error).parse()
+        try:
+            op = _Statement(expanded, start, end, error).parse()
+        except LightNetError as e:
+            if on_error is None:
+                raise
+            on_error(e)
+            continue
         op.loc = loc(start)
         number = counts.get(op.optype, 0)
         counts[op.optype] = number + 1

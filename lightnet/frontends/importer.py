@@ -6,6 +6,7 @@ the statement's location.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 
 from xdsl.dialects import func
@@ -28,14 +29,20 @@ from lightnet.ir.types import spec_of
 
 
 @collector_paused()
-def to_module(netlist: Netlist) -> ModuleOp:
-    """Build the module: level 1, or level 2 or 3 where the netlist has kernel regions or offsets."""
-    return _Importer(netlist).run()
+def to_module(netlist: Netlist, on_error: Callable[[LightNetError], None] | None = None) -> ModuleOp:
+    """Build the module: level 1, or level 2 or 3 where the netlist has kernel regions or offsets.
+
+    With `on_error` a statement's mistake goes there instead of being raised, and the module lacks that statement and what
+    reads its tensors.
+    """
+    return _Importer(netlist, on_error).run()
 
 
 class _Importer:
-    def __init__(self, netlist: Netlist):
+    def __init__(self, netlist: Netlist, on_error: Callable[[LightNetError], None] | None = None):
         self.netlist = netlist
+        self.on_error = on_error
+        self.lost: set[str] = set()  # tensors of statements that are left out
         self.classes = optypes()
         self.spaces = _spaces(netlist)
         self.roles, self.outputs = _roles(netlist), _ours(netlist).get("outputs")
@@ -65,13 +72,20 @@ class _Importer:
                 raise LightNetError(f"'outputs' names {name!r}, which is no tensor of the network")
         return [scope.defined[name] for name in names]
 
-    def located(self, op: NetOp, build) -> None:
+    def located(self, op: NetOp, build: Callable[[], None]) -> None:
+        if self.lost and any(t.name in self.lost for t in op.tensors_in):
+            self.lost.update(t.name for t in op.tensors_out)
+            return
         try:
             build()
         except LightNetError as e:
             line = op.loc.line
             text = self.netlist.lines[line - 1] if 0 < line <= len(self.netlist.lines) else None
-            raise e.at(op.loc, text) from None
+            error = e.at(op.loc, text)
+            if self.on_error is None:
+                raise error from None
+            self.on_error(error)
+            self.lost.update(t.name for t in op.tensors_out)
 
     def statement(self, op: NetOp, block: Block, scope: _Scope) -> None:
         scope.define_op(op.name)

@@ -47,11 +47,13 @@ class Imported(NamedTuple):
 @dataclass(frozen=True)
 class FrontEnd:
     """One form of networks. `binary` forms are read from a path or bytes; `reshapes` says that `read` heeds
-    `Options.shapes` and `Options.values` itself (other forms are reshaped afterwards, see `reshaping.py`)."""
+    `Options.shapes` and `Options.values` itself (other forms are reshaped afterwards, see `reshaping.py`). `suffixes` are those
+    that a plugin's front end is registered under; ours stand in the registry."""
 
     read: Callable[[Any, str, Any, Options], Imported]
     binary: bool = False
     reshapes: bool = False
+    suffixes: tuple[str, ...] = ()
 
 
 class OpenError(LightNetError):

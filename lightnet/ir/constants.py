@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.expr import (
+    Array,
     Attr,
     Binary,
     Call,
@@ -29,10 +30,13 @@ from lightnet.ir.expr import (
     format_expr,
     parse_expr,
 )
-from lightnet.runtime.dtypes import BY_NAME, BY_TL
+from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
 #: Integers of constant expressions stay below this many bits (`pow` would not).
 MAX_BITS = 256
+
+#: Elements of an array that is put together.
+MAX_ELEMENTS = 1 << 20
 
 #: A value of a constant expression.
 Value = bool | int | float | str | tuple[Any, ...] | None
@@ -112,7 +116,7 @@ def _pow(a: float, b: float) -> float:
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any) -> Any:
         values = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
-        if not values or any(isinstance(v, tuple) for v in values):
+        if not values or not all(isinstance(v, int | float) for v in values):
             raise LightNetError("min and max take numbers or one array that is not empty")
         nan = next((v for v in values if v != v), None)
         return pick(values) if nan is None else nan
@@ -220,6 +224,8 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "permutation": _permutation,
     "inverse": _inverse,
 }
+#: Functions of a dtype, by its name or TensorLight's: our name of it, and the bytes of an element.
+DTYPE_FUNCTIONS: dict[str, Callable[[DType], Value]] = {"dtype": lambda d: d.name, "sizeof": lambda d: d.size}
 
 
 def _number_check(value: Any) -> Any:
@@ -239,6 +245,8 @@ def _compare(op: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
             return len(left) == len(right) and all(map(compare, left, right))
         if isinstance(a, str) != isinstance(b, str) and op not in (operator.eq, operator.ne):
             raise LightNetError("a string is compared with a number")
+        if (a is None or b is None) and op not in (operator.eq, operator.ne):
+            raise LightNetError("null is compared with a number")
         return op(a, b)
 
     return compare
@@ -280,6 +288,8 @@ def apply_function(fn: str, args: Sequence[Any]) -> Any:
     if fn in ARRAY_FUNCTIONS:
         if len(args) != 1 or not isinstance(args[0], tuple):
             raise LightNetError(f"{fn} takes one array")
+        if fn != "len" and not all(isinstance(v, int | float) for v in args[0]):
+            raise LightNetError(f"{fn} takes an array of numbers, got {show_value(args[0])}")
         return ARRAY_FUNCTIONS[fn](args[0])
     count, function = FUNCTIONS[fn]
     if count is not None and len(args) != count:
@@ -305,12 +315,14 @@ def tensor_attr(spec: TensorLike, attr: str) -> Value:
 
 
 def element(values: Any, subs: Sequence[Any], what: str) -> Any:
-    """``values[i]`` of a constant array, checked."""
+    """``values[i]`` of a constant array, checked; ``values[array]`` is the array of those elements."""
     if not isinstance(values, tuple):
         raise LightNetError(f"'{what}' is no array: {show_value(values)}")
     if len(subs) != 1:
         raise LightNetError(f"'{what}' has one subscript, got {len(subs)}")
     i = subs[0]
+    if isinstance(i, tuple):
+        return tuple(element(values, [k], what) for k in i)
     if isinstance(i, float) and i.is_integer():
         i = int(i)
     if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(values):
@@ -353,23 +365,33 @@ def constant(expr: Expr) -> Closure:
             return _constant_call(expr)
         case Index():
             return _constant_index(expr)
+        case Array(items=items):
+            elements = [constant(x) for x in items]
+            return lambda env: _joined([x(env) for x in elements])
     raise LightNetError("this is no constant expression")
+
+
+def _joined(values: Sequence[Any]) -> tuple[Any, ...]:
+    """An array of elements, and of the elements of arrays among them."""
+    if sum(len(v) if isinstance(v, tuple) else 1 for v in values) > MAX_ELEMENTS:
+        raise LightNetError(f"an array of more than {MAX_ELEMENTS} elements")
+    return tuple(v for value in values for v in (value if isinstance(value, tuple) else (value,)))
 
 
 def _constant_call(expr: Call) -> Closure:
     args = [constant(a) for a in expr.args]
-    if expr.fn == "dtype":
+    if expr.fn in DTYPE_FUNCTIONS:
 
-        def dtype(env: Env) -> str:
+        def of_dtype(env: Env) -> Value:
             name = args[0](env)
-            found = BY_TL.get(name) or BY_NAME.get(name)
+            found = BY_TL.get(name) or BY_NAME.get(name) if isinstance(name, str) else None
             if len(args) != 1 or found is None:
                 raise LightNetError(f"unknown dtype {show_value(name)}")
-            return found.name
+            return DTYPE_FUNCTIONS[expr.fn](found)
 
-        return dtype
+        return of_dtype
     if expr.fn not in FUNCTIONS and expr.fn not in ARRAY_FUNCTIONS:
-        known = sorted([*FUNCTIONS, *ARRAY_FUNCTIONS, "dtype"])
+        known = sorted([*FUNCTIONS, *ARRAY_FUNCTIONS, *DTYPE_FUNCTIONS])
         raise LightNetError(f"unknown function '{expr.fn}'; there are: {', '.join(known)}")
     return lambda env: apply_function(expr.fn, [a(env) for a in args])
 
@@ -449,4 +471,4 @@ def show_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return f"[{', '.join(map(show_value, value))}]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return f'"{value}"' if isinstance(value, str) else "null" if value is None else repr(value)

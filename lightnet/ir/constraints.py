@@ -5,9 +5,10 @@ The verifier, the builders and the importers all end here. Error texts follow up
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
@@ -24,6 +25,32 @@ if TYPE_CHECKING:
 
 class ConstraintError(LightNetError, VerifyException):
     """A violated constraint of an op; a `VerifyException` too, so that xDSL's own tools report it."""
+
+
+class Message(NamedTuple):
+    """What an error says instead of the text of a constraint: a format as C's `printf`, and constant expressions for the
+    values in it."""
+
+    format: str
+    args: tuple[str, ...] = ()
+
+    def text(self, env: constants.Env) -> str:
+        """The message for an op whose constants are `env`; a value is shown as what it is, whatever its format says."""
+        values = iter(self.args)
+
+        def value(match: re.Match[str]) -> str:
+            if match[0] == "%%":
+                return "%"
+            shown = next(values, None)
+            if shown is None:
+                return match[0]
+            got = constants.evaluate(shown, env)
+            return got if isinstance(got, str) else constants.show_value(got)
+
+        return _FORMAT.sub(value, self.format)
+
+
+_FORMAT = re.compile(r"%%|%[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diuoxXfFeEgGcsp]", re.ASCII)
 
 
 def operand_spec(cls: type[LnOp], index: int, value: SSAValue, name: str | None) -> TensorSpec:
@@ -137,26 +164,35 @@ class _Checker:
     def check_bounds(self, p: Param, value: ParamValue, env: constants.Env) -> None:
         what = f"{self.who}'s `{p.name}` param"
         if p.length is not None:
-            need = self.constant(p.length, env)
+            need = self.constant(p.length, env, f"{p.name}.length")
             if len(value) != need:
                 raise self.fail(f"{p.name}.length", f"{what} needs {need} elements, but gets {len(value)} elements")
-        if p.choices and value not in p.choices:
-            raise self.fail(
-                f"{p.name}.value", f'{what}\'s value should be one of {", ".join(p.choices)}, but gets "{value}"'
-            )
+        for choice in value if p.is_array else (value,):
+            if p.choices and choice not in p.choices:
+                raise self.fail(
+                    f"{p.name}.value", f'{what}\'s value should be one of {", ".join(p.choices)}, but gets "{choice}"'
+                )
         read = p.read(value)
         elements = read if isinstance(read, tuple) else (read,)
         for op, bound in p.bounds:
-            limit = self.constant(bound, env)
+            limit = self.constant(bound, env, f"{p.name}.{op}")
             for i, element in enumerate(elements):
                 if not _COMPARE[op](element, limit):
                     where = f"{what}[{i}]'s value" if isinstance(read, tuple) else f"{what}'s value"
                     raise self.fail(f"{p.name}.{op}", f"{where} should be {_SIGN[op]} {limit}, but gets a {element}")
 
     def check_expr(self, label: str, text: str, env: constants.Env) -> None:
-        failed = constants.failure(text, env)
-        if failed is not None:
-            raise self.fail(label, f'{self.who} should satisfy "{text}": {failed}')
+        try:
+            failed = constants.failure(text, env)
+            message = self.cls.messages.get(label)
+            said = message.text(env) if failed is not None and message is not None else None
+        except LightNetError as e:  # a subscript outside of its array
+            raise self.fail(label, f'{self.who} should satisfy "{text}": {e.message}') from None
+        if failed is None:
+            return
+        if said is not None:
+            raise self.fail(label, f'{self.who} should satisfy: "{said}"')
+        raise self.fail(label, f'{self.who} should satisfy "{text}": {failed}')
 
     def check_size(self, spec: TensorSpec) -> None:
         if spec.ndim > MAX_RANK:
@@ -170,8 +206,16 @@ class _Checker:
                 f"{self.who}'s result {spec} takes {size} bytes, more than the limit of {MAX_TENSOR_BYTES}",
             )
 
-    def constant(self, value: float | str, env: constants.Env) -> Any:
-        return constants.evaluate(value, env) if isinstance(value, str) else value
+    def constant(self, value: float | str, env: constants.Env, label: str) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            found = constants.evaluate(value, env)
+        except LightNetError as e:
+            raise self.fail(label, f'{self.who}\'s bound "{value}": {e.message}') from None
+        if not isinstance(found, int | float):
+            raise self.fail(label, f'{self.who}\'s bound "{value}" is no number: {constants.show_value(found)}')
+        return found
 
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {

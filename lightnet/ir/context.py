@@ -26,6 +26,7 @@ DIALECTS = Table("dialect", {
     "memref": "xdsl.dialects.memref:MemRef",
     "vector": "xdsl.dialects.vector:Vector",
     "tensor": "xdsl.dialects.tensor:Tensor",
+    "pdl": "xdsl.dialects.pdl:PDL",
     "ln": "lightnet.dialects.ln.dialect:Ln",
     "cpu": "lightnet.dialects.cpu:Cpu",
     "tile": "lightnet.dialects.tile:Tile",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 
@@ -117,7 +117,15 @@ class Index:
     pos: int = field(default=0, compare=False)
 
 
-Expr = Num | Str | Name | Unary | Binary | Select | Call | Attr | Index
+@dataclass(frozen=True, slots=True)
+class Array:
+    """``[a, b]``, in C's spelling ``{a, b}``: a constant array."""
+
+    items: tuple[Expr, ...]
+    pos: int = field(default=0, compare=False)
+
+
+Expr = Num | Str | Name | Unary | Binary | Select | Call | Attr | Index | Array
 
 
 # --- Lexer ----------------------------------------------------------------------------------------------------------
@@ -125,7 +133,7 @@ Expr = Num | Str | Name | Unary | Binary | Select | Call | Attr | Index
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r]+|\#[^\n]*)|(?P<newline>\n)"
     r"|(?P<num>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)"
-    r'|(?P<str>"[^"\n]*")|(?P<op>\.\.\.|\|\||&&|[=!<>+*]=|[-+*/%<>!?:()\[\],|.;=])',
+    r'|(?P<str>"[^"\n]*")|(?P<op>\.\.\.|->|\|\||&&|[=!<>+*]=|[-+*/%<>!?:()\[\]{},|.;=])',
     re.ASCII,
 )
 
@@ -166,7 +174,7 @@ def tokenize(text: str, file: str) -> list[Token]:
             continue
         if len(tokens) >= MAX_TOKENS:
             fail(text, token.pos, f"more than {MAX_TOKENS} tokens", file)
-        depth = max(0, depth + (token.text in ("[", "(")) - (token.text in ("]", ")")))
+        depth = max(0, depth + (token.text in ("[", "(", "{")) - (token.text in ("]", ")", "}")))
         tokens.append(token)
     tokens.append(Token("end", "end of text", len(text)))
     return [t for i, t in enumerate(tokens) if t.kind != "newline" or _ends_statement(tokens, i)]
@@ -178,7 +186,7 @@ def _ends_statement(tokens: list[Token], i: int) -> bool:
     after = next(t for t in tokens[i:] if t.kind != "newline")
     if before is None or before.kind == "newline" or before.text == ";":
         return False
-    operand = before.kind != "op" or before.text in ("]", ")")
+    operand = before.kind != "op" or before.text in ("]", ")", "}")
     return operand and after.kind == "name" and after.text != "for"
 
 
@@ -191,6 +199,9 @@ ATTRIBUTES = ("dims", "ndim", "len", "dtype", "flat")
 
 class Parser:
     """Recursive descent over tokens; `statements.py` adds statements on top of it."""
+
+    #: What may stand behind the point (in C's spelling the arrow) of a tensor; None: any name.
+    attributes: ClassVar[tuple[str, ...] | None] = ATTRIBUTES
 
     def __init__(self, text: str, file: str):
         self.text, self.file = text, file
@@ -240,11 +251,15 @@ class Parser:
             return self._unary()
         left, count = self._binary(level + 1), 0
         while op := self.accept(*_LEVELS[level]):
-            left = Binary(op.text, left, self._binary(level + 1), op.pos)
+            left = self._operation(op.text, left, self._binary(level + 1), op.pos)
             count += 1
             if count > MAX_DEPTH:
                 self.error(f"more than {MAX_DEPTH} operators in a row; use parentheses or local tensors", op.pos)
         return left
+
+    def _operation(self, op: str, left: Expr, right: Expr, pos: int) -> Expr:
+        """What an operator makes of its operands; a subclass may know better."""
+        return Binary(op, left, right, pos)
 
     def _unary(self) -> Expr:
         op = self.accept("-", "!")
@@ -261,7 +276,7 @@ class Parser:
 
     def _postfix(self) -> Expr:
         value = self._primary()
-        while mark := self.accept("[", "."):
+        while mark := self.accept("[", ".", "->"):
             if isinstance(value, Index) and isinstance(value.base, Index):
                 self.error("too many subscripts", mark.pos)
             if mark.text == "[":
@@ -271,8 +286,8 @@ class Parser:
             if not isinstance(value, Name):
                 self.error("only a tensor has attributes", mark.pos)
             attr = self.name("an attribute")
-            if attr.text not in ATTRIBUTES:
-                self.error(f"unknown attribute '{attr.text}'; there are: {', '.join(ATTRIBUTES)}", attr.pos)
+            if self.attributes is not None and attr.text not in self.attributes:
+                self.error(f"unknown attribute '{attr.text}'; there are: {', '.join(self.attributes)}", attr.pos)
             value = Attr(value, attr.text, mark.pos)
         return value
 
@@ -288,6 +303,8 @@ class Parser:
             value = self.expr()
             self.expect(")")
             return value
+        if token.text in ("[", "{"):
+            return Array(self._items("]" if token.text == "[" else "}"), token.pos)
         if token.kind != "name" or token.text == "for":
             self.error(f"expected an expression, got '{token.text}'", token.pos)
         if token.text in _WORDS:
@@ -299,6 +316,16 @@ class Parser:
             self.expect(")")
             return Call(token.text, tuple(args), token.pos)
         return Name(token.text, token.pos)
+
+    def _items(self, end: str) -> tuple[Expr, ...]:
+        """The elements of an array up to its `end`; it may have none, and a comma behind the last."""
+        items: list[Expr] = []
+        while not self.accept(end):
+            items.append(self.expr())
+            if not self.accept(","):
+                self.expect(end)
+                break
+        return tuple(items)
 
     def _number(self, token: Token) -> int | float:
         if len(token.text) > 40:
@@ -358,8 +385,8 @@ def walk(e: Any) -> Iterator[Any]:
         case Select(cond=cond, then=then, other=other):
             for part in (cond, then, other):
                 yield from walk(part)
-        case Call(args=args):
-            for part in args:
+        case Call(args=parts) | Array(items=parts):
+            for part in parts:
                 yield from walk(part)
         case Attr(base=base):
             yield base
@@ -418,6 +445,8 @@ def _format(e: Expr | Pack | Slice) -> tuple[str, int]:
             return f"{format_expr(cond, 1)} ? {format_expr(then)} : {format_expr(other)}", 0
         case Call(fn=fn, args=args):
             return f"{fn}({', '.join(map(format_expr, args))})", 9
+        case Array(items=items):
+            return f"[{', '.join(map(format_expr, items))}]", 9
         case Attr(base=base, attr=attr):
             return f"{base.name}.{attr}", 9
         case Index(base=base, subs=subs, filler=filler):

@@ -20,6 +20,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.printer import Printer
 
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.passes import Instrumentation
 
 #: Stands for every pass in `--print-ir-before` and `--print-ir-after`.
@@ -27,10 +28,18 @@ EVERY = "*"
 
 
 def module_text(module: ModuleOp, *, generic: bool = False, locations: bool = False) -> str:
-    """The module as text, ending in a newline."""
+    """The module as text, ending in a newline. Raises `LightNetError` where it is nested too deeply."""
     stream = io.StringIO()
-    Printer(stream, print_generic_format=generic, print_debuginfo=locations).print_op(module)
+    print_module(Printer(stream, print_generic_format=generic, print_debuginfo=locations), module)
     return stream.getvalue().rstrip("\n") + "\n"
+
+
+def print_module(printer: Printer, module: ModuleOp) -> None:
+    """Print a module. Raises `LightNetError` where it is nested too deeply."""
+    try:
+        printer.print_op(module)
+    except RecursionError as e:
+        raise LightNetError("the module is nested too deeply to be printed") from e
 
 
 @dataclass

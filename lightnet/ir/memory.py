@@ -1,6 +1,6 @@
 """What a planned module says about memory: the size of each space, the rules of its plan, workspaces of kernels.
 
-Imports xDSL.
+Imports xDSL and the names of ops.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Operation
+
+from lightnet.ir.names import PLACES, WORKSPACE
 
 #: The memory spaces: params and results of `ln.once`, which are there before the first op; and everything else.
 STATIC, ARENA = "static", "arena"
@@ -31,6 +33,15 @@ def memory_of(module: ModuleOp) -> dict[str, int]:
 def set_memory(module: ModuleOp, sizes: Mapping[str, int]) -> None:
     """Say how large each space is."""
     module.attributes[MEMORY] = DictionaryAttr({k: IntegerAttr(n, i64) for k, n in sizes.items()})
+
+
+def unplan(module: ModuleOp) -> None:
+    """Drop every place."""
+    for op in module.walk():
+        op.attributes.pop(PLACES, None)
+        op.attributes.pop(WORKSPACE, None)
+    module.attributes.pop(MEMORY, None)
+    module.attributes.pop(PLAN_RULES, None)
 
 
 def is_upstream(module: ModuleOp) -> bool:

@@ -146,6 +146,10 @@ _RUNTIME_FUNCTIONS = (
     *(*_FLOAT_FUNCTIONS, *_ROUNDINGS, *_TESTS, *_BITS, *_CONVERSIONS),
     *("min", "max", "abs", "pow", "floormod", "clamp", *BY_NAME),
 )
+#: Every function that a definition may call.
+FUNCTION_NAMES = frozenset(
+    (*_RUNTIME_FUNCTIONS, *constants.FUNCTIONS, *constants.ARRAY_FUNCTIONS, *constants.DTYPE_FUNCTIONS)
+)
 #: How many arguments a function takes, at least and at most; the others take one.
 _COUNTS = {"clamp": (3, 3), "min": (2, 8), "max": (2, 8)} | dict.fromkeys(
     ("pow", "floormod", "bitand", "bitor", "bitxor", "shl", "shr"), (2, 2)

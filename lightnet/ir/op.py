@@ -34,7 +34,7 @@ from xdsl.traits import Pure
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
-from lightnet.ir.constraints import ConstraintError, check_op, constant_env, operand_spec
+from lightnet.ir.constraints import ConstraintError, Message, check_op, constant_env, operand_spec
 from lightnet.ir.locations import loc_of
 from lightnet.ir.names import (
     NAME,
@@ -90,6 +90,10 @@ class LnOp(Operation):
     traits = traits_def(Pure())
     #: Labelled constraints: label -> constant expression that must hold.
     checks: ClassVar[Mapping[str, str]] = {}
+    #: What an error says instead of a constraint's text, by label.
+    messages: ClassVar[Mapping[str, Message]] = {}
+    #: The only target whose kernels the op may stand in; ``none`` says any.
+    arch: ClassVar[str] = "none"
     #: The op in index notation, or None (a decomposition, a builder or a run-time call says what it is instead).
     definition: ClassVar[str | None] = None
     #: Rewrite patterns of this op alone, for `simplify`.
@@ -150,6 +154,11 @@ class LnOp(Operation):
     def workspace_bytes(self) -> int:
         """Bytes of workspace that `build_loops` needs."""
         return 0
+
+    @classmethod
+    def refusal(cls, target: str) -> str | None:
+        """Why no kernel of `target` may hold the op, whatever the target runs; None if that is for the target to say."""
+        return None if cls.arch in ("none", target) else f"it is an op of the target '{cls.arch}'"
 
     def views(self) -> Iterator[tuple[int, int, int]]:
         """For a move: (operand index, result index, byte offset), one for each pair that is the same memory when the

@@ -60,9 +60,11 @@ def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int
 
 
 class _Lexer(MLIRLexer):
-    """xDSL's lexer with a bound, and without a backtracking stack of gigabytes for a long comment."""
+    """xDSL's lexer with a bound, and without backtracking: gigabytes of stack for a long comment, and a time that doubles with
+    each character of a string that does not end."""
 
     _whitespace_regex = re.compile(r"(?:\s++|//[^\n]*+)*+", re.ASCII)
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
     def __init__(self, text: str, file: str, max_tokens: int):
         super().__init__(Input(text, file))
@@ -192,19 +194,22 @@ class LocatedParser(Parser):
             if isinstance(module.location, UnknownLoc):  # the module that a file without one stands for
                 module.location = self._loc_attr(0)
             return module
-        except LightNetError as e:
-            raise self._located(e) from e.__cause__
-        except ParseError as e:
-            raise self._undefined_value() or self._converted(e) from e
-        except RecursionError as e:
-            raise self.error_at(self.pos, "the text is nested too deeply") from e
-        except VerifyException as e:
-            raise self._located(LightNetError(str(e))) from e
         except Exception as e:
-            # What xDSL's own attribute parsers let through: bad numbers (ValueError, OverflowError),
-            # asserts.
-            text = f"cannot be parsed: {type(e).__name__}: {_first_line(str(e))}"
-            raise self._located(LightNetError(text)) from e
+            raise self.as_error(e) from (e.__cause__ if isinstance(e, LightNetError) else e)
+
+    def as_error(self, error: Exception) -> LightNetError:
+        """What a user sees of an exception that parsing raised."""
+        if isinstance(error, LightNetError):
+            return self._located(error)
+        if isinstance(error, ParseError):
+            return next(iter(self.undefined_values()), None) or self._converted(error)
+        if isinstance(error, RecursionError):
+            return self.error_at(self.pos, "the text is nested too deeply")
+        if isinstance(error, VerifyException):
+            return self._located(LightNetError(str(error)))
+        # What xDSL's own attribute parsers let through: bad numbers (ValueError, OverflowError), asserts.
+        text = f"cannot be parsed: {type(error).__name__}: {_first_line(str(error))}"
+        return self._located(LightNetError(text))
 
     def _located(self, error: LightNetError) -> LightNetError:
         """An error without a place stands at the op that is being parsed."""
@@ -225,23 +230,21 @@ class LocatedParser(Parser):
             notes = [(self.source_loc(span.start), text or error.ref_text or "") for span, text in error.refs]
         return self.error_at(error.span.start, _first_line(message), notes=notes)
 
-    def _undefined_value(self) -> LightNetError | None:
-        """The error for a value that is used and never defined, at its first use; None if there is none.
+    def undefined_values(self) -> list[LightNetError]:
+        """The errors for values that are used and never defined, each at its first use.
 
         xDSL notices at the end of the file only, so an earlier syntax error leaves forward references pending that are
         no mistakes.
         """
-        at_end = self._current_token.kind is MLIRTokenKind.EOF and not self._depth
-        if not at_end or not self.forward_ssa_references:
-            return None
+        if self._current_token.kind is not MLIRTokenKind.EOF or self._depth:
+            return []
         uses = []
         for name, by_index in self.forward_ssa_references.items():
             places = [loc for value in by_index.values() if (loc := _first_use(value)) is not None]
             start = min((self._pos_of(loc) for loc in places), default=0)
             found = re.compile(rf"%{re.escape(name)}(?![\w$.-])").search(self._text, start)
             uses.append((found.start() if found else start, name))
-        pos, name = min(uses)
-        return self.error_at(pos, f"value '%{name}' is used but never defined")
+        return [self.error_at(pos, f"value '%{name}' is used but never defined") for pos, name in sorted(uses)]
 
     def _pos_of(self, loc: SourceLoc) -> int:
         index = loc.line - self._first_line
@@ -272,6 +275,7 @@ class _Aliases(dict[str, Attribute]):
 _MESSAGES = {
     "Could not parse entire input!": "expected an op",
     " in block definition": "expected an op, a block label or '}'",
+    "Expected suffix identifier after {first_char}": "expected a name behind this sign",
 }
 
 

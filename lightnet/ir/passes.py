@@ -25,7 +25,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
 from lightnet.ir.registry import PASSES, resolve
-from lightnet.ir.rewrites import Rewrite, Rewrites, recording
+from lightnet.ir.rewrites import Rewrite, Rewrites, crash_place, recording
 from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
 from lightnet.ir.verify import verify_module
 
@@ -67,8 +67,8 @@ class Instrumentation:
         """Called after each rewrite inside a pass; the module is consistent."""
 
     def pass_failed(self, pass_: ModulePass, module: ModuleOp, error: Exception) -> None:
-        """Called when a pass, or the verifier after it, raised `error`, which is about to be reported; the module is as the pass
-        left it."""
+        """Called when a pass, or the verifier or a check after it, raised `error`, which is about to be reported; the module is as
+        the pass left it."""
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         """Called before a pass runs."""
@@ -119,8 +119,13 @@ def _run_pass(ctx: Context, module: ModuleOp, pass_: ModulePass, instrumentation
         for watcher in instrumentation:
             watcher.pass_failed(pass_, module, e)
         raise sources_of(ctx).annotate(_pass_error(pass_, e)) from e
-    for watcher in instrumentation:
-        watcher.after_pass(pass_, module)
+    try:
+        for watcher in instrumentation:
+            watcher.after_pass(pass_, module)
+    except LightNetError as e:  # of a check
+        for watcher in instrumentation:
+            watcher.pass_failed(pass_, module, e)
+        raise
 
 
 def _verify(
@@ -152,7 +157,9 @@ def _pass_error(pass_: ModulePass, error: Exception) -> LightNetError:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = SourceLoc(frame.filename.rsplit("/", 1)[-1], frame.lineno or 0)
     text = f"pass '{pass_.name}' crashed: {type(error).__name__}: {_one_line(error)}"
-    return LightNetError(text, notes=[(where, f"in {frame.name}; --traceback shows more")])
+    notes: list[tuple[SourceLoc | None, str]] = [(where, f"in {frame.name}; --traceback shows more")]
+    place = crash_place(error)
+    return LightNetError(text, place[0] if place else None, notes=[place, *notes] if place else notes)
 
 
 def _one_line(error: Exception) -> str:

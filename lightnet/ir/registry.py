@@ -1,16 +1,21 @@
 """The registries: passes, targets, front ends, op families and patterns; one table each, imported on demand.
 
 A row is ``name -> "module:Attribute"``, so that listing costs nothing and grep finds everything. Plugins add rows with
-`Table.add`; a clash is an error that names both sides. Imports the standard library only.
+`Table.add`; a clash is an error that names both sides. What an installed package brings (`lightnet/plugins`) is looked for
+when a table is listed, or lacks a name. Imports the standard library only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, did_you_mean
 
 
 def resolve(row: str) -> Any:
@@ -20,43 +25,112 @@ def resolve(row: str) -> Any:
 
 
 def where_from(row: Any) -> str:
-    """Where the object of a row comes from, as ``module:Attribute``."""
-    return row if isinstance(row, str) else f"{row.__module__}:{getattr(row, '__name__', row)}"
+    """Where the object of a row comes from, as ``module:Attribute``; of a value that is no class, its module alone."""
+    if isinstance(row, str):
+        return row
+    if isinstance(row, tuple | list) and row:  # a family: the ops of one module
+        return where_from(row[0]).partition(":")[0]
+    name = getattr(row, "__name__", None)
+    return f"{row.__module__}:{name}" if name else str(getattr(row, "__module__", ""))
+
+
+def described(row: Any, source: str | None) -> str:
+    """One side of a clash: where a row comes from, and the file or package that added it, if that is none of ours.
+
+    A class that no Python file defines has its place in `declared_at` (a description's op, a PDL pattern).
+    """
+    if isinstance(row, type) and (place := vars(row).get("declared_at")) is not None:
+        return str(place)
+    where = where_from(row)
+    if source is None:
+        return where
+    return f"{where} ({source})" if isinstance(row, str | type) else source
+
+
+def _value(row: Any) -> Any:
+    """What a row stands for, if that is imported; else the row."""
+    if not isinstance(row, str):
+        return row
+    module, _, attribute = row.partition(":")
+    return getattr(sys.modules.get(module), attribute or "__name__", row)
+
+
+#: Every table, in the order they were made.
+_TABLES: list[Table] = []
+#: The file or package that is adding rows now, for clashes; None: this project.
+_SOURCE: ContextVar[str | None] = ContextVar("source", default=None)
 
 
 class Table:
-    """One registry: names to objects, or to ``module:Attribute`` strings that are imported when asked for."""
+    """One registry: names to objects, or to ``module:Attribute`` strings that are imported when asked for.
+
+    `version` grows with each change, so that what is derived from a table may be kept.
+    """
 
     def __init__(self, kind: str, rows: dict[str, str]):
         self.kind = kind
+        self.version = 0
         self._rows: dict[str, Any] = dict(rows)
+        self._values: dict[str, Any] = {}  # what rows stand for, once it was asked for
+        self._sources: dict[str, str | None] = {}
+        _TABLES.append(self)
 
     def __iter__(self) -> Iterator[str]:
+        load_installed()
         return iter(sorted(self._rows))
 
     def __contains__(self, name: str) -> bool:
+        if name not in self._rows:
+            load_installed()
         return name in self._rows
 
     def where(self, name: str) -> str:
-        """Where `name` comes from, for listings and clashes."""
+        """Where `name` comes from, for listings."""
         return where_from(self._rows[name])
 
+    def is_added(self, name: str) -> bool:
+        """Whether a plugin added the row `name`."""
+        return self._sources.get(name) is not None
+
+    def origin(self, name: str) -> str:
+        """Where `name` comes from, for errors: with the file that added it."""
+        return described(self._rows[name], self._sources.get(name))
+
+    def origin_of(self, name: str, member: type) -> str:
+        """Where one of the objects of the row `name` (a family) comes from, for errors."""
+        return described(member, self._sources.get(name))
+
+    def holds(self, name: str, value: Any) -> bool:
+        """Whether the row `name` is there and stands for `value`."""
+        return name in self._rows and _value(self._rows[name]) is _value(value)
+
     def add(self, name: str, row: Any) -> None:
-        """Add a row; `row` is an object or a ``module:Attribute`` string."""
-        if name in self._rows and self._rows[name] is not row:
-            raise LightNetError(
-                f"{self.kind} '{name}' is defined twice: by {self.where(name)} and by {where_from(row)}"
-            )
+        """Add a row; `row` is an object or a ``module:Attribute`` string. Raises LightNetError for a name that is taken."""
+        if self.holds(name, row):
+            return
+        if name in self._rows:
+            both = f"by {self.origin(name)} and by {described(row, _SOURCE.get())}"
+            raise LightNetError(f"{self.kind} '{name}' is defined twice: {both}")
         self._rows[name] = row
+        self._sources[name] = _SOURCE.get()
+        self.version += 1
+
+    def keep(self, names: set[str]) -> None:
+        """Remove every row but those of `names`."""
+        self._rows = {name: row for name, row in self._rows.items() if name in names}
+        self._values = {name: value for name, value in self._values.items() if name in names}
+        self.version += 1
 
     def get(self, name: str) -> Any:
         """The object called `name`; an unknown name is an error that lists the names there are."""
         if name not in self._rows:
+            load_installed(name)
+        if name not in self._rows:
             raise LightNetError(f"unknown {self.kind} '{name}'; there are: {', '.join(self)}")
-        row = self._rows[name]
-        if isinstance(row, str):
-            self._rows[name] = row = resolve(row)
-        return row
+        if name not in self._values:
+            row = self._rows[name]
+            self._values[name] = resolve(row) if isinstance(row, str) else row
+        return self._values[name]
 
 
 PASSES = Table("pass", {
@@ -134,20 +208,109 @@ FAMILIES = Table("op family", {
     )
 })  # fmt: skip
 
-#: Patterns by (pass, target): what `expand`, `combine` … apply, beside what a target lists itself.
+#: Our passes that take patterns; a pass out of a file may ask for its own (`patterns`).
+PATTERN_PASSES = ("simplify", "expand", "subgraph", "combine")
+#: Patterns by (pass, target): what `expand`, `combine` … apply, beside what a target lists itself; and who added them.
 _PATTERNS: dict[tuple[str, str], list[type]] = {}
+_PATTERN_SOURCES: dict[type, str | None] = {}
 
 
 def pattern(pass_name: str, target: str = "*") -> Callable[[type], type]:
-    """Class decorator: add a rewrite pattern to one of our passes, for one target or for all (``*``)."""
+    """Class decorator: add a rewrite pattern to one of our passes, for one target or for all (``*``).
+
+    Raises LightNetError where the pass has a pattern of that name already, and for what is no pattern.
+    """
 
     def register(cls: type) -> type:
+        if not isinstance(cls, type) or not callable(getattr(cls, "match_and_rewrite", None)):
+            name = getattr(cls, "__name__", cls)
+            raise LightNetError(
+                f"@pattern takes a RewritePattern, or what @rule makes of a function, and '{name}' is neither"
+            )
+        check_pattern(pass_name, cls, (p for name, at, p in all_patterns() if name == pass_name and meet(at, target)))
         _PATTERNS.setdefault((pass_name, target), []).append(cls)
+        _PATTERN_SOURCES[cls] = _SOURCE.get()
         return cls
 
     return register
 
 
+def misplaced(pass_name: str, target: str) -> str | None:
+    """Why no pattern is ever applied by this pass for this target; None where one may be."""
+    if pass_name not in PASSES:
+        return f"unknown pass '{pass_name}'{did_you_mean(get_close_matches(pass_name, PASSES, 3))}"
+    if str(PASSES.where(pass_name)).startswith("lightnet.passes.") and pass_name not in PATTERN_PASSES:
+        return f"pass '{pass_name}' takes no patterns; those of ours that do are {', '.join(PATTERN_PASSES)}"
+    if target != "*" and target not in TARGETS:
+        return f"unknown target '{target}'; there are: {', '.join(TARGETS)}"
+    return None
+
+
+def meet(target: str, other: str) -> bool:
+    """Whether patterns for these targets are ever applied together."""
+    return target == other or "*" in (target, other)
+
+
+def check_pattern(pass_name: str, new: type, others: Iterable[type]) -> None:
+    """Raise LightNetError where another pattern of the pass has the name of `new`: traces, limits and checks name them."""
+    from lightnet.ir.rewrites import pattern_name
+
+    name = pattern_name(new)
+    for known in others:
+        if known is not new and pattern_name(known) == name:
+            both = f"by {described(known, _PATTERN_SOURCES.get(known))} and by " + described(
+                new, _PATTERN_SOURCES.get(new, _SOURCE.get())
+            )
+            raise LightNetError(f"pattern '{name}' of pass '{pass_name}' is defined twice: {both}")
+
+
 def patterns(pass_name: str, target: str) -> list[type]:
     """The registered patterns of a pass for a target, in order of registration."""
+    load_installed()
     return [*_PATTERNS.get((pass_name, target), []), *_PATTERNS.get((pass_name, "*"), [])]
+
+
+def all_patterns() -> list[tuple[str, str, type]]:
+    """(pass, target, class) of every registered pattern."""
+    return [(name, target, cls) for (name, target), rows in _PATTERNS.items() for cls in rows]
+
+
+# -- plugins ---------------------------------------------------------------------------------------------------------
+
+
+def source() -> str | None:
+    """The file or package that is adding rows now; None: this project."""
+    return _SOURCE.get()
+
+
+@contextmanager
+def adding(source: str) -> Iterator[None]:
+    """Rows that are added inside of the block come from `source`, a file or a package, as errors say it."""
+    token = _SOURCE.set(source)
+    try:
+        yield
+    finally:
+        _SOURCE.reset(token)
+
+
+def checkpoint() -> Callable[[], None]:
+    """A function that takes back every row and pattern that is added from now on."""
+    rows = [(table, set(table._rows)) for table in _TABLES]
+    known = {key: list(classes) for key, classes in _PATTERNS.items()}
+
+    def restore() -> None:
+        for table, names in rows:
+            if not names.issuperset(table._rows):
+                table.keep(names)
+        _PATTERNS.clear()
+        _PATTERNS.update(known)
+
+    return restore
+
+
+def load_installed(name: str | None = None) -> None:
+    """Add, once a process, what installed packages bring. A plugin of the name `name` that cannot be loaded is an error, any
+    other one a warning."""
+    from lightnet.plugins import installed
+
+    installed.load(name)

@@ -20,13 +20,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import ErasedSSAValue, Operation, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.locations import loc_of
-from lightnet.ir.names import name_of, tensor_names
+from lightnet.ir.memory import MEMORY, unplan
+from lightnet.ir.names import PLACES, name_of, tensor_names
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class Step:
         """The rewrite has happened: `new` is what is there instead."""
         run = self._run
         run.count += 1
+        _drop_stale_plan(new)
         if not run.listeners:
             return
         after = tuple(map(self._lines.of, new)) if run.wants_text else ()
@@ -115,6 +119,17 @@ class Step:
         )
         for listener in run.listeners:
             listener.rewrote(rewrite)
+
+
+def _drop_stale_plan(new: Sequence[Operation | SSAValue]) -> None:
+    """A plan is of all values: where a rewrite of a planned module made new ones, which have no place, it is dropped."""
+    for op in new:
+        if not isinstance(op, Operation) or not op.results or PLACES in op.attributes:
+            continue
+        main = op.parent_op()  # what stands in a kernel has no place of its own
+        module = main.parent_op() if isinstance(main, FuncOp) else None
+        if isinstance(module, ModuleOp) and MEMORY in module.attributes:
+            unplan(module)
 
 
 _CURRENT: ContextVar[Rewrites] = ContextVar("rewrites", default=Rewrites())  # noqa: B039 (counts of nobody's run)
@@ -142,12 +157,40 @@ def recording(rewrites: Rewrites) -> Iterator[Rewrites]:
 
 @contextmanager
 def interrupted_in(pattern: str, op: Operation) -> Iterator[None]:
-    """Make Ctrl-C in a pattern an error that names it: a match may never end."""
+    """Make Ctrl-C in a pattern an error that names it: a match may never end. Another exception gets to know where it came from
+    (`crash_place`)."""
+    global _matching
+    _matching = (pattern, op)
     try:
         yield
     except KeyboardInterrupt:
         text = f"interrupted in pattern '{pattern}' on {op_label(op)}"
         raise LightNetError(text, loc_of(op), label="rewrite.interrupted") from None
+    except LightNetError:
+        raise
+    except Exception as e:
+        vars(e)[_PLACE] = (loc_of(op), f"in pattern '{pattern}' on {op_label(op)}")
+        raise
+    finally:
+        _matching = None
+
+
+#: The attribute of an exception for `crash_place`.
+_PLACE = "lightnet_place"
+
+
+def crash_place(error: Exception) -> tuple[SourceLoc | None, str] | None:
+    """The op that was matched and the pattern, as a note, where `error` left a pattern."""
+    return vars(error).get(_PLACE)
+
+
+#: The pattern that is being matched, and the op: one object for each match, for who watches how long it takes.
+_matching: tuple[str, Operation] | None = None
+
+
+def matching() -> object | None:
+    """What stands for the match that is going on: the same object as long as it takes; None between matches."""
+    return _matching
 
 
 def pattern_name(pattern: RewritePattern | type[RewritePattern]) -> str:

@@ -9,7 +9,7 @@ when the rewriting does not settle. Imports xDSL and the lower modules of `ir`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects.builtin import LocationAttr, ModuleOp
 from xdsl.ir import Block, ErasedSSAValue, Operation, Region, SSAValue
@@ -18,10 +18,20 @@ from xdsl.rewriter import InsertPoint
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 from xdsl.utils.worklist import Worklist
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.locations import fuse, fused, has_loc, loc_of, set_loc
 from lightnet.ir.names import NAME, name_of, set_tensor_names, tensor_names
-from lightnet.ir.rewrites import Rewrite, Rewrites, Step, begin, current, interrupted_in, pattern_name, recording
+from lightnet.ir.rewrites import (
+    Rewrite,
+    Rewrites,
+    Step,
+    begin,
+    current,
+    interrupted_in,
+    op_label,
+    pattern_name,
+    recording,
+)
 
 __all__ = [
     "Rewrite", "Rewrites", "begin", "inherit", "keep_names", "pattern_name", "recording", "rewrite_greedily",
@@ -30,6 +40,8 @@ __all__ = [
 #: A run may rewrite so often for each op that it starts with, and so often beside: far more than any
 #: settling pass.
 REWRITES_PER_OP, REWRITES_BESIDE = 64, 1024
+#: A run may make the module so many ops larger for each op that it starts with, and so many beside.
+GROWTH_PER_OP, GROWTH_BESIDE = 64, 32768
 
 
 def rewrite_greedily(
@@ -42,6 +54,52 @@ def rewrite_greedily(
     """
     region = scope.body if isinstance(scope, ModuleOp) else scope
     return _Driver(region, patterns, dce, max_rewrites).run()
+
+
+def rounds(what: str, limit: int) -> Iterator[None]:
+    """For a pass that repeats until nothing changes: the rounds it may take, `limit` and a last one that is watched. Raises
+    `LightNetError` after that: it names the pattern that matched most in it, and where it matched last."""
+    yield from (None for _ in range(limit))
+    last = _Watched()
+    with recording(Rewrites([last])):
+        yield
+    if not last.rewrites:
+        raise LightNetError(f"{what} does not settle in {limit} rounds", label="rewrite.settles")
+    busiest, times = Counter(r.pattern for r in last.rewrites).most_common(1)[0]
+    rewrite = next(r for r in reversed(last.rewrites) if r.pattern == busiest)
+    raise LightNetError(
+        f"{what} does not settle in {limit} rounds: pattern '{busiest}' still matches ({times} times in a round, last "
+        f"on {rewrite.root})",
+        rewrite.where,
+        label="rewrite.settles",
+    )
+
+
+def check_growth(count: int, limit: int = GROWTH_BESIDE) -> None:
+    """Raise `LightNetError` when rewriting has inserted `count` ops, more than `limit`. Called as they are inserted, inside of the
+    pattern, which may be a loop that inserts for ever."""
+    if count > limit:
+        text = f"rewriting does not settle: the module has grown by {count} ops"
+        raise LightNetError(text, label="rewrite.settles")
+
+
+def in_pattern(error: LightNetError, name: str, op: Operation) -> LightNetError:
+    """The error itself; one of `check_growth` says which pattern it was."""
+    if error.label == "rewrite.settles":
+        error.notes.append((None, f"in pattern '{name}' on {op_label(op)}"))
+    return error
+
+
+class _Watched:
+    """Listens to the rewrites of a round."""
+
+    wants_text = False
+
+    def __init__(self) -> None:
+        self.rewrites: list[Rewrite] = []
+
+    def rewrote(self, rewrite: Rewrite) -> None:
+        self.rewrites.append(rewrite)
 
 
 def inherit(new_op: Operation, *old_ops: Operation) -> None:
@@ -79,6 +137,7 @@ class _Driver:
         ops = sum(1 for block in region.blocks for op in block.ops for _ in op.walk())
         self.limit = limit if limit is not None else REWRITES_BESIDE + REWRITES_PER_OP * ops
         self.count: Counter[str] = Counter()
+        self.growth, self.growth_limit = 0, GROWTH_BESIDE + GROWTH_PER_OP * ops
         self.worklist = Worklist()
         self.inserted: list[Operation] = []
         self.replaced_locs: list[LocationAttr] = []
@@ -107,6 +166,8 @@ class _Driver:
             self.worklist.push(op)
 
     def visit(self, op: Operation) -> bool:
+        if op.parent is None:  # a pattern made it and left it out: it uses values still
+            return False
         dead = self.dce and is_trivially_dead(op)
         self.step = self.rewrites.begin("dead-code", [op])
         if self.step is None:
@@ -125,11 +186,11 @@ class _Driver:
                 with interrupted_in(name, op):
                     pattern.match_and_rewrite(op, rewriter)
             except LightNetError as e:
-                raise e.at(where) from e.__cause__
-            if not rewriter.has_done_action:
+                raise in_pattern(e, name, op).at(where) from e.__cause__
+            if not (rewriter.has_done_action or self.modified):  # a handler alone may have been told
                 continue
             self.locate()
-            self.counted(name, where)
+            self.counted(name, op, where)
             self.step.named(name).done(self.new_ops(op))
             return True
         return False
@@ -161,15 +222,15 @@ class _Driver:
         for op in fresh:
             op.location = location
 
-    def counted(self, name: str, where: object) -> None:
+    def counted(self, name: str, op: Operation, where: SourceLoc | None) -> None:
         self.count[name] += 1
         if self.count.total() <= self.limit:
             return
         busiest, times = self.count.most_common(1)[0]
-        last = f", last at {where}" if where else ""
         raise LightNetError(
-            f"rewriting does not settle: after {self.limit} rewrites, pattern '{busiest}' still matches "
-            f"({times} times{last})",
+            f"rewriting does not settle: after {self.limit} rewrites, pattern '{busiest}' still matches ({times} times); "
+            f"the last rewrite was that of '{name}' on {op_label(op)}",
+            where,
             label="rewrite.settles",
         )
 
@@ -178,7 +239,9 @@ class _Driver:
     def on_insert(self, op: Operation) -> None:
         self.inserted.append(op)
         for inner in op.walk(reverse=True, region_first=True):
+            self.growth += 1
             self.worklist.push(inner)
+        check_growth(self.growth, self.growth_limit)
 
     def on_modify(self, op: Operation) -> None:
         self.modified = True
@@ -189,6 +252,7 @@ class _Driver:
             self.step.removing(op)
         self.replaced_locs.append(op.location)
         for inner in op.walk():
+            self.growth -= 1
             self.worklist.remove(inner)
             for operand in inner.operands:
                 # The op that made it may be dead now, or match a pattern for values with one use.

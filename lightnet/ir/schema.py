@@ -55,7 +55,7 @@ class Param:
     parameter with a `default` may be left out in `.mlir` text; `in_type` ones are given by the result's type and never
     written (`dims`, `dtype`)."""
 
-    kind: str  # number, string, bool, or an array of one: numbers, strings, bools
+    kind: str  # number, string, bool, or an array of one: numbers, strings, bools; null
     realtype: str = "double"
     length: int | str | None = None
     bounds: tuple[tuple[str, float | str], ...] = ()
@@ -67,7 +67,7 @@ class Param:
     @property
     def ptype(self) -> str:
         """Document 004's name of the type."""
-        base = {"number": "NUMBER", "string": "STRING", "bool": "BOOL"}[self.kind.rstrip("s")]
+        base = {"number": "NUMBER", "string": "STRING", "bool": "BOOL", "null": "NULL"}[self.kind.rstrip("s")]
         return f"LN_PARAM_{'ARRAY_' if self.kind.endswith('s') else ''}{base}"
 
     @property
@@ -117,15 +117,23 @@ def boolean(*, default: Any = ...) -> Any:
     return Param("bool", default=default)
 
 
+def dims_in_type(spec: TensorSpec) -> ParamValue:
+    return spec.dims
+
+
+def dtype_in_type(spec: TensorSpec) -> ParamValue:
+    return spec.dtype.tl
+
+
 #: Parameters that only repeat the result's type.
 def dims_of_result(**bounds: float | str) -> Any:
     """The `dims` parameter of an op whose result has just those dims."""
-    return numbers("int", in_type=lambda spec: spec.dims, **bounds)
+    return numbers("int", in_type=dims_in_type, **bounds)
 
 
 def dtype_of_result() -> Any:
     """The `dtype` parameter (a TensorLight name) of an op whose result has that type."""
-    return string(*BY_TL, in_type=lambda spec: spec.dtype.tl)
+    return string(*BY_TL, in_type=dtype_in_type)
 
 
 @dataclass(frozen=True)

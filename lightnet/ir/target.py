@@ -11,17 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from xdsl.ir import Attribute, Block, Operation
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute, Block, Operation, OpResult
 from xdsl.pattern_rewriter import RewritePattern
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.memory import memory_of
 from lightnet.ir.op import LnOp
-from lightnet.ir.registry import KERNELS, TARGETS, patterns
+from lightnet.ir.registry import KERNELS, TARGETS, patterns, resolve
 from lightnet.runtime.arrays import ALIGNMENT
 
 GIB = 1 << 30
+#: What reads the patterns of an optimizer description of the package.
+DESCRIBED = "lightnet.descriptions.optimizer:packaged"
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,35 @@ class Space:
     capacity: int = 16 * GIB
 
 
+@dataclass(frozen=True)
+class Description:
+    """An optimizer description that comes with a target: ``package:file``, the pass that its rules are for, and the optypes of which
+    one is in whatever they match. It is read when that pass meets one of these: reading takes longer than a small network's passes."""
+
+    file: str
+    pass_name: str
+    optypes: frozenset[str]
+
+    def read(self) -> tuple[type[RewritePattern], ...]:
+        """Its patterns."""
+        return resolve(DESCRIBED)(self.file)
+
+    def concerns(self, module: ModuleOp) -> bool:
+        return any(isinstance(op, LnOp) and op.optype in self.optypes for op in module.walk())
+
+
 def _everything(op: LnOp) -> bool:
     return True
 
 
 def _nothing(body: Body) -> str | None:
     return None
+
+
+def unfusable(body: Body) -> str | None:
+    """Why the loops of a body's definitions cannot be one kernel; None where they can."""
+    alone = next((op for op in body.ops if op.definition is None or op.has_builder or op.is_host), None)
+    return None if alone is None else f"{alone.name} has no definition in index notation: it stands alone in its kernel"
 
 
 def _no_choices(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
@@ -50,10 +77,13 @@ class Target:
 
     `kernel` names its kernel op in `registry.KERNELS` (None: the target runs level 1, and `expand` leaves it alone).
     `supports(op)` says whether one op by itself becomes a kernel; `accepts(body)` names the generator that takes a body
-    of several ops, None if there is none. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
-    `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `schedule` gives a block's ops another
-    order. `choose(kernel, features)` gives the choices of a kernel for a machine. `lowering` names the pass from level
-    3 to 4.
+    of several ops, None if there is none; `refuses(body)` why it cannot be one kernel at all, for fusion that a description asks
+    for. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
+    `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `descriptions` has more of them, as data;
+    `schedule` gives a block's ops another order. `choose(kernel, features)` gives the choices of a kernel for a machine: an algorithm, a tile, by what it costs.
+    `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
+    fit there stands in the arena. `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
+    interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text.
     """
 
     name: str
@@ -61,13 +91,17 @@ class Target:
     kernel: str | None = None
     supports: Callable[[LnOp], bool] = _everything
     accepts: Callable[[Body], str | None] = _nothing
+    refuses: Callable[[Body], str | None] = unfusable
     choose: Callable[[KernelOp, str], Mapping[str, Attribute]] = _no_choices
     expanders: tuple[type[RewritePattern], ...] = ()
     combiners: tuple[type[RewritePattern], ...] = ()
     subgraphs: tuple[type[RewritePattern], ...] = ()
+    descriptions: tuple[Description, ...] = ()
     schedule: Callable[[Block], list[Operation]] | None = None
     layouts: tuple[str, ...] = ("plain",)
+    home: Callable[[OpResult], str] | None = None
     lowering: str | None = None
+    emitters: Mapping[str, Callable[[ModuleOp], str]] = field(default_factory=dict)
 
     @property
     def kernel_op(self) -> type[KernelOp]:
@@ -76,10 +110,21 @@ class Target:
             raise LightNetError(f"target '{self.name}' has no kernels: it runs the graph as it is")
         return KERNELS.get(self.kernel)
 
-    def patterns(self, pass_name: str) -> list[RewritePattern]:
-        """The patterns of `expand`, `combine` or `subgraph`: those that files registered for it, then its own."""
+    def emit(self, form: str, module: ModuleOp) -> str:
+        """A planned module in another form. Raises LightNetError for a form that it has not, and a module without a plan."""
+        if form not in self.emitters:
+            there = ", ".join(self.emitters) or "none"
+            raise LightNetError(f"target '{self.name}' has no emitter for '{form}'; there are: {there}")
+        if not memory_of(module):
+            raise LightNetError(f"target '{self.name}' emits planned networks: run its passes up to plan first")
+        return self.emitters[form](module)
+
+    def patterns(self, pass_name: str, module: ModuleOp) -> list[RewritePattern]:
+        """The patterns of `expand`, `combine` or `subgraph` for a module: those that files registered for it, then its own."""
         own = {"expand": self.expanders, "combine": self.combiners, "subgraph": self.subgraphs}[pass_name]
-        return [cls() for cls in (*patterns(pass_name, self.name), *own)]
+        found = [d.read() for d in self.descriptions if d.pass_name == pass_name and d.concerns(module)]
+        described = [cls for classes in found for cls in classes]
+        return [cls() for cls in (*patterns(pass_name, self.name), *own, *described)]
 
 
 def get_target(name: str) -> Target:
@@ -100,4 +145,4 @@ def with_capacity(target: Target, space: str, capacity: int) -> Target:
     return replace(target, spaces={**target.spaces, space: resized})
 
 
-__all__ = ["Body", "Space", "Target", "get_target", "with_capacity"]
+__all__ = ["Body", "Description", "Space", "Target", "get_target", "with_capacity"]

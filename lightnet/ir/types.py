@@ -197,4 +197,5 @@ def format_param_value(value: ParamValue) -> str:
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}{exponent}{tail}"  # MLIR wants the point
 
 
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\0D", "\0": "\\00"}
+#: Control characters are escaped, as MLIR does: a terminal obeys them.
+_ESCAPES = {chr(c): f"\\{c:02X}" for c in (*range(32), 127)} | {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}

@@ -8,6 +8,7 @@ and the lower modules of `ir`.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -32,13 +33,31 @@ def verify_module(module: ModuleOp, ctx: Context | None = None) -> None:
 
     Raises `LightNetError` for the first op that does not; with `ctx`, the error shows the source line.
     """
+    for error in module_errors(module, ctx, limit=1):
+        raise error
+
+
+def module_errors(module: ModuleOp, ctx: Context | None = None, *, limit: int = 100) -> list[LightNetError]:
+    """What `verify_module` raises, for the first `limit` ops that are wrong rather than for the first one."""
     sources = sources_of(ctx) if ctx is not None else SourceMap()
+    found: list[LightNetError] = []
+
+    def report(e: OpError) -> None:
+        error = sources.annotate(e.error, e.op)
+        if e.__cause__ is not error:
+            error.__cause__ = e.__cause__
+        found.append(error)
+        if len(found) >= limit:
+            raise _EnoughError
+
     try:
-        _Structure().region(module.regions[0])
+        _Structure(report).region(module.regions[0])
         for op in module.walk(region_first=True):
-            _verify_op(op)
-    except OpError as e:
-        raise sources.annotate(e.error, e.op) from e.__cause__
+            if (error := error_of(op)) is not None:
+                report(error)
+    except _EnoughError:
+        pass
+    return found
 
 
 class OpError(Exception):
@@ -56,9 +75,19 @@ def fail(op: Operation, message: str, label: str | None = None) -> OpError:
     return OpError(op, LightNetError(f"'{op.name}' op: {message}", loc_of(op), label))
 
 
-def _verify_op(op: Operation) -> None:
+def error_of(op: Operation, *, in_place: bool = True) -> OpError | None:
+    """What is wrong with one op, dominance left out, and with `in_place` false its place in its block; None for nothing."""
     try:
-        _check_place(op)
+        _verify_op(op, in_place)
+    except OpError as e:
+        return e
+    return None
+
+
+def _verify_op(op: Operation, in_place: bool) -> None:
+    try:
+        if in_place:
+            _check_place(op)
         op.verify_()
     except LightNetError as e:
         raise OpError(op, e) from e
@@ -110,11 +139,12 @@ class _Structure:
     """Dominance: every operand is defined before its use, in an enclosing region.
 
     A module's own body is a graph region, where order does not matter. Visits each op once, with the set of the values
-    that are visible there.
+    that are visible there. `report` gets the errors; it may raise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, report: Callable[[OpError], None]) -> None:
         self.visible: set[SSAValue] = set()
+        self.report = report
 
     def region(self, region: Region) -> None:
         blocks = list(region.blocks)
@@ -123,7 +153,9 @@ class _Structure:
             self.visible.difference_update(_values(blocks[0]))
             return
         if len(blocks) > MAX_BLOCKS and region.parent is not None:
-            raise fail(region.parent, f"has a region of {len(blocks)} blocks; the limit is {MAX_BLOCKS}")
+            text = f"has a region of {len(blocks)} blocks; the limit is {MAX_BLOCKS}"
+            self.report(fail(region.parent, text))
+            return
         dominance = DominanceInfo(region)
         for block in blocks:
             # As in MLIR, everything dominates a block that cannot be reached.
@@ -143,7 +175,7 @@ class _Structure:
         for op in block.ops:
             for i, operand in enumerate(op.operands):
                 if operand not in visible:
-                    raise fail(op, _undefined(i, operand, op))
+                    self.report(fail(op, _undefined(i, operand, op)))
             for region in op.regions:
                 self.region(region)
             visible.update(op.results)

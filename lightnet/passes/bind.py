@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.arguments import bind_arguments
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, tensor_names
@@ -30,7 +31,8 @@ class BindPass(LnPass):
 
     A tensor with a use as data is an input, its contents the default; any other is a param. A `print` decides nothing
     where there is another use, so that a look at a weight does not make it an input. Options `inputs` and `params` name
-    tensors that are what they say, whatever their uses.
+    tensors that are what they say, whatever their uses. An argument of `@main` is an input under the argument's name, which
+    every call feeds.
     """
 
     name = "bind"
@@ -42,6 +44,8 @@ class BindPass(LnPass):
             raise LightNetError(f"bind: '{both[0]}' is named both as an input and as a param")
         unseen = {*self.inputs, *self.params}
         for block in graphs(op):
+            if block.args:
+                bind_arguments(block)
             for source in list(block.ops):
                 if not isinstance(source, Source):
                     continue

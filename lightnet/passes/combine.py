@@ -8,13 +8,13 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from lightnet.diagnostics import LightNetError
 from lightnet.ir import rewrites
 from lightnet.ir.body import Body, build
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.op import NAME
 from lightnet.ir.passes import LnPass, keep_names, rewrite_greedily
+from lightnet.ir.rewriting import rounds
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs
 
@@ -47,17 +47,13 @@ class CombinePass(LnPass):
         target = get_target(self.target)
         if target.kernel is None:
             return
-        patterns = target.patterns("combine")
-        for _ in range(self.max_rounds):
+        patterns = target.patterns("combine", op)
+        for _ in rounds(self.name, self.max_rounds):
             changed = bool(patterns) and rewrite_greedily(op, patterns)
             for block in graphs(op):
                 changed |= _Merger(block, target, self.max_ops).run()
             if not (changed and patterns):
                 return
-        names = ", ".join(type(p).__name__ for p in patterns)
-        raise LightNetError(
-            f"combine does not settle in {self.max_rounds} rounds; its patterns are: {names}", label="rewrite.settles"
-        )
 
 
 class _Group:

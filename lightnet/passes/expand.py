@@ -18,7 +18,7 @@ from lightnet.ir.locations import fused, has_loc, loc_of, set_loc
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.rewrites import pattern_name
-from lightnet.ir.rewriting import keep_names
+from lightnet.ir.rewriting import check_growth, in_pattern, keep_names
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs
 
@@ -50,17 +50,17 @@ class ExpandPass(LnPass):
         target = get_target(self.target)
         if target.kernel is None:
             return
-        expander = _Expander(target)
+        expander = _Expander(target, op)
         for block in graphs(op):
             expander.run(block)
         expander.report()
 
 
 class _Expander:
-    def __init__(self, target: Target):
+    def __init__(self, target: Target, module: ModuleOp):
         self.target = target
         self.kernel_op = target.kernel_op
-        self.patterns = target.patterns("expand")
+        self.patterns = target.patterns("expand", module)
         self.unsupported: list[tuple[SourceLoc | None, str]] = []
 
     def run(self, block: Block) -> None:
@@ -77,7 +77,12 @@ class _Expander:
         rewriter = PatternRewriter(op)
         rewriter.insertion_point = InsertPoint.before(op)
         inserted: list[Operation] = []
-        rewriter.operation_insertion_handler.append(inserted.append)
+
+        def insert(new: Operation) -> None:
+            inserted.append(new)
+            check_growth(len(inserted))
+
+        rewriter.operation_insertion_handler.append(insert)
         rewriter.operation_replacement_handler.append(keep_names)
         rewriter.operation_removal_handler.append(step.removing)
         location = fused([op])
@@ -98,14 +103,16 @@ class _Expander:
             with rewrites.interrupted_in(pattern_name(pattern), op):
                 pattern.match_and_rewrite(op, rewriter)
         except LightNetError as e:
-            raise e.at(where) from e.__cause__
+            raise in_pattern(e, pattern_name(pattern), op).at(where) from e.__cause__
         return rewriter.has_done_action
 
     def wrap(self, op: LnOp) -> None:
-        if not self.target.supports(op):
+        why = op.refusal(self.target.name)
+        if why is not None or not self.target.supports(op):
             name = op.op_name or next((n for n in tensor_names(op) if n), None)
             who = f"`{name}`" if name else "an op without a name"
-            self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}"))
+            reason = f" ({why})" if why is not None else ""
+            self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}{reason}"))
             return
         step = rewrites.begin("wrap-in-kernel", [op], required=True)
         block, next_op = op.parent, op.next_op

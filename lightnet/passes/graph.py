@@ -12,7 +12,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
-from lightnet.dialects.ln.source import Arange, ParamOp, Zeros
+from lightnet.dialects.ln.source import Arange, ParamOp, Source, Zeros
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, tensor_names
@@ -28,8 +28,12 @@ def graphs(module: ModuleOp) -> Iterator[Block]:
 
 
 def is_constant(op: Operation) -> bool:
-    """Ops whose result the program itself spells out."""
-    return isinstance(op, Zeros | Arange)
+    """Ops whose result the program itself spells out: also described ones with a `static_run` and no operands."""
+    if isinstance(op, Zeros | Arange):
+        return True
+    if not isinstance(op, LnOp) or isinstance(op, Source) or op.operands or not op.results:
+        return False
+    return all(r.static for r in op.schema.results)
 
 
 def static_values(block: Block) -> set[SSAValue]:

@@ -7,27 +7,29 @@
 `static` holds params and results of `ln.once`, one behind the other, for the whole program. `arena` holds everything
 else: liveness over op positions gives each value an interval, views and in-place results are merged
 (`plan_buffers`), and what is left is packed (`planning.pack`). Inputs live throughout, for a call need not feed them
-again; outputs live to the end. The checker runs on every result. Dropping the attributes un-plans.
+again; outputs live to the end. A target may have further spaces, small and near: it says which values should stand there
+(`Target.home`), and what does not fit stands in the arena. The checker runs on every result. Dropping the attributes un-plans.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import ARENA, MEMORY, PLAN_RULES, STATIC, set_memory
+from lightnet.ir.memory import ARENA, STATIC, memory_of, set_memory, unplan
 from lightnet.ir.module import op_label
 from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.target import Space, get_target
-from lightnet.passes.plan_buffers import Network, Problem, best_groups
+from lightnet.passes.plan_buffers import Network, Problem, best_groups, in_arena
 from lightnet.passes.planning import Plan, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.runtime.arrays import align_up
@@ -64,38 +66,59 @@ class PlanPass(LnPass):
         elif self.plan == "default":
             alignment = space.alignment if alignment is None else alignment
             effort = int(self.effort) if self.effort.isdigit() else self.effort
-            plan_module(op, alignment=alignment, capacity=capacity, effort=effort)
+            target = get_target(self.target)
+            others = {name: s for name, s in target.spaces.items() if name not in (ARENA, STATIC)}
+            home = target.home or in_arena
+            plan_module(op, alignment=alignment, capacity=capacity, effort=effort, others=others, home=home)
         else:
             raise LightNetError(f"unknown plan '{self.plan}'; there are: default, upstream", label="plan.kind")
         check_plan(op, capacity=capacity + 1 if self.plan == "upstream" else capacity, alignment=alignment)
+        check_spaces(op, get_target(self.target).spaces)
         if self.report is not None:
             write_report(op, self.report)
 
 
-def unplan(module: ModuleOp) -> None:
-    """Drop every place."""
-    for op in module.walk():
-        op.attributes.pop(PLACES, None)
-        op.attributes.pop(WORKSPACE, None)
-    module.attributes.pop(MEMORY, None)
-    module.attributes.pop(PLAN_RULES, None)
-
-
 def plan_module(
-    module: ModuleOp, *, alignment: int = ALIGNMENT, capacity: int = CAPACITY, effort: str | int = "default"
+    module: ModuleOp,
+    *,
+    alignment: int = ALIGNMENT,
+    capacity: int = CAPACITY,
+    effort: str | int = "default",
+    others: Mapping[str, Space] | None = None,
+    home: Callable[[OpResult], str] = in_arena,
 ) -> Plan:
     """Plan a module of level 1 or 2 in place; returns the plan of the arena. Raises `LightNetError` when a space
-    exceeds `capacity`."""
+    exceeds `capacity`. `home` names the space, the arena or one of `others`, in which a computed value should stand; what
+    does not fit into its space stands in the arena."""
     if alignment < 1:
         raise LightNetError(f"the alignment should be at least 1, but is {alignment}", label="plan.alignment")
     unplan(module)
-    network = Network.of(module)
+    network = Network.of(module, home)
     problem = best_groups(network, alignment, lambda p: pack(p.buffers, effort="fast").peak)
+    base, sizes = {}, {}
+    if unknown := set(problem.elsewhere).difference(others or ()):
+        there = ", ".join([ARENA, *(others or ())])
+        raise LightNetError(
+            f"values should stand in memory space '{min(unknown)}', which the target has not; there are: {there}"
+        )
+    for name, space in (others or {}).items():
+        fitted, sizes[name] = fit(problem, name, space)
+        base.update(fitted)
     try:
         plan = pack(problem.buffers, capacity=capacity, effort=effort)
     except LightNetError as e:
         raise e if e.label != "plan.capacity" else _overflow(network, problem, e, capacity) from None
-    base = {id(g): plan.offsets[problem.ids[id(g)]] - g.lo for g in problem.groups}
+    base.update({id(g): plan.offsets[problem.ids[id(g)]] - g.lo for g in problem.groups})
+    top = _place_static(problem, alignment, capacity, base)
+    places = {v: PlaceAttr(s.group.space, base[id(s.group)] + s.offset) for v, s in network.slots.items()}
+    work = {i: PlaceAttr(ARENA, plan.offsets[name]) for i, name in problem.workspaces.items()}
+    write_places(module, network.ops, places, work)
+    set_memory(module, {STATIC: top, ARENA: plan.peak, **sizes})
+    return plan
+
+
+def _place_static(problem: Problem, alignment: int, capacity: int, base: dict[int, int]) -> int:
+    """Put the groups of the static space one behind the other, into `base`; the bytes that they take."""
     top = 0
     for group in problem.static:
         if group.lo == group.hi:  # what is empty stands at 0, in the arena too
@@ -107,11 +130,36 @@ def plan_module(
         raise LightNetError(
             f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}", label="plan.capacity"
         )
-    places = {v: PlaceAttr(s.group.space, base[id(s.group)] + s.offset) for v, s in network.slots.items()}
-    work = {i: PlaceAttr(ARENA, plan.offsets[name]) for i, name in problem.workspaces.items()}
-    write_places(module, network.ops, places, work)
-    set_memory(module, {STATIC: top, ARENA: plan.peak})
-    return plan
+    return top
+
+
+def fit(problem: Problem, name: str, space: Space) -> tuple[dict[int, int], int]:
+    """Pack the groups of a small space into its capacity: the base of each group that stays there, by id, and the bytes used.
+
+    While they do not fit, the largest group at the moment of the highest load moves to the arena, which makes room there
+    with the fewest copies.
+    """
+    groups = {str(i): g for i, g in enumerate(problem.elsewhere.get(name, ()))}
+    for key in [key for key, g in groups.items() if g.hi - g.lo > space.capacity]:
+        problem.spill(groups.pop(key))
+    while groups:
+        buffers = [g.buffer(key, space.alignment) for key, g in groups.items()]
+        plan = pack(buffers, effort="fast")
+        if plan.peak <= space.capacity:
+            return {id(groups[key]): offset - groups[key].lo for key, offset in plan.offsets.items()}, plan.peak
+        moment, _ = max(load_profile(buffers), key=lambda p: p[1])
+        there = [b for b in buffers if b.lower <= moment < b.upper]
+        problem.spill(groups.pop(str(max(there, key=lambda b: b.size).id)))
+    return {}, 0
+
+
+def check_spaces(module: ModuleOp, spaces: Mapping[str, Space]) -> None:
+    """Raise `LightNetError` where a space of the module is none of the target's, or larger than it is there."""
+    for name, size in memory_of(module).items():
+        if name not in spaces and name not in (ARENA, STATIC):
+            raise LightNetError(f"the target has no memory space '{name}'; there are: {', '.join(spaces)}")
+        if name not in (ARENA, STATIC) and size > spaces[name].capacity:
+            raise LightNetError(f"the plan takes {size} bytes of '{name}', which has {spaces[name].capacity}")
 
 
 def write_places(

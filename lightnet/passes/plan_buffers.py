@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
@@ -26,6 +26,11 @@ from lightnet.passes.planning import Buffer, lower_bound
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
+
+
+def in_arena(value: OpResult) -> str:
+    """Where computed values stand on a machine with one memory."""
+    return ARENA
 
 
 @dataclass(eq=False, slots=True)
@@ -66,6 +71,15 @@ class Group:
     def single(cls, slot: Slot) -> Group:
         return cls([slot], slot.home, 0, slot.size, slot.lower, slot.upper, slot.protected, [], [slot], [])
 
+    @property
+    def name(self) -> str:
+        """That of its largest value."""
+        return value_name(max(self.slots, key=lambda s: (s.size, -s.number)).value)
+
+    def buffer(self, name: str, alignment: int) -> Buffer:
+        """What it asks of its space."""
+        return Buffer(name, self.lower, self.upper, self.hi - self.lo, alignment)
+
     def since(self, position: int, now: int) -> list[Slot]:
         """The slots that live at `position` or later; `now` only grows from call to call."""
         ended = [s for s in self.live if s.upper <= now]
@@ -105,8 +119,8 @@ class Network:
     pairs: list[list[tuple[int, int]]]  # of each op: operands that may be overwritten
 
     @classmethod
-    def of(cls, module: ModuleOp) -> Network:
-        """Read a module of level 1 or 2 (old places are ignored)."""
+    def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena) -> Network:
+        """Read a module of level 1 or 2 (old places are ignored); `home` names the space a computed value should stand in."""
         ops = planned_ops(main_of(module).body.block)
         position = {op: i for i, op in enumerate(ops)}
         end = len(ops)
@@ -119,9 +133,8 @@ class Network:
                 spec = spec_of(value.type)
                 last = max((position.get(use.operation, i) for use in value.uses), default=i)
                 lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
-                slot = Slot(
-                    value, len(slots), spec.nbytes, spec.dtype.size, STATIC if static else ARENA, lower, upper, source
-                )
+                space = STATIC if static else ARENA if source else home(value)
+                slot = Slot(value, len(slots), spec.nbytes, spec.dtype.size, space, lower, upper, source)
                 runs = moves[i][j]
                 if runs is None:
                     slot.pieces = [(slot.number, 0, slot.size)]
@@ -180,8 +193,8 @@ class Network:
         shift = source.offset + delta - target.offset  # what b's offsets gain
         if shift % max(target.element, 1):
             return False
-        if target.size > source.size and a.space != b.space:
-            return False
+        if a.space != b.space and (target.size > source.size or a.space not in (ARENA, STATIC)):
+            return False  # what is to stand in the arena is no view of what stands elsewhere
         if not self._compatible(a, b, shift, i):
             return False
         space = a.space  # a view of a static tensor stands where that does
@@ -246,13 +259,25 @@ class Network:
 
 @dataclass
 class Problem:
-    """The arena as a packing problem: a buffer for each group and each workspace, and what they stand for."""
+    """The arena as a packing problem: a buffer for each group and each workspace, and what they stand for; and the groups of the
+    other spaces."""
 
     groups: list[Group]
     buffers: list[Buffer]
     static: list[Group]
     workspaces: dict[int, str]  # op position -> buffer id
     ids: dict[int, str]  # id(group) -> buffer id
+    elsewhere: dict[str, list[Group]]  # space -> groups
+    alignment: int
+    names: dict[str, int]  # the ids of buffers that are taken
+
+    def spill(self, group: Group) -> None:
+        """Move a group of another space into the arena."""
+        self.elsewhere[group.space].remove(group)
+        group.space = ARENA
+        self.groups.append(group)
+        self.ids[id(group)] = name = _unique(group.name, self.names)
+        self.buffers.append(group.buffer(name, self.alignment))
 
     def bound(self) -> int:
         return lower_bound(self.buffers)
@@ -265,15 +290,17 @@ def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Pro
     names: dict[str, int] = {}
     buffers, ids = [], {}
     for g in arena:
-        largest = max(g.slots, key=lambda s: (s.size, -s.number))
-        name = _unique(value_name(largest.value), names)
-        ids[id(g)] = name
-        buffers.append(Buffer(name, g.lower, g.upper, g.hi - g.lo, alignment))
+        ids[id(g)] = name = _unique(g.name, names)
+        buffers.append(g.buffer(name, alignment))
+    elsewhere: dict[str, list[Group]] = {}
+    for g in groups:
+        if g.space not in (ARENA, STATIC):
+            elsewhere.setdefault(g.space, []).append(g)
     workspaces = {}
     for i, size in network.workspaces:
         workspaces[i] = _unique(f"workspace of {op_label(network.ops[i])}", names)
         buffers.append(Buffer(workspaces[i], i, i + 1, size, alignment))
-    return Problem(arena, buffers, static, workspaces, ids)
+    return Problem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names)
 
 
 def _unique(name: str, names: dict[str, int]) -> str:

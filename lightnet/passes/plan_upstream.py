@@ -18,12 +18,12 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import ARENA, PLAN_RULES, set_memory
+from lightnet.ir.memory import ARENA, PLAN_RULES, set_memory, unplan
 from lightnet.ir.module import main_of, value_name
 from lightnet.ir.op import LnOp, Result
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
-from lightnet.passes.plan import unplan, write_places
+from lightnet.passes.plan import write_places
 from lightnet.passes.planning.upstream import Pool
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.pattern_rewriter import RewritePattern
 
-from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.dialect import ops
+from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass, rewrite_greedily
 from lightnet.ir.registry import patterns
+from lightnet.ir.rewriting import rounds
 from lightnet.passes.cse import merge_equal
 from lightnet.passes.dce import remove_dead
 from lightnet.passes.fold import FoldConstants
@@ -37,17 +39,17 @@ class SimplifyPass(LnPass):
     max_rounds: int = 16
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rules = [cls() for cls in dict.fromkeys((*_rewrites(), FoldConstants, *patterns("simplify", "*")))]
-        for _ in range(self.max_rounds):
+        rules = [cls() for cls in dict.fromkeys((*rewrites_of(ops()), FoldConstants, *patterns("simplify", "*")))]
+        for _ in rounds(self.name, self.max_rounds):
             changed = rewrite_greedily(op, rules)
             for block in graphs(op):
                 changed |= merge_equal(block)
                 changed |= remove_dead(block)
             if not changed:
                 return
-        raise LightNetError(f"simplify does not settle in {self.max_rounds} rounds", label="rewrite.settles")
 
 
-@cache
-def _rewrites() -> tuple[type[RewritePattern], ...]:
-    return tuple(dict.fromkeys(pattern for cls in optypes().values() for pattern in cls.rewrites))
+@lru_cache(1)
+def rewrites_of(ops: tuple[type[Operation], ...]) -> tuple[type[RewritePattern], ...]:
+    """The rewrites of these op classes, each once."""
+    return tuple(dict.fromkeys(pattern for cls in ops if issubclass(cls, LnOp) for pattern in cls.rewrites))

@@ -30,5 +30,5 @@ class SubgraphPass(LnPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
-        if patterns := target.patterns("subgraph"):
+        if patterns := target.patterns("subgraph", op):
             rewrite_greedily(op, patterns)

@@ -232,20 +232,28 @@ class Instance:
         self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray, stream: TextIO | None = None
     ) -> None:
         """Write the inputs that need it, then run the entry function on `arena`."""
-        memory = {"arena": arena.bytes, "static": static}
-        names = set(self._filled) if arena.stale is None else {*arena.stale, *feeds, *self.program.restore}
-        arena.stale = None  # should writing fail, everything is written next time
-        for name in names:
-            self._filled[name].view(memory)[...] = feeds[name] if name in feeds else self.defaults[name]
-        arena.stale = set(feeds)
+        self.fill(arena, feeds, static)
         if not self.program.hosts:
-            self._main(arena.bytes.ctypes.data, static.ctypes.data, None)
+            self.main(arena, static)
             return
         errors: list[BaseException] = []
         callback = self._host(errors, stream or sys.stdout)  # alive until the call returns
         self._main(arena.bytes.ctypes.data, static.ctypes.data, c_void_p.from_buffer(callback).value)
         if errors:
             raise errors[0]
+
+    def main(self, arena: Arena, static: np.ndarray) -> None:
+        """Run the entry function of a program without host calls."""
+        self._main(arena.bytes.ctypes.data, static.ctypes.data, None)
+
+    def fill(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
+        """Write the inputs that need it: a run on `arena` starts from there."""
+        memory = {"arena": arena.bytes, "static": static}
+        names = set(self._filled) if arena.stale is None else {*arena.stale, *feeds, *self.program.restore}
+        arena.stale = None  # should writing fail, everything is written next time
+        for name in names:
+            self._filled[name].view(memory)[...] = feeds[name] if name in feeds else self.defaults[name]
+        arena.stale = set(feeds)
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """`value` as an array of input `name`'s type (`arrays.checked_array`)."""

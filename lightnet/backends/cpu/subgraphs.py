@@ -1,4 +1,5 @@
-"""The CPU's patterns over several kernels, for the pass `subgraph`."""
+"""The CPU's patterns over kernels, for the pass `subgraph`: those that compute more than a description can say (shapes out of
+slices of shapes, one rule for several optypes). `subgraphs.json` has the others."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.move import Concat, Reshape, Transpose
-from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 
@@ -74,32 +74,6 @@ class InterleaveConcat(RewritePattern):
             rewriter.erase(kernel)
 
 
-class SeparateMaxpool(RewritePattern):
-    """The maximum over a large window as that over its rows, and then over its columns.
-
-    ```
-    %y = maxpool2d %x {size = [r, q]}    ->    %0 = maxpool2d %x {size = [1, q]}
-                                               %y = maxpool2d %0 {size = [r, 1]}
-    ```
-    q + r maxima an element instead of q r, where windows overlap so far that it pays for the tensor in between.
-    """
-
-    # max over (i, j) of x[i, j] = max over i of (max over j of x[i, j]); padding is minus infinity, and NaN wins either way
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, CpuKernelOp) or len(op.ops) != 1 or not isinstance(pool := op.ops[0], Maxpool2d):
-            return
-        (rows, columns), (down, right) = pool.size, pool.stride
-        top, left, bottom, end = pool.derived_values()["pad"]
-        height, out = pool.operand_specs[0].dims[2], pool.result_specs[0].dims[2]
-        if min(top, left, bottom, end) < 0 or rows * columns * out < 2 * (columns * height + rows * out):
-            return
-        inner = {"size": (1, columns), "stride": (1, right), "padding": (0, left, 0, end)}
-        outer = {"size": (rows, 1), "stride": (down, 1), "padding": (top, 0, bottom, 0)}
-        first = kernel_of(Maxpool2d.make([op.operands[0]], inner))
-        second = kernel_of(Maxpool2d.make([first.results[0]], outer, name=pool.op_name), tensor_names(pool)[0])
-        rewriter.replace(op, [first, second])
-
-
 class WidenProducts(RewritePattern):
     """A convolution or a matrix product of f16 or bf16 in f32, for which there is a register-tiled kernel.
 
@@ -129,4 +103,4 @@ class WidenProducts(RewritePattern):
 
 _PRODUCTS = (Conv2d, Deconv2d, Matmul)
 
-SUBGRAPHS: tuple[type[RewritePattern], ...] = (InterleaveConcat, SeparateMaxpool, WidenProducts)
+SUBGRAPHS: tuple[type[RewritePattern], ...] = (InterleaveConcat, WidenProducts)

@@ -20,7 +20,7 @@ from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, workspace_size
 from lightnet.ir.names import WORKSPACE
-from lightnet.ir.target import Space, Target
+from lightnet.ir.target import Description, Space, Target
 
 #: Lanes of f32 in a vector register, by the feature that decides.
 LANES = {"avx512": 16, "avx2": 8, "neon": 4}
@@ -54,5 +54,6 @@ CPU = Target(
     choose=choose,
     expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,
+    descriptions=(Description("lightnet.backends.cpu:subgraphs.json", "subgraph", frozenset({"maxpool2d"})),),
     lowering="lower-cpu",
 )

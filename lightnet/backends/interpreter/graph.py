@@ -19,6 +19,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.backends.interpreter.arena import Arenas, Range
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.effect import Fprint, Print
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
@@ -51,7 +52,8 @@ def run(
     by name instead. `print` writes to `stream` (default: stdout), `fprint` below `folder`. `values`, if given, receives
     every named tensor of main. Raises `LightNetError` for an unknown name or an array that does not fit.
     """
-    machine = _Planned if memory_of(module) else _Machine
+    module = without_arguments(module)
+    machine = Planned if memory_of(module) else Machine
     return machine(module, inputs or {}, store, seed, stream or sys.stdout, folder).run(outputs, values)
 
 
@@ -78,7 +80,7 @@ def check_feed(op: Source, array: np.ndarray) -> np.ndarray:
     return value
 
 
-class _Machine:
+class Machine:
     """Levels 1 and 2: values are arrays."""
 
     def __init__(
@@ -199,7 +201,7 @@ def output_names(last: Operation) -> dict[str, SSAValue]:
     return names
 
 
-class _Planned(_Machine):
+class Planned(Machine):
     """Level 3: values are bytes at places."""
 
     def __init__(self, module: ModuleOp, *args, **options):

@@ -129,13 +129,13 @@ class LoopProgram:
                 continue
             name = op.callee.string_value()
             types = self.functions[name].function_type.inputs.data[2:]
-            arrays = [_array(spaces, place, type) for place, type in zip(op.args, types)]
+            arrays = [array_at(spaces, place, type) for place, type in zip(op.args, types)]
             blocks = list(range(op.grid.value.data))
             rng.shuffle(blocks)
             self.launch(name, blocks, arrays)
 
 
-def _array(spaces: dict[str, np.ndarray], place: Any, type: MemRefType) -> np.ndarray:
+def array_at(spaces: dict[str, np.ndarray], place: Any, type: MemRefType) -> np.ndarray:
     """The memref at a place, as an array over the space's bytes."""
     dtype, shape = memory_dtype(type), type.get_shape()
     space = spaces.get(place.space.data)

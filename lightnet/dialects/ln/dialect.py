@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator
+from functools import lru_cache
 
-from xdsl.ir import Dialect
+from xdsl.ir import Dialect, Operation
 
 from lightnet.ir.layout import LayoutAttr
 from lightnet.ir.op import LnOp
@@ -13,14 +14,28 @@ from lightnet.ir.registry import FAMILIES
 from lightnet.ir.types import ParamAttr
 
 
-@cache
-def _ops() -> tuple[type, ...]:
-    return tuple(op for family in FAMILIES for op in FAMILIES.get(family))
+def ops() -> tuple[type[Operation], ...]:
+    """Every op class of the families that there are now: plugins add some, and take them back."""
+    families = tuple(FAMILIES)
+    return _ops(families, FAMILIES.version)
 
 
-Ln = Dialect("ln", list(_ops()), [ParamAttr, PlaceAttr, LayoutAttr])
+@lru_cache(1)
+def _ops(families: tuple[str, ...], version: int) -> tuple[type[Operation], ...]:
+    return tuple(op for family in families for op in FAMILIES.get(family))
+
+
+class LnDialect(Dialect):
+    """The dialect, whose ops are looked up when a context loads it."""
+
+    @property
+    def operations(self) -> Iterator[type[Operation]]:
+        return iter(ops())
+
+
+Ln = LnDialect("ln", [], [ParamAttr, PlaceAttr, LayoutAttr])
 
 
 def optypes() -> dict[str, type[LnOp]]:
     """The op classes by optype (structural ops, which stand for no optype, left out)."""
-    return {op.optype: op for op in _ops() if issubclass(op, LnOp)}
+    return {op.optype: op for op in ops() if issubclass(op, LnOp)}

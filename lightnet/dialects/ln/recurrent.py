@@ -152,6 +152,11 @@ class _Recurrent(LnOp):
         steps, batch, hidden = self.sizes
         return steps * batch * hidden * self.count * (2 * hidden + 8)
 
+    def macs(self) -> int:
+        """Multiply-adds: the state times the weight, for each step."""
+        steps, batch, hidden = self.sizes
+        return steps * batch * hidden * self.count * hidden
+
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
         data = super().sample_data(name, kind, spec, tensors, params, seed)

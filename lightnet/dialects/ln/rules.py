@@ -47,6 +47,7 @@ def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[Rewrite
             "__doc__": function.__doc__,
             "__module__": function.__module__,
             "apply": staticmethod(function),
+            "roots": tuple(sorted(names)),
         }
         return type(function.__name__, (RewritePattern,), namespace)
 

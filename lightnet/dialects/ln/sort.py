@@ -184,6 +184,9 @@ class Pick1d(LnOp):
     def infer(cls, t, p):
         return [TensorSpec((p.len * p.stride,), t.src.dtype)]
 
+    def flops(self):
+        return 0
+
     def reference(self, src, src_index):
         groups = src[: len(src) // self.stride * self.stride].reshape(-1, self.stride)
         return groups[np.clip(src_index[: self.len], 0, len(groups) - 1)].reshape(-1)

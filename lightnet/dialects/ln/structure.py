@@ -61,6 +61,10 @@ class OnceOp(RegionOp):
 def planned_ops(block: Block) -> list[Operation]:
     """The ops of a network in order, `func.return` last. Raises `LightNetError` for an op that cannot be planned."""
     ops = list(block.ops)
+    if block.args:
+        main = block.parent_op()
+        text = "@main has arguments: the pass 'bind' makes inputs of them"
+        raise LightNetError(text, loc_of(main) if main is not None else None, label="plan.arguments")
     for op in ops:
         known = isinstance(op, LnOp | KernelOp | OnceOp)
         if not known and not (isinstance(op, ReturnOp) and op is ops[-1]):

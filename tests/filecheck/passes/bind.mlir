@@ -46,3 +46,16 @@ func.func @main() -> tensor<3xf32> {
   } as ("y")
   func.return %y : tensor<3xf32>
 }
+
+// -----
+
+// An argument is an input under its name, which every call feeds.
+// CHECK: func.func @main() -> tensor<3xf32> {
+// CHECK-NEXT: %[[X:.*]] = ln.input {required = true} : tensor<3xf32> as ("x")
+// CHECK: ln.relu %[[X]]
+func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %w = ln.input : tensor<3xf32> as ("w")
+  %y = ln.relu %x : tensor<3xf32>
+  %z = ln.elew %y, %w {elew_op = "TL_SUM"} : tensor<3xf32>
+  func.return %z : tensor<3xf32>
+}

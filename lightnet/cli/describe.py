@@ -1,0 +1,85 @@
+"""`lightnet describe`: ops as operator descriptions, and files of descriptions in their other form.
+
+Imports the compiler only when ops are described, so that usage errors come at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from lightnet.cli import common
+from lightnet.cli.network import add_load
+from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
+
+FORMATS = ("json", "op")
+
+
+def main(argv: list[str]) -> int:
+    """The entry point of the subcommand."""
+    args = _parser().parse_args(argv)
+    if bool(args.names) == args.all:
+        raise LightNetError("name ops or files of descriptions, or give --all")
+    from lightnet.descriptions import export
+    from lightnet.plugins import loaded
+
+    with loaded(args.load):
+        text = export.text(list(_descriptions(args.names, args.all)), args.format)
+    if args.outfile in (None, "-"):
+        sys.stdout.write(text)
+    else:
+        common.write_atomic(args.outfile, text)
+    return 0
+
+
+def _parser() -> common.Parser:
+    parser = common.Parser(
+        prog="lightnet describe",
+        description="Write ops as operator descriptions, which --load takes.",
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="OPTYPE",
+        help="an op, or a file of descriptions (.json, .op) to write in the other form",
+    )
+    parser.add_argument("--all", action="store_true", help="every op that there is, those of --load among them")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="json", help="json (default), or op as upstream's later files"
+    )
+    parser.add_argument("-o", "--outfile", metavar="FILE", help="the file to write (default: stdout)")
+    add_load(parser)
+    return parser
+
+
+def _descriptions(names: Sequence[str], everything: bool) -> Iterator[dict[str, Any]]:
+    from lightnet.descriptions import export
+    from lightnet.dialects.ln.dialect import optypes
+
+    known = optypes()
+    for name in known if everything else names:
+        if name in known:
+            yield export.describe(known[name])
+        elif name.endswith((".json", ".op")):
+            yield from _of_file(name)
+        else:
+            near = did_you_mean(get_close_matches(name, known, 3))
+            raise LightNetError(f"unknown op '{name}'{near or '; `ln-opt --list-ops` lists them'}")
+
+
+def _of_file(path: str) -> Iterator[dict[str, Any]]:
+    """The descriptions of a file, which are checked; those that say ``autogen: false`` are kept."""
+    from lightnet.descriptions import kind_of, operators
+    from lightnet.descriptions.reader import MAX_TEXT, read
+    from lightnet.source import read_text
+
+    document = read(read_text(path, MAX_TEXT), path)
+    if kind_of(document) == "optimizer":
+        raise LightNetError(
+            "the file describes rules of an optimizer, and no ops: `ln-opt --load` applies them", SourceLoc(path)
+        )
+    operators.load(document)
+    found = (item.plain() for item in operators.entries(document))
+    yield from (d for d in found if "optype" in d)  # what other objects inherit alone has none

@@ -1,0 +1,59 @@
+"""`lightnet inspect NET`: what a network is, without running it: inputs and outputs, ops and their costs, parameters, the memory
+it takes on a target.
+
+Weights are not needed. What cannot run is listed all at once, by op, number and reason, also of a network that cannot be
+imported; what is known of the graph is shown then. The exit status is 1 where something cannot run.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from lightnet.cli import common
+from lightnet.cli.network import Network, add_loading
+from lightnet.diagnostics import LightNetError
+
+
+def main(argv: list[str]) -> int:
+    """The subcommand; returns the exit status."""
+    args = _parser().parse_args(argv)
+    from lightnet.plugins import loaded
+
+    with loaded(args.load):
+        return _inspect(args)
+
+
+def _parser() -> common.Parser:
+    parser = common.Parser(
+        "lightnet inspect", description="Say what a network is, and what it takes.", allow_abbrev=False
+    )
+    option = parser.add_argument
+    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin")
+    option("--layers", action="store_true", help="the table of all ops: shapes, parameters, operations, bytes, source")
+    option("--json", action="store_true", help="everything as JSON")
+    option(
+        "-t", "--target", metavar="NAME", default="cpu", help="plan for a target: cpu (default), or none for no plan"
+    )
+    add_loading(parser)
+    return parser
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    from lightnet.ir.target import get_target
+    from lightnet.report.inspection import inspect
+    from lightnet.report.survey import survey
+
+    get_target(args.target)
+    try:
+        network = Network(args, args.network)
+        found = inspect(network.model(), args.target)
+    except LightNetError as error:
+        if args.network == "-":  # it has been read
+            raise
+        from lightnet.cli import feeding
+
+        shapes, values = feeding.shapes_of(args.shapes), feeding.values_of(args.values)
+        found = survey(args.network, error, shapes=shapes, values=values, include_dirs=args.include, eval_mode=args.eval,
+                       defines=args.define)  # fmt: skip
+    print(found.json() if args.json else found.text(args.layers))
+    return 0 if found.runs else 1

@@ -1,0 +1,102 @@
+"""What a network should compute, by others: ONNX Runtime, our own reference interpreter, or arrays in a file; its outputs, or
+every tensor that there is a name for. Imports what it needs when it is asked.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightnet.cli.network import Network
+from lightnet.diagnostics import LightNetError, SourceLoc
+
+PEERS = ("onnxruntime", "interpreter")
+
+
+def expectation(what: str, network: Network, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """What outputs should be, by name: from a peer, or from a file."""
+    if what == "interpreter":
+        return network.compile("none")(feeds, stream=io.StringIO())
+    if what == "onnxruntime":
+        return by_onnxruntime(network, feeds)
+    return from_file(what, names)
+
+
+def expected_layers(what: str, network: Network, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """As `expectation`, for any tensors: those called `names` that the peer has. The interpreter runs the network as it came in, and
+    ONNX Runtime the model with these tensors as further outputs."""
+    if what == "interpreter":
+        from lightnet.report.steps import specialized
+
+        executable, fed = specialized(network.compile("none"), feeds)
+        return executable.interpreted(fed)
+    if what == "onnxruntime":
+        return by_onnxruntime(network, feeds, names)
+    return from_file(what, names)
+
+
+def from_file(path: str, names: Sequence[str]) -> dict[str, Any]:
+    """The arrays of an `.npz`; that of an `.npy` belongs to the one name there is."""
+    if not path.lower().endswith((".npz", ".npy")):
+        raise LightNetError(f"--compare takes {', '.join(PEERS)}, FILE.npz or FILE.npy, and gets '{path}'")
+    from lightnet.cli.feeding import array_entries, loaded
+
+    entries = array_entries(path)
+    if list(entries) == [""]:
+        if len(names) != 1:
+            raise LightNetError(
+                f"one array for {len(names)} outputs ({', '.join(names[:4])}): use .npz", SourceLoc(path)
+            )
+        return {names[0]: loaded(path, "", entries[""])}
+    return {name: loaded(path, name, entry) for name, entry in entries.items()}
+
+
+def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence[str] = ()) -> dict[str, Any]:
+    """What ONNX Runtime makes of the model itself, or of the ONNX export of a network in another form: its outputs, and those of
+    the tensors called `further` that the model computes."""
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        raise LightNetError("--compare onnxruntime needs the package 'onnxruntime': pip install onnxruntime") from None
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    feeds = dict(feeds)
+    if network.is_onnx:
+        source: Any = network.path
+        feeds = {**network.values, **feeds}
+        if further:
+            source = with_outputs(network.path, further)
+            folder = str(Path(network.path).resolve().parent)
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    else:
+        from lightnet.frontends.onnx.export.model import input_contents, to_onnx
+
+        model = network.model()
+        source = to_onnx(model, outputs=further).SerializeToString()
+        feeds = {name: feeds.get(name, array) for name, array in input_contents(model).items()}
+    try:
+        session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        types = {i.name: i.shape for i in session.get_inputs()}
+        names = [o.name for o in session.get_outputs()]
+        found = dict(zip(names, session.run(names, {k: v for k, v in feeds.items() if k in types})))
+    except Exception as e:  # whatever it raises: its exceptions have no common base
+        raise LightNetError(f"ONNX Runtime cannot run this network: {' '.join(str(e).split())[:400]}") from None
+    return {name: array for name, array in found.items() if hasattr(array, "dtype")}  # a sequence is a list
+
+
+def with_outputs(path: str, names: Sequence[str]) -> bytes:
+    """An ONNX model that returns further tensors: those called `names` that a node of its graph computes. Messages of protobuf merge
+    when one stands behind the other, so that nothing of the model is decoded here but by our reader."""
+    from lightnet.frontends.onnx.protos import need_onnx
+    from lightnet.frontends.onnx.reader import read_model
+    from lightnet.runtime.files import map_file
+
+    graph = read_model(path).graph
+    known = {o.name for o in graph.outputs}
+    made = {output for node in graph.nodes for output in node.outputs if output} - known
+    onnx = need_onnx()
+    added = [onnx.ValueInfoProto(name=name) for name in names if name in made]
+    addition = onnx.ModelProto(graph=onnx.GraphProto(output=added))
+    return bytes(map_file(path)) + addition.SerializeToString()

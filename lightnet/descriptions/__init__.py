@@ -1,0 +1,67 @@
+"""Operators and optimizers that are described by data, in files that `--load` takes; nothing of such a file is executed.
+
+`load_file` tells the kinds apart. Imports nothing of the compiler until a file is loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+
+if TYPE_CHECKING:
+    from xdsl.pattern_rewriter import RewritePattern
+
+    from lightnet.descriptions.reader import Document
+    from lightnet.ir.op import LnOp
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a file describes: op classes by family (a name for `registry.FAMILIES`), and rewrite patterns, each with the `name`,
+    the `pass_name` and the `target` that it is registered under."""
+
+    families: dict[str, tuple[type[LnOp], ...]] = field(default_factory=dict)
+    patterns: list[type[RewritePattern]] = field(default_factory=list)
+
+
+def load_file(path: str) -> Loaded:
+    """The ops or patterns that the file `path` describes. Raises `LightNetError`, at the place of what is wrong."""
+    from lightnet.descriptions.reader import MAX_TEXT, read
+    from lightnet.source import read_text
+
+    return load(read(read_text(path, MAX_TEXT), path))
+
+
+def load(document: Document) -> Loaded:
+    """The ops or patterns of a document. Raises `LightNetError` for one that is empty."""
+    if not document.objects:
+        raise LightNetError("the file is empty: a description has at least one object", SourceLoc(document.file, 1, 1))
+    if kind_of(document) == "optimizer":
+        from lightnet.descriptions import optimizer
+
+        return Loaded(patterns=optimizer.load(document))
+    from lightnet.descriptions import operators
+
+    return Loaded({f"{PurePath(document.file).name} of {document.file}": tuple(operators.load(document))})
+
+
+#: Members that an optimizer description has at its top, and a file of operators has not.
+_OPTIMIZER = {"author", "arch", "name", "combiners", "subgraphs", "complete"}
+
+
+def kind_of(document: Document) -> str:
+    """``operators`` or ``optimizer``: the latter has members of its own beside `ops`, or `rules` in its ops."""
+    for item in document.objects.values():
+        top = item.value if isinstance(item.value, dict) else {}
+        if "optype" in top:
+            continue
+        ops = top["ops"].value if "ops" in top else None
+        first = ops[0].value if isinstance(ops, list) and ops else None
+        if _OPTIMIZER & set(top) - ({"author", "arch"} if document.kind == "op" else set()) or (
+            isinstance(first, dict) and "rules" in first
+        ):
+            return "optimizer"
+    return "operators"

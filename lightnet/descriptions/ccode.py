@@ -1,0 +1,219 @@
+"""The text of snippets, upstream's C-like expressions, as syntax trees of `ir/expr.py`; C code is told from them, and never run.
+
+`parse`, `constraint` and `constraints` read the string of a member. Positions lead back into the file, and an error in what is C code
+says what to write instead. `snippets.py` gives the trees their meaning. Imports `ir` and `reader`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar
+
+from lightnet.descriptions.reader import Item
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Num, Parser, Select, Str
+
+T = TypeVar("T")
+
+_CHECK_CALLS = ("ln_opck_satisfy", "ln_opck_satisfy_msg")
+#: What C has and expressions have not, and what to write instead; "" where the member says that. The first match in a text counts.
+_C_CODE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.ASCII), instead)
+    for pattern, instead in (
+        (
+            r"\w+_(?:dims|ndim|dtype)\s*(?:\[[^\]]*\]\s*)?=(?!=)",
+            "an output says its shape in `dims` and its type in `dtype`",
+        ),
+        (r"\b(?:if|else|for)\s*[({]|\b(?:while|do|switch|goto|return|static|const|void|struct)\b|#include", ""),
+        (
+            r"\(\s*(?:unsigned\s+)?(?:int|float|double|size_t|long|char)\b[\s*]*(?:\[\s*\]\s*)?\)",
+            "write no cast; `int(x)` cuts a number, and an array is `{a, b}`",
+        ),
+        (r"\b(?:int|float|double|char|size_t)\s+\*?\w", ""),
+        (
+            r"\b(?:ln|tl)_(?:alloc|free|clone|mem\w*|auto_?free)\s*\(",
+            "nothing is allocated here: `dims` is an expression for an array",
+        ),
+        (r"\b(?:ln|tl)_(?!opck_satisfy\b|opck_satisfy_msg\b)\w+\s*\(|->\s*data\b|\bpriv\s*->|\+\+", ""),
+        (r"(?<!\w)0[xX]|(?<!\w)\d+\.?\d*[uUlLfF]+\b", "numbers are decimal, and have no suffix"),
+    )
+)
+#: The same in constraints and constant expressions alone; in `run` these are something else.
+_EXPRESSION_CODE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.ASCII), instead)
+    for pattern, instead in (
+        (r"\\\\", "a string has no escapes: use ' inside of it"),
+        (r"'", "strings are in double quotes"),
+        (
+            r"(?<!&)&(?!&)|(?<!\|)\|(?!\|)|\^|~|<<|>>",
+            "bits are for bitand, bitor, bitxor, shl and shr, and there are no pointers",
+        ),
+        (r"(?:^|[(,&|])\s*\*", "there are no pointers"),
+        (r"\w\s*(?:\[[^\]]*\]\s*)?[-+*/]?=(?!=)", "nothing is assigned; `extra_privs` gives a value a name"),
+    )
+)
+_COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+class _SnippetParser(Parser):
+    """The grammar of expressions; what an arrow may lead to is for `resolve` to say, as it depends on the name."""
+
+    attributes: ClassVar[tuple[str, ...] | None] = None
+
+    def constraint(self) -> Constraint:
+        cond, message = self.expr(), None
+        args: list[Expr] = []
+        if isinstance(cond, Call) and cond.fn in _CHECK_CALLS:
+            cond, *rest = cond.args
+            if rest and not isinstance(rest[0], Str):
+                self.error('expected "message" behind the condition', position(rest[0]))
+            message, args = (rest[0].value, rest[1:]) if rest and isinstance(rest[0], Str) else (None, [])
+        elif self.accept(","):
+            if self.token.kind != "str":
+                self.error(f"expected \"message\" behind the condition, got '{self.token.text}'")
+            message = self.next().text[1:-1]
+            while self.accept(","):
+                args.append(self.expr())
+        return Constraint(cond, message, tuple(args))
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        found: list[Constraint] = []
+        while self.token.kind != "end":
+            if self.token.kind == "newline" or self.token.text == ";":
+                self.next()
+                continue
+            found.append(self.constraint())
+            if self.token.kind not in ("newline", "end") and self.token.text != ";":
+                self.error(f"expected ';', got '{self.token.text}'")
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """``cond`` or ``cond, "message", args``: what must hold, and what an error says instead of it."""
+
+    cond: Expr
+    message: str | None = None
+    args: tuple[Expr, ...] = ()
+
+
+@lru_cache(4096)
+def _expression(text: str) -> Expr:
+    parser = _SnippetParser(_blanked(text), "<snippet>")
+    parser.accept("return")  # of upstream's `calc_offset`
+    value = parser.expr()
+    parser.accept(";")
+    parser.finish()
+    return value
+
+
+@lru_cache(4096)
+def _constraint(text: str) -> Constraint:
+    parser = _SnippetParser(_blanked(text), "<snippet>")
+    value = parser.constraint()
+    parser.accept(";")
+    parser.finish()
+    return value
+
+
+@lru_cache(1024)
+def _constraints(text: str) -> tuple[Constraint, ...]:
+    return _SnippetParser(_blanked(text), "<snippet>").constraints()
+
+
+def _blanked(text: str) -> str:
+    """`text` with blanks for its comments."""
+    return _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def parse(item: Item) -> Expr:
+    """The expression that a string holds; a number stands for itself. Raises `LightNetError` at its place."""
+    if isinstance(item.value, int | float) and not isinstance(item.value, bool):
+        return Num(item.value)
+    return within(item, _expression, "write an expression")
+
+
+def constraint(item: Item) -> Constraint:
+    """The constraint that a string holds: ``cond`` or ``cond, "message", args``."""
+    return within(item, _constraint, 'write `condition` or `condition, "message"`')
+
+
+def constraints(item: Item) -> tuple[Constraint, ...]:
+    """The constraints of a string, one behind each ``;`` or on a line of its own."""
+    return within(item, _constraints, 'this field takes constraints, `condition, "message";`')
+
+
+def within(item: Item, parse_text: Callable[[str], T], instead: str, *, definition: bool = False) -> T:
+    """What `parse_text` makes of a string. Its errors get their place in the file; one in C code says what to write
+    `instead`, of a `definition` or else of constant expressions."""
+    if not isinstance(item.value, str):
+        raise item.error(f"expected a string, got {item.kind}")
+    try:
+        return parse_text(item.value)
+    except LightNetError as error:
+        if error.loc is not None and (code := _c_code(item.value, definition)) is not None:
+            at, text, better = code
+            message = f"C code is not run here: {better or instead} ('{text}'; {error.message})"
+            raise item.error_at(at, message, "description.c-code") from None
+        raise moved(error, item) from None
+    except RecursionError:
+        raise item.error("the text is nested too deeply") from None
+
+
+def _c_code(text: str, definition: bool) -> tuple[int, str, str] | None:
+    """The first C code in a text that is none of ours: its place, itself, and what to write instead."""
+    plain = re.sub(r'"[^"\n]*"', lambda m: "\\\\".rjust(len(m[0])) if "\\" in m[0] else " " * len(m[0]), _blanked(text))
+    table = _C_CODE if definition else _C_CODE + _EXPRESSION_CODE
+    found = [(m.start(), k, m[0]) for k, (pattern, _) in enumerate(table) if (m := pattern.search(plain))]
+    if not found:
+        return None
+    at, k, code = min(found)
+    return at, text[at : at + len(code)].strip()[:40], table[k][1]
+
+
+#: Names of upstream's snippets that mean nothing here -> what to write instead.
+_NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.ASCII), instead)
+    for pattern, instead in (
+        (
+            r"(?:ln|tl)_(?:alloc|free|clone|mem\w*|auto_?free)",
+            "nothing is allocated here, leave it out; `dims` is an expression for an array",
+        ),
+        (r"ln_opck_\w+", "the members mtype, dtype, ndim, len, static and the bounds of params check that"),
+        (r"ln_(?:msg|err)_\w+|ln_sprint\w*", 'a constraint has a message, `condition, "message %d", value`'),
+        (r"ln_autopadding_\w+", "`extra_privs` may name the constants of a built-in op, `derived(conv2d)`"),
+        (r"\w+_name", "names of tensors are not known while an op is checked; every error names the op itself"),
+        (
+            r"\w+_list_entry|te",
+            "an op knows its own tensors; `calc_offset` is an expression, or an object of one for each output",
+        ),
+        (r"priv|op_arg", "constants of the op are named in `extra_privs`; of op_arg there are optype and arch"),
+        (r"int|float|double|size_t|char|NULL", "there are no C types and no pointers in expressions"),
+        (r"(?:ln|tl|cu\w*)_\w+", "C functions are not called"),
+    )
+)
+
+
+def instead_of(name: str) -> str | None:
+    """What to write instead of a name of upstream's snippets that has no meaning here."""
+    return next((instead for pattern, instead in _NAMES if pattern.fullmatch(name)), None)
+
+
+def moved(error: LightNetError, item: Item) -> LightNetError:
+    """An error that counts lines and columns in the text of `item` alone, at its place in the file."""
+    if error.loc is None or not error.loc.line:
+        return item.error(error.message, error.label)
+    lines = str(item.value).split("\n")
+    offset = sum(len(line) + 1 for line in lines[: error.loc.line - 1]) + max(error.loc.col - 1, 0)
+    return item.error_at(offset, error.message, error.label)
+
+
+def position(e: Any) -> int:
+    """Where an expression begins, as far as its tree says."""
+    match e:
+        case Binary(left=part) | Select(cond=part) | Index(base=part) | Attr(base=part):
+            return position(part)
+    return e.pos

@@ -1,0 +1,120 @@
+"""The definitions and test cases of descriptions, checked as far as that needs no shapes. Imports `ir` and `fields`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from lightnet.descriptions import ccode, fields
+from lightnet.descriptions.enumerators import ENUMERATORS
+from lightnet.descriptions.parts import numbers_of
+from lightnet.descriptions.reader import Item
+from lightnet.diagnostics import did_you_mean
+from lightnet.ir.expr import Attr, Call, Index, Name, Pack, walk
+from lightnet.ir.notation import FUNCTION_NAMES
+from lightnet.ir.schema import Case, Operand, Param
+from lightnet.ir.statements import Assignment, Definition
+from lightnet.ir.statements import parse as parse_definition
+from lightnet.ir.types import MAX_RANK, TensorSpec
+from lightnet.runtime.dtypes import BY_NAME
+
+INSTEAD = "`run` is index notation, `dst[i...] = src[i...] * 2`, or a kernel in MLIR"
+_SPEC = re.compile(rf"((?:\d{{1,12}}x){{0,{MAX_RANK}}})(\w+)", re.ASCII)
+
+
+class Scope(NamedTuple):
+    """The names that a definition may use. One that may be repeated (`variadic`) is ``src1``, ``src2`` and so on there."""
+
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    constants: tuple[str, ...]
+    variadic: str = ""
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether `name` is an operand, or a result."""
+        number = name[len(self.variadic) :] if self.variadic and name.startswith(self.variadic) else ""
+        return number.isdigit() if number else name in (*self.operands, *self.results)
+
+
+def parse(text: str) -> Definition:
+    return parse_definition(text, "<run>")
+
+
+def check(items: Sequence[Item], scope: Scope) -> None:
+    """Every name of the definition that `items` hold one after another means something, and every result is written."""
+    statements = [(s, item) for item in items for s in ccode.within(item, parse, INSTEAD, definition=True).statements]
+    targets = {t.name for s, _ in statements for t in s.targets}
+    for s, item in statements:
+        for t in s.targets:
+            if t.name in scope.operands or t.name in scope.constants:
+                kind = "an input" if t.name in scope.operands else "a constant"
+                raise item.error_at(t.pos, f"'{t.name}' is {kind}, and is assigned to")
+        _check_reads(s, item, scope, targets)
+    if missing := [r for r in scope.results if r not in targets and r != scope.variadic]:
+        raise items[-1].error(f"the definition never writes the output '{missing[0]}'")
+
+
+def _check_reads(s: Assignment, item: Item, scope: Scope, locals_: set[str]) -> None:
+    tensors, constants = {*scope.operands, *scope.results, *locals_}, set(scope.constants)
+    packs = {n.name for e in _parts(s) if isinstance(e, Pack) for n in walk(e.pattern) if isinstance(n, Name)}
+    for e in _parts(s):
+        if isinstance(e, Call) and e.fn not in FUNCTION_NAMES:
+            near = did_you_mean(get_close_matches(e.fn, FUNCTION_NAMES, 3))
+            raise item.error_at(e.pos, f"unknown function '{e.fn}'{near or '; it is none of index notation'}")
+        if isinstance(e, Attr) and e.base.name not in tensors and not scope.is_tensor(e.base.name):
+            raise item.error_at(e.base.pos, _unknown(e.base.name, tensors))
+        if isinstance(e, Index) and isinstance(e.base, Name):
+            if e.base.name not in tensors | constants | packs and not scope.is_tensor(e.base.name):
+                raise item.error_at(e.base.pos, _unknown(e.base.name, tensors | constants))
+
+
+def _parts(s: Assignment) -> list[Any]:
+    trees = [sub for t in s.targets for sub in t.subs] + [s.value] + [e for _, e in s.ranges]
+    return [e for tree in trees for e in walk(tree)]
+
+
+def _unknown(name: str, known: set[str]) -> str:
+    near = did_you_mean(get_close_matches(name, known, 3))
+    return f"unknown tensor '{name}'{near or '; there are: ' + ', '.join(sorted(known))}"
+
+
+def enumerators(text: str, scope: Scope) -> list[str]:
+    """The enumerators of C that a definition names."""
+    names = {e.name for s in parse(text).statements for e in _parts(s) if isinstance(e, Name)}
+    return sorted(n for n in names if n in ENUMERATORS and n not in scope.constants)
+
+
+def sample(item: Item, known: Mapping[str, str], operands: Mapping[str, Operand], params: Mapping[str, Param]) -> Case:
+    """A test case: under the name of an input its type, ``"1x3x8xf32"`` or the dims of a tensor of f32 (of one that may be
+    repeated, an array of these); under the name of a param its value."""
+    required = [*operands, *(n for n, p in params.items() if p.default is ... and p.in_type is None)]
+    members = fields.members(item, "a sample", known, required)
+    values: dict[str, Any] = {}
+    for name, value in members.items():
+        if name not in operands:
+            plain = value.plain()
+            plain = numbers_of(plain) if params[name].kind.startswith("number") else plain
+            if isinstance(plain, dict):
+                raise value.error(f"the value of param '{name}' is an object")
+            values[name] = tuple(plain) if isinstance(plain, list) else plain
+        elif operands[name].variadic:
+            values[name] = [spec(i) for i in fields.elements(value, f"'{name}'")]
+        else:
+            values[name] = spec(value)
+    return Case({"": TensorSpec((), BY_NAME["f32"])}, values)
+
+
+def spec(item: Item) -> tuple[tuple[int, ...], str]:
+    """The dims and the dtype of a tensor of a sample."""
+    value = item.value
+    if isinstance(value, list):
+        dims: Sequence[Any] = [i.value for i in value]
+        if len(dims) > MAX_RANK or not all(isinstance(d, int) and not isinstance(d, bool) and d >= 0 for d in dims):
+            raise item.error(f"the dims of a tensor are at most {MAX_RANK} integers that are not negative")
+        return tuple(dims), "f32"
+    m = _SPEC.fullmatch(str(value)) if isinstance(value, str) else None
+    if m is None or m[2] not in BY_NAME:
+        raise item.error('the type of a tensor is written "1x3x8xf32", or as an array of its dims')
+    return tuple(map(int, m[1].split("x")[:-1])), m[2]

@@ -1,0 +1,330 @@
+"""Ops that come from a description: the base class of the classes that `operators.load` makes.
+
+A description's constraints, bounds and parameters are those of any `LnOp` (`ir/op.py`), so that verifier, parser, printer and
+JSON form are the same code. What this class adds is what built-in ops say in Python: the types of the results, what the op
+computes, where it is a view, its docstring. The meaning of a described op is its definition, evaluated by the interpreter of index
+notation (or of level 4, for an inline kernel): a description has no second way to say it, and so no oracle of its own; give it
+`samples`, and test against something else. Imports `ir`, the interpreter and `snippets`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from lightnet.backends.interpreter import notation as interpreter
+from lightnet.descriptions import pages, sampling
+from lightnet.descriptions.ccode import moved
+from lightnet.descriptions.reader import Item
+from lightnet.diagnostics import LightNetError
+from lightnet.ir import constants, notation
+from lightnet.ir.constraints import ConstraintError, Message, constant_env
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import Case, LnOp
+from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec
+from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
+
+if TYPE_CHECKING:
+    from lightnet.descriptions import kernels
+
+#: Bound definitions that a class remembers to be right.
+MAX_KNOWN = 4096
+
+
+@dataclass(frozen=True)
+class ResultRule:
+    """The type of one result as constant expressions: `dims` an array, `dtype` a name of ours or TensorLight's."""
+
+    name: str
+    dims: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class After:
+    """A constraint that sees the results, too."""
+
+    label: str
+    text: str
+    message: Message | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """Result number `result` is the bytes of operand number `operand` from `offset` (a constant expression) on."""
+
+    operand: int
+    result: int
+    offset: str
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a description says beside the schema and the constraints.
+
+    `how` says what the op computes by: ``notation``, ``kernel`` (inline MLIR), ``builtin`` (the code of a built-in op, which is a
+    base of the class then) or ``nothing``. `shape_of`, `views_of`, `constants_of` and `flops_of` are built-in ops whose Python code says
+    the types of the results, the views, further constants and the work.
+    """
+
+    description: Mapping[str, Any]
+    author: str
+    file: str
+    how: str = "nothing"
+    doc: str = ""
+    results: tuple[ResultRule, ...] = ()
+    after: tuple[After, ...] = ()
+    views: tuple[View, ...] = ()
+    constants: tuple[tuple[str, str], ...] = ()
+    shape_of: type[LnOp] | None = None
+    views_of: type[LnOp] | None = None
+    constants_of: type[LnOp] | None = None
+    flops_of: type[LnOp] | None = None
+    flops: str | None = None
+    run: Item | None = None
+    kernel: kernels.Template | None = None
+    samples: tuple[Case, ...] = ()
+    known: set[object] = field(default_factory=set, compare=False, repr=False)
+
+
+class DescribedOp(LnOp):
+    """Base of all described ops."""
+
+    described: ClassVar[Described]
+
+    # -- types
+
+    @classmethod
+    def infer(cls, t: Any, p: Any) -> Sequence[TensorSpec]:
+        d = cls.described
+        specs = _flat(t)
+        env = constants.Env(dict(zip(cls.schema.operand_names(len(specs)), specs)), vars(p))
+        if d.shape_of is not None:
+            results = list(d.shape_of.infer(t, p))
+            env.tensors.update(zip(cls.schema.result_names(len(results)), results))
+        else:
+            results = [cls._result(rule, env) for rule in d.results]
+        for check in d.after:
+            cls._check(check, env)
+        cls._check_owners(specs, results)
+        if all(_is_size(r) for r in results):  # else the checker says so
+            cls._check_definition(t, p, env, results)
+        return results
+
+    @classmethod
+    def _result(cls, rule: ResultRule, env: constants.Env) -> TensorSpec:
+        """The type of one result, which later ones may refer to."""
+        dims = cls._value(f"{rule.name}.dims", rule.dims, env)
+        if not isinstance(dims, tuple) or not all(map(_is_number, dims)):
+            shown = constants.show_value(dims)
+            raise cls._error(
+                f"{rule.name}.dims", f"the dims of its result `{rule.name}` are {shown}, no array of numbers"
+            )
+        dtype = _dtype(cls._value(f"{rule.name}.dtype", rule.dtype, env))
+        if dtype is None:
+            raise cls._error(f"{rule.name}.dtype", f"the dtype of its result `{rule.name}` is no dtype: {rule.dtype}")
+        spec = env.tensors[rule.name] = TensorSpec(tuple(int(d) for d in dims), dtype)
+        return spec
+
+    @classmethod
+    def _check(cls, check: After, env: constants.Env) -> None:
+        try:
+            failed = constants.failure(check.text, env)
+        except LightNetError as e:
+            raise cls._error(check.label, e.message) from None
+        if failed is None:
+            return
+        said = f': "{check.message.text(env)}"' if check.message is not None else f' "{check.text}": {failed}'
+        raise cls._error(check.label, f"should satisfy{said}")
+
+    @classmethod
+    def _check_owners(cls, operands: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> None:
+        names = [o.name for o in cls.schema.operands]
+        for field_, spec in zip(cls.schema.results, results):
+            if field_.overwrites and field_.owner is not None and operands[names.index(field_.owner)] != spec:
+                raise cls._error(
+                    f"{field_.name}.owner",
+                    f"`{field_.name}` ({spec}) is written over `{field_.owner}`, which has another type",
+                )
+
+    @classmethod
+    def _check_definition(cls, t: Any, p: Any, env: constants.Env, results: Sequence[TensorSpec]) -> None:
+        """The views lie inside of their owners, and the definition binds (its indices stay inside, its types agree)."""
+        d = cls.described
+        if not d.views and d.how not in ("notation", "kernel"):
+            return
+        key = (tuple(env.tensors.items()), repr(sorted(env.params.items(), key=str)))
+        if key in d.known:
+            return
+        for view in d.views:
+            cls._check_view(view, env)
+        if d.how == "kernel":
+            assert d.kernel is not None
+            d.kernel.function(env, list(env.tensors.values()))
+        elif d.how == "notation":
+            cls._bind(constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results))
+        if len(d.known) >= MAX_KNOWN:
+            d.known.clear()
+        d.known.add(key)
+
+    @classmethod
+    def _check_view(cls, view: View, env: constants.Env) -> None:
+        """The result lies in whole elements, of its own type, inside of its owner."""
+        specs = list(env.tensors.values())
+        owner, name = specs[view.operand], cls.schema.results[view.result].name
+        spec = env.tensors[name]
+        offset = cls._value(f"{name}.calc-offset", view.offset, env)
+        if not _is_number(offset) or offset != int(offset) or int(offset) % owner.dtype.size:
+            shown = constants.show_value(offset)
+            raise cls._error(f"{name}.calc-offset", f"the offset of `{name}` is {shown}, no whole number of elements")
+        if spec.dtype != owner.dtype or offset < 0 or offset + spec.nbytes > owner.nbytes:
+            what = f"`{name}` ({spec}) at byte {int(offset)} does not lie inside of its owner ({owner})"
+            raise cls._error(f"{name}.calc-offset", what)
+
+    @classmethod
+    def _bind(cls, env: constants.Env, results: int) -> None:
+        variadic = cls.schema.variadic_operand
+        if variadic is not None:
+            used = set(re.findall(r"\w+", cls.definition or ""))
+            unread = [n for n in cls.schema.operand_names(len(env.tensors) - results) if n not in used]
+            if unread:
+                raise cls._error("run", f"its definition never reads `{unread[0]}`")
+        try:
+            notation.bind(
+                notation.parse(cls.definition or ""), env.tensors, env.params, cls.schema.result_names(results)
+            )
+        except LightNetError as e:
+            error = cls._error(
+                "run", f"its definition does not fit {', '.join(map(str, env.tensors.values()))}: {e.message}"
+            )
+            if cls.described.run is not None:
+                error.notes.append((moved(e, cls.described.run).loc, "here, in its description"))
+            raise error from None
+
+    @classmethod
+    def _value(cls, label: str, text: str, env: constants.Env) -> Any:
+        try:
+            return constants.evaluate(text, env)
+        except LightNetError as e:
+            raise cls._error(label, f"'{text}': {e.message}") from None
+
+    @classmethod
+    def _error(cls, label: str, message: str) -> ConstraintError:
+        return ConstraintError(f"{cls.optype}: {message}", label=f"{cls.optype}.{label}")
+
+    @classmethod
+    def derived(cls, t: Any, p: Any) -> Mapping[str, Any]:
+        d = cls.described
+        found = dict(super().derived(t, p))
+        if d.constants_of is not None:
+            found |= d.constants_of.derived(t, p)
+        if d.constants:
+            specs = _flat(t)
+            env = constants.Env(dict(zip(cls.schema.operand_names(len(specs)), specs)), {**vars(p), **found})
+            for name, text in d.constants:
+                found[name] = env.params[name] = cls._value(name, text, env)
+        return found
+
+    # -- execution
+
+    def evaluate(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+        d = self.described
+        if d.how == "builtin":
+            return super().evaluate(operands)
+        if d.how == "nothing":
+            raise LightNetError(
+                f"{self._who()}: 'run' not defined: its description says nothing that could be computed", loc_of(self)
+            )
+        if d.how == "kernel":
+            assert d.kernel is not None
+            return d.kernel.evaluate(self, operands)
+        names, results = self.arg_names()
+        env = self.env()
+        assert self.definition is not None
+        bound = notation.bind(notation.parse(self.definition), env.tensors, env.params, results)
+        found = interpreter.evaluate(bound, dict(zip(names, operands)))
+        return [found[name] for name in results]
+
+    def reference(self, *operands: np.ndarray) -> Any:
+        """The meaning of the op's own definition."""
+        return super().reference(*operands) if self.described.how == "builtin" else tuple(self.evaluate(operands))
+
+    @classmethod
+    def refusal(cls, target: str) -> str | None:
+        if cls.described.how == "nothing":
+            return "its description has no 'run'"
+        return super().refusal(target)
+
+    def build_loops(self, b: Any, operands: Sequence[SSAValue], results: Sequence[SSAValue], workspace: Any) -> None:
+        if self.described.kernel is None:
+            return super().build_loops(b, operands, results, workspace)
+        return self.described.kernel.inline(self, b, [*operands, *results], workspace)
+
+    def workspace_bytes(self) -> int:
+        kernel = self.described.kernel
+        return super().workspace_bytes() if kernel is None else kernel.workspace_bytes(self)
+
+    def views(self) -> Iterator[tuple[int, int, int]]:
+        d = self.described
+        if d.views_of is not None:
+            yield from d.views_of.views(self)
+        elif not d.views:
+            yield from super().views()
+        env = self.env() if d.views else None
+        for view in d.views:
+            yield view.operand, view.result, int(constants.evaluate(view.offset, env))
+
+    def flops(self) -> int:
+        d = self.described
+        if d.flops_of is not None:
+            return d.flops_of.flops(self)
+        if d.flops is None:
+            return super().flops()
+        value = constants.evaluate(
+            d.flops, constant_env(type(self), self.operand_specs, self.param_values(), self.result_specs)
+        )
+        return max(0, int(value)) if _is_number(value) else 0
+
+    # -- test cases and documentation
+
+    @classmethod
+    def samples(cls) -> list[Case]:
+        d = cls.described
+        if not d.samples and d.how == "nothing":
+            return []
+        return list(d.samples) or (super().samples() if d.how == "builtin" else sampling.cases(cls))
+
+
+class LazyDoc:
+    """The docstring of a described class, made when somebody reads it: its example is a test case that was looked for."""
+
+    def __get__(self, op: object, owner: type[DescribedOp]) -> str:
+        text = pages.docstring(owner)
+        owner.__doc__ = text
+        return text
+
+
+def _flat(t: SimpleNamespace) -> list[TensorSpec]:
+    """The operand types in order, from the namespace that `infer` gets."""
+    return [s for v in vars(t).values() for s in ((v,) if isinstance(v, TensorSpec) else v)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_size(spec: TensorSpec) -> bool:
+    """Whether the checker of results lets it pass."""
+    size = math.prod(d for d in spec.dims if d) * spec.dtype.size
+    return spec.ndim <= MAX_RANK and all(d >= 0 for d in spec.dims) and size <= MAX_TENSOR_BYTES
+
+
+def _dtype(name: Any) -> DType | None:
+    return (BY_NAME.get(name) or BY_TL.get(name)) if isinstance(name, str) else None

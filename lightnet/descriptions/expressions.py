@@ -1,0 +1,223 @@
+"""The expressions of optimizer descriptions but for accessors: the tokens, arrays, directives and enumerators that upstream's C-like
+texts have and `ir/expr.py` has not.
+
+    more     := "${con(" a, b ... ")}" | "${type(" T ")" e "}" | "${rh " accessor "}" | "[" e, e ... "]" | "{" e, e ... "}"
+    constant := an enumerator of C's (TL_FLOAT, TL_SUM, LN_MEM_CPU …): the string of these letters
+
+Everything becomes an atom (`scope.py`) of a known kind (`kinds.py`); nothing is executed. Imports `ir` and the modules beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from lightnet.descriptions import kinds
+from lightnet.descriptions.enumerators import ENUMERATORS
+from lightnet.descriptions.reader import Item
+from lightnet.descriptions.scope import Atom, Expression, Ops, Read, Scope, TensorRef, evaluate
+from lightnet.descriptions.tensors import origin
+from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.ir import expr
+from lightnet.ir.constants import Value
+from lightnet.ir.expr import Binary, Call, Expr, Name, Str, Token
+from lightnet.ir.registry import TARGETS
+from lightnet.runtime.numbers import as_realtype
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)|(?P<num>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFlLuU]*|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<str>\"[^\"\n]*\"|'[^'\n]*')|(?P<op>=>|\$\{|\$[@^]|\|\||&&|[=!<>]=|[-+*/%<>!?:()\[\]{},.=])",
+    re.ASCII,
+)
+_C_TYPES = {"int": "int", "float": "float", "double": "double", "char": "string", "ln_bool": "bool", "bool": "bool"}
+#: The kind of a realtype's values.
+KIND_OF_TYPE = {"int": "number", "float": "number", "double": "number", "string": "string", "bool": "bool"}
+#: Names that are constants.
+_WORDS = ("inf", "true", "false")
+#: Functions of upstream's that are an operator here, or say nothing.
+_EQUAL, _IDENTITY = "ln_streq", ("tl_dtype_name", "tl_dtype_from_str")
+
+
+class ExpressionParser(expr.Parser):
+    """Recursive descent over one string of a description; a subclass says what an accessor is."""
+
+    def __init__(self, item: Item, scope: Scope):
+        if not isinstance(item.value, str):
+            raise item.error(f"expected a string, got {item.kind}")
+        self.item, self.scope, self.text, self.file = item, scope, item.value, item.source.file
+        self.tokens = self.tokenized()
+        self.i = self.depth = 0
+        self.atoms: list[Atom] = []
+        self.kinds: list[str] = []  # of the atoms
+        self.used: set[str] = set()
+
+    def error(self, message: str, pos: int | None = None) -> NoReturn:
+        raise self.item.error_at(self.token.pos if pos is None else pos, message)
+
+    def tokenized(self) -> list[Token]:
+        if len(self.text) > expr.MAX_TEXT:
+            raise self.item.error(f"expression text of {len(self.text)} characters (at most {expr.MAX_TEXT})")
+        tokens, at = [], 0
+        while at < len(self.text):
+            m = _TOKEN.match(self.text, at)
+            if m is None:
+                raise self.item.error_at(at, f"unexpected character {self.text[at]!a}")
+            if m.lastgroup != "space":
+                tokens.append(Token(m.lastgroup or "", m[m.lastgroup or 0], at))
+            at = m.end()
+        if len(tokens) > expr.MAX_TOKENS:
+            raise self.item.error(f"more than {expr.MAX_TOKENS} tokens")
+        return [*tokens, Token("end", "the end of the text", at)]
+
+    def expression(self) -> Expression:
+        """An expression, its kind checked."""
+        pos = self.token.pos
+        parsed = self.expr()
+        try:
+            kind = kinds.kind_of(parsed, self.kinds)
+        except kinds.KindError as e:
+            self.error(e.message, e.pos)
+        except RecursionError:
+            self.error("expression too deep", pos)
+        return Expression(self.item, pos, parsed, self.atoms, kind, self.used)
+
+    def atom(self, kind: str, read: Read, pos: int, tensor: TensorRef | None = None) -> Name:
+        self.atoms.append(Atom(kind, read, tensor))
+        self.kinds.append(kind)
+        return Name(f"${len(self.atoms) - 1}", pos)
+
+    # -- what an expression has that `ir/expr.py` does not know
+
+    def _operation(self, op: str, left: Expr, right: Expr, pos: int) -> Expr:
+        """``a.ins[x] == b.outs[y]`` asks whether these are one tensor: names would do only where every tensor has one."""
+        one, other = self.tensor_of(left), self.tensor_of(right)
+        if op not in ("==", "!=") or one is None or other is None:
+            return super()._operation(op, left, right, pos)
+        return self.atom("bool", lambda ops: (origin(one.value(ops)) is origin(other.value(ops))) == (op == "=="), pos)
+
+    def tensor_of(self, e: Expr) -> TensorRef | None:
+        """The tensor that an expression names, if it does nothing else."""
+        atom = self.atoms[int(e.name[1:])] if isinstance(e, Name) else None
+        return atom.tensor if atom is not None else None
+
+    def _primary(self) -> Expr:
+        token, following = self.token, self.tokens[min(self.i + 1, len(self.tokens) - 1)]
+        if token.kind == "op" and token.text == "${":
+            return self.directive()
+        if token.kind == "op" and token.text in ("[", "{"):
+            return self.array()
+        if token.kind != "name" or token.text in _WORDS:
+            return super()._primary()
+        if token.text in self.scope.variables:
+            return self.accessor()
+        if token.text.startswith(("TL_", "LN_")):
+            return self.enumerator()
+        if following.text != "(":
+            known = ", ".join(self.scope.variables)
+            self.error(f"unknown name '{token.text}'; the variables here are: {known}")
+        called = super()._primary()
+        return self.renamed(called) if isinstance(called, Call) else called
+
+    def enumerator(self) -> Str:
+        """A name of C's enumerations (dtypes, elementwise operations, memory types …), which stands for itself."""
+        token = self.next()
+        known = [*ENUMERATORS, *(f"LN_MEM_{target.upper()}" for target in TARGETS)]
+        if token.text not in known:
+            near = did_you_mean(get_close_matches(token.text, known, 3))
+            self.error(f"unknown enumerator '{token.text}'{near}", token.pos)
+        return Str(token.text, token.pos)
+
+    def renamed(self, call: Call) -> Expr:
+        """Upstream's functions on strings."""
+        if call.fn == _EQUAL:
+            if len(call.args) != 2:
+                self.error(f"{_EQUAL} takes 2 arguments, got {len(call.args)}", call.pos)
+            return Binary("==", *call.args, call.pos)
+        if call.fn in _IDENTITY and len(call.args) == 1:
+            return call.args[0]
+        return call
+
+    def array(self) -> Name:
+        """``[a, b]``: an array of values of one kind."""
+        start = self.next()
+        close = "]" if start.text == "[" else "}"
+        parts: list[Expression] = []
+        while not self.accept(close):
+            parts.append(self.expression())
+            if not self.accept(",") and self.token.text != close:
+                self.error(f"expected ',' or '{close}', got '{self.token.text}'")
+        found = {kinds.value_kind(p.kind) for p in parts}
+        if len(found) > 1 or found & set(kinds.ELEMENT):
+            self.error("the elements of an array are all numbers, all strings or all bools", start.pos)
+        kind = kinds.ARRAY[found.pop()] if found else "numbers"
+        return self.atom(kind, lambda ops: tuple(evaluate(p.expr, p.atoms, ops) for p in parts), start.pos)
+
+    def directive(self) -> Expr:
+        start = self.next()
+        what = self.name("con, type or rh")
+        match what.text:
+            case "con":
+                value: Expr = self.concatenation(start.pos)
+            case "type":
+                value = self.typed(start.pos)
+            case "rh":
+                if self.token.text not in self.scope.variables:
+                    self.error(f"expected an accessor, got '{self.token.text}'")
+                value = self.accessor()
+            case _:
+                self.error(f"unknown directive '{what.text}'; there are: con, type, rh", what.pos)
+        self.expect("}")
+        return value
+
+    def concatenation(self, pos: int) -> Name:
+        """``${con(a, b)}``: strings behind each other."""
+        self.expect("(")
+        parts = [self.expression()]
+        while self.accept(","):
+            parts.append(self.expression())
+        self.expect(")")
+        for part in parts:
+            if kinds.value_kind(part.kind) not in ("string", "number"):
+                self.error(f"con takes strings, got {kinds.SHOWN[part.kind]}", part.pos)
+        return self.atom("string", lambda ops: "".join(str(evaluate(p.expr, p.atoms, ops)) for p in parts), pos)
+
+    def typed(self, pos: int) -> Name:
+        """``${type(T) e}``: the value as a C type; ``${type(T *, n) e}`` an array of n of it."""
+        self.expect("(")
+        word = self.name("a type")
+        if word.text not in _C_TYPES:
+            self.error(f"unknown type '{word.text}'; there are: {', '.join(_C_TYPES)}", word.pos)
+        stars = 0
+        while self.accept("*"):
+            stars += 1
+        length = self.expression() if self.accept(",") else None
+        self.expect(")")
+        inner = self.expression()
+        realtype, is_array = _C_TYPES[word.text], stars - (word.text == "char") > 0
+        kind = KIND_OF_TYPE[realtype]
+        kind = kinds.ARRAY[kind] if is_array else kind
+        if (got := kinds.value_kind(inner.kind)) != kind and {got, kind} != {"bool", "number"}:
+            self.error(
+                f"{word.text}{'*' * stars} is {kinds.SHOWN[kind]}, but the value is {kinds.SHOWN[got]}", inner.pos
+            )
+
+        def read(ops: Ops) -> Value:
+            value = evaluate(inner.expr, inner.atoms, ops)
+            if isinstance(value, tuple):
+                if length is not None and len(value) != (n := evaluate(length.expr, length.atoms, ops)):
+                    raise LightNetError(f"an array of {len(value)} elements where {n} are declared")
+                return tuple(_as(v, realtype) for v in value)
+            return _as(value, realtype)
+
+        return self.atom(kind, read, pos)
+
+    def accessor(self) -> Name:
+        """What follows a variable."""
+        raise NotImplementedError
+
+
+def _as(value: Any, realtype: str) -> Any:
+    if realtype == "string":
+        return value
+    return bool(value) if realtype == "bool" else as_realtype(value, realtype)

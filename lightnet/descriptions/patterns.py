@@ -1,0 +1,260 @@
+"""Rewrite patterns out of a description: what is matched, and the rules that say what becomes of it.
+
+`DescribedExpander` asks the rules of one optype about each op of it; `DescribedMatch` finds several ops that are joined as the
+description's edges say, through kernels, starting from the last of them. The classes of a file are made from these two in
+`optimizer.py`. Imports xDSL, `ir`, the `ln` dialect and the modules beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import ClassVar
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from lightnet.descriptions import rewriting
+from lightnet.descriptions.details import Renamed, Replacement
+from lightnet.descriptions.fusion import fuse
+from lightnet.descriptions.reader import Item
+from lightnet.descriptions.scope import Expression, Ops, TensorRef
+from lightnet.descriptions.tensors import kernel_of, origin, value_at
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import get_target
+
+#: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for them: the
+#: paths of a graph are more than its ops.
+MAX_TRIES, MAX_LOOKS = 256, 1 << 14
+
+
+class Leave:
+    """`match`: false."""
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """`fuse`: true. `named`: the rule says the optypes of all its ops."""
+
+    named: bool
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """`err`."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: conditions that are OR-ed (none: always), a warning, and what is done."""
+
+    item: Item
+    conditions: tuple[Expression, ...]
+    action: Leave | Fuse | Refuse | Renamed | Replacement
+    warning: str | None = None
+
+    def holds(self, ops: Ops) -> bool:
+        return not self.conditions or any(c.value(ops) for c in self.conditions)
+
+
+class Described(RewritePattern):
+    """What both kinds share. `name` is ``<description>.<optype or rule>``."""
+
+    name: ClassVar[str]
+    pass_name: ClassVar[str]
+    target: ClassVar[str]
+    arch: ClassVar[str]
+    #: Where the entry stands.
+    item: ClassVar[Item]
+
+    def __init__(self) -> None:
+        rewriting.forget_names()  # patterns are made when a pass begins
+
+    def apply(self, rule: Rule, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
+        """Do what `rule` says; whether anything was done. Errors are at the op, and note the rule."""
+        try:
+            done = self.act(rule, ops, anchor, rewriter)
+        except LightNetError as e:
+            where = loc_of(anchor)
+            if e.loc is None:  # of no text in particular: the rule is wrong for these ops
+                e = rule.item.error(e.message, e.label)
+            if e.loc != where:
+                e.notes.append((where, f"in pattern '{self.name}', at `{anchor.op_name or anchor.optype}`"))
+            raise e from e.__cause__
+        if rule.warning is not None and (done or isinstance(rule.action, Leave)):
+            where = loc_of(anchor)
+            print(f"{where}: warning: {rule.warning}" if where else f"warning: {rule.warning}", file=sys.stderr)
+        return done
+
+    def act(self, rule: Rule, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
+        match rule.action:
+            case Refuse(message=message):
+                who = f"{anchor.optype}: `{anchor.op_name}`" if anchor.op_name else anchor.optype
+                notes = [(rule.item.loc, "the rule that refuses it")]
+                raise LightNetError(f"{who}: {message}", loc_of(anchor), self.name, notes=notes)
+            case Fuse(named=named):
+                return fuse(ops, get_target(self.arch), rewriter, rule.item, named=named)
+            case Renamed() as to:
+                target = get_target(self.arch)
+                wrap = self.wraps(to.concrete, anchor)
+                if wrap and type(anchor) is to.cls and rewriting.refusal(anchor, target) is not None:
+                    return False  # `expand` lists what the target cannot run
+                rewriting.rename(to, anchor, rewriter, target.kernel_op if wrap else None)
+                return True
+            case Replacement() as what:
+                wrapped = {n.var for n in what.new_ops if self.wraps(n.concrete, anchor)}
+                return rewriting.replace(what, ops, anchor, rewriter, get_target(self.arch), wrapped)
+        return False
+
+    @staticmethod
+    def wraps(concrete: bool, anchor: LnOp) -> bool:
+        """Whether a new op gets a kernel: at level 2 always, in `expand` a concrete one."""
+        return concrete or kernel_of(anchor) is not None
+
+
+class DescribedExpander(Described):
+    """The rules of one optype, in order: the first that holds is applied."""
+
+    cls: ClassVar[type[LnOp]]
+    rules: ClassVar[tuple[Rule, ...]]
+    complete: ClassVar[bool] = False
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if type(op) is not self.cls:
+            return
+        ops = {"self": op}
+        rule = next((r for r in self.rules if self.holds(r, ops)), None)
+        if rule is not None:
+            self.apply(rule, ops, op, rewriter)
+        elif self.complete:
+            raise LightNetError(
+                f"{self.name}: no rule holds for `{op.op_name or op.optype}`, and the description is complete",
+                loc_of(op),
+                "expand.complete",
+                notes=[(self.item.loc, "its rules")],
+            )
+
+    def holds(self, rule: Rule, ops: Ops) -> bool:
+        try:
+            return rule.holds(ops)
+        except LightNetError as e:
+            e.notes.append((loc_of(ops["self"]), f"in pattern '{self.name}', at this op"))
+            raise
+
+
+class Incomplete(Described):
+    """The end of a complete description: every op that it has no entry for is an error."""
+
+    classes: ClassVar[frozenset[type[LnOp]]]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if isinstance(op, LnOp) and type(op) not in self.classes:
+            raise LightNetError(
+                f"unsupported optype '{op.optype}' of `{op.op_name or op.optype}` for the description '{self.name}', which is complete",
+                loc_of(op),
+                "expand.complete",
+                notes=[(self.item.loc, "the description")],
+            )
+
+
+@dataclass(frozen=True)
+class Edge:
+    """``a.outs[x] => b.ins[y]``; an argument None is any."""
+
+    source: str
+    out: str | int | None
+    reader: str
+    operand: str | int | None
+
+
+class DescribedMatch(Described):
+    """Ops joined by edges; the last of them is looked for first. `variables` are in the order of `match`."""
+
+    variables: ClassVar[Mapping[str, frozenset[type[LnOp]] | None]]
+    edges: ClassVar[tuple[Edge, ...]]
+    rule: ClassVar[Rule]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        for anchor in self.anchors(op):
+            for ops in islice(self.bindings(anchor), MAX_TRIES):
+                if self.holds(ops) and self.apply(self.rule, ops, anchor, rewriter):
+                    return
+
+    def holds(self, ops: Ops) -> bool:
+        try:
+            return self.rule.holds(ops)
+        except LightNetError as e:
+            anchor = next(reversed(ops.values()))
+            e.notes.append((loc_of(anchor), f"in pattern '{self.name}', at this op"))
+            raise
+
+    def anchors(self, op: Operation) -> list[LnOp]:
+        """The ops that the last variable may be: `op` of level 1, or an op of the kernel `op`."""
+        wanted = self.variables[next(reversed(self.variables))]
+        found: Sequence[Operation] = ()
+        if self.pass_name == "simplify":
+            found = [op] if isinstance(op.parent_op(), FuncOp) else []
+        elif isinstance(op, KernelOp) and self.takes(op):
+            found = op.ops
+        return [o for o in found if isinstance(o, LnOp) and (wanted is None or type(o) in wanted)]
+
+    def takes(self, kernel: KernelOp) -> bool:
+        """Whether ops of a kernel may be matched: in `subgraph` each stands alone."""
+        return self.pass_name != "subgraph" or len(kernel.ops) == 1
+
+    def bindings(self, anchor: LnOp) -> Iterator[dict[str, LnOp]]:
+        """The ways to give each variable an op, from the last one back along the edges."""
+        names = list(self.variables)
+        return self.extended({names[-1]: anchor}, names[-2::-1], kernel_of(anchor) is not None, count())
+
+    def extended(
+        self, ops: dict[str, LnOp], rest: Sequence[str], in_kernels: bool, looks: Iterator[int]
+    ) -> Iterator[dict[str, LnOp]]:
+        if not rest:
+            if all(self.joined(e, ops) for e in self.edges):
+                yield {var: ops[var] for var in self.variables}
+            return
+        var, wanted = rest[0], self.variables[rest[0]]
+        edge = next(e for e in self.edges if e.source == var and e.reader in ops)
+        for value in _operands(ops[edge.reader], edge.operand):
+            if next(looks) > MAX_LOOKS:
+                e = self.item.error("the edges leave too many ways to match: name the arguments in place of '*'")
+                e.notes.append((loc_of(next(iter(ops.values()))), f"in pattern '{self.name}', at this op"))
+                raise e
+            made = origin(value)
+            op = made.op if isinstance(made, OpResult) else None
+            if not isinstance(op, LnOp) or (wanted is not None and type(op) not in wanted) or op in ops.values():
+                continue
+            kernel = kernel_of(op)
+            if (kernel is not None) == in_kernels and (kernel is None or self.takes(kernel)):
+                yield from self.extended({**ops, var: op}, rest[1:], in_kernels, looks)
+
+    @staticmethod
+    def joined(edge: Edge, ops: Ops) -> bool:
+        made = ops[edge.source].results if edge.out is None else _found(TensorRef(edge.source, "outs", edge.out), ops)
+        return any(origin(v) in made for v in _operands(ops[edge.reader], edge.operand))
+
+
+def _found(ref: TensorRef, ops: Ops) -> list[SSAValue]:
+    try:
+        return [ref.value(ops)]
+    except LightNetError:
+        return []
+
+
+def _operands(op: LnOp, arg: str | int | None) -> Sequence[SSAValue]:
+    """The operand of that name or number (none where the op has fewer), or all of them."""
+    if arg is None:
+        return tuple(dict.fromkeys(op.operands))
+    try:
+        return [value_at(op, "ins", arg)]
+    except LightNetError:
+        return []

@@ -1,0 +1,151 @@
+"""What the texts of a rule are about: its variables, the tensors that they name, and expressions over them.
+
+An expression is a constant expression of `ir/expr.py` whose names ``$0``, ``$1`` … are atoms: accessors, topology conditions and
+directives, each of a known kind and read when it is asked for. `accessors.py` parses them. Imports `ir` and the modules beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from xdsl.ir import SSAValue
+
+from lightnet.descriptions import tensors
+from lightnet.descriptions.reader import Item
+from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.ir.constants import Env, Value, constant
+from lightnet.ir.expr import Expr, Name
+from lightnet.ir.op import LnOp
+from lightnet.ir.schema import Param
+
+#: The ops that the variables of a rule stand for.
+Ops = Mapping[str, LnOp]
+#: What reads the value of an accessor.
+Read = Callable[[Ops], Value]
+
+
+@dataclass(frozen=True)
+class Var:
+    """What a variable stands for: the classes that the op may have (none: any op)."""
+
+    name: str
+    classes: tuple[type[LnOp], ...]
+
+    def args(self, section: str) -> set[str] | None:
+        """The argument names that every class has in a section, without the numbers of variadic ones; None for any op."""
+        if not self.classes:
+            return None
+        fields = {"ins": "operands", "outs": "results", "params": "params"}[section]
+        return set.intersection(*({f.name for f in getattr(c.schema, fields)} for c in self.classes))
+
+    def variadic(self, section: str) -> str | None:
+        """The name of the variadic operand or result, which stands before a number."""
+        kind = {"ins": "variadic_operand", "outs": "variadic_result"}.get(section)
+        if kind is None or len(self.classes) != 1:
+            return None
+        found = getattr(self.classes[0].schema, kind)
+        return found.name if found is not None else None
+
+    def param(self, arg: str) -> Param:
+        return self.classes[0].schema.by_name[arg]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the texts of a rule may name. `optypes` finds the classes behind an optype, of `arch` or of none."""
+
+    arch: str
+    variables: dict[str, Var] = field(default_factory=dict)
+    optypes: Mapping[str, type[LnOp]] = field(default_factory=dict)
+
+    def with_vars(self, *variables: Var) -> Scope:
+        return Scope(self.arch, {**self.variables, **{v.name: v for v in variables}}, self.optypes)
+
+    def optype(self, text: str) -> tuple[type[LnOp], bool] | None:
+        """The class of an optype, and whether it is one of the arch's own (``relu_cpu``: a kernel around `relu`)."""
+        if (cls := self.optypes.get(text)) is not None:
+            return cls, False
+        base, _, suffix = text.rpartition("_")
+        cls = self.optypes.get(base) if suffix == self.arch else None
+        return None if cls is None else (cls, True)
+
+
+class TensorRef(NamedTuple):
+    """``VAR.ins[ARG]`` or ``VAR.outs[ARG]``."""
+
+    var: str
+    section: str
+    arg: str | int
+
+    def value(self, ops: Ops) -> SSAValue:
+        return tensors.value_at(ops[self.var], self.section, self.arg)
+
+    def __str__(self) -> str:
+        return f"{self.var}.{self.section}[{self.arg}]"
+
+
+class Atom(NamedTuple):
+    """An accessor, a topology condition or a directive in an expression: its kind, and what reads it."""
+
+    kind: str
+    read: Read
+    tensor: TensorRef | None = None
+
+
+class _Values(Mapping[str, Any]):
+    """The values of an expression's atoms under the names ``$0``, ``$1`` …, each read when it is asked for."""
+
+    def __init__(self, atoms: Sequence[Atom], ops: Ops):
+        self.atoms, self.ops = atoms, ops
+
+    def __getitem__(self, name: str) -> Value:
+        return self.atoms[int(name[1:])].read(self.ops)
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"${i}" for i in range(len(self.atoms)))
+
+    def __len__(self) -> int:
+        return len(self.atoms)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression of a description: its text with its place, and its kind (`kinds.py`)."""
+
+    item: Item
+    pos: int
+    expr: Expr
+    atoms: list[Atom]
+    kind: str
+    used: set[str]  # the variables in it
+
+    @property
+    def tensor(self) -> TensorRef | None:
+        """The tensor that it names, if it does nothing else."""
+        return self.atoms[int(self.expr.name[1:])].tensor if isinstance(self.expr, Name) else None
+
+    def value(self, ops: Ops) -> Value:
+        """Its value for these ops. Raises `LightNetError` at its place (a subscript out of range)."""
+        try:
+            return evaluate(self.expr, self.atoms, ops)
+        except LightNetError as e:
+            raise self.item.error_at(self.pos, e.message, e.label) from None
+
+
+def evaluate(e: Expr, atoms: Sequence[Atom], ops: Ops) -> Value:
+    """The value of an expression over `atoms` for these ops."""
+    return constant(e)(Env({}, _Values(atoms, ops)))
+
+
+def unknown_optype(text: str, scope: Scope) -> str:
+    """The message about an optype that is neither in the op table nor one of the arch's own."""
+    base, _, suffix = text.rpartition("_")
+    if base in scope.optypes:
+        return f"unknown optype '{text}': this is a description for arch '{scope.arch}', not for '{suffix}'"
+    return f"unknown optype '{text}'{did_you_mean(get_close_matches(text, scope.optypes, 3))}"

@@ -1,0 +1,85 @@
+"""Plugins: passes, dialects, ops, targets, front ends and patterns from a user's files, for as long as a run takes.
+
+    with lightnet.plugins.load("my_pass.py", "ops.json", "rules.mlir"):
+        lightnet.compile("net.onnx")(feeds)
+
+What a file is follows from its name: ``.py`` (or a folder that is a Python package) is Python, ``.json`` and ``.op`` are
+descriptions of operators or optimizers, ``.mlir`` holds patterns in PDL. Python runs with all rights of the user: it is code, and
+never comes with a network. The others are data. `installed.py` has what installed packages bring. Imports the registry; what a
+file needs is imported when there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir import registry
+
+__all__ = ["SUFFIXES", "Plugin", "load", "loaded"]
+
+#: What can be loaded, by suffix.
+SUFFIXES = {
+    ".py": "Python: passes, dialects, ops, targets, front ends, patterns",
+    ".json": "descriptions of operators or of an optimizer",
+    ".op": "descriptions of operators, with inheritance",
+    ".mlir": "patterns in PDL",
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What a file added: op classes, pattern classes, and the module that it is if it is Python."""
+
+    source: str
+    ops: tuple[type, ...] = ()
+    patterns: tuple[type, ...] = ()
+    module: ModuleType | None = None
+
+
+def load(*paths: str | Path) -> AbstractContextManager[list[Plugin]]:
+    """Load files for the length of a ``with`` block, in this order; at its end everything is as it was before.
+
+    Raises `LightNetError`, with the place in the file, for a file that is broken or that defines what there is already.
+    """
+    return loaded(paths)
+
+
+@contextmanager
+def loaded(paths: Sequence[str | Path]) -> Iterator[list[Plugin]]:
+    """As `load`, of a list of files."""
+    if not paths:
+        yield []
+        return
+    registry.load_installed()  # which are for good
+    restore = registry.checkpoint()
+    with ExitStack() as stack:
+        stack.callback(restore)
+        yield [stack.enter_context(_loaded(str(path))) for path in paths]
+
+
+@contextmanager
+def _loaded(path: str) -> Iterator[Plugin]:
+    from lightnet.plugins import data, python_files, registering
+
+    loaders = {".py": python_files.file, ".json": data.descriptions, ".op": data.descriptions, ".mlir": data.patterns}
+    suffix = Path(path).suffix.lower()
+    if Path(path).is_dir():
+        suffix = ".py"
+    elif suffix not in loaders:
+        kinds = "; ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
+        raise LightNetError(f"cannot load '{path}': a file to load is a folder with Python, or {kinds}")
+    before = registering.Before()
+    with ExitStack() as stack:
+        try:
+            with registry.adding(path):
+                module = stack.enter_context(loaders[suffix](path))
+                added = before.checked(module)
+                before.check_places()
+        except LightNetError as e:
+            raise e.at(SourceLoc(path)) from e.__cause__
+        yield Plugin(path, added.ops, added.patterns, module)

@@ -1,0 +1,138 @@
+"""Which table each thing goes to that a plugin's module defines, and the clashes that no table sees.
+
+A class belongs to the module that defines it; a value (a target, a dialect, a front end) to the one that holds it and is not
+known yet. Imports xDSL, and of `ir` and `frontends` what those things are.
+"""
+
+from __future__ import annotations
+
+import sys
+from inspect import isabstract, isclass
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from xdsl.ir import Dialect
+from xdsl.passes import ModulePass
+
+from lightnet.diagnostics import LightNetError
+from lightnet.frontends.loading import FrontEnd
+from lightnet.ir import registry
+from lightnet.ir.context import DIALECTS
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp
+from lightnet.ir.passes import XDSL_PASSES
+from lightnet.ir.rewrites import pattern_name
+from lightnet.ir.target import Target
+from lightnet.passes.patterns import built_in
+
+
+class Added(NamedTuple):
+    """What a plugin added."""
+
+    ops: tuple[type, ...]
+    patterns: tuple[type, ...]
+
+
+class Before:
+    """The ops and patterns that there were before a plugin, to tell what it added."""
+
+    def __init__(self) -> None:
+        self.families = set(registry.FAMILIES)
+        self.patterns = registry.all_patterns()
+
+    def checked(self, module: ModuleType | None) -> Added:
+        """What was added since. Raises LightNetError where an op or a pattern has the name of another one."""
+        families = registry.FAMILIES
+        new = [name for name in families if name not in self.families]
+        known = {op.name: (family, op) for family in self.families if new for op in families.get(family)}
+        ops: list[type] = []
+        for family in new:
+            for op in families.get(family):
+                _check_op(known, family, op)
+                known[op.name] = (family, op)
+                ops.append(op)
+        rules = [row for row in registry.all_patterns() if row not in self.patterns]
+        for pass_name, target, cls in rules:
+            registry.check_pattern(pass_name, cls, (known for _, _, known in built_in(pass_name, target)))
+        return Added(tuple(ops), tuple(cls for _, _, cls in rules))
+
+    def check_places(self) -> None:
+        """Raise LightNetError for a new pattern that no pass applies, as its pass or its target is misspelt."""
+        for pass_name, target, cls in registry.all_patterns():
+            if (pass_name, target, cls) not in self.patterns and (problem := registry.misplaced(pass_name, target)):
+                where = registry.described(cls, None)
+                raise LightNetError(f"pattern '{pattern_name(cls)}' ({where}) is never applied: {problem}")
+
+
+def _check_op(known: dict[str, tuple[str, type]], family: str, op: Any) -> None:
+    if op.name not in known:
+        return
+    other_family, other = known[op.name]
+    if other is not op:
+        table = registry.FAMILIES
+        both = f"by {table.origin_of(other_family, other)} and by {table.origin_of(family, op)}"
+        raise LightNetError(f"op '{op.name}' is defined twice: {both}")
+
+
+def register_module(module: ModuleType) -> None:
+    """Register everything that a module and the modules inside of it define."""
+    inside = [n for n in sys.modules if n.startswith(f"{module.__name__}.")]
+    for name in (module.__name__, *inside):
+        register(vars(sys.modules[name]), name)
+
+
+def register_value(value: Any, where: str) -> None:
+    """Register one object, which ``module:attribute`` names. Raises LightNetError where it is nothing that a table takes."""
+    module, _, attribute = where.partition(":")
+    if isclass(value) and issubclass(value, ModulePass | KernelOp | LnOp):
+        register({attribute: value}, value.__module__)
+    elif isinstance(value, Dialect | Target | FrontEnd):
+        register({attribute: value}, module)
+    else:
+        raise LightNetError(f"{where} is no pass, op, dialect, target or front end")
+
+
+def register(values: dict[str, Any], module: str) -> None:
+    """Register what a module defines, given by attribute. Raises LightNetError for a name that is taken."""
+    ops: list[type[LnOp]] = []
+    for attribute, value in list(values.items()):
+        where = f"{module}:{attribute}"
+        if isinstance(value, Dialect):
+            DIALECTS.add(value.name, where)
+        elif isinstance(value, Target):
+            registry.TARGETS.add(value.name, where)
+        elif isinstance(value, FrontEnd):
+            for suffix in value.suffixes:
+                registry.FRONTENDS.add(suffix, where)
+        elif isclass(value) and value.__module__ == module:
+            ops += _class(value)
+    families = registry.FAMILIES
+    listed = {op for family in families for op in families.get(family)} if ops else set()
+    if rest := [op for op in ops if op not in listed]:
+        families.add(module, tuple(dict.fromkeys(rest)))
+
+
+def _class(cls: type) -> list[type[LnOp]]:
+    """Register a class; ops are returned, as a module's ops are one family."""
+    if issubclass(cls, ModulePass):
+        _pass(cls)
+    elif issubclass(cls, KernelOp) and "name" in vars(cls):
+        registry.KERNELS.add(cls.name.partition(".")[0], cls)
+    elif issubclass(cls, LnOp) and vars(cls).get("optype"):
+        if "schema" not in vars(cls):
+            raise LightNetError(f"op {registry.where_from(cls)} has an optype, and not the decorator @ln_op")
+        return [cls]
+    return []
+
+
+def _pass(cls: type[ModulePass]) -> None:
+    name = getattr(cls, "name", None)
+    if isabstract(cls) or registry.PASSES.holds(str(name), cls):
+        return
+    where = registry.where_from(cls)
+    if not isinstance(name, str):
+        raise LightNetError(f"pass {where} has no name")
+    if name in XDSL_PASSES:
+        there = registry.described(cls, registry.source())
+        raise LightNetError(f"pass '{name}' is defined twice: by {XDSL_PASSES[name]} and by {there}")
+    registry.PASSES.add(name, cls)

@@ -1,0 +1,74 @@
+"""One kernel of a compiled network alone: on the operands that it really gets, does it compute what the references of its ops do?
+
+That tells a fault of the generated code from one of a rewrite, a weight or an earlier kernel, and finds the op inside of a fused
+kernel at which NaN begins. Imports steps and differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.names import tensor_names
+from lightnet.ir.op import LnOp
+from lightnet.report.differences import Difference, difference
+from lightnet.report.steps import Stepper, specialized
+from lightnet.runtime.dtypes import is_float
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A kernel on its own operands: how its compiled results differ from those of the references of its ops, and the first of its
+    ops (None: there is none) that makes NaN or infinity of finite operands, by the references."""
+
+    kernel: KernelOp
+    differences: tuple[Difference, ...]
+    non_finite: LnOp | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the compiled code computes what the ops of the kernel mean."""
+        return all(d.agrees for d in self.differences)
+
+
+def alone(
+    executable: Any, feeds: Mapping[str, Any] | None, name: str, rtol: float = 1e-4, atol: float | None = None
+) -> Alone | None:
+    """The kernel that makes the tensor `name`, on the operands that it gets in a run on `feeds`. None where no kernel of compiled
+    code makes it. Raises `LightNetError` as a call does."""
+    executable, feeds = specialized(executable, feeds)
+    if not executable.is_native:
+        return None
+    stepper = Stepper(executable, feeds)
+    for step in stepper.steps:
+        found = isinstance(step.op, KernelOp) and name in tensor_names(step.op)
+        operands = [stepper.read(v) for v in step.op.operands] if found else []  # the kernel may overwrite them
+        for run in stepper.calls(step):
+            run()
+        if found:
+            got = [stepper.read(r) for r in step.op.results]
+            return _checked(step.op, operands, got, rtol, atol)
+    return None
+
+
+def _checked(
+    kernel: KernelOp, operands: list[np.ndarray], got: list[np.ndarray], rtol: float, atol: float | None
+) -> Alone:
+    values = dict(zip(kernel.body.args, operands))
+    first: LnOp | None = None
+    for op in kernel.ops:
+        read = [values[v] for v in op.operands]
+        made = op.evaluate(read)
+        if first is None and not _finite(made) and _finite(read):
+            first = op
+        values.update(zip(op.results, made))
+    want = [values[v] for v in kernel.terminator.operands]
+    return Alone(kernel, tuple(difference(a, b, rtol, atol) for a, b in zip(got, want)), first)
+
+
+def _finite(arrays: list[np.ndarray]) -> bool:
+    return all(not is_float(a.dtype) or bool(np.isfinite(a.astype(np.float64)).all()) for a in arrays)

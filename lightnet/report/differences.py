@@ -1,0 +1,159 @@
+"""Two runs of a network compared, tensor by tensor, in the order of the program: where do they part?
+
+An error travels: the first tensor that differs, and those whose error is far above that of what they are computed from, are
+where to look. Imports tensors and NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lightnet.diagnostics import SourceLoc
+from lightnet.dialects.ln.source import Source
+from lightnet.ir.locations import loc_of
+from lightnet.report.tables import shape, shortened, table
+from lightnet.report.tensors import Tensors, inherited, kernel_label, makers
+from lightnet.runtime.dtypes import is_float
+
+#: An error is new where it is so many times that of the operands.
+JUMP = 10.0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far an array is from what is expected. `absolute` and `relative` are the largest differences of an element, and relative
+    to the expected one; `largest` is the largest expected value; NaN and infinite elements count in `wrong` only, unless both have
+    them alike. `wrong` of `elements` are beyond the tolerance; `mismatch` says what differs in type or shape."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+    largest: float = 0.0
+    wrong: int = 0
+    elements: int = 0
+    mismatch: str = ""
+    #: Elements that are finite in one of the two only, or infinite with another sign.
+    strange: int = 0
+    exact: bool = False
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every element is within the tolerance."""
+        return not self.wrong and not self.mismatch
+
+    @property
+    def scaled(self) -> float:
+        """The error as a share of the largest expected value; infinite where they are not numbers alike."""
+        if self.mismatch or self.strange:
+            return math.inf
+        return self.absolute / self.largest if self.largest else self.absolute
+
+    @property
+    def verdict(self) -> str:
+        """``agrees``, or in how many elements it does not."""
+        if self.mismatch:
+            return f"DIFFERS: {self.mismatch}"
+        return f"DIFFERS in {self.wrong} of {self.elements} elements" if self.wrong else "agrees"
+
+
+def difference(got: np.ndarray, want: Any, rtol: float = 1e-4, atol: float | None = None) -> Difference:
+    """Compare two arrays. Elements agree within ``atol + rtol * |want|`` (`atol` is 1e-4 of the largest expected value unless given);
+    NaN agrees with NaN, an infinity with itself. Integers and bools have to be equal."""
+    want = np.asarray(want)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        text = f"is {got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}"
+        return Difference(elements=want.size, mismatch=text)
+    a, b = got.astype(np.float64).reshape(-1), want.astype(np.float64).reshape(-1)
+    if not is_float(want.dtype):
+        off = np.abs(a - b).max(initial=0)
+        largest = np.abs(b).max(initial=0)
+        return Difference(float(off), 0.0, float(largest), int((got != want).sum()), want.size, exact=True)
+    finite = np.isfinite(a) & np.isfinite(b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    off, size = np.zeros(a.size), np.zeros(a.size)
+    off[finite], size[finite] = np.abs(a[finite] - b[finite]), np.abs(b[finite])
+    largest = size.max(initial=0)
+    limit = (1e-4 * largest if atol is None else atol) + rtol * size
+    wrong = int((~same & ~(finite & (off <= limit))).sum())
+    relative = (off / np.where(size > 0, size, 1))[size > 0].max(initial=0)
+    strange = int((~same & ~finite).sum())
+    return Difference(float(off.max(initial=0)), float(relative), float(largest), wrong, want.size, strange=strange)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One tensor of both runs. `op` makes it, as ``conv2d conv1``, in `kernel` where the network is fused; `jumps` where its error is
+    far above that of the tensors it is computed from: the fault is here and not before. `constant`: what is expected is one number
+    throughout, and agreement proves little."""
+
+    name: str
+    op: str
+    kernel: str
+    where: SourceLoc | None
+    dims: tuple[int, ...]
+    difference: Difference
+    jumps: bool
+    constant: bool = False
+
+
+def compare_layers(
+    got: Tensors, want: Mapping[str, np.ndarray], rtol: float = 1e-4, atol: float | None = None
+) -> list[Layer]:
+    """Every tensor that both have, in the order of the program; inputs, which are fed, are left out."""
+    by = makers(got.source)
+    names = [n for n, op in by.items() if n in got.arrays and n in want and not isinstance(op, Source)]
+    found = {n: difference(got.arrays[n], want[n], rtol, atol) for n in names}
+    before = inherited(got.source, {n: d.scaled for n, d in found.items()})
+    return [
+        Layer(n, kernel_label(by[n]), got.kernels.get(n, ""), loc_of(by[n]), got.arrays[n].shape, found[n],
+              not found[n].agrees and found[n].scaled > JUMP * max(before[n], rtol / JUMP**2), _is_constant(want[n]))
+        for n in names
+    ]  # fmt: skip
+
+
+def _is_constant(array: Any) -> bool:
+    flat = np.asarray(array).reshape(-1)
+    return flat.size > 1 and bool((flat == flat[0]).all())
+
+
+def layers_text(layers: Sequence[Layer], line: Any = None) -> str:
+    """The table, and before it the first layer that differs; `line(loc)` gives the text of a source line, or None."""
+    first = next((x for x in layers if not x.difference.agrees), None)
+    header = ("tensor", "op", "shape", "max abs error", "max rel error", "largest value", "", "")
+    text = table(header, map(_row, layers))
+    if 2 * (constant := sum(x.constant for x in layers)) > len(layers):
+        text += f"\n\n{constant} of {len(layers)} tensors are constant, which proves little: are weights missing?"
+    if first is None:
+        return f"{text}\n\n" + (f"all {len(layers)} tensors agree" if len(layers) > 1 else "the tensor agrees")
+    where = f" ({first.where})" if first.where is not None else ""
+    lines = ["", f"first difference: '{first.name}', by {first.op}{where}"]
+    if line is not None and (shown := line(first.where)):
+        lines.append(f"  {shortened(shown.strip(), 110)}")
+    if first.kernel and first.kernel != first.op:
+        lines.append(f"  in the kernel {first.kernel}")
+    jumps = [x.name for x in layers if x.jumps]
+    if len(jumps) > 1 or (jumps and jumps[0] != first.name):
+        lines.append(f"the error jumps at: {', '.join(jumps[:8])}{', ...' if len(jumps) > 8 else ''}")
+    wrong = sum(not x.difference.agrees for x in layers)
+    return "\n".join([text, *lines, f"{wrong} of {len(layers)} tensors differ"])
+
+
+def _row(x: Layer) -> tuple[str, ...]:
+    d = x.difference
+    figures = (
+        ("", "", "")
+        if d.mismatch
+        else (f"{d.absolute:.3g}", "" if d.exact else f"{d.relative:.3g}", f"{d.largest:.3g}")
+    )
+    return (
+        shortened(x.name, 40),
+        shortened(x.op, 40),
+        shape(x.dims),
+        *figures,
+        d.verdict,
+        "<-- jumps" if x.jumps else "",
+    )

@@ -1,0 +1,123 @@
+"""What a pipeline did, kept for a report: the module as text and as a graph at each stage, the rewrites, the figures, the plan.
+
+Imports `ir`, the memory plan's report, and the other files of this folder.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+from xdsl.printer import Printer
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.instrumentation import print_module
+from lightnet.ir.memory import memory_of
+from lightnet.ir.rewrites import Rewrite
+from lightnet.passes.planning.module import plan_report
+from lightnet.passes.planning.report import Report
+from lightnet.report.graph import Graph
+from lightnet.report.stats import Stats
+
+#: So many rewrites are kept, and so many characters of a stage.
+MAX_REWRITES, MAX_TEXT = 20_000, 16 << 20
+
+
+@dataclass
+class Snapshot:
+    """The module after one pass: its text, its graph, and the lines of the text that each node of the graph is."""
+
+    name: str
+    text: str
+    graph: Graph
+    lines: list[tuple[int, int]] = field(default_factory=list)  # of each node: first line and the one behind the last
+
+
+class Recorder(Stats):
+    """Watches pipelines (several, one after the other, are one run) and keeps what they do; `error` where one failed."""
+
+    wants_text: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.snapshots: list[Snapshot] = []
+        self.applied: list[Rewrite] = []
+        self.left_out = 0
+        self.error: str | None = None
+        self.plans: dict[str, Report] = {}
+
+    def before_pipeline(self, passes: Sequence[ModulePass], module: ModuleOp) -> None:
+        super().before_pipeline(passes, module)
+        if not self.snapshots:
+            self.snapshots.append(snapshot("(input)", module))
+            self.read_plan(module)
+
+    def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        super().after_pass(pass_, module)
+        self.snapshots.append(snapshot(str(pass_.spec()), module))
+        self.read_plan(module)
+
+    def rewrote(self, rewrite: Rewrite) -> None:
+        super().rewrote(rewrite)
+        if len(self.applied) < MAX_REWRITES:
+            self.applied.append(rewrite)
+        else:
+            self.left_out += 1
+
+    def pass_failed(self, pass_: ModulePass, module: ModuleOp, error: Exception) -> None:
+        super().pass_failed(pass_, module, error)
+        text = error.render() if isinstance(error, LightNetError) else f"{type(error).__name__}: {error}"
+        self.error = f"pass '{pass_.name}' failed: {text}"
+
+    def read_plan(self, module: ModuleOp) -> None:
+        """Keep the plan of a module of level 3: the last one counts; a later level has no lifetimes any more."""
+        if not memory_of(module):
+            return
+        try:
+            plans = {space: plan_report(module, space) for space in memory_of(module)}
+        except LightNetError:
+            return  # level 4, or a module that is only partly planned
+        self.plans = {space: plan for space, plan in plans.items() if plan.buffers}
+
+
+def snapshot(name: str, module: ModuleOp) -> Snapshot:
+    """The module at this moment."""
+    graph = Graph.of(module)
+    stream = io.StringIO()
+    printer = _MarkingPrinter(stream, {node.op for node in graph.nodes if node.op is not None})
+    print_module(printer, module)
+    text = stream.getvalue().rstrip("\n") + "\n"
+    starts = [0]
+    while (end := text.find("\n", starts[-1])) >= 0:
+        starts.append(end + 1)
+    lines = []
+    for node in graph.nodes:
+        begin, end = printer.marks.get(node.op, (0, 0)) if node.op is not None else (0, 0)
+        lines.append((bisect_right(starts, begin) - 1, bisect_right(starts, max(end - 1, begin)) if end else 0))
+        node.op = None  # a later pass may erase it
+    if len(text) > MAX_TEXT:
+        text = text[:MAX_TEXT] + "\n… the rest is left out\n"
+    return Snapshot(name, text, graph, lines)
+
+
+class _MarkingPrinter(Printer):
+    """Notes where in the text some ops stand."""
+
+    def __init__(self, stream: io.StringIO, wanted: set[Operation]):
+        super().__init__(stream)
+        self.wanted = wanted
+        self.marks: dict[Operation, tuple[int, int]] = {}
+
+    def print_op(self, op: Operation) -> None:
+        if op not in self.wanted:
+            super().print_op(op)
+            return
+        start = self.stream.tell()
+        super().print_op(op)
+        self.marks[op] = (start, self.stream.tell())

@@ -1,0 +1,155 @@
+"""A compiled network one kernel at a time: which launches belong to which kernel, and running them singly.
+
+What profiling and looking at intermediate tensors have in common. The kernels that are called are the ones that the network
+ships; nothing is instrumented. Imports `ir`, the launches of level 4, the builder, the JIT and the runtime.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Operation, SSAValue
+
+from lightnet.backends.builder import Builder
+from lightnet.backends.llvm.jit import NativeModule, compile_module
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.launch import LaunchOp, launches
+from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.module import main_of, op_label
+from lightnet.ir.types import spec_of
+from lightnet.ir.views import moves_left, place_of
+
+if TYPE_CHECKING:
+    from lightnet.executable import Executable
+
+Call = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kernel of a planned network (or a host op), and what it became: its launches, in order. A move whose pieces stand in
+    place has none."""
+
+    op: Operation
+    lines: tuple[LaunchOp, ...]
+
+
+def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Executable, dict[str, Any]]:
+    """The executable that runs `feeds`, and what it is fed: of one whose shapes a call decides, the one for these shapes, which
+    does not take the values that decided them."""
+    feeds = dict(feeds or {})
+    if not hasattr(executable, "specialized"):
+        return executable, feeds
+    found = executable.specialized(feeds)
+    return found, {name: value for name, value in feeds.items() if name in found.inputs}
+
+
+def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
+    """The kernels of a planned module in order, each with its launches in the lowered one.
+
+    Launches stand in the order of the kernels. A move has one for each piece that does not stand in place; any other kernel
+    one for each function that it was generated as, which are called ``f``, ``f_1``, ``f_2`` and so on. Raises `LightNetError`
+    where the two modules do not go together (a lowering that names its functions in another way).
+    """
+    lines = [line for line in launches(loops) if isinstance(line, LaunchOp)]
+    steps, at = [], 0
+    for op in main_of(planned).body.block.ops:
+        if isinstance(op, Source | OnceOp | ReturnOp):
+            continue
+        count = _launch_count(op, lines, at)
+        steps.append(Step(op, tuple(lines[at : at + count])))
+        at += count
+    if at != len(lines):
+        raise LightNetError(
+            f"{len(lines) - at} launches belong to no kernel: this target cannot be run kernel by kernel"
+        )
+    return steps
+
+
+def _launch_count(op: Operation, lines: Sequence[LaunchOp], at: int) -> int:
+    if getattr(op, "is_host", False) or not any(spec_of(r.type).len for r in op.results):
+        return 0
+    left = moves_left(op)
+    if all(operand is not None for _, operand in left):
+        return len(left)
+    callees = (line.callee.string_value() for line in islice(lines, at, None))
+    first, count = next(callees, None), 1
+    for name in callees:
+        if name != f"{first}_{count}":
+            break
+        count += 1
+    written = {place_of(r) for r in op.results if spec_of(r.type).len}
+    if not written <= {place for line in lines[at : at + count] for place in line.args.data}:
+        raise LightNetError(f"'{op_label(op)}' has no launch: this target cannot be run kernel by kernel")
+    return count
+
+
+class Stepper:
+    """A network whose kernels are called one by one, on memory of its own.
+
+    `feeds` are arrays by input or param name, as for a call. Raises `LightNetError` as a call does, and where there is no
+    machine code. Host calls (`print`) are left out.
+    """
+
+    def __init__(self, executable: Executable, feeds: Mapping[str, Any] | None = None):
+        self.executable, self.feeds = executable, dict(feeds or {})
+        self.arena, self.static = executable.started(self.feeds)
+        loops = executable.loops
+        assert loops is not None
+        self.steps = steps_of(executable.planned, loops)
+        self._functions: dict[tuple[str, int], Any] = {}
+
+    def restart(self) -> None:
+        """Write again what a call starts from."""
+        self.executable.started(self.feeds, self.arena)
+
+    def call_whole(self) -> None:
+        """Run the entry function of the network, from where `restart` leaves the memory. Not for networks that print."""
+        self.executable.instance.main(self.arena, self.static)
+
+    def calls(self, step: Step) -> list[Call]:
+        """A call of each launch of a step."""
+        return [self._call(line) for line in step.lines]
+
+    def _call(self, line: LaunchOp) -> Call:
+        name, grid = line.callee.string_value(), line.grid.value.data
+        bases = {"arena": self.arena.bytes.ctypes.data, "static": self.static.ctypes.data}
+        pointers = [bases[p.space.data] + p.offset.data for p in line.args]
+        key = name, len(pointers)
+        if key not in self._functions:
+            self._functions[key] = _callable(self.executable.native.kernel_address(name), len(pointers))
+        return partial(self._functions[key], 0, grid, *pointers)
+
+    def read(self, value: SSAValue) -> np.ndarray:
+        """A copy of what stands where the planned `value` does."""
+        place, spec = place_of(value), spec_of(value.type)
+        assert place is not None
+        memory = self.arena.bytes if place.space.data == "arena" else self.static
+        raw = memory[place.offset.data : place.offset.data + spec.nbytes]
+        return raw.view(spec.dtype.np).reshape(spec.dims).copy()
+
+
+def idle(line: LaunchOp) -> Call:
+    """A call of a function that does nothing, on as many arguments as a launch has: what calling costs from here.
+
+    (A launch on no block is not that: a kernel that is one block need not look at its range.)
+    """
+    return partial(_callable(_nothing().kernel_address("nothing"), len(line.args)), 0, 0, *[None] * len(line.args))
+
+
+@cache
+def _nothing() -> NativeModule:
+    return compile_module(ModuleOp([Builder.kernel("nothing", []).finish()]))
+
+
+def _callable(address: int, pointers: int) -> Any:
+    return ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * pointers)(address)

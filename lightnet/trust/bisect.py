@@ -1,0 +1,151 @@
+"""Which rewrite of a whole pipeline is to blame: run with fewer and fewer of them (`rewrite_limit`), as LLVM's
+opt-bisect-limit does.
+
+What is right is said by execution, or by a command of the user's, for faults that only machine code or another program
+shows. Imports the passes' driver, `ir`, and the files of this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.instrumentation import module_text
+from lightnet.ir.passes import Instrumentation, run_pipeline
+from lightnet.ir.rewrites import Rewrite
+from lightnet.trust.blame import blame, first_wrong
+from lightnet.trust.check import EXACT, Baseline, Difference, NotExecutableError, Options, check_error
+from lightnet.trust.judges import CommandJudge
+
+#: What is wrong with what a pipeline made, if anything.
+Judge = Callable[[ModuleOp], Difference | None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a bisection: the error to report (None: nothing is wrong), how many rewrites there are, and how often the
+    pipeline ran."""
+
+    error: LightNetError | None
+    rewrites: int
+    runs: int
+
+
+def bisect(
+    ctx: Context,
+    module: ModuleOp,
+    passes: Sequence[ModulePass],
+    options: Options = Options(),
+    command: CommandJudge | None = None,
+) -> Found:
+    """Find the first rewrite of the pipeline without which its result is right, in about log2(rewrites) runs on copies of
+    `module`. `command` judges the resulting module's text (status 0: right); without one the result is executed and compared
+    with `module`. A pipeline that fails is wrong. Where the fault is no rewrite (it is there with a limit of 0), the error
+    names the pass, as far as that can be known. Raises `LightNetError` where `module` itself cannot be judged.
+    """
+    judge = _by_command(command) if command is not None else _by_execution(module, passes, options)
+    return _Bisection(ctx, module, passes, judge).run(by_execution=command is None, options=options)
+
+
+def _by_command(command: CommandJudge) -> Judge:
+    def judge(module: ModuleOp) -> Difference | None:
+        verdict = command.verdict(module_text(module))
+        return None if verdict.found else Difference("command", verdict.detail)
+
+    return judge
+
+
+def _by_execution(module: ModuleOp, passes: Sequence[ModulePass], options: Options) -> Judge:
+    try:
+        baseline = Baseline(module, options)
+    except NotExecutableError as e:
+        e.notes.append((None, "the module should be executable to be compared with; or a --bisect-command judges"))
+        raise
+    exact = all(p.name in EXACT for p in passes) if options.exact is None else options.exact
+    return lambda result: baseline.compare(result, exact=exact)
+
+
+class _Texts(Instrumentation):
+    """Collects the rewrites of a run."""
+
+    wants_rewrites = True
+
+    def __init__(self, wants_text: bool = False):
+        self.wants_text = wants_text  # type: ignore[misc] (a class variable elsewhere)
+        self.rewrites: list[Rewrite] = []
+        self.pass_: ModulePass | None = None
+        self.passes: list[ModulePass] = []
+
+    def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        self.pass_ = pass_
+
+    def rewrote(self, rewrite: Rewrite) -> None:
+        assert self.pass_ is not None
+        self.rewrites.append(rewrite)
+        self.passes.append(self.pass_)
+
+
+class _Bisection:
+    def __init__(self, ctx: Context, module: ModuleOp, passes: Sequence[ModulePass], judge: Judge):
+        self.ctx, self.module, self.passes, self.judge = ctx, module, passes, judge
+        self.runs = 0
+
+    def run(self, by_execution: bool, options: Options) -> Found:
+        every = _Texts()
+        wrong = self.wrong_after(None, every)
+        count = len(every.rewrites)
+        if wrong is None:
+            return Found(None, count, self.runs)
+        if (without := self.wrong_after(0)) is not None:
+            return Found(self.no_rewrite(without, by_execution, options), count, self.runs)
+        bad = first_wrong(count, lambda limit: self.wrong_after(limit) is not None)
+        last = _Texts(wants_text=True)
+        found = self.wrong_after(bad, last) or wrong
+        return Found(self.guilty(found, last, bad, count), count, self.runs)
+
+    def wrong_after(self, limit: int | None, watcher: _Texts | None = None) -> Difference | None:
+        """What is wrong after `limit` rewrites."""
+        module = self.module.clone()
+        self.runs += 1
+        try:
+            run_pipeline(self.ctx, module, self.passes, [watcher] if watcher else [], rewrite_limit=limit)
+        except LightNetError as e:
+            return Difference("fails", e.message, loc=e.loc)
+        return self.judge(module)
+
+    def guilty(self, found: Difference, last: _Texts, number: int, count: int) -> LightNetError:
+        if len(last.rewrites) < number:  # the pipeline fails before
+            return LightNetError(f"with {number} of {count} rewrites the pipeline fails: {found.what}", found.loc)
+        error = check_error(found, last.passes[number - 1], last.rewrites[number - 1])
+        error.notes.append(
+            (None, f"rewrite {number} of {count}: --rewrite-limit={number} does it, {number - 1} does not")
+        )
+        return error
+
+    def no_rewrite(self, without: Difference, by_execution: bool, options: Options) -> LightNetError:
+        """The error about a pass that is wrong without any rewrite that could be left out."""
+        reason = "the result is wrong without any rewrite, too (--rewrite-limit=0)"
+        if not by_execution:
+            return LightNetError(f"{reason}: {without.what}", without.loc, label="bisect.no-rewrite")
+        for end in range(1, len(self.passes) + 1):
+            module, before = self.module.clone(), self.module.clone()
+            self.runs += 1
+            passes = self.passes[:end]
+            try:
+                if end > 1:
+                    run_pipeline(self.ctx, before, passes[:-1], rewrite_limit=0)
+                run_pipeline(self.ctx, module, passes, rewrite_limit=0)
+                found = self.judge(module)
+            except LightNetError as e:
+                e.notes.append((None, reason))
+                return e
+            if found is not None:
+                error = blame(self.ctx, passes[-1], before, self.judge, found)
+                error.notes.append((None, reason))
+                return error
+        return LightNetError(f"{reason}: {without.what}", without.loc, label="bisect.no-rewrite")

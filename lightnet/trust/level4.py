@@ -1,0 +1,300 @@
+"""Level 4 beside level 3: each distinct kernel function of a lowered module, on some blocks of its grid.
+
+The planned module is executed op by op; before an op whose functions nobody has run yet, its launches run in the loop
+interpreter on a copy of the memory, and what they write is compared with what the op gives. Imports the interpreters and
+the files of this folder.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, MemRefType, ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from lightnet.backends.interpreter.arena import POISON
+from lightnet.backends.interpreter.loops import LoopProgram, array_at, memory_dtype
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects import launch
+from lightnet.dialects.launch import LaunchOp
+from lightnet.dialects.ln.source import Input, Source
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.memory import MEMORY, memory_of, workspace_size
+from lightnet.ir.module import main_of
+from lightnet.ir.names import PLACES, WORKSPACE
+from lightnet.ir.op import tensor_name
+from lightnet.ir.rewrites import op_label
+from lightnet.ir.types import spec_of
+from lightnet.ir.views import place_of
+from lightnet.trust.baseline import Baseline
+from lightnet.trust.compare import Mismatch, differing, mismatch
+from lightnet.trust.loop_cost import steps_of
+from lightnet.trust.record import Difference, DifferenceError
+from lightnet.trust.trace import TracedPlanned
+
+#: Steps (ops of loops, roughly a microsecond each) that one kernel, and all of them, may take.
+MAX_STEPS, MAX_ALL_STEPS = 600_000, 4_000_000
+#: Blocks of a grid that are run where not all of them can be, and seconds for them.
+BLOCKS, SECONDS = 4, 0.2
+
+
+def check_level4(
+    ctx: Context, pass_: ModulePass, before: ModuleOp, module: ModuleOp, baseline: Baseline
+) -> tuple[Difference | None, list[str]]:
+    """The first difference between a planned module and what `pass_` lowered it to, and notes on what was not executed."""
+    if not memory_of(before):
+        return None, ["nothing is compared, as the module before it is not planned"]
+    try:
+        lines = lines_by_op(ctx, pass_, before, module)
+    except LightNetError as e:
+        return None, [f"nothing is compared: {e.message}"]
+    check = _Check(module, lines)
+    for data, reference in baseline.runs:
+        try:
+            _Lockstep(check, before, data.contents, baseline.evaluator, reference, False).trace()
+        except DifferenceError as e:
+            return Difference(**{**vars(e.difference), "data": str(data)}), check.notes()
+        if check.steps > MAX_STEPS:  # on further data where that is cheap
+            break
+        check.kinds.clear()
+    return None, check.notes()
+
+
+def lines_by_op(ctx: Context, pass_: ModulePass, before: ModuleOp, module: ModuleOp) -> dict[Operation, list[LaunchOp]]:
+    """The launches that each op of a planned module became. How many there are follows from lowering the op alone; it is the
+    lowered module's own launches that are returned. Raises `LightNetError` where the numbers do not fit."""
+    lines = launch.launches(module)
+    found: dict[Operation, list[LaunchOp]] = {}
+    at = 0
+    for op in main_of(before).body.block.ops:
+        if isinstance(op, Source | OnceOp | func.ReturnOp):
+            continue
+        count = len(launch.launches(_lowered_alone(ctx, pass_, before, op)))
+        found[op] = [line for line in lines[at : at + count] if isinstance(line, LaunchOp)]
+        at += count
+    if at != len(lines):
+        raise LightNetError(f"its {len(lines)} launches cannot be told apart: one op at a time gives {at}")
+    return found
+
+
+def _lowered_alone(ctx: Context, pass_: ModulePass, before: ModuleOp, op: Operation) -> ModuleOp:
+    block = Block()
+    values: dict[SSAValue, SSAValue] = {}
+    for value in dict.fromkeys(op.operands):
+        source = Input.make([], {"dtype": spec_of(value.type).dtype.tl, "dims": spec_of(value.type).dims})
+        if (place := place_of(value)) is not None:
+            source.attributes[PLACES] = ArrayAttr([place])
+        block.add_op(source)
+        values[value] = source.results[0]
+    block.add_ops([op.clone(values), func.ReturnOp()])
+    main = func.FuncOp("main", ((), ()))
+    main.body.detach_block(main.body.block)
+    main.body.add_block(block)
+    module = ModuleOp([main], attributes={MEMORY: before.attributes[MEMORY]})
+    pass_.apply(ctx, module)
+    return module
+
+
+@dataclass
+class _Check:
+    """What has been run of a lowered module."""
+
+    module: ModuleOp
+    lines: dict[Operation, list[LaunchOp]]
+    run: set[str] = field(default_factory=set)
+    kinds: set[tuple[frozenset[str], str]] = field(default_factory=set)
+    partly: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.program = LoopProgram(self.module)
+        self.random = random.Random(0)
+
+    def notes(self) -> list[str]:
+        every = len(self.program.functions)
+        notes = [
+            f"{len(self.run)} of {every} kernel functions are executed, {len(self.partly)} of them on some blocks only"
+        ]
+        left = sorted(self.skipped - self.run)
+        if left:
+            names = ", ".join(f"@{n}" for n in left[:8]) + (", ..." if len(left) > 8 else "")
+            notes.append(f"not executed, as that takes too long: {names}")
+        return notes
+
+    def wanted(self, op: KernelOp) -> list[LaunchOp]:
+        """The launches of an op if nobody has run their functions yet, for a kernel that computes the same, and they can be
+        afforded."""
+        lines = self.lines.get(op, [])
+        names = {line.callee.string_value() for line in lines}
+        kind = (frozenset(names), _computes(op))
+        if not names or kind in self.kinds:
+            return []
+        cost = sum(self.cost(line, every_block=len(lines) > 1) for line in lines)
+        if cost > MAX_STEPS or self.steps + cost > MAX_ALL_STEPS:
+            self.skipped |= names - self.run
+            return []
+        self.steps += cost
+        self.kinds.add(kind)
+        return lines
+
+    def cost(self, line: LaunchOp, every_block: bool) -> int:
+        """Steps of the blocks that a launch runs at least: one, or all (where launches follow that need what it gives)."""
+        steps = steps_of(self.program.functions[line.callee.string_value()].body.block)
+        grid = line.grid.value.data
+        return steps * (grid if every_block else min(1, grid))
+
+    def execute(self, lines: list[LaunchOp], spaces: dict[str, np.ndarray]) -> bool:
+        """Run launches on memory; whether all blocks of all of them ran."""
+        complete = True
+        for line in lines:
+            name, grid = line.callee.string_value(), line.grid.value.data
+            types = self.program.functions[name].function_type.inputs.data[2:]
+            arrays = [array_at(spaces, p, t) for p, t in zip(line.args, types) if isinstance(t, MemRefType)]
+            order = self.random.sample(range(grid), min(grid, 4096))
+            done = self.some_blocks(name, order, arrays) if len(lines) == 1 else self.all_blocks(name, grid, arrays)
+            complete &= done == grid
+            self.run.add(name)
+            if done < grid:
+                self.partly.add(name)
+        return complete
+
+    def all_blocks(self, name: str, grid: int, arrays: list[np.ndarray]) -> int:
+        self.program.launch(name, self.random.sample(range(grid), grid), arrays)
+        return grid
+
+    def some_blocks(self, name: str, order: list[int], arrays: list[np.ndarray]) -> int:
+        """The first blocks of `order`, and more as long as they are quick; how many."""
+        start = time.perf_counter()
+        for i, block in enumerate(order):
+            if i >= BLOCKS and time.perf_counter() - start > SECONDS / 2:
+                return i
+            self.program.launch(name, [block], arrays)
+            if time.perf_counter() - start > SECONDS:
+                return i + 1
+        return len(order)
+
+
+def _computes(kernel: KernelOp) -> str:
+    """What a kernel computes, names and places left out. Kernels that differ in it must not share a function; `lower-cpu` has
+    its own idea of that, which is what is checked."""
+    numbers: dict[SSAValue, int] = {arg: i for i, arg in enumerate(kernel.body.args)}
+    found: list[object] = []
+    for op in kernel.body.ops:
+        types, properties = map(str, op.result_types), (f"{k} = {v}" for k, v in sorted(op.properties.items()))
+        found.append((op.name, [numbers[v] for v in op.operands], [*types], [*properties]))
+        for result in op.results:
+            numbers[result] = len(numbers)
+    return repr(found)
+
+
+class _Lockstep(TracedPlanned):
+    """The planned module, with the launches of each op beside it."""
+
+    def __init__(self, check: _Check, *args):
+        self.check = check
+        super().__init__(*args)
+
+    def step(self, i: int, op: Operation) -> None:
+        if not isinstance(op, KernelOp):
+            super().step(i, op)
+            return
+        every = self.check.lines.get(op, [])
+        self.check_places(op, every)
+        lines = self.check.wanted(op)
+        spaces = self.memory() if lines or not every else {}
+        super().step(i, op)
+        if lines:
+            self.compare_launches(op, lines, spaces)
+        elif not every:
+            self.compare_results(op, "no launch", spaces, [(v, True, False) for v in op.results])
+
+    def check_places(self, op: KernelOp, lines: list[LaunchOp]) -> None:
+        """Every memref of a launch lies in an operand, a result or the workspace of the op, or behind the planned arena."""
+        allowed = [self.range(v) for v in (*op.operands, *op.results)]
+        work = op.attributes.get(WORKSPACE)
+        places = work.data if isinstance(work, ArrayAttr) else ()
+        allowed += [(p.space.data, p.offset.data, p.offset.data + workspace_size(op)) for p in places]
+        allowed += [(name, len(space), sys.maxsize) for name, space in self.arenas.spaces.items()]
+        for line in lines:
+            types = self.check.program.functions[line.callee.string_value()].function_type.inputs.data[2:]
+            for place, type in zip(line.args, types):
+                size = prod(type.get_shape()) * memory_dtype(type).itemsize
+                space, low = place.space.data, place.offset.data
+                if not any(s == space and a <= low and low + size <= b for s, a, b in allowed):
+                    text = f"@{line.callee.string_value()} is launched on {place}, which is no memory of {op_label(op)}"
+                    raise self.differs("memory", text, op)
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """A copy of the memory spaces, as large as the lowered module wants them."""
+        spaces = {}
+        for name, size in memory_of(self.check.module).items():
+            now = self.arenas.spaces.get(name, np.zeros(0, np.uint8))
+            spaces[name] = np.full(max(size, len(now)), POISON, np.uint8)
+            spaces[name][: len(now)] = now
+        return spaces
+
+    def compare_launches(self, op: Operation, lines: list[LaunchOp], spaces: dict[str, np.ndarray]) -> None:
+        in_place = self.poison_results(op, spaces)
+        names = ", ".join(dict.fromkeys(f"@{line.callee.string_value()}" for line in lines))
+        try:
+            complete = self.check.execute(lines, spaces)
+        except LightNetError as e:
+            raise self.differs("fails", f"{names}, which {op_label(op)} became, fails: {e.message}", op) from e
+        self.compare_results(op, names, spaces, [(v, complete, o) for v, o in zip(op.results, in_place)])
+
+    def compare_results(
+        self, op: Operation, who: str, spaces: dict[str, np.ndarray], results: list[tuple[SSAValue, bool, bool]]
+    ) -> None:
+        """Compare what stands in memory with each result of `op`; with it, whether it is all there, and whether it stands in
+        place of an operand."""
+        for i, (value, complete, in_place) in enumerate(results):
+            space, low, high = self.range(value)
+            expected = self.known.get(value)
+            if low == high or expected is None:
+                continue
+            if found := _written_wrong(expected, spaces[space][low:high], complete, in_place):
+                what = f"'{name}'" if (name := tensor_name(value)) else f"result {i} of {op_label(op)}"
+                text = f"{who} gives another value of {what}: at {list(found.index)} it{str(found).partition(']')[2]}"
+                raise self.differs("value", text, op, tensor_name(value), found)
+
+    def poison_results(self, op: Operation, spaces: dict[str, np.ndarray]) -> list[bool]:
+        """Poison the results' bytes where no operand lies; for each result, whether one does."""
+        operands = [self.range(v) for v in op.operands]
+        in_place = []
+        for value in op.results:
+            space, low, high = self.range(value)
+            shares = any(s == space and a < high and low < b for s, a, b in operands)
+            in_place.append(shares)
+            if not shares:
+                spaces[space][low:high] = POISON
+        return in_place
+
+
+def _written_wrong(expected: np.ndarray, raw: np.ndarray, complete: bool, in_place: bool) -> Mismatch | None:
+    """Where the bytes `raw` differ from an expected array. Bytes that are poison still were not written, which is wrong only
+    where all blocks ran (blocks of a copy may be smaller than elements). Results in place of an operand are looked at
+    then only, too."""
+    if in_place and not complete:
+        return None
+    got = _elements(raw, expected)
+    if not complete:  # a byte that was written may look like poison: what is right as it stands is taken so
+        bytes_ = np.ascontiguousarray(expected).reshape(-1).view(np.uint8)
+        filled = _elements(np.where(raw == POISON, bytes_, raw), expected)
+        got = np.where(differing(expected, got, exact=False), filled, got)
+    return mismatch(expected, got, exact=False)
+
+
+def _elements(raw: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Bytes as elements of the type and shape of `like`."""
+    flat = raw != 0 if like.dtype == np.bool_ else np.array(raw).view(like.dtype)
+    return flat.reshape(like.shape)
