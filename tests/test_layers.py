@@ -391,3 +391,19 @@ def test_random_networks(seed):
     assert [x.name for x in layers if x.difference.scaled > 1e-3] == []
     for name, array in executable(stream=io.StringIO()).items():
         assert array.tobytes() == got.arrays[name].tobytes()
+
+
+@pytest.mark.parametrize("peer", ["interpreter", "onnxruntime"])
+def test_tensors_that_passes_make_are_no_layers(cli, peer):
+    """A batch norm goes into weights that no other runtime knows."""
+    if peer == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    vectors = "".join(
+        f"create(| dst={v} | dtype=TL_FLOAT, dims=[8], data=[1], ran=[0.5, 1.5], from_file=false);\n"
+        for v in ("scale", "offset", "mean", "var")
+    )
+    norm = "batchnorm(src=c1, scale=scale, offset=offset, mean=mean, var=var | dst=n1 | epsilon=1e-5);\n"
+    text = SOURCE.replace("relu(src=c1 ", vectors + norm + "relu(src=n1 ")
+    Path("norm.net").write_text(text)
+    status, out, err = cli("norm.net", "-i", "random", "--compare", peer, "--layers")
+    assert status == 0 and "tensors agree" in out, err

@@ -72,9 +72,11 @@ def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     else:
         from lightnet.frontends.onnx.export.model import input_contents, to_onnx
+        from lightnet.passes.graph import tensor_names_in
 
         model = network.model()
-        source = to_onnx(model, outputs=further).SerializeToString()
+        there = tensor_names_in(model.module)  # passes make others: the folded weights of a batch norm
+        source = to_onnx(model, outputs=[name for name in further if name in there]).SerializeToString()
         feeds = {name: feeds.get(name, array) for name, array in input_contents(model).items()}
     try:
         session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
