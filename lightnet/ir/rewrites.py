@@ -155,21 +155,33 @@ def recording(rewrites: Rewrites) -> Iterator[Rewrites]:
         _CURRENT.reset(token)
 
 
+class Match:
+    """An op, and the pattern that is looking at it."""
+
+    __slots__ = ("op", "pattern")
+
+    def __init__(self, op: Operation):
+        self.op = op
+        self.pattern: RewritePattern | None = None
+
+    def __str__(self) -> str:
+        return f"in pattern '{pattern_name(self.pattern) if self.pattern else ''}' on {op_label(self.op)}"
+
+
 @contextmanager
-def interrupted_in(pattern: str, op: Operation) -> Iterator[None]:
-    """Make Ctrl-C in a pattern an error that names it: a match may never end. Another exception gets to know where it came from
-    (`crash_place`)."""
+def matching_on(op: Operation) -> Iterator[Match]:
+    """Patterns look at `op`, each named in `Match.pattern` before it does. Ctrl-C becomes an error that names op and pattern, as a match
+    may never end; another exception gets to know where it came from (`crash_place`)."""
     global _matching
-    _matching = (pattern, op)
+    _matching = match = Match(op)
     try:
-        yield
+        yield match
     except KeyboardInterrupt:
-        text = f"interrupted in pattern '{pattern}' on {op_label(op)}"
-        raise LightNetError(text, loc_of(op), label="rewrite.interrupted") from None
+        raise LightNetError(f"interrupted {match}", loc_of(op), label="rewrite.interrupted") from None
     except LightNetError:
         raise
     except Exception as e:
-        vars(e)[_PLACE] = (loc_of(op), f"in pattern '{pattern}' on {op_label(op)}")
+        vars(e)[_PLACE] = (loc_of(op), str(match))
         raise
     finally:
         _matching = None
@@ -184,12 +196,12 @@ def crash_place(error: Exception) -> tuple[SourceLoc | None, str] | None:
     return vars(error).get(_PLACE)
 
 
-#: The pattern that is being matched, and the op: one object for each match, for who watches how long it takes.
-_matching: tuple[str, Operation] | None = None
+#: The match that is going on, for who watches how long it takes.
+_matching: Match | None = None
 
 
-def matching() -> object | None:
-    """What stands for the match that is going on: the same object as long as it takes; None between matches."""
+def matching() -> Match | None:
+    """The match that is going on: the same object as long as patterns look at one op; None in between."""
     return _matching
 
 

@@ -19,15 +19,16 @@ from xdsl.transforms.dead_code_elimination import is_trivially_dead
 from xdsl.utils.worklist import Worklist
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.ir.locations import fuse, fused, has_loc, loc_of, set_loc
+from lightnet.ir.locations import fuse, fused, has_loc, set_loc, source_loc
 from lightnet.ir.names import NAME, name_of, set_tensor_names, tensor_names
 from lightnet.ir.rewrites import (
+    Match,
     Rewrite,
     Rewrites,
     Step,
     begin,
     current,
-    interrupted_in,
+    matching_on,
     op_label,
     pattern_name,
     recording,
@@ -83,10 +84,10 @@ def check_growth(count: int, limit: int = GROWTH_BESIDE) -> None:
         raise LightNetError(text, label="rewrite.settles")
 
 
-def in_pattern(error: LightNetError, name: str, op: Operation) -> LightNetError:
+def in_pattern(error: LightNetError, match: Match) -> LightNetError:
     """The error itself; one of `check_growth` says which pattern it was."""
     if error.label == "rewrite.settles":
-        error.notes.append((None, f"in pattern '{name}' on {op_label(op)}"))
+        error.notes.append((None, str(match)))
     return error
 
 
@@ -177,23 +178,29 @@ class _Driver:
             rewriter.erase(op)
             self.step.done()
             return True
-        location, where = op.location, loc_of(op)
-        self.modified = False
-        for pattern in self.patterns:
-            self.inserted, self.replaced_locs, self.replacements = [], [location], []
-            name = pattern_name(pattern)
-            try:
-                with interrupted_in(name, op):
+        where = op.location
+        self.inserted, self.replaced_locs, self.replacements, self.modified = [], [where], [], False
+        pattern = self.first_match(op, rewriter)
+        if pattern is None:
+            return False
+        self.locate()
+        self.counted(pattern_name(pattern), op, source_loc(where))
+        self.step.named(pattern_name(pattern)).done(self.new_ops(op))
+        return True
+
+    def first_match(self, op: Operation, rewriter: PatternRewriter) -> RewritePattern | None:
+        """The pattern that rewrites `op`, once it has."""
+        where = op.location
+        with matching_on(op) as match:
+            for pattern in self.patterns:
+                match.pattern = pattern
+                try:
                     pattern.match_and_rewrite(op, rewriter)
-            except LightNetError as e:
-                raise in_pattern(e, name, op).at(where) from e.__cause__
-            if not (rewriter.has_done_action or self.modified):  # a handler alone may have been told
-                continue
-            self.locate()
-            self.counted(name, op, where)
-            self.step.named(name).done(self.new_ops(op))
-            return True
-        return False
+                except LightNetError as e:
+                    raise in_pattern(e, match).at(source_loc(where)) from e.__cause__
+                if rewriter.has_done_action or self.modified:  # a handler alone may have been told
+                    return pattern
+        return None
 
     def new_ops(self, op: Operation) -> list[Operation | SSAValue]:
         """What is there after a rewrite of `op`: the ops inserted, `op` itself if it was changed in place, or the values that

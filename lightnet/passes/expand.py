@@ -14,7 +14,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source
 from lightnet.ir import rewrites
 from lightnet.ir.body import Body, build
-from lightnet.ir.locations import fused, has_loc, loc_of, set_loc
+from lightnet.ir.locations import fused, has_loc, loc_of, set_loc, source_loc
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.rewrites import pattern_name
@@ -86,7 +86,7 @@ class _Expander:
         rewriter.operation_replacement_handler.append(keep_names)
         rewriter.operation_removal_handler.append(step.removing)
         location = fused([op])
-        pattern = next((p for p in self.patterns if self.matches(p, op, rewriter)), None)
+        pattern = self.first_match(op, rewriter)
         if pattern is None:
             return [op]
         for new in (inner for root in inserted for inner in root.walk()):
@@ -96,15 +96,19 @@ class _Expander:
         step.named(pattern_name(pattern)).done(left)
         return [new for new in left if _is_computed(new)]
 
-    @staticmethod
-    def matches(pattern: RewritePattern, op: Operation, rewriter: PatternRewriter) -> bool:
-        where = loc_of(op)
-        try:
-            with rewrites.interrupted_in(pattern_name(pattern), op):
-                pattern.match_and_rewrite(op, rewriter)
-        except LightNetError as e:
-            raise in_pattern(e, pattern_name(pattern), op).at(where) from e.__cause__
-        return rewriter.has_done_action
+    def first_match(self, op: Operation, rewriter: PatternRewriter) -> RewritePattern | None:
+        """The pattern that replaces `op`, once it has."""
+        where = op.location
+        with rewrites.matching_on(op) as match:
+            for pattern in self.patterns:
+                match.pattern = pattern
+                try:
+                    pattern.match_and_rewrite(op, rewriter)
+                except LightNetError as e:
+                    raise in_pattern(e, match).at(source_loc(where)) from e.__cause__
+                if rewriter.has_done_action:
+                    return pattern
+        return None
 
     def wrap(self, op: LnOp) -> None:
         why = op.refusal(self.target.name)
