@@ -36,8 +36,9 @@ def _main(argv: list[str]) -> int:
             from lightnet.plugins import loaded
 
             stack.enter_context(loaded(args.load))
-        make_server(Settings(tuple(args.include))).start_io(stdout=out)
-    return 0
+        server = make_server(Settings(tuple(args.include)))
+        server.start_io(stdout=out)
+    return server.exit_status
 
 
 def _parser() -> Parser:

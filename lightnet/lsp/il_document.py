@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends import il
 from lightnet.frontends.importer import to_module
-from lightnet.frontends.lexer import NAME
 from lightnet.frontends.netlist import Netlist
 from lightnet.ir.names import name_of, tensor_names
 from lightnet.ir.op import LnOp
@@ -86,7 +85,7 @@ class IlDocument(Document):
     # -- hover
 
     def hover(self, offset: int) -> Hover | None:
-        word = self.index.word_at(offset) or self.word_in_macro(offset)
+        word = self.index.word_at(offset) or self.index.directive_word_at(offset)
         if word is None:
             return None
         if (macro := self.index.macros.get(word.text)) is not None:
@@ -114,7 +113,7 @@ class IlDocument(Document):
         span = Span(offset - len(typed[0]) if typed else offset, offset)
         if re.match(r"\s*#\s*\w*$", before):
             return [Completion(d, span, "Keyword") for d in _DIRECTIVES]
-        if before.lstrip().startswith("#") or "//" in before:
+        if before.lstrip().startswith("#") or self.index.is_comment(offset):
             return []
         words = self.index.before(span.start)
         if not words:
@@ -151,7 +150,7 @@ class IlDocument(Document):
         for include in self.index.includes:
             if offset in include.span:
                 return Place(other=SourceLoc(include.path, 1, 1)) if include.path is not None else None
-        word = self.index.word_at(offset) or self.word_in_macro(offset)
+        word = self.index.word_at(offset) or self.index.directive_word_at(offset)
         if word is None:
             return None
         if (macro := self.index.macros.get(word.text)) is not None:
@@ -160,12 +159,6 @@ class IlDocument(Document):
         if (tensor := self.index.tensors.get(word.text)) is not None:
             return Place(tensor.span)
         return self.made_by_macro(word.text)
-
-    def word_in_macro(self, offset: int) -> Word | None:
-        """A name in the body of a macro, which is no statement of the document."""
-        start = offset - len(re.search(r"\w*$", self.text.text[:offset][-200:])[0])  # type: ignore[index]
-        found = re.compile(r"[A-Za-z_]\w*").match(self.text.text, start)
-        return Word(NAME, found[0], Span(*found.span())) if found else None
 
     def made_by_macro(self, tensor: str) -> Place | None:
         """The call of the macro that makes a tensor."""

@@ -5,6 +5,7 @@ It uses the preprocessor's lexer, and expands nothing: it holds for text that is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from lightnet.frontends.lexer import NAME, OPEN_COMMENT, STRING, SourceFile
 from lightnet.lsp.text import Span
 from lightnet.source import Lines
 
+#: A comment, or a string, in which none begins.
+_COMMENT = re.compile(r'(?P<comment>//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)|"(?:[^"\\\n]|\\.)*+"?')
 #: Files that macros are looked for in, and their bytes.
 MAX_FILES, MAX_BYTES = 200, 4 << 20
 
@@ -80,6 +83,7 @@ class IlIndex:
         self.macros: dict[str, MacroText] = {}
         self.includes: list[Include] = []
         self.words: list[Word] = []
+        self.directive_words: list[Word] = []
         self._folders = Folders(path, include_dirs, MAX_BYTES)
         self._seen: set[str] = set()
         self._read(text, path)
@@ -99,6 +103,7 @@ class IlIndex:
             for line in source.lines():
                 words = [_word(source, token) for token in line if token[0] != OPEN_COMMENT]
                 if words and words[0].text == "#":
+                    self.directive_words += words if own else []
                     self._directive(words, path, lines, own)
                 elif own:
                     self.words += words
@@ -134,6 +139,17 @@ class IlIndex:
     def word_at(self, offset: int) -> Word | None:
         """The name at an offset."""
         return next((w for w in self.words if w.kind == NAME and offset in w.span), None)
+
+    def directive_word_at(self, offset: int) -> Word | None:
+        """The name at an offset in a directive: in the body of a macro, say, which is no statement of the document."""
+        return next((w for w in self.directive_words if w.kind == NAME and offset in w.span), None)
+
+    def is_comment(self, offset: int) -> bool:
+        """Whether what is typed at an offset belongs to a comment."""
+        comment = next((m for m in _COMMENT.finditer(self.text, 0, offset) if m.end() == offset), None)
+        if comment is None or comment["comment"] is None:
+            return False
+        return comment[0].startswith("//") or not (comment[0].endswith("*/") and len(comment[0]) > 3)
 
     def statement_at(self, offset: int) -> IlStatement | None:
         return next((s for s in self.statements if offset in s.span), None)

@@ -1,6 +1,6 @@
 """From the analyses' words to the protocol's and back: positions in a client's units, diagnostics, locations, proposals, outlines.
 
-Imports lsprotocol and pygls' URIs.
+Imports lsprotocol, pygls' URIs and `documents`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from lsprotocol import types as lsp
 from pygls.uris import from_fs_path, to_fs_path
 
 from lightnet.diagnostics import SourceLoc
+from lightnet.lsp.documents import MAX_TEXT
 from lightnet.lsp.text import Completion, Finding, Span, Symbol, Text
 
 _SEVERITIES = {"error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning}
@@ -68,11 +69,23 @@ def diagnostic(found: Finding, uri: str, text: Text, units: Units) -> lsp.Diagno
 
 
 def location(loc: SourceLoc, text: Text, units: Units, uri: str | None = None) -> lsp.Location:
-    """A place of an error; in another file its line is not at hand, and columns are taken as they are."""
+    """A place in the document `uri`, whose text is at hand, or, without `uri`, in another file."""
     if uri is not None:
         return lsp.Location(uri, units.range(text, text.span_at(loc)))
-    at = lsp.Position(max(loc.line - 1, 0), max(loc.col - 1, 0))
+    before = _line_of(loc)[: max(loc.col - 1, 0)]
+    at = lsp.Position(max(loc.line - 1, 0), units.width(before) if before else max(loc.col - 1, 0))
     return lsp.Location(from_fs_path(os.path.abspath(loc.file)) or loc.file, lsp.Range(at, at))
+
+
+def _line_of(loc: SourceLoc) -> str:
+    """The line of a place in a file; "" if that cannot be read, or a column needs none."""
+    if loc.line < 1 or loc.col <= 1 or not os.path.isfile(loc.file):
+        return ""
+    try:
+        with open(loc.file, encoding="utf-8", errors="replace") as f:
+            return Text(f.read(MAX_TEXT)).line(loc.line - 1)
+    except OSError:
+        return ""
 
 
 def item(found: Completion, number: int, where: lsp.Range) -> lsp.CompletionItem:

@@ -21,8 +21,9 @@ from pygls.lsp.server import LanguageServer
 
 from lightnet.diagnostics import LightNetError
 from lightnet.lsp import protocol
+from lightnet.lsp.connection import Connection
 from lightnet.lsp.documents import Cancelled, Document, Settings, open_document
-from lightnet.lsp.text import Finding, Place, Span, Text
+from lightnet.lsp.text import Finding, Place, Text
 
 #: Seconds without a key before a text is analysed.
 DEBOUNCE = 0.15
@@ -46,8 +47,11 @@ class LightNetServer(LanguageServer):
 
     def __init__(self, settings: Settings = Settings()):
         # Whole texts: pygls applies partial changes by Python's idea of lines, which is not the protocol's.
-        super().__init__("ln-lsp", _version(), text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        full = lsp.TextDocumentSyncKind.Full
+        super().__init__("ln-lsp", _version(), text_document_sync_kind=full, protocol_cls=Connection)
         self.settings = settings
+        self.is_shut_down = False
+        self.exit_status = 0  # that of the process: 1 if the editor says `exit` without `shutdown`
         self.opened: dict[str, Opened] = {}
         self.analyses = ThreadPoolExecutor(1, "analysis")
         self.questions = ThreadPoolExecutor(1, "questions")
@@ -55,6 +59,10 @@ class LightNetServer(LanguageServer):
     @property
     def units(self) -> protocol.Units:
         return protocol.Units(str(getattr(encoding := self.workspace.position_encoding, "value", encoding)))
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Into the log: pygls would have the editor pop it up."""
+        logging.error("%s", error)
 
     # -- documents
 
@@ -94,36 +102,32 @@ class LightNetServer(LanguageServer):
             logging.exception("the analysis of %s failed", opened.document.path)
             return []
 
-    async def ask(self, uri: str, question: Callable[[Document], T], otherwise: T) -> T:
-        """The answer of an open document, found in the worker; `otherwise` for a document that is not open."""
-        if (opened := self.opened.get(uri)) is None:
-            return otherwise
+    def document(self, uri: str) -> Document:
+        """An open document as it is now, which is what a request that comes now asks about; for any other an empty one."""
+        opened = self.opened.get(uri)
+        return opened.document if opened is not None else Document("", protocol.path_of(uri))
+
+    async def ask(self, document: Document, question: Callable[[Document], T], otherwise: T) -> T:
+        """The answer of a document, found in the worker."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.questions, question, opened.document)
+            return await asyncio.get_running_loop().run_in_executor(self.questions, question, document)
         except LightNetError:
             raise
         except Exception:
-            logging.exception("a question about %s failed", opened.document.path)
+            logging.exception("a question about %s failed", document.path)
             return otherwise
 
     async def ask_at(
-        self, params: lsp.TextDocumentPositionParams, question: Callable[[Document, int], T], otherwise: T
+        self, document: Document, position: lsp.Position, question: Callable[[Document, int], T], otherwise: T
     ) -> T:
         """As `ask`, about a position."""
         units = self.units
-        return await self.ask(
-            params.text_document.uri,
-            lambda document: question(document, units.offset(document.text, params.position)),
-            otherwise,
-        )
+        return await self.ask(document, lambda d: question(d, units.offset(d.text, position)), otherwise)
 
-    def range_in(self, uri: str, span: Span) -> lsp.Range:
-        return self.units.range(self.opened[uri].document.text, span)
-
-    def location(self, uri: str, place: Place) -> lsp.Location:
+    def location(self, uri: str, document: Document, place: Place) -> lsp.Location:
         if place.other is not None:
             return protocol.location(place.other, Text(""), self.units)
-        return lsp.Location(uri, self.range_in(uri, place.span))
+        return lsp.Location(uri, self.units.range(document.text, place.span))
 
 
 def make_server(settings: Settings = Settings()) -> LightNetServer:
@@ -159,28 +163,34 @@ def _add_documents(server: LightNetServer) -> None:
         ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(params.text_document.uri, []))
 
     @server.feature(lsp.SHUTDOWN)
-    async def shutdown(ls: LightNetServer, _: Any) -> None:
+    def shutdown(ls: LightNetServer, _: Any) -> None:
+        ls.is_shut_down = True
         for uri in list(ls.opened):
             ls.drop(uri)
+
+    @server.feature(lsp.EXIT)
+    def leave(ls: LightNetServer, _: Any) -> None:
+        ls.exit_status = 0 if ls.is_shut_down else 1
 
 
 def _add_questions(server: LightNetServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     async def hover(ls: LightNetServer, params: lsp.HoverParams) -> lsp.Hover | None:
-        found = await ls.ask_at(params, lambda d, at: d.hover(at), None)
+        document = ls.document(params.text_document.uri)
+        found = await ls.ask_at(document, params.position, lambda d, at: d.hover(at), None)
         if found is None:
             return None
         content = lsp.MarkupContent(lsp.MarkupKind.Markdown, found.markdown)
-        return lsp.Hover(content, ls.range_in(params.text_document.uri, found.span))
+        return lsp.Hover(content, ls.units.range(document.text, found.span))
 
     # A quote and a sign of a value begin something; a letter always asks.
     options = lsp.CompletionOptions(trigger_characters=list('.%@#"{(=,|'), resolve_provider=True)
 
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, options)
     async def complete(ls: LightNetServer, params: lsp.CompletionParams) -> lsp.CompletionList:
-        found = await ls.ask_at(params, lambda d, at: d.complete(at), [])
-        uri = params.text_document.uri
-        items = [protocol.item(c, number, ls.range_in(uri, c.span)) for number, c in enumerate(found)]
+        document, units = ls.document(params.text_document.uri), ls.units
+        found = await ls.ask_at(document, params.position, lambda d, at: d.complete(at), [])
+        items = [protocol.item(c, number, units.range(document.text, c.span)) for number, c in enumerate(found)]
         return lsp.CompletionList(is_incomplete=False, items=items)
 
     @server.feature(lsp.COMPLETION_ITEM_RESOLVE)
@@ -194,37 +204,41 @@ def _add_questions(server: LightNetServer) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     async def symbols(ls: LightNetServer, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
-        uri = params.text_document.uri
-        found = await ls.ask(uri, lambda d: d.symbols(), [])
-        return [protocol.symbol(s, lambda span: ls.range_in(uri, span)) for s in found]
+        document, units = ls.document(params.text_document.uri), ls.units
+        found = await ls.ask(document, lambda d: d.symbols(), [])
+        return [protocol.symbol(s, lambda span: units.range(document.text, span)) for s in found]
 
 
 def _add_names(server: LightNetServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
     async def definition(ls: LightNetServer, params: lsp.DefinitionParams) -> lsp.Location | None:
-        place = await ls.ask_at(params, lambda d, at: d.definition(at), None)
-        return ls.location(params.text_document.uri, place) if place is not None else None
+        uri = params.text_document.uri
+        document = ls.document(uri)
+        place = await ls.ask_at(document, params.position, lambda d, at: d.definition(at), None)
+        return ls.location(uri, document, place) if place is not None else None
 
     @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
     async def references(ls: LightNetServer, params: lsp.ReferenceParams) -> list[lsp.Location]:
         uri = params.text_document.uri
-        places = await ls.ask_at(params, lambda d, at: d.references(at), [])
+        document = ls.document(uri)
+        places = await ls.ask_at(document, params.position, lambda d, at: d.references(at), [])
         if places and not params.context.include_declaration:
-            declared = await ls.ask_at(params, lambda d, at: d.definition(at), None)
+            declared = await ls.ask_at(document, params.position, lambda d, at: d.definition(at), None)
             places = [p for p in places if p != declared]
-        return [ls.location(uri, p) for p in places]
+        return [ls.location(uri, document, p) for p in places]
 
     @server.feature(lsp.TEXT_DOCUMENT_RENAME)
     async def rename(ls: LightNetServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
         uri, name = params.text_document.uri, params.new_name
+        document, units = ls.document(uri), ls.units
         try:
-            places = await ls.ask_at(params, lambda d, at: d.rename(at, name), None)
+            places = await ls.ask_at(document, params.position, lambda d, at: d.rename(at, name), None)
         except LightNetError as e:
             raise JsonRpcInvalidParams(e.message) from None
         if places is None:
             return None
         new = name if name.startswith("%") else f"%{name}"
-        return lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(ls.range_in(uri, p.span), new) for p in places]})
+        return lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(units.range(document.text, p.span), new) for p in places]})
 
 
 def _warm_up() -> None:

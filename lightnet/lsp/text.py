@@ -82,10 +82,10 @@ class Symbol:
 
 
 class Text:
-    """A document's text with its lines, which end at a newline; a carriage return before it is left out, as columns do not count it."""
+    """A document's text with its lines. Each of the protocol's line ends, CR LF, LF and CR, becomes a newline: columns count none of them."""
 
     def __init__(self, text: str):
-        self.text = text.replace("\r\n", "\n")
+        self.text = text.replace("\r\n", "\n").replace("\r", "\n")
         self.starts = [0, *(m.end() for m in re.finditer("\n", self.text))]
 
     def position(self, offset: int) -> tuple[int, int]:
