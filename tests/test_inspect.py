@@ -162,6 +162,9 @@ def test_statements_that_cannot_be_imported(cli):
     Path("n.net").write_text(text)
     status, page, _ = cli("n.net")
     assert status == 1 and "what x2 (what0, what1)" in page and "n.net:4:1: softmax" in page
+    Path("n.net").write_text(text + "other(src=a | dst=d | );\nwhat(src=d | dst=e | k=1);\n")
+    status, page, _ = cli("n.net")  # those that read what another of them makes
+    assert status == 1 and "what x3 (what0, what1, what2)" in page and "other x1 (other0)" in page
     Path("n.net").write_text("softmax(src=x0 | dst=a")
     status, page, err = cli("n.net")
     assert (status, page) == (1, "") and "error" in err

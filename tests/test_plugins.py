@@ -490,3 +490,11 @@ def test_tool_says_what_is_broken_in_a_line(site, capsys: pytest.CaptureFixture)
     assert ln_opt.main(["--list-passes"]) == 0
     err = capsys.readouterr().err
     assert err.startswith("warning: plugin 'broken' of package ln-broken 1.5") and err.count("\n") == 1
+
+
+def test_il2json_reads_what_a_plugins_front_end_reads(write, capsys: pytest.CaptureFixture) -> None:
+    plugin, net = write("f.py", FRONT_END, name=".toy"), write("n.toy", "3")
+    assert il2json.main(["--load", str(plugin), str(net)]) == 0
+    assert '"zeros"' in capsys.readouterr().out
+    assert il2json.main([str(net)]) == 1
+    assert "n.toy:1:1: error: wrong syntax" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from lightnet.backends.cpu.generators import workspace_bytes
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.move import Concat, Slice
+from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import WORKSPACE_SIZE
@@ -29,7 +30,6 @@ from .emit_c import emit_c
 
 SRAM = 192 * 1024  # bytes
 POOLS = {"maxpool2d", "avgpool2d"}
-VECTOR = {"relu", "lrelu", "add", "sub", "mul", "div", "max", "min", "elew", "abs", "sigmoid", "tanh", "exp", "forward"}
 MOVES = {"reshape", "transpose", "slice", "concat"}
 
 
@@ -49,7 +49,7 @@ def supports(op: LnOp) -> bool:
         return False
     if isinstance(op, Conv2d):
         return op.group == 1 or is_depthwise(op)
-    return op.optype in POOLS | VECTOR | MOVES
+    return op.optype in POOLS | MOVES or is_elementwise(op)
 
 
 @pattern("expand", target="npu")
@@ -74,7 +74,7 @@ def accepts(body: Body) -> str | None:
     first, *rest = body.ops
     anchored = isinstance(first, Conv2d) or first.optype in POOLS
     shape = first.result_specs
-    same = all(op.optype in VECTOR and op.operand_specs == shape * len(op.operands) for op in rest)
+    same = all(is_elementwise(op) and op.operand_specs == shape * len(op.operands) for op in rest)
     return "epilogue" if anchored and same and len(rest) <= 3 and len(body.yielded) == 1 else None
 
 

@@ -35,7 +35,8 @@ TEXT = {
     "arith.addf": "{} + {}", "arith.subf": "{} - {}", "arith.mulf": "{} * {}", "arith.divf": "{} / {}",
     "arith.negf": "-{}", "arith.maximumf": "fmax_nan({}, {})", "arith.minimumf": "fmin_nan({}, {})",
     "arith.select": "{} ? {} : {}", "arith.index_cast": "{}", "arith.sitofp": "{}",
-    "math.exp": "expf({})", "math.absf": "fabsf({})", "math.sqrt": "sqrtf({})", "math.tanh": "tanhf({})",
+    **{f"math.{op}": f"{op}f({{}})" for op in ("exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil")},
+    "math.absf": "fabsf({})", "math.powf": "powf({}, {})",
 }  # fmt: skip
 #: Comparisons by predicate; an unordered one is the negation of the ordered opposite, so that it holds for NaN.
 CMPI = ("==", "!=", "<", "<=", ">", ">=")

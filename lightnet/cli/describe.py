@@ -26,12 +26,16 @@ def main(argv: list[str]) -> int:
     from lightnet.plugins import loaded
 
     with loaded(args.load):
-        text = export.text(list(_descriptions(args.names, args.all)), args.format)
+        text = export.text(list(_descriptions(args.names, args.all)), args.format or _format_of(args.outfile))
     if args.outfile in (None, "-"):
         sys.stdout.write(text)
     else:
         common.write_atomic(args.outfile, text)
     return 0
+
+
+def _format_of(outfile: str | None) -> str:
+    return "op" if (outfile or "").lower().endswith(".op") else "json"
 
 
 def _parser() -> common.Parser:
@@ -47,7 +51,9 @@ def _parser() -> common.Parser:
     )
     parser.add_argument("--all", action="store_true", help="every op that there is, those of --load among them")
     parser.add_argument(
-        "--format", choices=FORMATS, default="json", help="json (default), or op as upstream's later files"
+        "--format",
+        choices=FORMATS,
+        help="json, or op as upstream's later files (default: by the name of -o, else json)",
     )
     parser.add_argument("-o", "--outfile", metavar="FILE", help="the file to write (default: stdout)")
     add_load(parser)

@@ -1,8 +1,13 @@
-"""`il2json [-o FILE] [FILE]`: LightNet IL as JSON IR. Ops are not checked, unless `--load FILE` says which there are."""
+"""`il2json [-o FILE] [FILE]`: LightNet IL as JSON IR. Ops are not checked, unless `--load FILE` says which there are.
+
+A file whose suffix is that of another form of text, as one that a plugin's front end reads, is translated from that form.
+"""
 
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
+from pathlib import PurePath
 
 from lightnet.cli import common
 from lightnet.cli.network import add_load
@@ -30,21 +35,34 @@ def _main(argv: list[str]) -> int:
     )
     add_load(parser)
     args = parser.parse_args(argv)
-    net = il.read_file(args.file, include_dirs=args.include, defines=args.define, eval_mode=args.eval, on_warning=_warn)
-    if args.load:
-        _check(net, args.load)
-    common.write_atomic(args.outfile, json_ir.write(net))
+    common.write_atomic(args.outfile, json_ir.write(_read(args)))
     return 0
 
 
-def _check(net: Netlist, files: list[str]) -> None:
-    """With ``--load`` the ops are known: the network has to be made of them and of ours, as in every other tool. Without, any
-    name may stand for an op, as what reads the JSON decides what it means."""
+def _read(args: Namespace) -> Netlist:
+    """The network. With ``--load`` the ops are known: it has to be made of them and of ours, as in every other tool. Without, any
+    name may stand for an op of IL, as what reads the JSON decides what it means."""
+    options = {"include_dirs": args.include, "defines": args.define, "eval_mode": args.eval}
+    suffix = PurePath(args.file).suffix.lower()
+    if not args.load and suffix in ("", ".net"):
+        return il.read_file(args.file, on_warning=_warn, **options)
+    from lightnet.frontends.exporter import from_module
     from lightnet.frontends.importer import to_module
+    from lightnet.ir.registry import FRONTENDS
     from lightnet.plugins import loaded
 
-    with loaded(files):
-        to_module(net)
+    with loaded(args.load):
+        if suffix != ".net" and suffix in FRONTENDS and not FRONTENDS.get(suffix).binary:
+            from lightnet.model import load
+
+            model = load(args.file, **options)
+            for loc, message in model.warnings:
+                _warn(loc, message)
+            return from_module(model.module)
+        net = il.read_file(args.file, on_warning=_warn, **options)
+        if args.load:
+            to_module(net)
+        return net
 
 
 def _warn(loc: SourceLoc, message: str) -> None:

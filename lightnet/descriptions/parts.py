@@ -95,7 +95,10 @@ def tensor_info(item: Item, known: Mapping[str, str], what: str, arch: str) -> t
     members = fields.members(item, what, known, ["arg_name", "mtype"])
     name = fields.identifier(members["arg_name"], f"the 'arg_name' of {what}")
     mtype = members["mtype"]
-    fields.one_of(mtype, "memory type", MEMORIES.get(arch, MTYPES))
+    if fields.one_of(mtype, "memory type", MTYPES) not in (fitting := MEMORIES.get(arch, MTYPES)):
+        raise mtype.error(
+            f"an op of the arch '{arch}' has no tensors in '{mtype.value}'; there are: {', '.join(fitting)}"
+        )
     static = bool(members["static"].value) if "static" in members else None
     return name, Tensor(str(mtype.value), static), members
 

@@ -161,10 +161,8 @@ class Signature:
             )
             name = fields.identifier(members["name"], "the name of a private member")
             self.free(name, members["name"], self.taken)
-            if "value" not in members:
-                raise item.error(f"the private member '{name}' needs a 'value', an expression: memory that code fills in is not for "
-                                 "descriptions")  # fmt: skip
-            value = members["value"]
+            if (value := members.get("value")) is None:
+                continue  # memory that C code would fill in: kept, and nothing that an expression may name
             if (code := built_in(value, "derived")) is not None:
                 self.needs_names_of(code, value)
                 self.parts.described["constants_of"] = code

@@ -38,6 +38,19 @@ def to_module(netlist: Netlist, on_error: Callable[[LightNetError], None] | None
     return _Importer(netlist, on_error).run()
 
 
+def unregistered(netlist: Netlist) -> list[NetOp]:
+    """The statements whose optype is no op, those behind others of them too, at which `to_module` does not arrive."""
+    importer = _Importer(netlist)
+    found = []
+    for op in netlist.ops:
+        try:
+            if op.body is None:
+                importer.op_class(op)
+        except LightNetError:
+            found.append(op)
+    return found
+
+
 class _Importer:
     def __init__(self, netlist: Netlist, on_error: Callable[[LightNetError], None] | None = None):
         self.netlist = netlist

@@ -146,18 +146,17 @@ def _nnvm(path: str, text: str, error: LightNetError) -> Inspection:
 
 def _netlist(netlist: Netlist, error: LightNetError) -> Inspection:
     """The statements of a netlist; `create` makes inputs and params, which only their uses tell apart."""
-    from lightnet.frontends.importer import to_module
+    from lightnet.frontends.importer import to_module, unregistered
 
     errors: list[LightNetError] = []
     to_module(netlist, errors.append)
-    by_place = {op.loc: op for op in netlist.ops}
-    refused, others = [], []
-    for e in errors:
-        op = by_place.get(e.loc) if e.loc is not None else None
-        if e.label == "unknown-optype" and op is not None:
-            refused.append((op.optype, op.name, "there is no such op here", e.loc))
-        else:
-            others.append(f"cannot be imported: {e.loc or netlist.file}: {e.message}")
+    refused = [(op.optype, op.name, "there is no such op here", op.loc) for op in unregistered(netlist)]
+    places = {loc for *_, loc in refused}
+    others = [
+        f"cannot be imported: {e.loc or netlist.file}: {e.message}"
+        for e in errors
+        if e.label != "unknown-optype" or e.loc not in places
+    ]
     sources = [op for op in netlist.ops if op.optype in ("create", "input", "param")]
     ops = [op for op in netlist.ops if op not in sources]
     made = {t.name for op in netlist.ops for t in op.tensors_out}

@@ -61,10 +61,6 @@ class OnceOp(RegionOp):
 def planned_ops(block: Block) -> list[Operation]:
     """The ops of a network in order, `func.return` last. Raises `LightNetError` for an op that cannot be planned."""
     ops = list(block.ops)
-    if block.args:
-        main = block.parent_op()
-        text = "@main has arguments: the pass 'bind' makes inputs of them"
-        raise LightNetError(text, loc_of(main) if main is not None else None, label="plan.arguments")
     for op in ops:
         known = isinstance(op, LnOp | KernelOp | OnceOp)
         if not known and not (isinstance(op, ReturnOp) and op is ops[-1]):
@@ -75,6 +71,10 @@ def planned_ops(block: Block) -> list[Operation]:
             )
     if not ops or not isinstance(ops[-1], ReturnOp):
         raise LightNetError("main should end with func.return", label="plan.op")
+    if block.args:
+        main = block.parent_op()
+        text = "@main has arguments: the pass 'bind' makes inputs of them"
+        raise LightNetError(text, loc_of(main) if main is not None else None, label="plan.arguments")
     return ops
 
 
