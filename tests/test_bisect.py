@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from interrupts import take_interrupts
+from interrupts import running
 from test_check import CHAIN, DropRelu, NegateTwice, Patterns, ops, parsed
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -415,10 +415,9 @@ def test_an_interrupt_names_pass_or_pattern(files, tmp_path: Path) -> None:
         f"--reproducer={tmp_path / 'r'}",
         str(net),
     ]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=take_interrupts)
-    assert process.stdout is not None and process.stdout.readline() == "started\n"
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    with running(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == "started\n"
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
     assert process.returncode == 1 and "interrupted in pass 'crash'" in err
     assert read_recipe((tmp_path / "r").read_text(), "r").pipeline == "crash"

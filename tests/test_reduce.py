@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from interrupts import take_interrupts
+from interrupts import running
 
 from lightnet import model
 from lightnet.cli import ln_reduce
@@ -405,11 +405,11 @@ def test_ctrl_c_ends_the_test_and_writes_the_best(tmp_path: Path) -> None:
     script = f'echo x >> {pid}.count; [ $(wc -l < {pid}.count) -lt 5 ] || {{ echo $$ > {pid}; sleep 60; }}; grep -q conv2d "$0"'
     test = f"sh -c {shlex.quote(script)}"
     words = [sys.executable, "-m", "lightnet.cli.ln_reduce", SQUEEZEDET, "--test", test, "-o", str(out)]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=take_interrupts)
-    while not pid.exists() or not pid.read_text().strip():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    with running(words, cwd=ROOT) as process:
+        while not pid.exists() or not pid.read_text().strip():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and "stopped by an interrupt" in err, err
     assert mlir.load(str(out)) and not _alive(int(pid.read_text()))
