@@ -662,7 +662,7 @@ def external() -> Iterator[Mutant]:
     yield case("a path up and down", "not below the model's folder", model("sub/../../secret.bin"), outside)
     yield case("a path up that ends inside", "not below the model's folder", model("sub/../w.bin"), sub)
     yield case("a path up by backslashes", "No such file", model("..\\secret.bin"), outside)
-    yield case("a URL", "No such file", model("file:///secret.bin"))
+    yield case("a URL", "No such file", model("https://example.org/secret.bin"))
     yield case("a home folder", "No such file", model("~/secret.bin"))
     yield case("a variable", "No such file", model("$HOME/secret.bin"))
     yield case("an address in memory", "absolute path|No such file", model("*/_ORT_MEM_ADDR_/*", offset=1 << 40))

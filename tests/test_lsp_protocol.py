@@ -18,7 +18,7 @@ from lightnet.lsp.documents import open_document
 from lightnet.lsp.protocol import Units, location
 from lightnet.lsp.text import Text
 
-URI = "file:///no%20folder/net.mlir"
+URI = (Path(__file__).parent / "no folder" / "net.mlir").as_uri()  # which escapes the blank
 TEXT = 'func.func @main() {\n  %x = ln.input : tensor<3xf32> as ("x")\n  func.return\n}\n'
 IL = "#define ACT(a, b) relu(src=a | dst=b |)\ninput(| dst=relu2 |); // relu ACT\n/* relu\nACT re */ ACT(relu2, y);\n"
 
