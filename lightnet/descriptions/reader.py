@@ -365,16 +365,3 @@ def resolved(item: Item, seen: dict[int, Item]) -> Item:
         value = [resolved(inner, seen) for inner in value if inner.value is not _DELETED]
     seen[id(item)] = result = Item(value, item.source, item.start, item.key_start)
     return result
-
-
-def kind_of_json(document: Document) -> str:
-    """What a JSON document is: ``operators``, an ``optimizer`` description, or a ``network`` (or anything else)."""
-    top = document.objects.get("")
-    members = top.value if top is not None and isinstance(top.value, dict) else {}
-    if "combiners" in members or "subgraphs" in members:
-        return "optimizer"
-    ops = members.get("ops")
-    entries = [item.value for item in ops.value] if ops is not None and isinstance(ops.value, list) else []
-    if "author" in members or any(isinstance(e, dict) and "rules" in e for e in entries):
-        return "optimizer"
-    return "operators" if any(isinstance(e, dict) and {"author", "arch"} & e.keys() for e in entries) else "network"

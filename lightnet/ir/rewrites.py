@@ -91,7 +91,7 @@ class Step:
         self._run, self._pattern, self._required = run, pattern, required
         if not run.listeners:
             return
-        self._where, self._root = loc_of(ops[0]), op_label(ops[0])
+        self._where, self._root = loc_of(ops[0]), op_and_name(ops[0])
         self._lines = Lines()
         self._before = [self._lines.op(op) for op in ops] if run.wants_text else []
 
@@ -165,7 +165,7 @@ class Match:
         self.pattern: RewritePattern | None = None
 
     def __str__(self) -> str:
-        return f"in pattern '{pattern_name(self.pattern) if self.pattern else ''}' on {op_label(self.op)}"
+        return f"in pattern '{pattern_name(self.pattern) if self.pattern else ''}' on {op_and_name(self.op)}"
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def pattern_name(pattern: RewritePattern | type[RewritePattern]) -> str:
     return name if isinstance(name, str) else cls.__name__
 
 
-def op_label(op: Operation) -> str:
+def op_and_name(op: Operation) -> str:
     """A short name of an op: ``ln.relu "relu0"``, after its first tensor where the source gives it no name."""
     name = name_of(op) or next((n for n in tensor_names(op) if n), None)
     if name is not None:

@@ -29,7 +29,7 @@ from lightnet.ir.rewrites import (
     begin,
     current,
     matching_on,
-    op_label,
+    op_and_name,
     pattern_name,
     recording,
 )
@@ -236,7 +236,7 @@ class _Driver:
         busiest, times = self.count.most_common(1)[0]
         raise LightNetError(
             f"rewriting does not settle: after {self.limit} rewrites, pattern '{busiest}' still matches ({times} times); "
-            f"the last rewrite was that of '{name}' on {op_label(op)}",
+            f"the last rewrite was that of '{name}' on {op_and_name(op)}",
             where,
             label="rewrite.settles",
         )

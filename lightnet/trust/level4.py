@@ -32,7 +32,7 @@ from lightnet.ir.memory import MEMORY, memory_of, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.names import PLACES, WORKSPACE
 from lightnet.ir.op import tensor_name
-from lightnet.ir.rewrites import op_label
+from lightnet.ir.rewrites import op_and_name
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 from lightnet.trust.baseline import Baseline
@@ -231,7 +231,9 @@ class _Lockstep(TracedPlanned):
                 size = prod(type.get_shape()) * memory_dtype(type).itemsize
                 space, low = place.space.data, place.offset.data
                 if not any(s == space and a <= low and low + size <= b for s, a, b in allowed):
-                    text = f"@{line.callee.string_value()} is launched on {place}, which is no memory of {op_label(op)}"
+                    text = (
+                        f"@{line.callee.string_value()} is launched on {place}, which is no memory of {op_and_name(op)}"
+                    )
                     raise self.differs("memory", text, op)
 
     def memory(self) -> dict[str, np.ndarray]:
@@ -249,7 +251,7 @@ class _Lockstep(TracedPlanned):
         try:
             complete = self.check.execute(lines, spaces)
         except LightNetError as e:
-            raise self.differs("fails", f"{names}, which {op_label(op)} became, fails: {e.message}", op) from e
+            raise self.differs("fails", f"{names}, which {op_and_name(op)} became, fails: {e.message}", op) from e
         self.compare_results(op, names, spaces, [(v, complete, o) for v, o in zip(op.results, in_place)])
 
     def compare_results(
@@ -263,7 +265,7 @@ class _Lockstep(TracedPlanned):
             if low == high or expected is None:
                 continue
             if found := _written_wrong(expected, spaces[space][low:high], complete, in_place):
-                what = f"'{name}'" if (name := tensor_name(value)) else f"result {i} of {op_label(op)}"
+                what = f"'{name}'" if (name := tensor_name(value)) else f"result {i} of {op_and_name(op)}"
                 text = f"{who} gives another value of {what}: at {list(found.index)} it{str(found).partition(']')[2]}"
                 raise self.differs("value", text, op, tensor_name(value), found)
 

@@ -23,7 +23,7 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of, value_name
 from lightnet.ir.names import name_of, tensor_name
 from lightnet.ir.op import LnOp
-from lightnet.ir.rewrites import op_label
+from lightnet.ir.rewrites import op_and_name
 from lightnet.ir.types import spec_of
 from lightnet.trust.compare import Mismatch, mismatch
 from lightnet.trust.evaluation import Evaluator, same_bytes
@@ -148,7 +148,7 @@ class Traced(Machine):
         self, kind: str, what: str, op: Operation | None = None, name: str | None = None, found: Mismatch | None = None
     ) -> DifferenceError:
         loc = loc_of(op) if op is not None else None
-        label = op_label(op) if op is not None else None
+        label = op_and_name(op) if op is not None else None
         return DifferenceError(Difference(kind, what, name, loc, label, found))
 
     # -- the interface
@@ -231,7 +231,7 @@ class TracedPlanned(Traced, Planned):
             return self.evaluator.intern(array)
         if same_bytes(written, array):
             return written
-        reader = f" before {op_label(self.op)} reads it" if self.op is not None else " before the end"
+        reader = f" before {op_and_name(self.op)} reads it" if self.op is not None else " before the end"
         found = mismatch(written, array, exact=True)
         detail = f": {value_name(value)}{found}" if found is not None else ""
         text = f"the memory of '{value_name(value)}' is overwritten{reader}{detail}"
