@@ -180,8 +180,7 @@ def run_c(executable: lightnet.Executable, folder: Path) -> dict[str, np.ndarray
     assert done.returncode == 0, done.stderr[:2000]
     memory = {name: np.zeros(max(size, 1), np.uint8) for name, size in memory_of(executable.planned).items()}
     main = main_of(executable.planned)
-    for place, value in static_values(main, {}, executable._store, executable._seed):
-        raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    for place, raw in static_values(main, {}, executable._store, executable._seed):
         memory[place.space.data][place.offset.data : place.offset.data + raw.nbytes] = raw
     for tensor in executable.program.inputs:
         tensor.view(memory)[...] = executable.loaded(tensor.name)

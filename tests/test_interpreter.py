@@ -22,7 +22,7 @@ from lightnet.ir.op import PLACES, name_of
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import TensorSpec
+from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes.check_plan import check_plan
 from lightnet.passes.plan import plan_module
 from lightnet.runtime.dtypes import BY_NAME
@@ -190,9 +190,9 @@ def test_fprint_is_confined(tmp_path: Path) -> None:
 
 def test_arena_poisons() -> None:
     arenas = Arenas({"arena": 64})
-    place, f32 = PlaceAttr("arena", 16), TensorSpec((4,), BY_NAME["f32"])
+    place, f32 = PlaceAttr("arena", 16), tensor_type(TensorSpec((4,), BY_NAME["f32"]))
     assert np.isnan(arenas.load(place, f32)).all()
-    arenas.store(place, np.arange(4, dtype=np.float32))
+    arenas.store(place, f32, np.arange(4, dtype=np.float32))
     arenas.poison(("arena", 16, 32), [("arena", 20, 24), ("arena", 0, 4)])
     np.testing.assert_array_equal(arenas.load(place, f32), [np.nan, 1, np.nan, np.nan])
     assert (arenas.spaces["arena"][:16] == POISON).all()

@@ -26,7 +26,7 @@ from lightnet.frontends import importer, json_ir
 from lightnet.ir import registry
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import PLAIN, Layout, byte_size, layout_of
+from lightnet.ir.layout import PLAIN, Blocked, Layout, byte_size, layout_of
 from lightnet.ir.locations import file_loc, loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.op import PLACES, LnOp, tensor_names
@@ -400,24 +400,60 @@ def test_schedule_of_a_target_must_permute(monkeypatch: pytest.MonkeyPatch) -> N
 # -- layouts, targets, pipelines -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("token", ["plain", "c16", "h1", "c4h2", "c8h3"])
-def test_layout_is_injective(token: str) -> None:
-    """Distinct elements lie at distinct places inside the tensor; the plain layout is NumPy's row-major order."""
-    layout, dims = Layout.parse(token), (2, 6, 3, 5)
-    assert str(layout) == token
-    spec = TensorSpec(dims, BY_NAME["f32"])
-    places = [layout.offset(dims, index) for index in np.ndindex(*dims)]
-    assert len(set(places)) == spec.len and min(places) >= 0 and max(places) * 4 < layout.size(spec)
+MAPS = ["plain", "c16", "h1", "c4h2", "c8h3", "c16h2x0", "c4h0x3"]
+WEIGHTS = ["o32i16", "o16i4", "o4", "w2o16", "w4o32"]
+
+
+@pytest.mark.parametrize(
+    "token, dims",
+    [(t, (2, 6, 3, 5)) for t in MAPS]
+    + [(t, (37, 21, 3, 3)) for t in WEIGHTS]
+    + [
+        ("o16i16", (1, 1, 1, 1)),
+        ("o8", (9, 3, 7, 2)),
+        ("d16", (33, 1, 3, 5)),
+        ("n64", (70, 65)),
+        ("v16", (20,)),
+        ("v4", (5, 1, 1)),
+        ("n16", (1, 1)),
+    ],
+)
+def test_layouts_round_trip(token: str, dims: tuple[int, ...]) -> None:
+    """What is packed comes out again, nothing but zeros stands between the elements, and the plain layout is row-major."""
+    layout = Layout.parse(token)
+    assert str(layout) == token and layout.fits(dims)
+    array = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
+    memory = layout.pack(array)
+    assert memory.shape == layout.physical_dims(dims) and memory.dtype == array.dtype
+    assert memory.nbytes == layout.size(TensorSpec(dims, BY_NAME["f32"]))
+    np.testing.assert_allclose(layout.unpack(memory, dims), array, rtol=0, atol=1e-6 if token.startswith("w") else 0)
+    if not token.startswith("w"):
+        assert sorted(memory[memory != 0]) == sorted(array.reshape(-1))
     if layout == PLAIN:
-        assert places == list(range(spec.len))
+        assert memory is array
+
+
+@pytest.mark.parametrize("m", [2, 4])
+def test_winograd_weights(m: int) -> None:
+    """U = G g G^T window by window, with G from the definition: a polynomial's values at the points, scaled."""
+    g = np.random.default_rng(1).standard_normal((5, 3, 3, 3))
+    memory = Layout.parse(f"w{m}o4").pack(g)
+    points = [0, 1, -1, 2, -2][: m + 1]
+    matrix = np.array([[p**k for k in range(3)] for p in points] + [[0, 0, 1]], float)
+    scale = [np.prod([p - q for q in points if q != p]) for p in points] + [1]
+    matrix = matrix / np.array(scale)[:, None]
+    want = np.einsum("pa,oiab,qb->oipq", matrix, g, matrix).reshape(5, 3, -1)
+    got = memory.transpose(0, 3, 2, 1).reshape(-1, 3, (m + 2) ** 2)[:5]
+    np.testing.assert_allclose(np.abs(got), np.abs(want), atol=1e-12)
 
 
 def test_layout_of_blocks() -> None:
     """c16h1 by hand: [1, 20, 4, 4] is [1, 2, 6, 6, 16] in memory."""
     layout, dims = Layout.parse("c16h1"), (1, 20, 4, 4)
     assert layout.physical_dims(dims) == (1, 2, 6, 6, 16)
-    assert layout.offset(dims, (0, 0, 0, 0)) == (1 * 6 + 1) * 16
-    assert layout.offset(dims, (0, 17, 2, 3)) == ((1 * 6 + 3) * 6 + 4) * 16 + 1
+    memory = layout.pack(np.arange(20 * 16, dtype=np.float32).reshape(dims)).reshape(-1)
+    assert memory[((1 * 6 + 3) * 6 + 4) * 16 + 1] == (17 * 4 + 2) * 4 + 3
+    assert memory[(1 * 6 + 1) * 16 + 1] == 16 and memory[0] == 0
     assert layout.size(TensorSpec(dims, BY_NAME["f32"])) == 2 * 6 * 6 * 16 * 4
 
 
@@ -427,10 +463,35 @@ def test_layout_attribute_round_trips() -> None:
     again = parse(str(module))
     assert str(again) == str(module) and '#ln.layout<"c16h1">' in str(module)
     (value,) = [r for op in again.walk() for r in op.results]
-    assert layout_of(value.type) == Layout(16, 1) and byte_size(value.type) == 2 * 6 * 6 * 16 * 4
+    assert layout_of(value.type) == Blocked(16, (1, 1)) and byte_size(value.type) == 2 * 6 * 6 * 16 * 4
 
 
-@pytest.mark.parametrize("token", ["", "c", "c0", "h", "x16", "c16h", "c99999", "h99", "c2000", "h1c16", "c16 "])
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "c",
+        "c0",
+        "h",
+        "x16",
+        "c16h",
+        "c99999",
+        "h99",
+        "c2000",
+        "h1c16",
+        "c16 ",
+        "h0",
+        "c1",
+        "h1x1",
+        "c16h01",
+        "w3o16",
+        "o",
+        "o16i",
+        "d0",
+        "i16",
+        "n16i4",
+    ],
+)
 def test_bad_layouts(token: str) -> None:
     with pytest.raises(LightNetError):
         Layout.parse(token)

@@ -26,6 +26,7 @@ from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of
 from lightnet.ir.module import main_of
@@ -215,6 +216,8 @@ class _Exporter:
         return self.located(NetTensor(arg, scope.of[value]), value, planned)
 
     def located(self, tensor: NetTensor, value: SSAValue, planned: bool) -> NetTensor:
+        if not (layout := layout_of(value.type)).is_plain:
+            tensor.layout = str(layout)
         if planned:
             tensor.dims = spec_of(value.type).dims
             place = place_of(value)

@@ -20,6 +20,7 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.layout import Layout, byte_size, with_layout
 from lightnet.ir.locations import file_loc, set_loc
 from lightnet.ir.memory import ARENA, PLAN_RULES, STATIC, set_memory
 from lightnet.ir.op import PLACES, WORKSPACE, LnOp, set_tensor_names
@@ -128,6 +129,9 @@ class _Importer:
         if cls.schema.variadic_result is None:
             names = self.ordered("output tensor", op, op.tensors_out, cls.schema.result_names(specs))
         set_tensor_names(built, [t.name for t in names])
+        for tensor, value in zip(names, built.results):
+            if tensor.layout is not None:
+                value._type = with_layout(value.type, Layout.parse(tensor.layout))
         scope.use(operands)
         outer: Operation = built
         if target and not cls.is_host and not isinstance(built, Source):
@@ -241,7 +245,7 @@ class _Importer:
                     f"{spec_of(value.type)}"
                 )
             home = STATIC if isinstance(built, ParamOp | OnceOp) else ARENA
-            places.append(self.place_at(f"tensor '{tensor.name}'", tensor.offset, spec_of(value.type).nbytes, home))
+            places.append(self.place_at(f"tensor '{tensor.name}'", tensor.offset, byte_size(value.type), home))
         built.attributes[PLACES] = ArrayAttr(places)
 
     def in_order(self, op: LnOp, tensors: list[NetTensor]) -> list[NetTensor]:

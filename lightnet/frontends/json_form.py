@@ -17,7 +17,7 @@ MAX_DEPTH = 100
 MAX_DIMS = 64
 
 _OP_KEYS = frozenset(("name", "optype", "tensors_in", "tensors_out", "params", "body"))
-_TENSOR_KEYS = frozenset(("arg_name", "name", "dims", "offset_h", "offset_l"))
+_TENSOR_KEYS = frozenset(("arg_name", "name", "dims", "offset_h", "offset_l", "layout"))
 _PARAM_KEYS = frozenset(("arg_name", "value"))
 _HOMOGENEOUS = ({int}, {float}, {int, float}, {str}, {bool})
 _KINDS = {
@@ -93,6 +93,8 @@ def _tensor(raw: Any, who: str, path: Path, depth: int) -> NetTensor:
     if len(raw) > 2:
         if "dims" in raw:
             tensor.dims = _dims(raw["dims"], tensor.name, (*path, "dims"))
+        if "layout" in raw:
+            tensor.layout = _string(raw, "layout", who, path)
         if "offset_h" in raw or "offset_l" in raw:
             tensor.offset = _offset(raw, tensor.name, path)
         if raw.keys() - _TENSOR_KEYS:

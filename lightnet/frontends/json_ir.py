@@ -2,7 +2,7 @@
 
     network := {"ops": [op], "mem_sizes_h": [int], "mem_sizes_l": [int], ...}
     op      := {"name": string, "optype": string, "tensors_in": [tensor], "tensors_out": [tensor], "params": [param], "body": [op]}
-    tensor  := {"arg_name": string, "name": string, "dims": [int], "offset_h": int, "offset_l": int}
+    tensor  := {"arg_name": string, "name": string, "dims": [int], "offset_h": int, "offset_l": int, "layout": string}
     param   := {"arg_name": string, "value": null | string | number | bool | [string] | [number] | [bool]}
 
 `body`, `dims`, the offsets and the memory sizes are optional: a kernel region has the first, a planned network the
@@ -162,6 +162,8 @@ def _tensor_json(tensor: NetTensor) -> dict[str, Any]:
     entry: dict[str, Any] = {"arg_name": tensor.arg, "name": tensor.name}
     if tensor.dims is not None:
         entry["dims"] = list(tensor.dims)
+    if tensor.layout is not None:
+        entry["layout"] = tensor.layout
     if tensor.offset is not None:
         entry["offset_h"], entry["offset_l"] = _split(tensor.offset)
     return entry

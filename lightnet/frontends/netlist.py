@@ -14,12 +14,14 @@ from lightnet.ir.params import ParamValue
 
 @dataclass(slots=True)
 class NetTensor:
-    """A tensor in an op's argument list; `dims` and `offset` (bytes) are there in a planned network only."""
+    """A tensor in an op's argument list; `dims` and `offset` (bytes) are there in a planned network only, `layout` (a token)
+    where memory is not row-major."""
 
     arg: str
     name: str
     dims: tuple[int, ...] | None = None
     offset: int | None = None
+    layout: str | None = None
 
 
 @dataclass(slots=True)

@@ -4,10 +4,10 @@ A type's shape is always logical; the encoding says how memory is arranged:
 
     tensor<1x64x56x56xf32, #ln.layout<"c16h1">>
 
-``c16``: the channel axis (axis 1) in blocks of 16, the block innermost; ``h1``: a border of 1 element (the halo) around
-the last two axes, which the producer writes with zeros, like the unused lanes of the last block. No encoding is the
-plain layout, row-major without gaps. Shape rules, references and definitions use logical indices only; `offset` takes
-them to memory. Imports xDSL and `ir.types`.
+No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`) and for the weights
+of convolutions and matrix products (`Packed`). Shape rules, references and definitions use logical indices only; `pack` and
+`unpack` take them to memory and back. What a value's layout leaves unused (halo, lanes behind the last channel) its producer
+writes with zeros on every run. Imports xDSL and `ir.types`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
+import numpy as np
 from xdsl.dialects.builtin import NoneAttr, TensorType
-from xdsl.ir import Attribute, Data
+from xdsl.ir import Attribute, Data, Operation
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -28,63 +30,242 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO = 1024, 64
-_TOKEN = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<halo>[1-9]\d?))?")
+_MAPS = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<rows>\d{1,2})(?:x(?P<cols>\d{1,2}))?)?")
+_WEIGHTS = re.compile(r"(?:w(?P<winograd>[24]))?(?P<axes>[odnv])(?P<block>[1-9]\d{0,3})(?:i(?P<inner>[1-9]\d{0,3}))?")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`block` channels together, innermost (1: not blocked); a border of `halo` elements around the last two axes."""
-
-    block: int = 1
-    halo: int = 0
+    """An arrangement of memory; this one is plain: row-major without gaps."""
 
     @classmethod
     def parse(cls, token: str) -> Layout:
         """The layout that a token names; `LightNetError` for any other text. ``plain`` is the one without a token."""
-        match = None if token == "" else _TOKEN.fullmatch("" if token == "plain" else token)
-        if match is None:
-            raise LightNetError(f"'{token}' is no layout: 'plain', or a channel block, a halo or both, as in 'c16h1'")
-        layout = cls(int(match["block"] or 1), int(match["halo"] or 0))
-        if layout.block > MAX_BLOCK or layout.halo > MAX_HALO:
-            raise LightNetError(f"layout '{token}': the block is at most {MAX_BLOCK}, the halo at most {MAX_HALO}")
-        return layout
+        if token == "plain":
+            return PLAIN
+        for kind in (Blocked, Packed):
+            found = kind.of(token)
+            if found is not None and str(found) == token:
+                return found
+        raise LightNetError(
+            f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; or packed weights, "
+            f"as in 'o32i16', 'w4o32', 'd16' or 'n64' (a block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
+        )
 
     def __str__(self) -> str:
-        token = (f"c{self.block}" if self.block > 1 else "") + (f"h{self.halo}" if self.halo else "")
-        return token or "plain"
+        return "plain"
 
     @property
     def is_plain(self) -> bool:
-        return self == PLAIN
+        return type(self) is Layout
 
     def fits(self, dims: Sequence[int]) -> bool:
-        """Whether a tensor of these dims can have the layout: all but the plain one need [N, C, H, W]."""
-        return self.is_plain or len(dims) == 4
+        """Whether a tensor of these dims can have the layout."""
+        return True
 
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """The row-major shape of the memory: [N, C, H, W] gives [N, ceil(C/b), H+2h, W+2h, b]; plain stays."""
-        if self.is_plain:
-            return tuple(dims)
-        n, c, h, w = dims
-        return (n, -(-c // self.block), h + 2 * self.halo, w + 2 * self.halo, self.block)
+        """The row-major shape of the memory of a tensor of shape `dims`."""
+        return tuple(dims)
 
     def size(self, spec: TensorSpec) -> int:
         """Bytes that a tensor takes, halo and unused lanes included."""
         return prod(self.physical_dims(spec.dims)) * spec.dtype.size
 
-    def offset(self, dims: Sequence[int], index: Sequence[int]) -> int:
-        """The element at which the logical `index` of a tensor of shape `dims` lies, counted in elements from the
-        tensor's first byte."""
-        if not self.is_plain:
-            n, c, y, x = index
-            index = (n, c // self.block, y + self.halo, x + self.halo, c % self.block)
-        position = 0
-        for i, extent in zip(index, self.physical_dims(dims)):
-            position = position * extent + i
-        return position
+    @property
+    def is_lossless(self) -> bool:
+        """Whether `unpack` gives exactly what was packed."""
+        return not getattr(self, "winograd", 0)
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """The memory of a tensor: an array of `physical_dims`, with zeros where there is nothing."""
+        return array
+
+    def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+        """The tensor of shape `dims` in `memory`, an array of `physical_dims`: the converse of `pack`."""
+        return memory
 
 
 PLAIN = Layout()
+
+
+@dataclass(frozen=True)
+class Blocked(Layout):
+    """A map [N, C, H, W] in blocks of `block` channels, the block innermost (1: not blocked), with a border of `halo` = (rows,
+    columns) elements on each side of the picture: [N, ceil(C/block), H + 2*rows, W + 2*columns, block].
+
+    Tokens: ``c16``, ``c16h1`` (one row and column), ``c16h2x0`` (two rows, no column), ``h1``.
+    """
+
+    block: int = 1
+    halo: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, token: str) -> Blocked | None:
+        """The layout that a token names, None where it names none of these."""
+        if not token or (match := _MAPS.fullmatch(token)) is None:
+            return None
+        rows = int(match["rows"] or 0)
+        cols, block = int(match["cols"] or rows), int(match["block"] or 1)
+        return cls(block, (rows, cols)) if max(rows, cols) <= MAX_HALO and block <= MAX_BLOCK else None
+
+    def __str__(self) -> str:
+        rows, cols = self.halo
+        halo = "" if rows == cols == 0 else f"h{rows}" if rows == cols else f"h{rows}x{cols}"
+        return (f"c{self.block}" if self.block > 1 else "") + halo or "plain"
+
+    def fits(self, dims: Sequence[int]) -> bool:
+        return len(dims) == 4
+
+    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
+        n, c, h, w = dims
+        return (n, -(-c // self.block), h + 2 * self.halo[0], w + 2 * self.halo[1], self.block)
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        memory = np.zeros(self.physical_dims(array.shape), array.dtype)
+        h, w = array.shape[2:]
+        inside = self._inside(memory, h, w)
+        for i in range(inside.shape[1]):
+            part = array[:, i * self.block : (i + 1) * self.block]
+            inside[:, i, :, :, : part.shape[1]] = part.transpose(0, 2, 3, 1)
+        return memory
+
+    def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+        n, c, h, w = dims
+        inside = self._inside(memory, h, w).transpose(0, 1, 4, 2, 3)
+        return np.ascontiguousarray(inside.reshape(n, -1, h, w)[:, :c])
+
+    def _inside(self, memory: np.ndarray, h: int, w: int) -> np.ndarray:
+        rows, cols = self.halo
+        return memory[:, :, rows : rows + h, cols : cols + w]
+
+
+@dataclass(frozen=True)
+class Packed(Layout):
+    """Weights as a kernel reads them. `axes` tells whose: of convolutions [O, I, KH, KW] (``o``), of depthwise convolutions
+    [C, 1, KH, KW] (``d``), of matrix products [K, N] (``n``), or values by channel (``v``).
+
+    ``o32i16``  [ceil(O/32), ceil(I/16), KH, KW, 16, 32]
+    ``o32``     [ceil(O/32), I, KH, KW, 32]: for pictures, whose few channels are not blocked
+    ``w4o32``   [ceil(O/32), 36, I, 32]: the 3x3 windows transformed for Winograd's F(4x4, 3x3); ``w2o32`` with 16 for F(2x2, 3x3)
+    ``d16``     [ceil(C/16), KH, KW, 16]
+    ``n64``     [ceil(N/64), K, 64]
+    ``v16``     [ceil(C/16), 16]: a value by channel, [C] or [C, 1, 1]
+    """
+
+    axes: str = "o"
+    block: int = 16
+    inner: int = 0
+    winograd: int = 0
+
+    @classmethod
+    def of(cls, token: str) -> Packed | None:
+        """The layout that a token names, None where it names none of these."""
+        if (match := _WEIGHTS.fullmatch(token)) is None:
+            return None
+        block, inner, winograd = (int(match[k] or 0) for k in ("block", "inner", "winograd"))
+        if (inner and winograd) or (match["axes"] != "o" and (inner or winograd)) or max(block, inner) > MAX_BLOCK:
+            return None
+        return cls(match["axes"], block, inner, winograd)
+
+    def __str__(self) -> str:
+        prefix = f"w{self.winograd}" if self.winograd else ""
+        return f"{prefix}{self.axes}{self.block}" + (f"i{self.inner}" if self.inner else "")
+
+    def fits(self, dims: Sequence[int]) -> bool:
+        if self.axes == "n":
+            return len(dims) == 2
+        if self.axes == "v":
+            return len(dims) > 0 and all(d == 1 for d in dims[1:])
+        if len(dims) != 4 or (self.axes == "d" and dims[1] != 1):
+            return False
+        return not self.winograd or tuple(dims[2:]) == (3, 3)
+
+    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
+        if self.axes == "n":
+            return (-(-dims[1] // self.block), dims[0], self.block)
+        if self.axes == "v":
+            return (-(-dims[0] // self.block), self.block)
+        o, i, kh, kw = dims
+        blocks = -(-o // self.block)
+        if self.axes == "d":
+            return (blocks, kh, kw, self.block)
+        if self.winograd:
+            return (blocks, (self.winograd + 2) ** 2, i, self.block)
+        if self.inner:
+            return (blocks, -(-i // self.inner), kh, kw, self.inner, self.block)
+        return (blocks, i, kh, kw, self.block)
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        if self.axes == "n":
+            return _blocks(array.T, self.block).transpose(0, 2, 1).copy()
+        if self.axes == "v":
+            return _blocks(array.reshape(-1), self.block)
+        if self.winograd:
+            return self._transformed(array)
+        blocked = _blocks(array, self.block)  # [blocks, block, I, KH, KW]
+        if self.axes == "d":
+            return np.ascontiguousarray(blocked[:, :, 0].transpose(0, 2, 3, 1))
+        if not self.inner:
+            return np.ascontiguousarray(blocked.transpose(0, 2, 3, 4, 1))
+        memory = np.zeros(self.physical_dims(array.shape), array.dtype)
+        for k in range(memory.shape[1]):
+            part = blocked[:, :, k * self.inner : (k + 1) * self.inner]
+            memory[:, k, :, :, : part.shape[2]] = part.transpose(0, 3, 4, 2, 1)
+        return memory
+
+    def _transformed(self, array: np.ndarray) -> np.ndarray:
+        """U = G g G^T of each 3x3 window g, in float64, rounded once."""
+        matrix = winograd_matrix(self.winograd)
+        i = array.shape[1]
+        memory = np.zeros(self.physical_dims(array.shape), array.dtype)
+        both = np.kron(matrix, matrix)  # vec(G g G^T) = (G x G) vec(g), rows first
+        for b in range(memory.shape[0]):
+            part = array[b * self.block : (b + 1) * self.block].astype(np.float64)
+            memory[b, :, :, : len(part)] = (
+                (both @ part.reshape(len(part) * i, 9).T).reshape(-1, len(part), i).transpose(0, 2, 1)
+            )
+        return memory
+
+    def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+        if self.axes == "n":
+            k, n = dims
+            return np.ascontiguousarray(memory.transpose(1, 0, 2).reshape(k, -1)[:, :n])
+        if self.axes == "v":
+            return memory.reshape(-1)[: dims[0]].reshape(dims)
+        o, i, kh, kw = dims
+        if self.winograd:
+            matrix = winograd_matrix(self.winograd)
+            inverse = np.linalg.pinv(np.kron(matrix, matrix))  # its columns are independent: exact but for rounding
+            windows = np.einsum("qp,bpik->bkiq", inverse, memory.astype(np.float64))
+            return windows.reshape(-1, i, 3, 3)[:o].astype(memory.dtype)
+        if self.axes == "d":
+            return np.ascontiguousarray(memory.transpose(0, 3, 1, 2).reshape(-1, 1, kh, kw)[:o])
+        if not self.inner:
+            return np.ascontiguousarray(memory.transpose(0, 4, 1, 2, 3).reshape(-1, i, kh, kw)[:o])
+        flat = memory.transpose(0, 5, 1, 4, 2, 3).reshape(memory.shape[0] * self.block, -1, kh, kw)
+        return np.ascontiguousarray(flat[:o, :i])
+
+
+@cache
+def winograd_matrix(m: int) -> np.ndarray:
+    """G of F(m x m, 3x3), [m + 2, 3] in float64 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015): the
+    points 0, 1, -1, for m = 4 also 2, -2, and infinity."""
+    if m == 2:
+        return np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]])
+    return np.array(
+        [
+            [1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6],
+            [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1],
+        ]
+    )  # fmt: skip
+
+
+def _blocks(array: np.ndarray, block: int) -> np.ndarray:
+    """The first axis in blocks, the last one filled with zeros: [ceil(n/block), block, ...]."""
+    n, *rest = array.shape
+    if n % block:
+        array = np.concatenate([array, np.zeros((-n % block, *rest), array.dtype)])
+    return array.reshape(-1, block, *rest)
 
 
 @irdl_attr_definition
@@ -112,18 +293,45 @@ class LayoutAttr(Data[Layout]):
 
 def layout_of(type: Attribute) -> Layout:
     """The layout of a tensor type."""
-    encoding = type.encoding if isinstance(type, TensorType) else NoneAttr()
+    encoding = type.encoding if isinstance(type, TensorType) else None
     return encoding.data if isinstance(encoding, LayoutAttr) else PLAIN
 
 
+def check_layouts(op: Operation) -> None:
+    """Raise `VerifyException` where the type of a result has a layout that is not for its shape."""
+    for result in op.results:
+        if not (layout := layout_of(result.type)).fits(dims := result.type.get_shape()):
+            raise VerifyException(f"{op.name}: layout '{layout}' is not for a tensor of shape {list(dims)}")
+
+
 def with_layout(type: TensorType, layout: Layout) -> TensorType:
-    """The same tensor in another layout; `LightNetError` if its rank does not allow it."""
+    """The same tensor in another layout; `LightNetError` if its shape does not allow it."""
     if not layout.fits(type.get_shape()):
-        raise LightNetError(f"layout '{layout}' is for 4-dimensional tensors, not for {spec_of(type)}")
+        raise LightNetError(f"layout '{layout}' is not for {spec_of(type)}")
     encoding = NoneAttr() if layout.is_plain else LayoutAttr(layout)
     return TensorType(type.element_type, type.get_shape(), encoding)
 
 
 def byte_size(type: Attribute) -> int:
     """Bytes that a value of this tensor type takes in memory."""
-    return layout_of(type).size(spec_of(type))
+    size = type.__dict__.get("_lightnet_bytes")
+    if size is None:
+        size = layout_of(type).size(spec_of(type))
+        object.__setattr__(type, "_lightnet_bytes", size)
+    return size
+
+
+def to_memory(type: Attribute, array: np.ndarray) -> np.ndarray:
+    """The bytes that a value of this type stands for in memory: a flat uint8 array."""
+    memory = layout_of(type).pack(array)
+    return np.ascontiguousarray(memory).reshape(-1).view(np.uint8)
+
+
+def from_memory(type: Attribute, raw: np.ndarray) -> np.ndarray:
+    """The value of this type in `raw`, a uint8 array of its `byte_size`: a view where the layout is plain."""
+    layout, spec = layout_of(type), spec_of(type)
+    if spec.dtype.kind == "bool":
+        memory = raw != 0
+    else:
+        memory = raw.view(spec.dtype.np)
+    return layout.unpack(memory.reshape(layout.physical_dims(spec.dims)), spec.dims)

@@ -35,6 +35,7 @@ from xdsl.traits import Pure
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.constraints import ConstraintError, Message, check_op, constant_env, operand_spec
+from lightnet.ir.layout import check_layouts
 from lightnet.ir.locations import loc_of
 from lightnet.ir.names import (
     NAME,
@@ -296,6 +297,7 @@ class LnOp(Operation):
                 f"{', '.join(map(str, got))}",
                 label=f"{self.optype}.result-type",
             )
+        check_layouts(self)
 
     def _who(self) -> str:
         return f"{self.optype}: `{self.op_name}`" if self.op_name else self.optype

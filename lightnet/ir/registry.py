@@ -149,6 +149,7 @@ PASSES = Table("pass", {
     "choose": "lightnet.passes.choose:ChoosePass",
     "hoist": "lightnet.passes.hoist:HoistPass",
     "schedule": "lightnet.passes.schedule:SchedulePass",
+    "pack": "lightnet.passes.pack:PackPass",
     "plan": "lightnet.passes.plan:PlanPass",
     "check-plan": "lightnet.passes.check_plan:CheckPlanPass",
     "lower-cpu": "lightnet.passes.lower_cpu:LowerCpuPass",

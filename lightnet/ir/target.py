@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute, Block, Operation, OpResult
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout
 from lightnet.ir.memory import memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS, patterns, resolve
@@ -53,6 +54,42 @@ class Description:
         return any(isinstance(op, LnOp) and op.optype in self.optypes for op in module.walk())
 
 
+Halo = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How some generator of a target takes a body on blocked maps (`ir/layout.py`): `maps` are the values from outside that it reads
+    as maps, with the halo (rows, columns) that each must have at least; `weights` those that it wants packed, which must be
+    static. Every result is a map, or none is (`plain_results`). `tied`: all maps and results need the same layout. What else
+    comes from outside stays plain."""
+
+    maps: Mapping[SSAValue, Halo]
+    weights: frozenset[SSAValue] = frozenset()
+    plain_results: bool = False
+    tied: bool = False
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """What a target makes of a kernel on maps in blocks of `lanes` channels, and nanoseconds of both ways, roughly."""
+
+    form: Form
+    lanes: int
+    blocked: float
+    plain: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """What kernels are chosen for: the `features` of a machine (what they mean is the target's business), the `threads` that a
+    kernel may use, and whether results should be `exact`: those of a direct evaluation but for the order of sums."""
+
+    features: str = ""
+    threads: int = 1
+    exact: bool = False
+
+
 def _everything(op: LnOp) -> bool:
     return True
 
@@ -67,7 +104,15 @@ def unfusable(body: Body) -> str | None:
     return None if alone is None else f"{alone.name} has no definition in index notation: it stands alone in its kernel"
 
 
-def _no_choices(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
+def _no_blocking(kernel: KernelOp, features: str) -> Blocking | None:
+    return None
+
+
+def _nothing_packed(kernel: KernelOp) -> Mapping[int, Layout]:
+    return {}
+
+
+def _no_choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     return {}
 
 
@@ -80,9 +125,11 @@ class Target:
     of several ops, None if there is none; `refuses(body)` why it cannot be one kernel at all, for fusion that a description asks
     for. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
     `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `descriptions` has more of them, as data;
-    `schedule` gives a block's ops another order. `choose(kernel, features)` gives the choices of a kernel for a machine: an algorithm, a tile, by what it costs.
+    `schedule` gives a block's ops another order. `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it costs.
     `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
-    fit there stands in the arena. `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
+    fit there stands in the arena. `blocking(kernel, features)` says how a kernel would run on blocked maps,
+    `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number.
+    `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
     interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text.
     """
 
@@ -92,13 +139,15 @@ class Target:
     supports: Callable[[LnOp], bool] = _everything
     accepts: Callable[[Body], str | None] = _nothing
     refuses: Callable[[Body], str | None] = unfusable
-    choose: Callable[[KernelOp, str], Mapping[str, Attribute]] = _no_choices
+    choose: Callable[[KernelOp, Request], Mapping[str, Attribute]] = _no_choices
     expanders: tuple[type[RewritePattern], ...] = ()
     combiners: tuple[type[RewritePattern], ...] = ()
     subgraphs: tuple[type[RewritePattern], ...] = ()
     descriptions: tuple[Description, ...] = ()
     schedule: Callable[[Block], list[Operation]] | None = None
     layouts: tuple[str, ...] = ("plain",)
+    blocking: Callable[[KernelOp, str], Blocking | None] = _no_blocking
+    packing: Callable[[KernelOp], Mapping[int, Layout]] = _nothing_packed
     home: Callable[[OpResult], str] | None = None
     lowering: str | None = None
     emitters: Mapping[str, Callable[[ModuleOp], str]] = field(default_factory=dict)
@@ -145,4 +194,15 @@ def with_capacity(target: Target, space: str, capacity: int) -> Target:
     return replace(target, spaces={**target.spaces, space: resized})
 
 
-__all__ = ["Body", "Description", "Space", "Target", "get_target", "with_capacity"]
+__all__ = [
+    "Blocking",
+    "Body",
+    "Description",
+    "Form",
+    "Halo",
+    "Request",
+    "Space",
+    "Target",
+    "get_target",
+    "with_capacity",
+]

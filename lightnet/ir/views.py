@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from lightnet.ir import notation
 from lightnet.ir.expr import Index, is_flat, read_name, walk
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import PLAIN, Blocked, Layout, byte_size, layout_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import TensorSpec, spec_of, storage_type
 
 
 class Piece(NamedTuple):
@@ -57,12 +59,53 @@ def pieces_of(op: Operation) -> list[list[Piece] | None]:
     if not isinstance(op, LnOp) or not op.is_move:
         return [None] * len(op.results)
     found: list[list[tuple[int, Piece]]] = [[] for _ in op.results]
-    sizes = [spec_of(r.type).nbytes for r in op.results]
+    sizes = [byte_size(r.type) for r in op.results]
     for k, j, offset in op.views():
-        size = spec_of(op.operands[k].type).nbytes
+        if (offset := _in_layout(op.operands[k].type, op.results[j].type, offset)) is None:
+            continue
+        size = byte_size(op.operands[k].type)
         inside = size >= sizes[j]  # the result is a part of the operand
         found[j].append((0, Piece(k, offset, sizes[j])) if inside else (offset, Piece(k, 0, size)))
     return [_whole(parts, size) for parts, size in zip(found, sizes)]
+
+
+def _in_layout(operand: Attribute, result: Attribute, offset: int) -> int | None:
+    """The byte offset, in the layout that both types have, of a view that is at byte `offset` of row-major memory; None where the
+    layout makes no view of it. In blocks of channels, whole blocks of whole pictures lie together, if there is one picture."""
+    one, other = layout_of(operand), layout_of(result)
+    if one is PLAIN and other is PLAIN:
+        return offset
+    if spec_of(operand) == spec_of(result) and _same_bytes(one, other, spec_of(operand).dims):
+        return offset
+    if one != other or not isinstance(one, Blocked):
+        return None
+    large, small = sorted((spec_of(operand), spec_of(result)), key=lambda s: -s.len)
+    if len(large.dims) != 4 or len(small.dims) != 4 or large.dims[0] != 1 or large.dims[2:] != small.dims[2:]:
+        return None
+    plane = large.dims[2] * large.dims[3] * large.dtype.size
+    channel, end = offset // plane, offset // plane + small.dims[1]
+    if offset % plane or channel % one.block or (end % one.block and end != large.dims[1]):
+        return None
+    return channel // one.block * _block_bytes(one, large)
+
+
+def _same_bytes(one: Layout, other: Layout, dims: Sequence[int]) -> bool:
+    """Whether a tensor has the same memory in both layouts: [N, C, 1, 1] in whole blocks of channels is plain memory."""
+    if one == other:
+        return True
+
+    def is_flat(layout: Layout) -> bool:
+        whole = (
+            isinstance(layout, Blocked) and layout.halo == (0, 0) and dims[2:] == (1, 1) and not dims[1] % layout.block
+        )
+        return layout.is_plain or whole
+
+    return is_flat(one) and is_flat(other)
+
+
+def _block_bytes(layout: Blocked, spec: TensorSpec) -> int:
+    """Bytes of one block of channels of one picture."""
+    return prod(layout.physical_dims(spec.dims)[2:]) * spec.dtype.size
 
 
 def _whole(parts: list[tuple[int, Piece]], size: int) -> list[Piece] | None:
@@ -80,7 +123,7 @@ def _whole(parts: list[tuple[int, Piece]], size: int) -> list[Piece] | None:
 
 def _kernel_pieces(kernel: KernelOp) -> list[list[Piece] | None]:
     known: dict[SSAValue, list[Piece] | None] = {
-        a: [Piece(k, 0, n)] if (n := spec_of(a.type).nbytes) else [] for k, a in enumerate(kernel.body.args)
+        a: [Piece(k, 0, n)] if (n := byte_size(a.type)) else [] for k, a in enumerate(kernel.body.args)
     }
     for op in kernel.ops:
         if not op.is_move:  # nothing behind a computation is a view
@@ -136,7 +179,7 @@ def views_of(op: Operation) -> list[View]:
             continue
         at = 0
         for k, offset, size in pieces:
-            if offset == 0 and size == spec_of(op.operands[k].type).nbytes:
+            if offset == 0 and size == byte_size(op.operands[k].type):
                 views.append(View(k, j, -at))
             at += size
     return views
@@ -172,8 +215,9 @@ def overwritable(op: Operation) -> list[tuple[int, int]]:
         needing = [j for j, relation in enumerate(row) if relation is not None]
         for j, relation in enumerate(row):
             sizes = [spec_of(v.type) for v in (op.operands[k], op.results[j])]
+            layouts = [layout_of(v.type) for v in (op.operands[k], op.results[j])]
             one_type = storage_type(sizes[0].dtype) == storage_type(sizes[1].dtype)  # one memref stands for both
-            same = one_type and sizes[0].nbytes == sizes[1].nbytes
+            same = one_type and sizes[0].nbytes == sizes[1].nbytes and layouts[0] == layouts[1]
             if same and relation is not False and needing in ([], [j]):
                 pairs.append((k, j))
     return pairs
@@ -196,7 +240,7 @@ def _relations(op: Operation) -> list[list[bool | None]]:
         for j, result in enumerate(op.results):
             relation = table[k][j] if table else False
             other = spec_of(result.type)
-            if pieces[j] == [Piece(k, 0, other.nbytes)] and other.nbytes == spec.nbytes:
+            if pieces[j] == [Piece(k, 0, byte_size(result.type))] and other.nbytes == spec.nbytes:
                 relation = True  # a reshape: other subscripts, the same row-major number
             elif relation and spec.dims != other.dims:
                 relation = False

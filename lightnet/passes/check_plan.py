@@ -24,6 +24,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
 from lightnet.ir.module import main_of, op_label, value_name
@@ -160,7 +161,7 @@ class _Checker:
 
     def check_range(self, op: Operation, value: OpResult) -> None:
         spec, place = spec_of(value.type), self.place(value)
-        self.check_bounds(op, f"'{value_name(value)}'", place, spec.nbytes)
+        self.check_bounds(op, f"'{value_name(value)}'", place, byte_size(value.type))
         unit = 1 if self.upstream else spec.dtype.size
         if self.alignment is not None and not self.shares(value):
             unit = self.alignment
@@ -186,7 +187,7 @@ class _Checker:
     def load(self, op: Operation) -> None:
         """What is in memory before the first op: inputs, params and results of ln.once."""
         for value in op.results:
-            place, size = self.place(value), spec_of(value.type).nbytes
+            place, size = self.place(value), byte_size(value.type)
             for leaf, _, _ in self.maps[place.space.data].read(place.offset.data, size):
                 if leaf is not None:
                     raise self.error(
@@ -219,7 +220,7 @@ class _Checker:
             self.store(op, value, runs)
 
     def store(self, op: Operation, value: OpResult, runs: list[Run] | None) -> None:
-        place, size = self.place(value), spec_of(value.type).nbytes
+        place, size = self.place(value), byte_size(value.type)
         if not size:
             self.content[value] = []
             return
@@ -229,7 +230,7 @@ class _Checker:
     def expect(self, value: OpResult, op: Operation, who: str) -> None:
         """The value must stand whole at its place."""
         place, at = self.place(value), 0
-        found = self.maps[place.space.data].read(place.offset.data, spec_of(value.type).nbytes)
+        found = self.maps[place.space.data].read(place.offset.data, byte_size(value.type))
         wanted = joined(self.content[value])
         if found == wanted:
             return
@@ -240,7 +241,7 @@ class _Checker:
                     op,
                     "overlap",
                     f"{who} '{value_name(value)}' of `{op_label(value.op)}` at "
-                    f"{_bytes(place, spec_of(value.type).nbytes)}, but {size} of its bytes from "
+                    f"{_bytes(place, byte_size(value.type))}, but {size} of its bytes from "
                     f"{place.space.data}+{place.offset.data + at} on hold {by}",
                 )
             at += size
@@ -343,7 +344,7 @@ class _Checker:
 
 
 def _size(value: SSAValue) -> int:
-    return spec_of(value.type).nbytes
+    return byte_size(value.type)
 
 
 def _bytes(place: PlaceAttr, size: int) -> str:

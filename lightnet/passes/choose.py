@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Attribute
+from xdsl.parser import Parser
+from xdsl.utils.exceptions import ParseError
 
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.ir.target import get_target
+from lightnet.ir.target import Request, get_target
 from lightnet.passes.graph import graphs
 
 
@@ -21,20 +27,51 @@ class ChoosePass(LnPass):
     cpu.kernel(%x_ = %x, ...) { ... ln.conv2d ... }  ->  cpu.kernel(%x_ = %x, ...) choices {alg = "direct"} { ... }
     ```
 
-    A choice may change rounding and nothing else. Those that a kernel has already stay: people pin them by hand, or
-    read them from a file. It stands before `plan`, because workspace depends on it.
+    A choice may change rounding and nothing else. Those that a kernel has already stay: people pin them by hand, or read them
+    from a file; and `set` overrides them, ``conv1.alg=direct;conv1.tile=[14, 1, 2, 8]`` (tensors by the name of a result).
+    `features` are those of the machine to compile for (cpu: avx512, avx2, neon), `threads` how many a kernel may use; `exact`
+    refuses algorithms that sum something else than the definition does (Winograd's). It stands before `pack` and `plan`,
+    because layouts of weights and workspace depend on it.
     """
 
     name = "choose"
     target: str = "cpu"
-    features: str = (
-        ""  # of the machine to compile for; what they mean is the target's business (cpu: avx512, avx2, neon)
-    )
+    features: str = ""
+    threads: int = 1
+    exact: bool = False
+    set: str = ""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
+        request = Request(self.features, self.threads, self.exact)
+        pinned = _parsed(self.set)
         for block in graphs(op):
             for kernel in block.ops:
-                if isinstance(kernel, KernelOp):
-                    for key, value in target.choose(kernel, self.features).items():
-                        kernel.attributes.setdefault(key, value)
+                if not isinstance(kernel, KernelOp):
+                    continue
+                for name in tensor_names(kernel):
+                    kernel.attributes.update(pinned.pop(name, {}))
+                for key, value in target.choose(kernel, request).items():
+                    kernel.attributes.setdefault(key, value)
+        if pinned:
+            raise LightNetError(
+                f"choose: no kernel makes '{next(iter(pinned))}', whose choices `set` names", label="choose.set"
+            )
+
+
+def _parsed(text: str) -> dict[str | None, dict[str, Attribute]]:
+    """``name.choice=value;…`` as tensor name -> choice -> attribute. Raises `LightNetError` for anything else."""
+    found: dict[str | None, dict[str, Attribute]] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        left, equals, right = part.partition("=")
+        name, dot, key = left.strip().rpartition(".")
+        if not (equals and dot and name and key.isidentifier()):
+            raise LightNetError(
+                f"choose: '{part}' should be name.choice=value, as in conv1.alg=direct", label="choose.set"
+            )
+        try:
+            value = Parser(make_context(), right.strip()).parse_optional_attribute()
+        except ParseError:
+            value = None
+        found.setdefault(name, {})[key] = value or StringAttr(right.strip())
+    return found

@@ -42,10 +42,10 @@ class HoistPass(LnPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in graphs(op):
-            _hoist(block)
+            hoist_block(block)
 
 
-def _hoist(block: Block) -> None:
+def hoist_block(block: Block) -> None:
     static = static_values(block)
     moved = [op for op in block.ops if is_static(op, static)]
     if all(isinstance(op, OnceOp | Zeros) for op in moved) and sum(isinstance(op, OnceOp) for op in moved) <= 1:

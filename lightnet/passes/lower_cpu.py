@@ -21,20 +21,23 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, 
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.cpu.generators import Argument, Launch, generate, workspace_bytes
+from lightnet.backends.cpu.generators import Argument, Launch, generate
+from lightnet.backends.cpu.parallel import THREADS, Memory, threads_of
+from lightnet.backends.cpu.parallel import memory_of as memory_of_launches
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import HostOp, LaunchOp
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import structure
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import storage_type
 from lightnet.ir.views import Piece, pieces_of, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
 from lightnet.runtime.dtypes import BY_NAME
@@ -55,7 +58,7 @@ class _Lowering:
         self.module = module
         self.functions: list[func.FuncOp] = []
         self.known: dict[object, list[Launch]] = {}
-        self.needed: dict[object, int] = {}
+        self.needed: dict[object, Memory] = {}
         self.lines: list[Operation] = []
         self.names: dict[str, int] = {}
         self.added = 0
@@ -107,6 +110,7 @@ class _Lowering:
 
     def copy(self, op: KernelOp, pieces: list[list[Piece]]) -> None:
         """Copy the pieces of a move that do not stand in place."""
+        threads = threads_of(op)
         for result, parts in zip(op.results, pieces):
             to = _place(result)
             at = to.offset.data
@@ -114,10 +118,10 @@ class _Lowering:
                 source = _place(op.operands[operand])
                 start = source.offset.data + offset
                 if (source.space, start) != (to.space, at):
-                    self.copy_bytes(PlaceAttr(source.space, start), PlaceAttr(to.space, at), size)
+                    self.copy_bytes(PlaceAttr(source.space, start), PlaceAttr(to.space, at), size, threads)
                 at += size
 
-    def copy_bytes(self, source: PlaceAttr, to: PlaceAttr, size: int) -> None:
+    def copy_bytes(self, source: PlaceAttr, to: PlaceAttr, size: int, threads: int) -> None:
         unit = gcd(source.offset.data, to.offset.data, size, 8)
         key = ("copy", size, unit)
         if key not in self.known:
@@ -130,7 +134,8 @@ class _Lowering:
             self.functions.append(function)
             self.known[key] = [Launch(function, size // unit, ())]
         (launch,) = self.known[key]
-        self.lines.append(LaunchOp(launch.function.sym_name.data, launch.grid, [source, to]))
+        name, grid = launch.function.sym_name.data, launch.grid
+        self.lines.append(LaunchOp(name, grid, [source, to], threads=min(threads, grid)))
 
     # -- kernels
 
@@ -142,7 +147,7 @@ class _Lowering:
         values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
         body = structure(list(op.body.ops), values)
         types = tuple(op.operand_types)
-        choices = tuple(sorted((k, v) for k, v in op.choices.items() if k != WORKSPACE_SIZE))
+        choices = tuple(sorted((k, v) for k, v in op.choices.items() if k not in (WORKSPACE_SIZE, THREADS)))
         key = (body, types, choices, tuple(sorted(aliases.items())), align)
         if key not in self.known:
             launches = generate(op, self.fresh(_title(op)), aliases)
@@ -151,31 +156,37 @@ class _Lowering:
                     made.function.attributes["tile.align"] = IntegerAttr(align, i64)
                 self.functions.append(made.function)
             self.known[key] = launches
-            used = any(a.kind == "workspace" for made in launches for a in made.args)
-            self.needed[key] = workspace_bytes(op) if used else 0
-            assert self.needed[key] or not used, f"{op.name}: its functions take a workspace of no bytes"
-        if workspace is not None and workspace_size(op) < self.needed[key]:
-            raise LightNetError(f"{op.name} needs a workspace of {self.needed[key]} bytes, and {workspace_size(op)} are "
-                                "planned: run choose and plan again", label="kernel.workspace")  # fmt: skip
+            self.needed[key] = memory_of_launches(launches)
+        memory, threads = self.needed[key], threads_of(op)
+        size = memory.size(max((min(threads, made.grid) for made in self.known[key]), default=0))
+        if workspace is not None and workspace_size(op) < size:
+            raise LightNetError(f"{op.name} needs a workspace of {size} bytes, and {workspace_size(op)} are planned: run choose and "
+                                "plan again", label="kernel.workspace")  # fmt: skip
+        if workspace is None and size:  # planned elsewhere, without our workspace: it goes behind everything
+            self.added = max(self.added, size)
+            workspace = PlaceAttr(ARENA, self.arena_end)
         for made in self.known[key]:
-            places = [self.argument(op, a, workspace, self.needed[key]) for a in made.args]
-            line = LaunchOp(made.function.sym_name.data, made.grid, places)
+            places = [_argument(op, a, workspace, memory) for a in made.args]
+            scratch = memory.scratch if any(a.kind == "scratch" for a in made.args) else 0
+            name, used = made.function.sym_name.data, max(1, min(threads, made.grid))
+            line = LaunchOp(name, made.grid, places, threads=used, scratch=scratch)
             line.location = op.location
             self.lines.append(line)
-
-    def argument(self, op: KernelOp, argument: Argument, workspace: PlaceAttr | None, needed: int) -> PlaceAttr:
-        if argument.kind == "operand":
-            return _place(op.operands[argument.number])
-        if argument.kind == "result":
-            return _place(op.results[argument.number])
-        if workspace is None:  # planned elsewhere, without our workspace: it goes behind everything
-            self.added = max(self.added, needed)
-            workspace = PlaceAttr(ARENA, self.arena_end)
-        return PlaceAttr(workspace.space, workspace.offset.data + argument.number)
 
     def fresh(self, title: str) -> str:
         number = self.names[title] = self.names.get(title, -1) + 1
         return f"{title}_{number}"
+
+
+def _argument(op: KernelOp, argument: Argument, workspace: PlaceAttr | None, memory: Memory) -> PlaceAttr:
+    """The place of a launch's argument."""
+    if argument.kind == "operand":
+        return _place(op.operands[argument.number])
+    if argument.kind == "result":
+        return _place(op.results[argument.number])
+    assert workspace is not None
+    behind = align_up(memory.shared) if argument.kind == "scratch" else 0
+    return PlaceAttr(workspace.space, workspace.offset.data + behind + argument.number)
 
 
 def _title(kernel: KernelOp) -> str:
@@ -219,7 +230,7 @@ def _aliases(op: KernelOp) -> dict[int, int]:
 def _bytes(value: SSAValue) -> tuple[int, int]:
     """The byte range of a planned value in its space."""
     start = _place(value).offset.data
-    return start, start + spec_of(value.type).nbytes
+    return start, start + byte_size(value.type)
 
 
 def _alignment(places: Sequence[PlaceAttr]) -> int:

@@ -18,6 +18,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
+from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
 from lightnet.ir.module import main_of, op_label, value_name
 from lightnet.ir.types import spec_of
@@ -134,7 +135,7 @@ class Network:
                 last = max((position.get(use.operation, i) for use in value.uses), default=i)
                 lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
                 space = STATIC if static else ARENA if source else home(value)
-                slot = Slot(value, len(slots), spec.nbytes, spec.dtype.size, space, lower, upper, source)
+                slot = Slot(value, len(slots), byte_size(value.type), spec.dtype.size, space, lower, upper, source)
                 runs = moves[i][j]
                 if runs is None:
                     slot.pieces = [(slot.number, 0, slot.size)]

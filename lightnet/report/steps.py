@@ -24,6 +24,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import LaunchOp, launches
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.layout import byte_size, from_memory
 from lightnet.ir.module import main_of, op_label
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
@@ -131,11 +132,11 @@ class Stepper:
 
     def read(self, value: SSAValue) -> np.ndarray:
         """A copy of what stands where the planned `value` does."""
-        place, spec = place_of(value), spec_of(value.type)
+        place = place_of(value)
         assert place is not None
         memory = self.arena.bytes if place.space.data == "arena" else self.static
-        raw = memory[place.offset.data : place.offset.data + spec.nbytes]
-        return raw.view(spec.dtype.np).reshape(spec.dims).copy()
+        raw = memory[place.offset.data : place.offset.data + byte_size(value.type)]
+        return from_memory(value.type, raw.copy())
 
 
 def idle(line: LaunchOp) -> Call:

@@ -31,7 +31,7 @@ from lightnet.trust.trace import execute
 #: Passes that promise equal results bit for bit: `simplify` and its parts say so, the others do no arithmetic. Every other
 #: pass may change rounding (`compare.tolerance`).
 EXACT = frozenset({
-    "bind", "simplify", "fold", "ln-cse", "ln-dce", "hoist", "combine", "defuse", "layout", "choose", "schedule", "plan",
+    "bind", "simplify", "fold", "ln-cse", "ln-dce", "hoist", "combine", "defuse", "layout", "choose", "pack", "schedule", "plan",
     "check-plan", "cse", "dce",
 })  # fmt: skip
 

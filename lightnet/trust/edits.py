@@ -12,16 +12,17 @@ from contextlib import contextmanager
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.ir.kernel import KernelOp, RegionOp, YieldOp
+from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, memory_of, set_memory, workspace_size
 from lightnet.ir.names import FreshNames, set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.op import PLACES, WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import TensorSpec, spec_of
+from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import align_up
 
 
@@ -47,14 +48,16 @@ class Fresh:
         }
         name = self.names.fresh(tensor_name(value) or value.name_hint or "x")
         op = cls.make([], contents, tensors=[name])
+        op.results[0]._type = value.type  # in its layout, too
         if self.sizes:
-            op.attributes[PLACES] = ArrayAttr([self.place(spec, STATIC if cls is ParamOp else ARENA)])
+            op.attributes[PLACES] = ArrayAttr([self.place(op.results[0].type, STATIC if cls is ParamOp else ARENA)])
         return op
 
-    def place(self, spec: TensorSpec, space: str) -> PlaceAttr:
+    def place(self, type: Attribute, space: str) -> PlaceAttr:
         """Bytes that nothing else has."""
-        at = align_up(self.sizes.get(space, 0)) if spec.len else 0
-        self.sizes[space] = max(self.sizes.get(space, 0), at + spec.nbytes)
+        size = byte_size(type)
+        at = align_up(self.sizes.get(space, 0)) if size else 0
+        self.sizes[space] = max(self.sizes.get(space, 0), at + size)
         set_memory(self.module, self.sizes)
         return PlaceAttr(space, at)
 
@@ -235,7 +238,7 @@ def _remake(region: RegionOp, operands: list[SSAValue], stay: list[int], fresh: 
     set_tensor_names(new, [*(old_names[i] for i in stay), *map(tensor_name, added)])
     if old_places:
         space = old_places[0].space.data
-        more = [fresh.place(spec_of(v.type), space) for v in added]
+        more = [fresh.place(v.type, space) for v in added]
         new.attributes[PLACES] = ArrayAttr([*(old_places[i] for i in stay), *more])
     block.insert_op_before(new, region)
     for i, value in zip(stay, new.results):
@@ -292,7 +295,7 @@ def _needed(module: ModuleOp) -> dict[str, int]:
     ops = [op for f in functions(module) for op in f.body.block.ops if isinstance(op, LnOp | RegionOp)]
     needed = dict.fromkeys(memory_of(module), 0) if ops else {}
     for op in ops:
-        ends = [(p, p.offset.data + spec_of(r.type).nbytes) for p, r in zip(places_of(op), op.results)]
+        ends = [(p, p.offset.data + byte_size(r.type)) for p, r in zip(places_of(op), op.results)]
         work = op.attributes.get(WORKSPACE)
         ends += [(p, p.offset.data + workspace_size(op)) for p in (work.data if isinstance(work, ArrayAttr) else ())]
         for place, end in ends:

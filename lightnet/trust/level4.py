@@ -91,6 +91,7 @@ def _lowered_alone(ctx: Context, pass_: ModulePass, before: ModuleOp, op: Operat
     values: dict[SSAValue, SSAValue] = {}
     for value in dict.fromkeys(op.operands):
         source = Input.make([], {"dtype": spec_of(value.type).dtype.tl, "dims": spec_of(value.type).dims})
+        source.results[0]._type = value.type
         if (place := place_of(value)) is not None:
             source.attributes[PLACES] = ArrayAttr([place])
         block.add_op(source)

@@ -1,5 +1,6 @@
 """Kernel regions → kernel functions: the generators of the CPU, asked in order.
 
+blocked   kernels on maps in blocks of channels (`blocked/`), where the kernel's operands or results are some
 tiled     register-tiled windows and matrix products with an epilogue (`tiled.py`, `gemm.py`), where the kernel's `alg` is
           ``direct``
 builder   an op with a loop-level builder of its own (sorts)
@@ -9,43 +10,31 @@ loops     everything else, from the ops' definitions (`backends/loops.py`)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.cpu import gemm, tiled
+from lightnet.backends.cpu.blocked.base import Generator
+from lightnet.backends.cpu.blocked.selection import generator_of
 from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.cpu.launches import Argument, Launch
+from lightnet.backends.cpu.parallel import threads_of
 from lightnet.backends.loops import lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.bound import BoundDefinition
 from lightnet.ir.fusion import Part, compose
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import ParamAttr, spec_of, storage_type
 from lightnet.runtime.arrays import align_up
-
-
-class Argument(NamedTuple):
-    """A memref argument of a launch: an ``operand`` or ``result`` by number, or the ``workspace`` from a byte on."""
-
-    kind: str
-    number: int
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One function of a generated kernel, its grid, and what its memrefs are."""
-
-    function: FuncOp
-    grid: int
-    args: tuple[Argument, ...]
+from lightnet.runtime.threads import MAX_THREADS
 
 
 def tiled_generator(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Any:
@@ -70,16 +59,39 @@ def lanes(kernel: KernelOp) -> int:
 
 
 def workspace_bytes(kernel: KernelOp) -> int:
-    """Bytes of workspace that the kernel's generator needs, decided before memory is planned."""
+    """Bytes of workspace that the kernel's generator needs, decided before memory is planned: what its launches share, and scratch for
+    as many threads as it has chosen."""
     if _writes_nothing(kernel):
         return 0
+    if (generator := _blocked(kernel)) is not None:
+        return threads_of(kernel) * align_up(generator.scratch_bytes(kernel))
     if uses_tiles(kernel):
-        return _tiles(kernel).workspace_bytes(kernel, lanes(kernel))
+        return threads_of(kernel) * align_up(_tiles(kernel).workspace_bytes(kernel, lanes(kernel)))
     if (op := _builder_op(kernel)) is not None:
         return align_up(op.workspace_bytes()) + sum(align_up(spec_of(r.type).nbytes) for r in _unread(kernel))
     if len(kernel.ops) == 1 and not _has_locals(kernel.ops[0]):
         return 0  # in a body of several ops, one that is dear to recompute becomes a local, too
     return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel)))
+
+
+def most_blocks(kernel: KernelOp) -> int:
+    """The blocks of a kernel, or an upper bound where only building it would tell: more threads than that are of no use."""
+    if uses_tiles(kernel) and _blocked(kernel) is None:
+        return _tiles(kernel).grid(kernel, lanes(kernel))
+    return 1 if _builder_op(kernel) is not None else MAX_THREADS
+
+
+def _blocked(kernel: KernelOp) -> Generator | None:
+    """The generator of a kernel whose operands or results are not all plain. Raises `LightNetError` where there is none."""
+    if all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results)):
+        return None
+    generator = generator_of(kernel)
+    if generator is None:
+        alg = choice(kernel, "alg")
+        layouts = ", ".join(dict.fromkeys(str(layout_of(v.type)) for v in (*kernel.operands, *kernel.results)))
+        raise LightNetError(f"no generator of the CPU takes this {kernel.name} with alg = {alg!r} in layouts {layouts}: run choose and pack",
+                            loc_of(kernel), label="cpu.kernel.layout")  # fmt: skip
+    return generator
 
 
 def _writes_nothing(kernel: KernelOp) -> bool:
@@ -98,6 +110,8 @@ def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[La
     """The functions of a kernel; `aliases` maps a result to the operand whose memory it takes."""
     if _writes_nothing(kernel):
         return []
+    if (generator := _blocked(kernel)) is not None:
+        return generator.build(kernel, name, aliases)
     if uses_tiles(kernel):
         return _tiled(kernel, name, lanes(kernel), dict(aliases))
     if (op := _builder_op(kernel)) is not None:
@@ -110,7 +124,7 @@ def _tiled(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> 
     args = [Argument("operand", i) for i in range(len(kernel.operands))]
     args += [Argument("result", i) for i in range(len(kernel.results)) if i not in aliases]
     if _tiles(kernel).workspace_bytes(kernel, width):
-        args.append(Argument("workspace", 0))
+        args.append(Argument("scratch", 0))
     return [Launch(function, grid, tuple(args))]
 
 
@@ -134,7 +148,8 @@ def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
         types.append(MemRefType(IntegerType(8), [size]))
     b = Builder.kernel(name, types)
     args, count = list(b.args), len(op.operands)
-    op.build_loops(b, args[:count], args[count : len(specs)], args[-1] if size else None)
+    with b.when(b.cmpi("slt", b.lo, b.hi)):  # its one block is another thread's where the range is empty
+        op.build_loops(b, args[:count], args[count : len(specs)], args[-1] if size else None)
     read, yielded = list(kernel.body.args), list(kernel.terminator.operands)
     arguments, behind = [Argument("operand", read.index(v)) for v in op.operands], align_up(size)
     for result, spec in zip(op.results, op.result_specs):

@@ -11,37 +11,55 @@ from collections.abc import Mapping
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
+from lightnet.backends.cpu.blocked import selection
+from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.selection import blocking, is_blocked, machine_of, packing, plain_cost
 from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.expanders import EXPANDERS, supports
-from lightnet.backends.cpu.generators import tiled_generator, workspace_bytes
+from lightnet.backends.cpu.generators import most_blocks, tiled_generator, workspace_bytes
+from lightnet.backends.cpu.parallel import THREADS, worthwhile
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
-from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, workspace_size
 from lightnet.ir.names import WORKSPACE
-from lightnet.ir.target import Description, Space, Target
-
-#: Lanes of f32 in a vector register, by the feature that decides.
-LANES = {"avx512": 16, "avx2": 8, "neon": 4}
+from lightnet.ir.target import Description, Request, Space, Target
 
 
-def choose(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
-    """`alg`: ``direct`` (register-tiled, for vectors of `lanes`) where that generator takes the body, else ``loops``;
-    and the bytes of workspace that the generator needs, if any."""
-    if features and features not in LANES:
-        raise LightNetError(f"unknown CPU feature '{features}'; there are: {', '.join(LANES)}")
-    tiles = tiled_generator(kernel.ops, kernel.terminator.operands) is not None
-    alg = choice(kernel, "alg") or ("direct" if tiles else "loops")
-    choices: dict[str, Attribute] = {"alg": StringAttr(alg)}
-    lanes = LANES[features or "avx512"]
-    if alg == "direct":
-        choices["lanes"] = IntegerAttr(lanes, i64)
+def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
+    """`alg` and what goes with it: on blocked maps what `blocked/selection.py` finds cheapest; on plain ones ``direct``
+    (register-tiled, for vectors of `lanes`) where that generator takes the body, else ``loops``. And the bytes of workspace that
+    the generator needs, if any."""
+    machine = machine_of(request.features, request.threads)
+    if is_blocked(kernel):
+        choices = dict(selection.choose(kernel, machine, request.exact))
+    else:
+        choices = _plain_choices(kernel, machine.lanes)
     kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
+    if (threads := _threads(kernel, request, machine)) > 1 and THREADS not in kernel.attributes:
+        choices[THREADS] = kernel.attributes[THREADS] = IntegerAttr(threads, i64)
     if (size := workspace_bytes(kernel)) > workspace_size(kernel):
         choices[WORKSPACE_SIZE] = IntegerAttr(size, i64)
         for stale in (WORKSPACE_SIZE, WORKSPACE):  # chosen, and planned, for a body that was another one
             kernel.attributes.pop(stale, None)
+    return choices
+
+
+def _threads(kernel: KernelOp, request: Request, machine: Machine) -> int:
+    """As many threads as the kernel has blocks for and its work pays for."""
+    if request.threads == 1:
+        return 1
+    generator = selection.generator_of(kernel) if is_blocked(kernel) else None
+    cost = generator.cost(kernel, machine) if generator is not None else plain_cost(kernel.ops, machine)
+    return worthwhile(cost, min(request.threads, most_blocks(kernel)))
+
+
+def _plain_choices(kernel: KernelOp, lanes: int) -> dict[str, Attribute]:
+    tiles = tiled_generator(kernel.ops, kernel.terminator.operands) is not None
+    alg = choice(kernel, "alg") or ("direct" if tiles else "loops")
+    choices: dict[str, Attribute] = {"alg": StringAttr(alg)}
+    if alg == "direct":
+        choices["lanes"] = IntegerAttr(lanes, i64)
     return choices
 
 
@@ -55,5 +73,8 @@ CPU = Target(
     expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,
     descriptions=(Description("lightnet.backends.cpu:subgraphs.json", "subgraph", frozenset({"maxpool2d"})),),
+    layouts=("plain", "blocked"),
+    blocking=blocking,
+    packing=packing,
     lowering="lower-cpu",
 )

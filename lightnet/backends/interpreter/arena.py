@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from xdsl.ir import Attribute
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.layout import byte_size, from_memory, to_memory
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import TensorSpec
 
 POISON = 0xFF
 
@@ -39,16 +40,13 @@ class Arenas:
             raise LightNetError(f"{size} bytes at {place} are outside of the planned memory")
         return space[at : at + size]
 
-    def load(self, place: PlaceAttr, spec: TensorSpec) -> np.ndarray:
-        """A copy of the value of type `spec` that stands at `place`."""
-        raw = self.bytes_at(place, spec.nbytes).copy()
-        if spec.dtype.kind == "bool":
-            return (raw != 0).reshape(spec.dims)
-        return raw.view(spec.dtype.np).reshape(spec.dims)
+    def load(self, place: PlaceAttr, type: Attribute) -> np.ndarray:
+        """A copy of the value of tensor type `type` that stands at `place`, in whatever layout it has."""
+        return from_memory(type, self.bytes_at(place, byte_size(type)).copy())
 
-    def store(self, place: PlaceAttr, array: np.ndarray) -> None:
-        """Write the bytes of `array` to `place`."""
-        self.bytes_at(place, array.nbytes)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    def store(self, place: PlaceAttr, type: Attribute, array: np.ndarray) -> None:
+        """Write a value of tensor type `type` to `place`, in its layout."""
+        self.bytes_at(place, byte_size(type))[:] = to_memory(type, array)
 
     def poison(self, area: Range, keep: Iterable[Range] = ()) -> None:
         """Poison a range, except where it meets the ranges of `keep`."""

@@ -24,11 +24,11 @@ from lightnet.dialects.ln.effect import Fprint, Print
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.layout import byte_size, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
 from lightnet.ir.module import main_of, value_name
 from lightnet.ir.op import WORKSPACE, LnOp, tensor_name, tensor_names
-from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, overwritable, place_of, views_of
 from lightnet.runtime.printing import open_fprint, print_tensor
 from lightnet.runtime.weights import WeightStore
@@ -209,6 +209,7 @@ class Planned(Machine):
         self.arenas = Arenas(memory_of(module))
         self.upstream = is_upstream(module)
         self.live: dict[SSAValue, Range] = {}
+        self.lossy: dict[SSAValue, np.ndarray] = {}  # static tensors that cannot be read back exactly
         for op in self.ops:
             if isinstance(op, Source | OnceOp):
                 for value, array in zip(op.results, self.evaluate(op, [])):
@@ -217,8 +218,10 @@ class Planned(Machine):
     def keep(self, value: SSAValue, array: np.ndarray | None) -> None:
         place = self.place(value)
         if array is not None:
-            self.arenas.store(place, array)
-        size = spec_of(value.type).nbytes
+            self.arenas.store(place, value.type, array)
+            if not layout_of(value.type).is_lossless:
+                self.lossy[value] = array
+        size = byte_size(value.type)
         self.live[value] = (place.space.data, place.offset.data, place.offset.data + size)
 
     def place(self, value: SSAValue):
@@ -228,7 +231,7 @@ class Planned(Machine):
         return place
 
     def read(self, value: SSAValue) -> np.ndarray:
-        return self.arenas.load(self.place(value), spec_of(value.type))
+        return self.lossy[value] if value in self.lossy else self.arenas.load(self.place(value), value.type)
 
     def step(self, i: int, op: Operation) -> None:
         if isinstance(op, Source | OnceOp):
@@ -275,7 +278,7 @@ class Planned(Machine):
 
     def range(self, value: SSAValue) -> Range:
         place = self.place(value)
-        return place.space.data, place.offset.data, place.offset.data + spec_of(value.type).nbytes
+        return place.space.data, place.offset.data, place.offset.data + byte_size(value.type)
 
     def retire(self, i: int, op: Operation) -> None:
         """Poison what no live value needs any more."""

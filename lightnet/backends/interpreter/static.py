@@ -11,6 +11,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import YieldOp
+from lightnet.ir.layout import to_memory
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
@@ -20,13 +21,14 @@ from lightnet.runtime.weights import WeightStore
 def static_values(
     main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
 ) -> Iterator[tuple[PlaceAttr, np.ndarray]]:
-    """Each static tensor's place and contents; `feeds` replaces params by name."""
+    """Each static tensor's place and its bytes there (uint8), in the layout that its type has; `feeds` replaces params by name."""
     for op in main.body.block.ops:
         if isinstance(op, ParamOp):
-            yield places_of(op)[0], contents_of(op, feeds, store, seed)
+            yield places_of(op)[0], to_memory(op.results[0].type, contents_of(op, feeds, store, seed))
         elif isinstance(op, OnceOp):
             places = places_of(op)
-            yield from ((places[i], array) for i, array in once_values(op, feeds, store, seed))
+            types = op.result_types
+            yield from ((places[i], to_memory(types[i], array)) for i, array in once_values(op, feeds, store, seed))
 
 
 def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> np.ndarray:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, is_upstream, workspace_size
 from lightnet.ir.module import op_label, value_name
 from lightnet.ir.op import WORKSPACE
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 from lightnet.passes.plan_buffers import Network
 from lightnet.passes.planning.buffers import Buffer, lower_bound
@@ -80,7 +80,7 @@ def _range(value: SSAValue, space: str) -> tuple[int, int] | None:
     place = place_of(value)
     if place is None or place.space.data != space:
         return None
-    return place.offset.data, place.offset.data + spec_of(value.type).nbytes
+    return place.offset.data, place.offset.data + byte_size(value.type)
 
 
 def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:

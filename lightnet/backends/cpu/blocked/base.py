@@ -1,0 +1,383 @@
+"""What all kernels on blocked maps share: what a generator is, the memrefs, the epilogue on tiles, halos and unused lanes.
+
+A map [N, C, H, W] in the layout ``c16h1`` is the memref [N, ceil(C/16), H+2, W+2, 16]. A tile of it is [rows, columns, vectors, 16]:
+pixels by blocks of channels, in the order in which `tile.fma` makes it from pixels [rows, columns, K] and weights [K, vectors, 16].
+Positions are logical: the halo of each map is added where it is read or written. Imports the builder, the epilogue and layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Builder, Index, vector_type
+from lightnet.backends.cpu.expressions import Evaluator, runs_on_tiles
+from lightnet.backends.cpu.expressions import Tile as PlainTile
+from lightnet.backends.cpu.launches import Argument, Launch
+from lightnet.ir import bound
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form, Halo
+from lightnet.ir.types import TensorSpec, spec_of, storage_type
+from lightnet.runtime.arrays import align_up
+
+NO_HALO: Halo = (0, 0)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The processor as the cost model sees it, one core. Sizes in bytes, rates per nanosecond (G/s)."""
+
+    lanes: int = 16  # of f32 in a vector
+    registers: int = 32  # vector registers
+    flops: float = 236.0  # floating-point operations: 2 a multiply-add
+    l1: int = 48 << 10
+    l2: int = 1 << 20
+    l2_bytes: float = 160.0  # read from the second-level cache
+    l3_bytes: float = 90.0
+    dram_bytes: float = 36.0
+    threads: int = 1
+
+
+class Generator(Protocol):
+    """Makes kernel functions of one family; `alg` is the choice that names it."""
+
+    alg: str
+    #: Whether results are those of a direct evaluation but for the order of sums (Winograd's are not).
+    exact: bool
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        """What the body needs, None where this is no generator for it. Ops may be those of a kernel, or a union that is not
+        built yet; layouts of types do not count here."""
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        """Tile, order and so on, by a model of the machine; those that the kernel has already are kept and may narrow the rest."""
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        """Nanoseconds on one thread, roughly, with the kernel's present choices (or the default ones)."""
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        """The layouts of operands to be packed, by operand number, for the kernel's choices."""
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        """Bytes of memory that one thread uses while it runs."""
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        """The functions; `aliases` maps a result to the operand whose memory it takes."""
+
+
+# -- bodies ----------------------------------------------------------------------------------------------------------
+
+
+def epilogue_form(anchor: LnOp, rest: Sequence[LnOp], yielded: Sequence[SSAValue], halos: Mapping[SSAValue, Halo],
+                  weights: Sequence[SSAValue] = ()) -> Form | None:  # fmt: skip
+    """The form of a body that is `anchor` and elementwise ops `rest` on its result, of f32 and of its shape [N, C, H, W]; `halos`
+    has the maps that the anchor reads. None where the rest is no epilogue. Operands of the epilogue that have the result's shape
+    and [N, C, 1, 1] are maps; vectors by channel are packed as ``v16``, so they must be static; scalars stay plain."""
+    form = elementwise_form(anchor.result_specs[0], rest, yielded, halos, weights, anchor.results)
+    inside = set(anchor.results)
+    for op in rest:
+        if not inside & set(op.operands):
+            return None
+        inside |= set(op.results)
+    return form
+
+
+def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[SSAValue],
+                     halos: Mapping[SSAValue, Halo], weights: Sequence[SSAValue] = (),
+                     given: Sequence[SSAValue] = ()) -> Form | None:  # fmt: skip
+    """The form of elementwise ops with results of `shape`, [N, C, H, W] of f32, on the values `given`, which are in registers, and
+    on others; see `epilogue_form`."""
+    if shape.dtype.name != "f32" or shape.ndim != 4 or shape.len == 0:
+        return None
+    inside, maps, packed = set(given), dict(halos), set(weights)
+    for op in ops:
+        if op.result_specs != [shape] or not runs_on_tiles(op):
+            return None
+        for value in op.operands:
+            spec = spec_of(value.type)
+            dims = spec.dims
+            if value in inside:
+                continue
+            if spec.dtype != shape.dtype:
+                return None
+            if dims == shape.dims or (len(dims) == 4 and spec.len > 1 and dims[1:] == (shape.dims[1], 1, 1)):
+                maps.setdefault(value, NO_HALO)
+            elif all(d == 1 for d in dims):
+                continue
+            elif dims[0] == shape.dims[1] and all(d == 1 for d in dims[1:]) and value not in maps:
+                packed.add(value)
+            else:
+                return None
+        inside |= set(op.results)
+    return Form(maps, frozenset(packed)) if inside >= set(yielded) else None
+
+
+def keeps_zero(ops: Sequence[LnOp]) -> bool:
+    """Whether elementwise ops give 0 where everything they read is 0: then unused lanes, whose weights and biases are 0, stay 0."""
+    inside = {r for op in ops for r in op.results}
+    for op in ops:
+        if any(s.len == 1 and v not in inside for s, v in zip(op.operand_specs, op.operands)):
+            return False  # a scalar, which need not be 0
+        zeros = [np.zeros(s.dims[:0] + (1,) * s.ndim, s.dtype.np) for s in op.operand_specs]
+        with np.errstate(all="ignore"):
+            found = op.reference(*zeros)
+        found = found[0] if isinstance(found, tuple | list) else found
+        if np.any(np.asarray(found) != 0):
+            return False
+    return True
+
+
+def read_rate(machine: Machine, size: int) -> float:
+    """Bytes a nanosecond that memory gives for data of `size` bytes which a kernel walks once."""
+    return machine.l2_bytes if size <= machine.l2 else machine.l3_bytes if size <= 16 * machine.l2 else machine.dram_bytes
+
+
+def map_lanes(kernel: KernelOp) -> int:
+    """Channels in a block of the maps of a kernel."""
+    layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
+    return next(layout.block for layout in layouts if isinstance(layout, Blocked))
+
+
+def blocks_of(channels: int, lanes: int) -> int:
+    """Blocks of `lanes` channels."""
+    return -(-channels // lanes)
+
+
+def covering(total: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """`total` as (size, count) of at most two of `sizes` with the least excess, which is none where a size may be the rest."""
+    size = max((s for s in sizes if s <= total), default=min(sizes))
+    whole = [(size, total // size)] if total // size else []
+    return whole + ([(total % size, 1)] if total % size else [])
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of the result: picture `n`, from block `block` of channels and logical row `y` and column `x` on, of `shape`
+    (rows, columns, vectors, lanes). `used` lanes of the last vector are channels (all, unless lanes must be masked); known while
+    code is made, or, of tiles of one vector, only when it runs."""
+
+    n: Index
+    block: Index
+    y: Index
+    x: Index
+    shape: tuple[int, int, int, int]
+    used: Index
+
+
+class BlockedKernel:
+    """A kernel function under construction. Memrefs: the kernel's operands, its results (but for those in `aliases`, which take an
+    operand's memory), then `scratch` bytes."""
+
+    def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0):
+        self.kernel, self.ops, self.lanes = kernel, kernel.ops, lanes
+        self.anchor: LnOp = kernel.ops[0]
+        self.yielded = list(kernel.terminator.operands)
+        fresh = [i for i in range(len(self.yielded)) if i not in aliases]
+        values = [*kernel.body.args, *(self.yielded[i] for i in fresh)]
+        types = [self.memref(v) for v in values]
+        self.scratch_bytes = align_up(scratch) if scratch else 0
+        types += [MemRefType(IntegerType(8), [self.scratch_bytes])] if scratch else []
+        self.b = Builder.kernel(name, types, opt="none")
+        args = list(self.b.args)
+        self.inputs: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, args))
+        made = dict(zip(fresh, args[len(kernel.body.args) :]))
+        self.results = [args[aliases[i]] if i in aliases else made[i] for i in range(len(self.yielded))]
+        self.scratch: SSAValue | None = args[-1] if scratch else None
+        operands = [Argument("operand", i) for i in range(len(kernel.operands))]
+        tail = [Argument("scratch", 0)] if scratch else []
+        self.arguments = (*operands, *(Argument("result", i) for i in fresh), *tail)
+        self.element = storage_type(self.anchor.result_specs[0].dtype)
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """The memref of a value from outside or of a result: a kernel may see the same bytes under other dims."""
+        return memref_of(value.type)
+
+    # -- geometry
+
+    def halo(self, value: SSAValue) -> Halo:
+        """The halo of a map."""
+        layout = layout_of(value.type)
+        return layout.halo if isinstance(layout, Blocked) else NO_HALO
+
+    def at(self, value: SSAValue, n: Index, block: Index, y: Index, x: Index, lane: Index = 0) -> list[Index]:
+        """The memref indices of a logical position of a map."""
+        rows, cols = self.halo(value)
+        return [n, block, self.b.add(y, rows), self.b.add(x, cols), lane]
+
+    @property
+    def masked(self) -> int:
+        """Lanes of the last block that are channels, where the epilogue would not leave the others 0; else 0."""
+        channels = self.anchor.result_specs[0].dims[1]
+        return 0 if channels % self.lanes == 0 or keeps_zero(self.ops[1:]) else channels % self.lanes
+
+    def used(self, block: Index) -> Index:
+        """How many lanes of a block of channels are to be written, for a tile of one vector: a number where that is all of them."""
+        b, channels = self.b, self.anchor.result_specs[0].dims[1]
+        if not self.masked:
+            return self.lanes
+        left = b.op(arith.SubiOp, b.index(channels), b.index(b.mul(block, self.lanes)))
+        return b.op(arith.MinSIOp, left, b.index(self.lanes))
+
+    # -- writing
+
+    def finish(self, tile: Tile, value: SSAValue) -> None:
+        """Run the epilogue on a finished tile of the anchor's result, and store what the kernel yields."""
+        evaluator = BlockedEvaluator(self, tile)
+        evaluator.registers[self.anchor.results[0]] = value
+        for op in self.ops[1:]:
+            evaluator.run(op)
+        for yielded, memref in zip(self.yielded, self.results):
+            self.put(tile, evaluator.registers[yielded], yielded, memref)
+
+    def put(self, tile: Tile, value: SSAValue, yielded: SSAValue, memref: SSAValue) -> None:
+        """Store a tile of a result; lanes of the last vector that are no channels become 0."""
+        b, where = self.b, self.at(yielded, tile.n, tile.block, tile.y, tile.x)
+        dims = [2, 3, 1, 4]
+        if tile.used == self.lanes:
+            b.tile_store(value, memref, where, dims)
+            return
+        b.tile_store(b.broadcast(b.const(0.0, self.element), tile.shape), memref, where, dims)
+        if isinstance(tile.used, int):
+            b.tile_store(value, memref, where, dims, valid=[*tile.shape[:3], tile.used])
+        else:
+            b.tile_store(value, memref, where, dims, lanes=tile.used)
+
+    def zero_halos(self, n: Index, block: Index, blocks: int, first: Index, last: Index) -> None:
+        """Write the halo of every result around its rows [first, last): the columns beside them, and the rows above and below where
+        they are the first and the last of the picture. For `blocks` blocks of channels from `block` on."""
+        for yielded, memref in zip(self.yielded, self.results):
+            if self.halo(yielded) != NO_HALO:
+                self.zero_halo(yielded, memref, n, block, blocks, first, last)
+
+    def zero_halo(
+        self, value: SSAValue, memref: SSAValue, n: Index, block: Index, blocks: int, first: Index, last: Index
+    ) -> None:
+        """`zero_halos` of one result."""
+        b, (rows, cols) = self.b, self.halo(value)
+        _, _, height, width = spec_of(value.type).dims
+        zero = b.const(0.0, self.element)
+        with b.loop(0, blocks) as v:
+            at = b.add(block, v.iv)
+            if cols:
+                column = b.broadcast(zero, (cols, self.lanes))
+                with b.loop(b.add(first, rows), b.add(last, rows)) as y:
+                    for x in (0, width + cols):
+                        b.tile_store(column, memref, [n, at, y.iv, x, 0], [3, 4])
+            if rows:
+                pixel = b.broadcast(zero, (self.lanes,))
+                for edge, position, start in ((first, 0, 0), (last, height, height + rows)):
+                    with self.only(edge, position), b.loop(start, start + rows) as y, b.loop(0, width + 2 * cols) as x:
+                        b.tile_store(pixel, memref, [n, at, y.iv, x.iv, 0], [4])
+
+    @contextmanager
+    def only(self, value: Index, number: int) -> Iterator[None]:
+        """What is built inside runs where an index equals a number."""
+        known = self.b.number(value)
+        if known is not None and known == number:
+            yield
+            return
+        with self.b.when(self.b.cmpi("eq", self.b.index(value), self.b.index(number))):
+            yield
+
+    # -- the grid
+
+    def coordinates(self, block: SSAValue, extents: Sequence[int]) -> list[Index]:
+        """A block's number as indices, the last extent running fastest."""
+        found: list[Index] = []
+        for extent in reversed(extents[1:]):
+            block, index = self.b.divmod(block, extent)
+            found.insert(0, index)
+        return [block, *found]
+
+    def done(self, grid: int) -> Launch:
+        """The finished function over `grid` blocks."""
+        return Launch(self.b.finish(), grid, self.arguments)
+
+
+def memref_of(type: Attribute) -> MemRefType:
+    """The memref of a tensor in its layout."""
+    spec = spec_of(type)
+    return MemRefType(storage_type(spec.dtype), layout_of(type).physical_dims(spec.dims))
+
+
+class BlockedEvaluator(Evaluator):
+    """Evaluates elementwise definitions on tiles of blocked maps."""
+
+    def __init__(self, owner: BlockedKernel, tile: Tile):
+        indices = [tile.n, 0, tile.y, tile.x]
+        super().__init__(
+            owner.b, PlainTile(indices, (2, 3, 1, 1), tile.shape, (1, 1, 1, 1), None), owner.inputs.__getitem__
+        )
+        self.owner, self.blocked = owner, tile
+        self.narrow = False  # whether what is evaluated is one value a channel: a tile of one pixel
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what is evaluated."""
+        return (1, 1, *self.blocked.shape[2:]) if self.narrow else self.blocked.shape
+
+    def type(self, element: Attribute) -> Attribute:
+        return vector_type(self.shape, element)
+
+    def _node(self, node, names, position, cache) -> SSAValue:
+        """What depends on the channel alone is computed once, then repeated for each pixel."""
+        if self.narrow or not isinstance(node, bound.Apply) or not self.by_channel(node, names):
+            return super()._node(node, names, position, cache)
+        self.narrow = True
+        value = super()._node(node, names, position, {})
+        self.narrow = False
+        return self.b.broadcast(value, self.shape)
+
+    def by_channel(self, node: bound.Node, names: Mapping[str, SSAValue]) -> bool:
+        """Whether a node reads no map and nothing that is in registers."""
+        values = [names[r.tensor] for r in bound.reads(node)]
+        return all(v not in self.registers and spec_of(v.type).dims != self.dims for v in values)
+
+    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: Mapping[str, int]) -> SSAValue:
+        """The tile of `value` at the current position: a map of the result's shape, or one value a channel (and picture) or in all,
+        repeated."""
+        if value in self.registers:
+            return self.registers[value]
+        b, tile, owner = self.b, self.blocked, self.owner
+        memref, dims = owner.inputs[value], spec_of(value.type).dims
+        if dims == self.dims:
+            return b.tile_load(memref, owner.at(value, tile.n, tile.block, tile.y, tile.x), [2, 3, 1, 4], tile.shape)
+        if layout_of(value.type).is_plain:  # one value in all
+            return b.broadcast(b.load(memref, [0] * len(memref.type.get_shape())), self.shape)
+        walked = {position[s.name] for s in subs if isinstance(s, bound.Idx)}
+        shape = (1, 1, *tile.shape[2:])
+        if len(memref.type.get_shape()) == 2:  # a vector by channel: [blocks, lanes]
+            lanes = b.tile_load(memref, [tile.block, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
+        else:  # a map [N, C, 1, 1]
+            lanes = b.tile_load(
+                memref, owner.at(value, tile.n if 0 in walked else 0, tile.block, 0, 0), [2, 3, 1, 4], shape
+            )
+        return lanes if self.narrow else b.broadcast(lanes, tile.shape)
+
+
+def choice_ints(kernel: KernelOp, name: str) -> tuple[int, ...] | None:
+    """A choice of a kernel that is an array of integers, None where it has none."""
+    attr = kernel.attributes.get(name)
+    if attr is None:
+        return None
+    values = attr.data if isinstance(attr.data, Sequence) else attr.data.data
+    return tuple(v.value.data if hasattr(v, "value") else int(v) for v in values)
+
+
+def vector_layouts(kernel: KernelOp, form: Form, lanes: int) -> dict[int, Layout]:
+    """The layouts of what a kernel wants packed that is one value a channel."""
+    outside = dict(zip(kernel.body.args, range(len(kernel.operands))))
+    flat = {v: spec_of(v.type).dims for v in form.weights}
+    return {outside[v]: Packed("v", lanes) for v, dims in flat.items() if all(d == 1 for d in dims[1:])}

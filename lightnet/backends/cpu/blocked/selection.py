@@ -1,0 +1,144 @@
+"""Which generator of blocked maps takes a kernel, and with which choices: what the passes layout, choose and pack ask the CPU.
+
+Nothing is measured: each generator has a model of its time on a `Machine`. Imports the generators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.cpu.blocked import generators
+from lightnet.backends.cpu.blocked.base import Generator, Machine
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.conv import Conv2d, Deconv2d
+from lightnet.ir.body import choice
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, Layout, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Blocking, Form
+from lightnet.ir.types import spec_of
+
+#: What the cost model knows of processors, by the feature that decides.
+MACHINES = {
+    "avx512": Machine(),
+    "avx2": Machine(lanes=8, registers=16, flops=118.0),
+    "neon": Machine(lanes=4, registers=32, flops=59.0),
+}
+#: Share of the peak that kernels on plain maps reach: convolutions, those that sum over few channels, and the rest.
+PLAIN_CONVOLUTION, PLAIN_SHALLOW, PLAIN_OTHER = 0.6, 0.08, 0.03
+
+
+def machine_of(features: str, threads: int = 1) -> Machine:
+    """The model of a machine with these features. Raises `LightNetError` for unknown ones."""
+    if features and features not in MACHINES:
+        raise LightNetError(f"unknown CPU feature '{features}'; there are: {', '.join(MACHINES)}")
+    return replace(MACHINES[features or "avx512"], threads=threads)
+
+
+def is_blocked(kernel: KernelOp) -> bool:
+    """Whether a kernel reads or writes blocked maps."""
+    return any(isinstance(layout_of(v.type), Blocked) for v in (*kernel.operands, *kernel.results))
+
+
+def candidates(kernel: KernelOp, lanes: int) -> list[tuple[Generator, Form]]:
+    """The generators that take a kernel's body, and what they need."""
+    ops, yielded = kernel.ops, list(kernel.terminator.operands)
+    found = ((g, g.takes(ops, yielded, lanes)) for g in generators())
+    return [(g, form) for g, form in found if form is not None]
+
+
+def blocking(kernel: KernelOp, features: str) -> Blocking | None:
+    """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least."""
+    machine = machine_of(features)
+    costs = [(g.cost(kernel, machine), i, form) for i, (g, form) in enumerate(candidates(kernel, machine.lanes))]
+    if not costs:
+        return None
+    cost, _, form = min(costs, key=lambda c: c[:2])
+    return Blocking(form, machine.lanes, cost, 0.0 if form.tied else plain_cost(kernel.ops, machine))
+
+
+def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
+    """Nanoseconds of a body on plain maps, very roughly."""
+    anchor = ops[0]
+    size = 4 * sum(s.len for s in (*anchor.operand_specs, *anchor.result_specs))
+    share, work = PLAIN_OTHER, sum(op.flops() for op in ops)
+    if isinstance(anchor, Conv2d | Deconv2d):
+        depth = prod(anchor.operand_specs[1].dims[1:])
+        share = PLAIN_CONVOLUTION if anchor.operand_specs[1].dims[1] > 1 else PLAIN_SHALLOW
+        work += 2 * depth * anchor.result_specs[0].len
+    return max(work / (share * machine.flops), size / machine.l3_bytes)
+
+
+def fits(form: Form, kernel: KernelOp) -> bool:
+    """Whether the layouts of a kernel's operands and results are what a generator needs."""
+
+    def ok(value: SSAValue) -> bool:
+        layout = layout_of(value.type)
+        if value not in form.maps:
+            return not isinstance(layout, Blocked)
+        halo = form.maps[value]
+        return isinstance(layout, Blocked) and layout.halo[0] >= halo[0] and layout.halo[1] >= halo[1]
+
+    makes = all(isinstance(layout_of(v.type), Blocked) != form.plain_results for v in kernel.results)
+    return makes and all(map(ok, kernel.body.args))
+
+
+def generator_of(kernel: KernelOp) -> Generator | None:
+    """The generator that a kernel's choices and layouts name; None for kernels on plain maps."""
+    alg, lanes = choice(kernel, "alg"), lanes_of(kernel)
+    for generator in generators():
+        if generator.alg != alg:
+            continue
+        form = generator.takes(kernel.ops, list(kernel.terminator.operands), lanes)
+        if form is not None and fits(form, kernel):
+            return generator
+    return None
+
+
+def lanes_of(kernel: KernelOp) -> int:
+    """Channels in a block of the maps of a kernel (0: it has none)."""
+    layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
+    return next((layout.block for layout in layouts if isinstance(layout, Blocked)), 0)
+
+
+def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attribute]:
+    """The choices of a kernel on blocked maps: of the generators that take it (that which its `alg` names, if it has one; none that
+    is inexact if it has to be `exact`) the one that costs least. Raises `LightNetError` where none does."""
+    pinned = choice(kernel, "alg")
+    found = []
+    for generator, form in candidates(kernel, lanes_of(kernel) or machine.lanes):
+        if fits(form, kernel) and (pinned == generator.alg or (pinned is None and (generator.exact or not exact))):
+            found.append((generator.cost(kernel, machine), len(found), generator))
+    if not found:
+        what = f"its choice alg = '{pinned}'" if pinned is not None else "these layouts"
+        raise LightNetError(f"no generator of the CPU takes {kernel.name} of {', '.join(op.optype for op in kernel.ops)} with {what}",
+                            label="choose.layout")  # fmt: skip
+    generator = min(found, key=lambda f: f[:2])[2]
+    choices = {"alg": StringAttr(generator.alg), "lanes": IntegerAttr(machine.lanes, i64)}
+    kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
+    return {**choices, **generator.choices(kernel, machine)}
+
+
+def packing(kernel: KernelOp) -> Mapping[int, Layout]:
+    """The layouts of a kernel's weights (`Target.packing`), and of maps that are static."""
+    generator = generator_of(kernel)
+    return {} if generator is None else generator.weights(kernel)
+
+
+__all__ = [
+    "blocking",
+    "choose",
+    "fits",
+    "generator_of",
+    "is_blocked",
+    "lanes_of",
+    "machine_of",
+    "packing",
+    "plain_cost",
+    "spec_of",
+]

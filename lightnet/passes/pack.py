@@ -1,0 +1,76 @@
+"""`pack`: weights lie as the kernels that read them want."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, SSAValue
+
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.move import Forward
+from lightnet.ir import rewrites
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout, layout_of
+from lightnet.ir.locations import loc_of
+from lightnet.ir.passes import LnPass
+from lightnet.ir.target import Target, get_target
+from lightnet.passes.graph import graphs, static_values
+from lightnet.passes.hoist import hoist_block
+from lightnet.passes.layout import follow, set_layout
+
+
+@dataclass(frozen=True)
+class PackPass(LnPass):
+    """Give weights the layouts that the choices of their kernels ask for, once, when a network is loaded.
+
+    ```mlir
+    %w = ln.once {                             %w = ln.once {
+      %w0 = ln.param : tensor<64x32x3x3xf32>     %w0 = ln.param : tensor<64x32x3x3xf32>
+      ln.yield %w0 }                      ->     %0 = ln.forward %w0 : tensor<64x32x3x3xf32, #ln.layout<"o32i16">>
+                                                 ln.yield %0 }
+    %y = cpu.kernel(…, %w_ = %w) …             %y = cpu.kernel(…, %w_ = %w) …
+    ```
+
+    It stands behind `choose`, since how weights lie depends on algorithm and tile. Kernels that want one tensor in one layout share
+    it; what nobody reads any more takes no memory.
+    """
+
+    name = "pack"
+    target: str = "cpu"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        target = get_target(self.target)
+        for block in graphs(op):
+            _pack(block, target)
+
+
+def _pack(block: Block, target: Target) -> None:
+    static = static_values(block)
+    packed: dict[tuple[SSAValue, Layout], SSAValue] = {}
+    for kernel in list(block.ops):
+        if not isinstance(kernel, KernelOp):
+            continue
+        for number, layout in target.packing(kernel).items():
+            value = kernel.operands[number]
+            if layout_of(value.type) == layout:
+                continue
+            if value not in static:
+                raise LightNetError(
+                    f"{kernel.name}: operand {number} should be packed as '{layout}', but is computed at run time: choose another 'alg'",
+                    loc_of(kernel),
+                    label="pack.static",
+                )
+            if (value, layout) not in packed:
+                if (step := rewrites.begin("pack", [kernel], required=True)) is None:
+                    return
+                forward = Forward.make([value])
+                set_layout(forward.results[0], layout)
+                block.insert_op_before(forward, kernel)
+                packed[value, layout] = forward.results[0]
+                step.done([forward])
+            kernel.operands[number] = packed[value, layout]
+        follow(kernel)
+    if packed:
+        hoist_block(block)
