@@ -37,6 +37,8 @@ from lightnet.ir.module import main_of
 from lightnet.ir.names import PLACES
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import LnPass, parse_pipeline, rewrite_greedily
+from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.runtime.dtypes import BY_NAME
 from lightnet.passes.lower_cpu import LowerCpuPass
 from lightnet.passes.plan import PlanPass
 from lightnet.runtime.weights import open_weights
@@ -705,15 +707,15 @@ def test_larger_modules_are_executed_on_the_usual_data() -> None:
 def test_a_byte_that_looks_unwritten_is_no_difference() -> None:
     """Rounding may give a byte of 0xFF, which is what stands where a block that was not run would write."""
     expected = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
-    rounded = expected.copy()
+    type, rounded = tensor_type(TensorSpec((4,), BY_NAME["f32"])), expected.copy()
     rounded[1] = np.nextafter(np.float32(2), np.float32(0))  # 0x3FFFFFFF beside 0x40000000
     raw = rounded.view(np.uint8).copy()
     raw[8:12] = POISON  # not written
-    assert _written_wrong(expected, raw, complete=False, in_place=False) is None
-    wrong = _written_wrong(expected, raw, complete=True, in_place=False)
+    assert _written_wrong(type, expected, raw, complete=False, in_place=False) is None
+    wrong = _written_wrong(type, expected, raw, complete=True, in_place=False)
     assert wrong is not None and wrong.index == (2,)
     raw[0:4] = np.float32(1.5).tobytes()[0]
-    assert _written_wrong(expected, raw, complete=False, in_place=False).index == (0,)
+    assert _written_wrong(type, expected, raw, complete=False, in_place=False).index == (0,)
 
 
 def test_networks_pass_the_whole_pipeline(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ CASES = Path(__file__).parent / "filecheck" / "passes"
 #: The passes of these files, and no others: the planner's files have tests of their own.
 FILES = (
     "bind", "choose", "combine", "cse", "dce", "decompose", "defuse", "expand", "fold", "fold-batchnorm", "hoist", "layout",
-    "schedule", "simplify", "subgraph",
+    "pack", "schedule", "simplify", "subgraph",
 )  # fmt: skip
 #: Passes that change rounding: float32 weights times float32 scales, once more rounded.
 ROUNDING = {"fold-batchnorm": 1e-5}
@@ -67,7 +67,8 @@ def cases() -> list:
         if not (path := CASES / f"{name}.mlir").exists():
             continue
         text = path.read_text()
-        runs = re.findall(r"^// RUN: ln-opt %s.*?--pass=(\S+)(?: --target=(\S+))?", text, re.MULTILINE)
+        runs = re.findall(r"^// RUN: ln-opt %s.*?--pass=('[^']+'|\S+)(?: --target=(\S+))?", text, re.MULTILINE)
+        runs = [(passes.strip("'"), target) for passes, target in runs]
         assert runs, path
         for i, (_, part) in enumerate(split_input(text)):
             found += [pytest.param(part, *run, id=f"{name}-{i}-{run[0]}{run[1]}") for run in runs]

@@ -16,6 +16,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Request, get_target
+from lightnet.ir.types import ParamAttr, parse_param_value
 from lightnet.passes.graph import graphs
 
 
@@ -28,8 +29,8 @@ class ChoosePass(LnPass):
     ```
 
     A choice may change rounding and nothing else. Those that a kernel has already stay: people pin them by hand, or read them
-    from a file; and `set` overrides them, ``conv1.alg=direct;conv1.tile=[14, 1, 2, 8]`` (tensors by the name of a result).
-    `features` are those of the machine to compile for (cpu: avx512, avx2, neon), `threads` how many a kernel may use; `exact`
+    from a file; and `set` overrides them: ``choose{set="conv1.alg=direct;conv1.tile=[1, 14, 2, 8]"}``, where a kernel goes by a
+    tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu: avx512, avx2, neon), `threads` how many a kernel may use; `exact`
     refuses algorithms that sum something else than the definition does (Winograd's). It stands before `pack` and `plan`,
     because layouts of weights and workspace depend on it.
     """
@@ -49,14 +50,32 @@ class ChoosePass(LnPass):
             for kernel in block.ops:
                 if not isinstance(kernel, KernelOp):
                     continue
-                for name in tensor_names(kernel):
+                for name in _names(kernel):
                     kernel.attributes.update(pinned.pop(name, {}))
                 for key, value in target.choose(kernel, request).items():
                     kernel.attributes.setdefault(key, value)
         if pinned:
             raise LightNetError(
-                f"choose: no kernel makes '{next(iter(pinned))}', whose choices `set` names", label="choose.set"
+                f"choose: no kernel has an op or tensor '{next(iter(pinned))}', whose choices `set` names",
+                label="choose.set",
             )
+
+
+def _value(text: str) -> Attribute:
+    """A choice as it is written: a number, a bool, an array of these, or else a word."""
+    parser = Parser(make_context(), text)
+    try:
+        value = parse_param_value(parser)
+        whole = parser.parse_optional_punctuation(",") is None and parser.pos >= len(text)
+    except ParseError:
+        return StringAttr(text)
+    return ParamAttr(value) if whole and not isinstance(value, str) else StringAttr(text)
+
+
+def _names(kernel: KernelOp) -> list[str | None]:
+    """What a kernel may be called: a tensor that it makes, inside or out, or an op of its body."""
+    inside = (name for op in kernel.ops for name in (op.op_name, *op.tensor_names))
+    return list(dict.fromkeys((*tensor_names(kernel), *inside)))
 
 
 def _parsed(text: str) -> dict[str | None, dict[str, Attribute]]:
@@ -69,9 +88,5 @@ def _parsed(text: str) -> dict[str | None, dict[str, Attribute]]:
             raise LightNetError(
                 f"choose: '{part}' should be name.choice=value, as in conv1.alg=direct", label="choose.set"
             )
-        try:
-            value = Parser(make_context(), right.strip()).parse_optional_attribute()
-        except ParseError:
-            value = None
-        found.setdefault(name, {})[key] = value or StringAttr(right.strip())
+        found.setdefault(name, {})[key] = _value(right.strip())
     return found

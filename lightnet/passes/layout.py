@@ -255,8 +255,7 @@ def _reorder(target: Target, value: SSAValue, layout: Layout, users: set[Operati
         set_tensor_names(forward, [names[value.index]])
         names[value.index] = None
         set_tensor_names(value.op, names)
-        if isinstance(value.op, KernelOp):
-            _unname(value.op.terminator.operands[value.index])
+        value.name_hint = None
     kernel = target.kernel_op.wrap([forward])
     forward.erase()
     owner = value.owner
@@ -267,14 +266,6 @@ def _reorder(target: Target, value: SSAValue, layout: Layout, users: set[Operati
         kernel.location = owner.location
     value.replace_uses_with_if(kernel.results[0], lambda use: use.operation in users)
     return kernel
-
-
-def _unname(value: SSAValue) -> None:
-    """Take the name from what a kernel yields."""
-    if isinstance(value, OpResult):
-        names = list(tensor_names(value.op))
-        names[value.index] = None
-        set_tensor_names(value.op, names)
 
 
 def follow(kernel: Operation) -> None:

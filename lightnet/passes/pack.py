@@ -52,7 +52,7 @@ def _pack(block: Block, target: Target) -> None:
     for kernel in list(block.ops):
         if not isinstance(kernel, KernelOp):
             continue
-        for number, layout in target.packing(kernel).items():
+        for number, layout in sorted(target.packing(kernel).items(), key=lambda item: item[0]):
             value = kernel.operands[number]
             if layout_of(value.type) == layout:
                 continue

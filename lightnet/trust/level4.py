@@ -11,23 +11,24 @@ import random
 import sys
 import time
 from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, MemRefType, ModuleOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from lightnet.backends.interpreter.arena import POISON
-from lightnet.backends.interpreter.loops import LoopProgram, array_at, memory_dtype
+from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
+from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.launch import LaunchOp
 from lightnet.dialects.ln.source import Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import from_memory, layout_of, to_memory
 from lightnet.ir.memory import MEMORY, memory_of, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.names import PLACES, WORKSPACE
@@ -119,6 +120,7 @@ class _Check:
 
     def __post_init__(self) -> None:
         self.program = LoopProgram(self.module)
+        self.accesses = LineAccesses(self.module)
         self.random = random.Random(0)
 
     def notes(self) -> list[str]:
@@ -159,28 +161,25 @@ class _Check:
         complete = True
         for line in lines:
             name, grid = line.callee.string_value(), line.grid.value.data
-            types = self.program.functions[name].function_type.inputs.data[2:]
-            arrays = [array_at(spaces, p, t) for p, t in zip(line.args, types) if isinstance(t, MemRefType)]
-            order = self.random.sample(range(grid), min(grid, 4096))
-            done = self.some_blocks(name, order, arrays) if len(lines) == 1 else self.all_blocks(name, grid, arrays)
+            order = self.random.sample(range(grid), grid if len(lines) > 1 else min(grid, 4096))
+            done = self.blocks(line, order, spaces, every=len(lines) > 1)
             complete &= done == grid
             self.run.add(name)
             if done < grid:
                 self.partly.add(name)
         return complete
 
-    def all_blocks(self, name: str, grid: int, arrays: list[np.ndarray]) -> int:
-        self.program.launch(name, self.random.sample(range(grid), grid), arrays)
-        return grid
-
-    def some_blocks(self, name: str, order: list[int], arrays: list[np.ndarray]) -> int:
-        """The first blocks of `order`, and more as long as they are quick; how many."""
-        start = time.perf_counter()
+    def blocks(self, line: LaunchOp, order: list[int], spaces: dict[str, np.ndarray], every: bool) -> int:
+        """Run the first blocks of `order`, and more as long as they are quick (or all of them), each on the scratch of some thread;
+        how many."""
+        name, start = line.callee.string_value(), time.perf_counter()
         for i, block in enumerate(order):
-            if i >= BLOCKS and time.perf_counter() - start > SECONDS / 2:
+            if not every and i >= BLOCKS and time.perf_counter() - start > SECONDS / 2:
                 return i
+            if not i or line.scratch_bytes:
+                arrays = self.program.arrays_of(line, spaces, self.random.randrange(line.most_threads))
             self.program.launch(name, [block], arrays)
-            if time.perf_counter() - start > SECONDS:
+            if not every and time.perf_counter() - start > SECONDS:
                 return i + 1
         return len(order)
 
@@ -227,11 +226,8 @@ class _Lockstep(TracedPlanned):
         allowed += [(p.space.data, p.offset.data, p.offset.data + workspace_size(op)) for p in places]
         allowed += [(name, len(space), sys.maxsize) for name, space in self.arenas.spaces.items()]
         for line in lines:
-            types = self.check.program.functions[line.callee.string_value()].function_type.inputs.data[2:]
-            for place, type in zip(line.args, types):
-                size = prod(type.get_shape()) * memory_dtype(type).itemsize
-                space, low = place.space.data, place.offset.data
-                if not any(s == space and a <= low and low + size <= b for s, a, b in allowed):
+            for place, a in zip(line.args, self.check.accesses.of(line)):
+                if not any(s == a.space and low <= a.begin and a.end <= high for s, low, high in allowed):
                     text = (
                         f"@{line.callee.string_value()} is launched on {place}, which is no memory of {op_and_name(op)}"
                     )
@@ -265,7 +261,11 @@ class _Lockstep(TracedPlanned):
             expected = self.known.get(value)
             if low == high or expected is None:
                 continue
-            if found := _written_wrong(expected, spaces[space][low:high], complete, in_place):
+            try:
+                found = _written_wrong(value.type, expected, spaces[space][low:high], complete, in_place)
+            except LightNetError as e:
+                raise self.differs("halo", f"{who}: {e.message}", op, tensor_name(value)) from e
+            if found:
                 what = f"'{name}'" if (name := tensor_name(value)) else f"result {i} of {op_and_name(op)}"
                 text = f"{who} gives another value of {what}: at {list(found.index)} it{str(found).partition(']')[2]}"
                 raise self.differs("value", text, op, tensor_name(value), found)
@@ -283,21 +283,16 @@ class _Lockstep(TracedPlanned):
         return in_place
 
 
-def _written_wrong(expected: np.ndarray, raw: np.ndarray, complete: bool, in_place: bool) -> Mismatch | None:
-    """Where the bytes `raw` differ from an expected array. Bytes that are poison still were not written, which is wrong only
-    where all blocks ran (blocks of a copy may be smaller than elements). Results in place of an operand are looked at
-    then only, too."""
+def _written_wrong(type: Attribute, expected: np.ndarray, raw: np.ndarray, complete: bool, in_place: bool) -> Mismatch | None:
+    """Where the bytes `raw` of a value of this type differ from an expected array. Bytes that are poison still were not written,
+    which is wrong only where all blocks ran (blocks of a copy may be smaller than elements). Results in place of an operand
+    are looked at then only, too."""
     if in_place and not complete:
         return None
-    got = _elements(raw, expected)
+    got = from_memory(type, np.array(raw))
     if not complete:  # a byte that was written may look like poison: what is right as it stands is taken so
-        bytes_ = np.ascontiguousarray(expected).reshape(-1).view(np.uint8)
-        filled = _elements(np.where(raw == POISON, bytes_, raw), expected)
+        filled = from_memory(type, np.where(raw == POISON, to_memory(type, expected), raw))
         got = np.where(differing(expected, got, exact=False), filled, got)
+    if complete and (to_memory(type, got) != raw).any():
+        raise LightNetError(f"halo or unused lanes of a {layout_of(type)} are not 0")
     return mismatch(expected, got, exact=False)
-
-
-def _elements(raw: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Bytes as elements of the type and shape of `like`."""
-    flat = raw != 0 if like.dtype == np.bool_ else np.array(raw).view(like.dtype)
-    return flat.reshape(like.shape)

@@ -21,7 +21,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Blocking, Form
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import ParamAttr
 
 #: What the cost model knows of processors, by the feature that decides.
 MACHINES = {
@@ -91,6 +91,8 @@ def fits(form: Form, kernel: KernelOp) -> bool:
 def generator_of(kernel: KernelOp) -> Generator | None:
     """The generator that a kernel's choices and layouts name; None for kernels on plain maps."""
     alg, lanes = choice(kernel, "alg"), lanes_of(kernel)
+    if not lanes:
+        return None
     for generator in generators():
         if generator.alg != alg:
             continue
@@ -101,9 +103,11 @@ def generator_of(kernel: KernelOp) -> Generator | None:
 
 
 def lanes_of(kernel: KernelOp) -> int:
-    """Channels in a block of the maps of a kernel (0: it has none)."""
+    """Channels in a block of the maps of a kernel; without maps, elements of the vectors that it is for (0: nothing says)."""
     layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
-    return next((layout.block for layout in layouts if isinstance(layout, Blocked)), 0)
+    attr = kernel.attributes.get("lanes")
+    chosen = attr.value.data if isinstance(attr, IntegerAttr) else attr.data if isinstance(attr, ParamAttr) else 0
+    return next((layout.block for layout in layouts if isinstance(layout, Blocked)), chosen)
 
 
 def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attribute]:
@@ -129,16 +133,3 @@ def packing(kernel: KernelOp) -> Mapping[int, Layout]:
     generator = generator_of(kernel)
     return {} if generator is None else generator.weights(kernel)
 
-
-__all__ = [
-    "blocking",
-    "choose",
-    "fits",
-    "generator_of",
-    "is_blocked",
-    "lanes_of",
-    "machine_of",
-    "packing",
-    "plain_cost",
-    "spec_of",
-]
