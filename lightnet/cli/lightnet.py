@@ -2,7 +2,7 @@
 inspect`: what it is.
 
 Without -c or -r, the network is compiled and run; a file is written only where -o asks for it. Later capabilities are
-subcommands (`lightnet run`, `lightnet inspect`), taken when the first word is one and no file has that name.
+subcommands (`lightnet run`, `lightnet compile`, `lightnet inspect`, `lightnet cache`), taken when the first word is one and no file has that name.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ WARNINGS = ("warn", "no-warn", "inter", "no-inter")
 #: Subcommands: name -> "module:function" taking argv.
 SUBCOMMANDS = {
     "run": "lightnet.cli.run:main",
+    "compile": "lightnet.cli.compile:main",
+    "cache": "lightnet.cli.cache:main",
     "inspect": "lightnet.cli.inspect:main",
     "describe": "lightnet.cli.describe:main",
 }
@@ -88,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         help="memory planning: default, or upstream as the C implementation",
     )
     option(
-        "--layout", metavar="KIND", default="plain", choices=("plain",), help="layouts of intermediate tensors: plain"
+        "--layout", metavar="KIND", help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu) or plain"
     )
     option(
         "--eval", metavar="MODE", default="arith", help="what ${eval} may hold: arith; perl runs code from the network"

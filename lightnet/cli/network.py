@@ -78,14 +78,15 @@ class Network:
             raise self.opened
         return self._model
 
-    def compile(self, target: str, outputs: Sequence[str] = ()) -> Any:
-        """An `Executable`, or a `SpecializingExecutable` where shapes are open; `outputs` keeps further tensors by name."""
+    def compile(self, target: str, outputs: Sequence[str] = (), **options: Any) -> Any:
+        """An `Executable`, or a `SpecializingExecutable` where shapes are open; `outputs` keeps further tensors by name, `options` are
+        those of `lightnet.compile`."""
         from lightnet import compiler
 
         if self._model is not None:
-            return compiler.compile(self._model, target, outputs=outputs)
+            return compiler.compile(self._model, target, outputs=outputs, **options)
         assert self.opened is not None
-        return compiler.compile(self.opened, target, weights=self.weights, outputs=outputs)
+        return compiler.compile(self.opened, target, weights=self.weights, outputs=outputs, **options)
 
     def line(self, loc: SourceLoc | None) -> str | None:
         """The line of the source at a place, where the source is text."""

@@ -1,6 +1,6 @@
 """`lightnet run NET -i name=VALUE ... [-o OUT.npz]`: compile a network, run it once on inputs, look at the outputs.
 
-NET is in any form that the front ends take. An input is `@FILE.npy`, `@FILE.npz:key`, numbers (`1.5,2,3`), `random` or `zeros`;
+NET is in any form that the front ends take, or an executable that `lightnet compile` wrote. An input is `@FILE.npy`, `@FILE.npz:key`, numbers (`1.5,2,3`), `random` or `zeros`;
 `-i random` alone is for all inputs that no other `-i` names. The outputs go to a table and, with `-o`, to a file. `--compare`
 checks them against ONNX Runtime, against our own reference interpreter, or against arrays in a file; the exit status is then
 1 where an output differs. To look inside: `--layers` compares every tensor and says where the error begins, `--check-nan` where
@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from lightnet.cli import common
 from lightnet.cli.network import Network, add_loading
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> common.Parser:
     parser = common.Parser("lightnet run", description="Compile a network and run it on inputs.", allow_abbrev=False)
     option = parser.add_argument
-    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin")
+    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin; or an executable of `lightnet compile`")
     option("-i", "--input", metavar="NAME=VALUE", action="append", default=[], dest="inputs",
            help="feed an input: @FILE.npy, @FILE.npz:key, numbers, random, zeros; random alone: all the others")  # fmt: skip
     option("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy where there is one")
@@ -66,6 +66,8 @@ def _parser() -> common.Parser:
     )
     option("--rounds", metavar="N", type=int, default=5, help="rounds of --profile, whose median counts (5)")
     option("--repeat", metavar="N", type=int, default=0, help="then run N times more and print the latency")
+    option("--threads", metavar="N", type=int,
+           help="how many threads the network may use (LIGHTNET_THREADS, else 1; of an executable: as many as it is compiled for)")  # fmt: skip
     option("-t", "--target", metavar="NAME", default="cpu", help="cpu (default), or none for the interpreter")
     add_loading(parser)
     return parser
@@ -96,19 +98,20 @@ class _Run:
             raise LightNetError(f"cannot write '{args.output}': outputs are written as .npz or .npy")
 
     def run(self) -> int:
-        network = Network(self.args, self.args.network)
+        network = self.network()
         for loc, message in network.warnings:
             print(printable(f"{loc}: warning: {message}"), file=sys.stderr)
-        executable = network.compile(self.args.target)
+        threads = self.args.threads
+        executable = network.compile(self.args.target, threads=threads)
         feeds = self.feeds(network, executable)
-        outputs = executable(feeds)
+        outputs = executable(feeds, threads=threads)
         for message in self.warnings(executable, feeds):
             print(printable(f"warning: {message}"), file=sys.stderr)
         print(table(("output", "dtype", "shape", "min", "mean", "max", "NaN"), map(summary, outputs.items())))
         if self.args.output:
             write_arrays(self.args.output, outputs)
         if self.args.repeat:
-            print(latency(lambda: executable(feeds, stream=io.StringIO()), self.args.repeat))
+            print(latency(lambda: executable(feeds, stream=io.StringIO(), threads=threads), self.args.repeat))
         if self.args.profile:
             from lightnet.cli.inside import profile
 
@@ -121,6 +124,17 @@ class _Run:
         if self.args.compare and not self.args.layers:
             failed |= self.compare(network, feeds, outputs)
         return failed
+
+    def network(self) -> Network:
+        """The network, or the saved executable, that the arguments name."""
+        from lightnet.runtime.artifact import is_saved
+
+        path = self.args.network
+        if path == "-" or not is_saved(path):
+            return Network(self.args, path)
+        from lightnet.cli.saved import SavedNetwork
+
+        return cast(Network, SavedNetwork(self.args, path))
 
     @property
     def looks_inside(self) -> bool:

@@ -1,0 +1,115 @@
+"""The C header of a network that is compiled for C: sizes, shapes and places as macros, and a typed prototype.
+
+Names of tensors become identifiers of C99. Imports the runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from lightnet.backends.llvm.library import BAD_ARENA, OK, signature
+from lightnet.diagnostics import printable
+from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.program import ALIGNMENT, Program, Tensor
+
+#: The type of an element. A bool is a byte of 0 or 1, f16 and bf16 are their bits.
+C_TYPES = {
+    "f64": "double", "f32": "float", "f16": "uint16_t", "bf16": "uint16_t", "i1": "uint8_t",
+    **{f"i{n}": f"int{n}_t" for n in (8, 16, 32, 64)}, **{f"ui{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
+}  # fmt: skip
+_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return "
+    "short signed sizeof static struct switch typedef union unsigned void volatile while "  # C99
+    "alignas alignof asm bool catch class constexpr decltype delete dynamic_cast explicit export false friend mutable namespace new "
+    "noexcept nullptr operator private protected public reinterpret_cast static_assert static_cast template this thread_local throw "
+    "true try typeid typename typeof using virtual wchar_t and or not xor linux unix main errno".split()  # C23, C++, macros
+)
+_LONGEST = 60  # significant characters: C99 promises 31 of an external name, every compiler of today more
+
+
+def identifier(text: str) -> str:
+    """`text` as a C identifier: other characters become ``_``, and so does what makes it begin with a letter."""
+    name = re.sub(r"[^0-9A-Za-z_]", "_", text)[:_LONGEST]
+    name = re.sub(r"^_*(?=[A-Za-z])", "", name)  # names that begin with _ are the implementation's
+    return name if re.match("[A-Za-z]", name) and name not in _KEYWORDS else f"t_{name}"
+
+
+def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """An identifier for each name; no two are equal, also in capitals."""
+    used, found = {t.upper() for t in taken}, []
+    for name in names:
+        base = candidate = identifier(name)
+        n = 2
+        while candidate.upper() in used:
+            candidate, n = f"{base}_{n}", n + 1
+        used.add(candidate.upper())
+        found.append(candidate)
+    return found
+
+
+def header(name: str, program: Program, version: str) -> str:
+    """The header for `library(name, ...)` of a program."""
+    tensors = signature(program)
+    count = len(tensors) - len(program.outputs)
+    names = identifiers((t.name for t in tensors), taken=("arena", "threads"))
+    macro = name.upper()
+    lines = [
+        f"/* A neural network compiled by LightNet {version}, to be called from C or C++.",
+        " *",
+        f" * {name}_run copies the inputs into the arena, computes, and copies the outputs out of it. A null pointer leaves a tensor",
+        f" * where it stands in the arena, at {macro}_..._OFFSET bytes: written there before the call, read there after it. The arena",
+        " * needs no contents; calls on arenas of their own may run at the same time. Elements are in row-major order.",
+        " */",
+        f"#ifndef {macro}_H", f"#define {macro}_H", "", "#include <stddef.h>", "#include <stdint.h>", "",
+        "/* Bytes of memory that a call works on, and what their address is a multiple of. */",
+        f"#define {macro}_ARENA_BYTES {max(program.memory.get('arena', 0), 1)}", f"#define {macro}_ARENA_ALIGN {ALIGNMENT}",
+        f"#define {macro}_INPUTS {count}", f"#define {macro}_OUTPUTS {len(program.outputs)}",
+        f"#define {macro}_THREADS {program.widest}", "",
+        "/* What the call returns. */", f"#define {macro}_OK {OK}",
+        f"#define {macro}_BAD_ARENA {BAD_ARENA} /* the arena is null, or not aligned */", "",
+    ]  # fmt: skip
+    for i, (tensor, label) in enumerate(zip(tensors, names)):
+        unread = len(program.inputs) <= i < count
+        lines += _macros(f"{macro}_{'IN' if i < count else 'OUT'}_{label.upper()}", tensor, i < count, unread)
+    parameters = ["void *arena"]
+    parameters += [
+        f"{'const ' if i < count else ''}{C_TYPES[t.dtype]} *{n}" for i, (t, n) in enumerate(zip(tensors, names))
+    ]
+    lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", _prototype(f"{name}_run", parameters), ""]
+    if program.widest > 1:
+        lines += [f"/* As {name}_run, on so many threads of the process's own pool; more than {macro}_THREADS are of no use. */",
+                  _prototype(f"{name}_run_threads", ["int threads", *parameters]), ""]  # fmt: skip
+    lines += [f"/* {macro}_ARENA_BYTES, for who loads the library at run time. */", f"uint64_t {name}_arena_bytes(void);", "",
+              "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _prototype(function: str, parameters: Sequence[str]) -> str:
+    return f"int {function}({f',{chr(10)}{chr(32) * (len(function) + 5)}'.join(parameters)});"
+
+
+def _macros(prefix: str, tensor: Tensor, is_input: bool, unread: bool) -> list[str]:
+    shown = (
+        printable(tensor.name)
+        .encode("ascii", "backslashreplace")
+        .decode()
+        .replace("*/", "* /")
+        .replace("/*", "/ *")[:200]
+    )
+    what = "input" if is_input else "output"
+    note = ", which nothing reads" if unread else ""
+    lines = [
+        f'/* {what} "{shown}": {tensor.dtype} {list(tensor.dims)}{note} */',
+        f"#define {prefix}_RANK {len(tensor.dims)}",
+    ]
+    if tensor.dims:
+        lines.append(f"#define {prefix}_DIMS {{{', '.join(map(str, tensor.dims))}}}")
+    lines += [
+        f"#define {prefix}_COUNT {prod(tensor.dims)}",
+        f"#define {prefix}_BYTES {prod(tensor.dims) * BY_NAME[tensor.dtype].size}",
+    ]
+    if tensor.space == "arena" and not unread:
+        lines.append(f"#define {prefix}_OFFSET {tensor.offset}")
+    return [*lines, ""]

@@ -1,0 +1,181 @@
+"""A network as one LLVM module with a C interface: the kernels, the launch list, and a function that C calls.
+
+    int NAME_run(void *arena, const float *x, ..., float *y, ...);
+
+copies the inputs into the arena, runs the launch list, and copies the outputs out; a null pointer leaves the tensor where it is in
+the arena. A network that is compiled for several threads has ``NAME_run_threads``, too, whose first argument says how many. All else is internal to the module. The static tensors are an array `NAME_weights`, which the object file defines
+(`runtime.elf.with_data`). Imports llvmlite, the runtime and the code generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from lightnet.backends.llvm.emitter import Emitted
+from lightnet.backends.llvm.jit import Compiler, Machine
+from lightnet.backends.llvm.pool import pool_text
+from lightnet.diagnostics import LightNetError
+from lightnet.runtime import elf
+from lightnet.runtime.pool import POOL
+from lightnet.runtime.program import ALIGNMENT, BODY, ENTRY, Program, Tensor
+
+#: What `NAME_run` returns.
+OK, BAD_ARENA = 0, 1
+#: The code reaches its constants within 2 GiB of itself.
+LARGEST_STATIC = (1 << 31) - (1 << 26)
+
+
+@dataclass(frozen=True)
+class Library:
+    """The module of a network for C, under the prefix `name` of its symbols; `static` is the size of its table of weights,
+    `threads` how many it can use."""
+
+    name: str
+    module: llvm.ModuleRef
+    compiler: Compiler
+    static: int
+    threads: int
+
+    @property
+    def weights(self) -> str:
+        """The symbol of the table of weights."""
+        return f"{self.name}_weights"
+
+    def llvm_ir(self) -> str:
+        """The module as text."""
+        return str(self.module)
+
+    def assembly(self, weights_file: str) -> str:
+        """Assembly text, which takes the weights from `weights_file` when it is assembled."""
+        text = self.compiler.target.emit_assembly(self.module)
+        if not self.static:
+            return text
+        quoted = weights_file.replace("\\", "\\\\").replace('"', '\\"')
+        lines = (
+            f"\t.section\t.rodata.{self.weights},\"a\"", f"\t.balign\t{ALIGNMENT}", f"\t.hidden\t{self.weights}",
+            f"\t.globl\t{self.weights}", f"{self.weights}:", f'\t.incbin\t"{quoted}"', f"\t.size\t{self.weights}, {self.static}",
+        )  # fmt: skip
+        return "\n".join([text, *lines, ""])
+
+    def object(self) -> tuple[bytes, bytes]:
+        """A relocatable object, in two parts: the weights stand between them."""
+        image = self.compiler.emit(self.module)
+        if not self.static:
+            return image, b""
+        return elf.with_data(image, self.weights, self.static, ALIGNMENT)
+
+
+def library(name: str, emitted: Emitted, program: Program, machine: Machine) -> Library:
+    """The module for a program that `emitted` has the code of. Raises LightNetError for what C has no place for: run-time calls
+    (print), and plans of upstream's kind, which keep params in the arena; and systems whose objects are not ELF files."""
+    if program.hosts:
+        kinds = ", ".join(sorted({call.kind for call in program.hosts}))
+        raise LightNetError(f"the network has run-time calls ({kinds}), for which C code has no place: take these ops out of it, or "
+                            "compile it to .lnx")  # fmt: skip
+    if program.residents or program.restore or program.overwritten:
+        raise LightNetError("a plan of upstream's kind keeps params in the arena: C code needs --plan=default")
+    assert emitted.main is not None
+    static = program.memory.get("static", 0)
+    if static > LARGEST_STATIC:
+        raise LightNetError(
+            f"the weights of {static} bytes are too many for an object file, of which {LARGEST_STATIC} is the most"
+        )
+    compiler, context = Compiler(machine), llvm.create_context()
+    if not elf.is_elf(compiler.emit(compiler.module(""))):
+        raise LightNetError(
+            f"code for C is made for systems with ELF objects (Linux, BSD), and not for {compiler.target.triple}"
+        )
+    module = compiler.module(wrapper(name, program, static, emitted.threads), context=context)
+    for text, optimize in emitted.kernels.values():
+        module.link_in(compiler.module(text, optimize, context=context))
+    if emitted.threads > 1:
+        module.link_in(compiler.module(pool_text(compiler.target.triple), context=context))
+    main = compiler.module(emitted.main, context=context)
+    for function in main.functions:
+        if not function.is_declaration:  # it is long and runs once: fast code generation
+            function.add_function_attribute("noinline")
+            function.add_function_attribute("optnone")
+    module.link_in(main)
+    exported = {f"{name}_{what}" for what in ("run", "run_threads", "arena_bytes", "weights")}
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name not in exported:
+            value.linkage = llvm.Linkage.internal
+    module.verify()
+    return Library(name, module, compiler, static, emitted.threads)
+
+
+def signature(program: Program) -> list[Tensor]:
+    """The tensors that `NAME_run` takes pointers for: the inputs, those too that nothing reads, then the outputs."""
+    return [*program.inputs, *program.unread, *program.outputs]
+
+
+def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
+    """LLVM IR of the functions that C calls, for a program whose launches use so many threads at most."""
+    tensors = signature(program)
+    pointers = "".join(f", ptr %t{i}" for i in range(len(tensors)))
+    several = [
+        f"declare void @{BODY}(ptr, ptr, ptr, i64, i64, ptr)", f"declare void @{POOL}(ptr, ptr, ptr, ptr, i64)",
+        f"define i32 @{name}_run_threads(i32 %threads, ptr %arena{pointers}) #0 {{",
+        f"  %few = call i32 @llvm.smin.i32(i32 %threads, i32 {threads})", "  %count = sext i32 %few to i64",
+        f"  %status = call i32 @{name}.call(i64 %count, ptr %arena{pointers})", "  ret i32 %status", "}",
+        "declare i32 @llvm.smin.i32(i32, i32)",
+    ]  # fmt: skip
+    lines = [
+        f"@{name}_weights = external hidden constant [{static} x i8], align {ALIGNMENT}" if static else "",
+        f"declare void @{ENTRY}(ptr, ptr, ptr)",
+        "declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg)",
+        f"define i64 @{name}_arena_bytes() #0 {{\n  ret i64 {max(program.memory.get('arena', 0), 1)}\n}}",
+        f"define i32 @{name}_run(ptr %arena{pointers}) #0 {{",
+        f"  %status = call i32 @{name}.call(i64 1, ptr %arena{pointers})", "  ret i32 %status", "}",
+        *(several if threads > 1 else ()),
+        *_call(name, program, f"@{name}_weights" if static else "null", pointers, threads),
+        "attributes #0 = { nounwind }",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _call(name: str, program: Program, static: str, pointers: str, threads: int) -> list[str]:
+    """The function that checks the arena, copies, and runs the launch list on so many threads as it is told."""
+    tensors = signature(program)
+    count = len(tensors) - len(program.outputs)
+    unread = range(len(program.inputs), count)
+    lines = [
+        f"define internal i32 @{name}.call(i64 %threads, ptr %arena{pointers}) #0 {{",
+        "  %address = ptrtoint ptr %arena to i64",
+        f"  %rest = and i64 %address, {ALIGNMENT - 1}",
+        "  %odd = icmp ne i64 %rest, 0",
+        "  %none = icmp eq ptr %arena, null",
+        "  %bad = or i1 %odd, %none",
+        "  br i1 %bad, label %refuse, label %in0",
+        f"refuse:\n  ret i32 {BAD_ARENA}",
+    ]
+    for i, tensor in enumerate(tensors[:count]):
+        lines += _copy(i, f"in{i}", f"in{i + 1}", tensor if i not in unread else None, static, into=True)
+    lines.append(f"in{count}:")
+    if threads > 1:
+        lines += [
+            "  %alone = icmp sle i64 %threads, 1", "  br i1 %alone, label %one, label %several",
+            f"several:\n  call void @{POOL}(ptr @{BODY}, ptr %arena, ptr {static}, ptr null, i64 %threads)", f"  br label %out{count}",
+            "one:",
+        ]  # fmt: skip
+    lines += [f"  call void @{ENTRY}(ptr %arena, ptr {static}, ptr null)", f"  br label %out{count}"]
+    for i, tensor in enumerate(tensors[count:], count):
+        lines += _copy(i, f"out{i}", f"out{i + 1}", tensor, static, into=False)
+    return [*lines, f"out{len(tensors)}:", f"  ret i32 {OK}", "}"]
+
+
+def _copy(i: int, label: str, after: str, tensor: Tensor | None, static: str, into: bool) -> Sequence[str]:
+    """The block that copies tensor `i` from its pointer to its place, or back, unless the pointer is null."""
+    if tensor is None or not tensor.nbytes:
+        return [f"{label}:", f"  br label %{after}"]
+    base = "%arena" if tensor.space == "arena" else static
+    place, pointer = f"%p{i}", f"%t{i}"
+    target, source = (place, pointer) if into else (pointer, place)
+    return [
+        f"{label}:", f"  %n{i} = icmp eq ptr {pointer}, null", f"  br i1 %n{i}, label %{after}, label %{label}.copy", f"{label}.copy:",
+        f"  {place} = getelementptr i8, ptr {base}, i64 {tensor.offset}",
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {tensor.nbytes}, i1 false)", f"  br label %{after}",
+    ]  # fmt: skip

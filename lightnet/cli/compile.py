@@ -1,0 +1,127 @@
+"""`lightnet compile NET -o NET.lnx`: compile a network to files that run elsewhere (docs/deploy.md).
+
+``--emit`` says which: `lnx` (default), which `lightnet run` and `lightnet.load_executable` take; or what a C program needs: `obj`,
+`so`, `header`, `asm`, `llvm`, `mlir`. Imports the compiler only when a network is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from lightnet.cli import common
+from lightnet.cli.network import Network, add_loading
+from lightnet.diagnostics import LightNetError, printable
+
+
+def main(argv: list[str]) -> int:
+    """The subcommand; returns the exit status."""
+    args = _parser().parse_args(argv)
+    kinds = _kinds(args)
+    files = _files(args, kinds)
+    from lightnet.plugins import loaded
+
+    with loaded(args.load):
+        return _compile(args, files)
+
+
+def _parser() -> common.Parser:
+    from lightnet.deploy import KINDS
+
+    parser = common.Parser(
+        "lightnet compile", description="Compile a network to files that run elsewhere.", allow_abbrev=False
+    )
+    option = parser.add_argument
+    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin")
+    option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the file to write (default: NET.lnx); of several kinds: what their names begin with",
+    )
+    option("--emit", metavar="KIND,...", default="lnx", help=f"what to write: {', '.join(KINDS)} (default: lnx)")
+    option("--name", metavar="NAME", help="what the C symbols begin with (default: from the name of the output)")
+    option("--cpu", metavar="NAME", default="host", help="the processor: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, "
+           "generic-aarch64, or baseline, avx2, avx512, neon")  # fmt: skip
+    option("--triple", metavar="TRIPLE", help="the system to make code for, as LLVM names it (default: this one)")
+    option(
+        "--variants",
+        metavar="NAME,...",
+        help="code for several processors in one .lnx; the best that runs is taken when it is loaded",
+    )
+    option(
+        "--plan",
+        metavar="KIND",
+        default="default",
+        help="memory planning: default, or upstream as the C implementation",
+    )
+    option(
+        "--threads", metavar="N", type=int, help="how many threads a call may use (default: LIGHTNET_THREADS, else 1)"
+    )
+    option(
+        "--layout",
+        metavar="KIND",
+        help="layouts of intermediate tensors, one of the target's: blocked (default) or plain",
+    )
+    option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
+    option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
+    add_loading(parser)
+    return parser
+
+
+def _kinds(args: argparse.Namespace) -> list[str]:
+    from lightnet.deploy import KINDS
+
+    kinds = list(dict.fromkeys(kind.strip() for kind in args.emit.split(",") if kind.strip()))
+    if not kinds:
+        raise LightNetError(f"--emit names nothing; there are: {', '.join(KINDS)}")
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise LightNetError(f"--emit: unknown kind '{unknown[0]:.40}'; there are: {', '.join(KINDS)}")
+    if args.variants is not None and kinds != ["lnx"]:
+        raise LightNetError("--variants is for --emit=lnx: one file with code for several processors")
+    if args.variants is not None and (args.cpu != "host" or args.triple):
+        raise LightNetError("--variants and --cpu both name processors: give one of them")
+    return kinds
+
+
+def _files(args: argparse.Namespace, kinds: list[str]) -> dict[str, str]:
+    """The path of each kind."""
+    from lightnet.deploy import KINDS
+
+    if args.output == "":
+        raise LightNetError("-o is empty: it takes a name")
+    if args.output is None and args.network == "-":
+        raise LightNetError("a network from stdin needs -o FILE")
+    output = args.output or Path(args.network).stem
+    if len(kinds) == 1:
+        return {kinds[0]: args.output or f"{output}{KINDS[kinds[0]]}"}
+    if output == "-":
+        raise LightNetError("-o -, standard output, is for one kind of file")
+    prefix = str(Path(output).with_suffix("")) if Path(output).suffix in KINDS.values() else output
+    return {kind: f"{prefix}{KINDS[kind]}" for kind in kinds}
+
+
+def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
+    from lightnet import deploy
+    from lightnet.backends.llvm.cheader import identifier
+    from lightnet.backends.llvm.machines import variants
+
+    names = variants(args.variants) if args.variants is not None else []
+    network = Network(args, args.network)
+    for loc, message in network.warnings:
+        print(printable(f"{loc}: warning: {message}"), file=sys.stderr)
+    outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
+    options = {"plan": args.plan, "outputs": outputs, "threads": args.threads, "exact": args.exact}
+    if args.layout is not None:
+        options["layout"] = args.layout
+    network.model()  # open shapes are an error that says how to close them
+    if names:
+        made = [network.compile("cpu", cpu=name, **options) for name in names]
+    else:
+        made = [network.compile("cpu", cpu=args.cpu, triple=args.triple, **options)]
+    for message in made[0].warnings if args.datafile or made[0].missing else ():
+        print(printable(f"warning: {message}"), file=sys.stderr)
+    stem = next((Path(path).stem for path in files.values() if path != "-"), "network")
+    deploy.emit(made[0], files, identifier(args.name or stem), made[1:])
+    return 0
