@@ -27,12 +27,12 @@ _API = {
     "to_nnvm": "lightnet.frontends.nnvm.export.model",
     "LightNetError": "lightnet.diagnostics",
 }
-__all__ = [*_API, "plugins", "__version__"]
+__all__ = [*_API, "deploy", "plugins", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plugins":
-        return import_module("lightnet.plugins")
+    if name in ("plugins", "deploy"):
+        return import_module(f"lightnet.{name}")
     if name not in _API:
         raise AttributeError(f"module 'lightnet' has no attribute '{name}'")
     value = getattr(import_module(_API[name]), name)

@@ -34,10 +34,13 @@ from lightnet.model import Model, Weights, combined, load, loads, open_store
 from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
 from lightnet.runtime.program import HostCall, Program, Tensor, unknown
+from lightnet.runtime.threads import thread_count
 from lightnet.specialize import SpecializingExecutable
 
 __all__ = ["Compilation", "Executable", "build_program", "compile", "native_module"]
 
+#: Set in the environment, it has the loops (level 4) of every compilation verified, which `ln-opt` always does.
+VERIFY = "LIGHTNET_VERIFY"
 PLANS = ("default", "upstream")
 
 
@@ -47,12 +50,16 @@ def compile(
     target: str = "cpu",
     *,
     plan: str = "default",
-    layout: str = "plain",
+    layout: str | None = None,
     outputs: Sequence[str] = (),
     weights: Weights = None,
     pipeline: str | None = None,
     compiled: bool = False,
     features: str | None = None,
+    exact: bool = False,
+    threads: int | None = None,
+    cpu: str = "host",
+    triple: str | None = None,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
@@ -62,7 +69,12 @@ def compile(
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
     tensors by name; `pipeline` replaces the target's pass list; `weights` replaces the model's; `compiled` says that the
-    model is planned already and is to be lowered only; `features` are those of the machine to compile for (the host's).
+    model is planned already and is to be lowered only; `cpu` is the processor to compile for, with the
+    target `triple` of its system: ``host``, or a name of `backends.llvm.machines` (``x86-64-v3``, ``generic-aarch64``), whose code can be
+    saved and emitted and need not run here; `features` overrides what decides the shape of kernels (``avx512``, ``avx2``, ``neon``).
+    `layout` is one of the target's (cpu: ``blocked``, the default, and ``plain``); `exact` refuses algorithms that sum something else than an op's
+    definition does (Winograd's). `threads` is how many threads a call may use (unless given that of the environment variable
+    LIGHTNET_THREADS, else 1); results do not depend on it.
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
     if not isinstance(model, Model):
@@ -70,9 +82,11 @@ def compile(
             model = _read(model)
         except OpenError as opened:
             options = {"plan": plan, "layout": layout, "outputs": outputs, "weights": weights, "pipeline": pipeline,
-                       "features": features, "instrumentation": instrumentation}  # fmt: skip
+                       "features": features, "exact": exact, "threads": threads, "cpu": cpu, "triple": triple,
+                       "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
     TARGETS.get(target)
+    threads = thread_count(threads)
     if plan not in PLANS:
         raise LightNetError(f"unknown plan '{plan}'; there are: {', '.join(PLANS)}")
     module = model.module.clone()
@@ -90,10 +104,19 @@ def compile(
         if planned:
             raise LightNetError(f"{model.source}: the network is planned: choose outputs before it is compiled")
         keep_outputs(module, outputs)
-    features = host_features() if features is None else features
+    machine = None if (cpu, triple) == ("host", None) else _machine(cpu, triple)
+    features = host_features(machine) if features is None else features
     spec = pipeline or pipelines.default(target, plan, planned=planned)
-    options = {"target": target, "plan": plan, "layout": layout, "features": features}
-    return Executable(Compilation(module, parse_pipeline(spec, options), model.ctx, instrumentation), store, model.seed)
+    options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact,
+               "threads": threads}  # fmt: skip
+    compilation = Compilation(module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads)
+    return Executable(compilation, store, model.seed)
+
+
+def _machine(cpu: str, triple: str | None) -> Any:
+    from lightnet.backends.llvm import machines
+
+    return machines.machine(cpu, triple)
 
 
 def _read(source: str | Path | bytes | OpenError) -> Model:
@@ -125,12 +148,17 @@ def keep_outputs(module: ModuleOp, names: Sequence[str]) -> None:
 class Compilation:
     """A module on its way through a pipeline, and the stages it went through."""
 
-    def __init__(self, module: ModuleOp, passes: Sequence[ModulePass], ctx: Any, instrumentation: Sequence[Any] = ()):
+    def __init__(self, module: ModuleOp, passes: Sequence[ModulePass], ctx: Any, instrumentation: Sequence[Any] = (),
+                 machine: Any = None, threads: int = 1):  # fmt: skip
         self.source = module
         self.ctx = ctx or make_context()
         self.passes = list(passes)
         self.lock = RLock()
         self.native: Any = None
+        #: The `backends.llvm.jit.Machine` that code is made for; None: this one.
+        self.machine = machine
+        #: How many threads a call may use.
+        self.threads = threads
         names = [p.name for p in self.passes]
         planned = max((i + 1 for i, n in enumerate(names) if n in ("bind", "plan", "check-plan")), default=0)
         self.planned = module.clone()
@@ -138,7 +166,9 @@ class Compilation:
         self.loops: ModuleOp | None = None
         if any(n.startswith("lower-") for n in names):
             self.loops = self.planned.clone()
-            run_pipeline(self.ctx, self.loops, self.passes[planned:], instrumentation)
+            # Verifying xDSL's ops takes as long as making them, and the emitter refuses what it does not know.
+            checked = bool(instrumentation) or bool(os.environ.get(VERIFY))
+            run_pipeline(self.ctx, self.loops, self.passes[planned:], instrumentation, verify=checked)
 
     def stage(self, name: str) -> ModuleOp:
         """The module after the pass called `name` (``source`` is before all)."""
@@ -177,7 +207,7 @@ def build_program(compilation: Compilation) -> Program:
         "reused": tuple(dict.fromkeys(n for n in before if n in names and n not in readable)),
     }  # fmt: skip
     if loops is None:
-        return Program((), {}, **common)
+        return Program((), {}, threads=compilation.threads, **common)
     native = native_module(compilation)
     if is_upstream(planned) or "static" not in memory_of(planned):
         common |= _one_space(ops, inputs)
@@ -187,9 +217,11 @@ def build_program(compilation: Compilation) -> Program:
         tuple(native.objects),
         memory_of(loops),
         hosts=tuple(_hosts(loops)),
+        threads=max(compilation.threads, native.emitted.threads),
+        widest=native.emitted.threads,
         cpu=native.machine.cpu,
         features=native.machine.features,
-        triple=get_default_triple(),
+        triple=native.machine.triple or get_default_triple(),
         **common,
     )
 
@@ -202,15 +234,15 @@ def native_module(compilation: Compilation) -> Any:
         raise LightNetError("there is no machine code: target none runs the reference interpreter")
     with compilation.lock:
         if compilation.native is None:
-            compilation.native = compile_module(compilation.loops)
+            compilation.native = compile_module(compilation.loops, machine=compilation.machine)
         return compilation.native
 
 
-def host_features() -> str:
-    """The feature of this machine that decides how kernels are shaped."""
+def host_features(machine: Any = None) -> str:
+    """The feature of this machine (or of `machine`) that decides how kernels are shaped."""
     from lightnet.backends.llvm.jit import Machine
 
-    return {16: "avx512", 8: "avx2"}.get(Machine.host().vectors.width, "neon")
+    return {16: "avx512", 8: "avx2"}.get((machine or Machine.host()).vectors.width, "neon")
 
 
 def _tensor(value: SSAValue, default: str) -> Tensor:

@@ -116,10 +116,11 @@ class Context:
         op.properties[pname] = ParamAttr(value)
         self._executable, self._results = None, {}
 
-    def run(self, feeds: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-        """Run once on what `set_data` fed (and on `feeds`, for this run alone); the results stay for `get_data`."""
+    def run(self, feeds: Mapping[str, Any] | None = None, threads: int | None = None) -> dict[str, np.ndarray]:
+        """Run once on what `set_data` fed (and on `feeds`, for this run alone), on at most as many `threads` as `compile` was given;
+        the results stay for `get_data`."""
         self._need_loaded()
-        self._results = self._build()({**self._fed, **(feeds or {})})
+        self._results = self._build()({**self._fed, **(feeds or {})}, threads=threads)
         return {name: array.copy() for name, array in self._results.items()}
 
     def unload(self) -> None:

@@ -10,6 +10,7 @@ import io
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -24,9 +25,11 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import tensor_names
 from lightnet.ir.types import spec_of
-from lightnet.runtime import artifact
+from lightnet.runtime import artifact, processor
 from lightnet.runtime.arrays import aligned, by_name, checked_array
+from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import Arena, Instance, Program, unknown
+from lightnet.runtime.threads import threads_of_call
 from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
@@ -62,15 +65,18 @@ class Executable:
         *,
         outputs: Sequence[str] | None = None,
         stream: TextIO | None = None,
+        threads: int | None = None,
     ) -> dict[str, np.ndarray]:
         """Run the network on `feeds`, arrays by input or param name: their shapes must agree; float64 is rounded to
         float32, and integers convert where they fit (`runtime.arrays`). What is not fed holds the loaded data.
 
         Returns the outputs by name, or only those called `outputs`. `print` ops write to `stream` (default: standard
-        output). Raises `LightNetError` for an unknown name and for an array that does not fit.
+        output). `threads` is how many threads the call may use: as many as the network is compiled for (unless given), or fewer.
+        Raises `LightNetError` for an unknown name, an array that does not fit and more threads than that.
         """
         arrays = self._feeds(feeds)
-        return self.program.pick(outputs, lambda: self._call(arrays, stream))
+        threads = threads_of_call(threads, self.program.threads)
+        return self.program.pick(outputs, lambda: self._call(arrays, stream, threads))
 
     run = __call__
 
@@ -119,14 +125,14 @@ class Executable:
             raise LightNetError(f"{where} no contents for {len(lacking)} of the network's params ({shown}): give its weights, with "
                                 "weights=... or -f FILE")  # fmt: skip
 
-    def _call(self, arrays: dict[str, np.ndarray], stream: TextIO | None) -> dict[str, np.ndarray]:
+    def _call(self, arrays: dict[str, np.ndarray], stream: TextIO | None, threads: int) -> dict[str, np.ndarray]:
         if not self.is_native:
             from lightnet.backends.interpreter import graph
 
             planned = self._compilation.planned
             return graph.run(planned, arrays, self._store, seed=self._seed, **({"stream": stream} if stream else {}))
         static, residents = self._params(arrays)
-        return self.instance.call(arrays, static=static, residents=residents, stream=stream)
+        return self.instance.call(arrays, static=static, residents=residents, stream=stream, threads=threads)
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""
@@ -197,6 +203,11 @@ class Executable:
         ]
         return found + lost
 
+    @property
+    def threads(self) -> int:
+        """How many threads a call may use."""
+        return self.program.threads
+
     # -- the parts
 
     @property
@@ -230,8 +241,13 @@ class Executable:
         return self._part("instance", self._link)
 
     def _link(self) -> Instance:
+        if self._compilation.machine is not None:
+            processor.check(self.program.cpu, self.program.features, self.program.triple)
+        with ThreadPoolExecutor(1) as other:  # LLVM works while the params are loaded: neither holds the interpreter's lock for long
+            code = other.submit(lambda: self.native)
+            static, residents = self._static({})
+            code.result()
         defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
-        static, residents = self._static({})
         return Instance(self.program, static, {**residents, **defaults})
 
     def _with_params(self, params: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -252,16 +268,16 @@ class Executable:
     def _static(self, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The bytes of the static space (params and results of `ln.once`, evaluated by their references), and the contents
         of residents."""
-        image = aligned(max(self.program.memory.get("static", 0), 1))
-        image[:] = 0
-        residents = {(t.space, t.offset): t for t in self.program.residents}
+        loops = self._compilation.loops
+        assert loops is not None
+        image = aligned(max(memory_of(loops).get("static", 0), 1), zeroed=True)
         found = {}
-        for place, value in static_values(main_of(self.planned), feeds, self._store, self._seed):
+        for place, raw in static_values(main_of(self.planned), feeds, self._store, self._seed):
             at = place.offset.data
             if place.space.data != "static":
-                found[residents[place.space.data, at].name] = value
+                tensor = next(t for t in self.program.residents if (t.space, t.offset) == (place.space.data, at))
+                found[tensor.name] = raw.view(BY_NAME[tensor.dtype].np).reshape(tensor.dims)
                 continue
-            raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             image[at : at + raw.nbytes] = raw
         return image, found
 
@@ -321,14 +337,25 @@ class Executable:
 
     # -- saving
 
-    def save(self, path: str | Path) -> None:
-        """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling."""
+    def save(self, path: str | Path, variants: Sequence[Executable] = ()) -> None:
+        """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling.
+
+        `variants` are the same network compiled for other processors, in descending order of what they ask for: a loader takes
+        the first that it can run, this one above all.
+        """
+        made = [executable.variant() for executable in (self, *variants)]
+        artifact.save(path, made, {"planned": str(self.planned)})
+
+    def variant(self) -> artifact.Variant:
+        """What `save` writes of this executable. Nothing is linked: it may be code for another machine."""
         if not self.is_native:
             raise LightNetError("there is no machine code to save: compile for a target other than none")
         self._check_weights()
-        instance = self.instance
-        arrays = {f"default:{k}": v for k, v in instance.defaults.items()}
-        artifact.save(path, instance.program, {**arrays, "static": instance.static}, {"planned": str(self.planned)})
+        if "instance" in self._parts:
+            return artifact.Variant(self.program, self.instance.static, self.instance.defaults)
+        defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
+        static, residents = self._static({})
+        return artifact.Variant(self.program, static, {**residents, **defaults})
 
 
 def _name(op: Source) -> str:

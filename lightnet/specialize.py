@@ -43,11 +43,12 @@ class SpecializingExecutable:
         self._lock = threading.RLock()
 
     def __call__(self, feeds: Mapping[str, Any] | None = None, *, outputs: Sequence[str] | None = None,
-                 stream: TextIO | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+                 stream: TextIO | None = None, threads: int | None = None) -> dict[str, np.ndarray]:  # fmt: skip
         """Run the network on `feeds`, arrays by input name; as `Executable.__call__`."""
         feeds = dict(by_name(feeds))
         executable = self.specialized(feeds)
-        return executable({k: v for k, v in feeds.items() if k in executable.inputs}, outputs=outputs, stream=stream)
+        known = {k: v for k, v in feeds.items() if k in executable.inputs}
+        return executable(known, outputs=outputs, stream=stream, threads=threads)
 
     run = __call__
 

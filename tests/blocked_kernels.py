@@ -73,9 +73,10 @@ def check_blocked(
     arrays: Sequence[np.ndarray] | None = None,
     seed: int = 0,
     aliases: Mapping[int, int] | None = None,
+    expected: Sequence[np.ndarray] | None = None,
 ) -> KernelOp:
-    """Build the kernel, run it with its grid split at random, and compare with the ops' references: within `tolerance` of the largest
-    value; halos and unused lanes must be 0. `aliases` are results that take the memory of an operand. Operands are standard normal,
+    """Build the kernel, run it with its grid split at random, and compare with the ops' references (or with `expected`): within
+    `tolerance` of the largest value, NaN where NaN is; halos and unused lanes must be 0. `aliases` are results that take the memory of an operand. Operands are standard normal,
     divided by the root of the length of a sum."""
     kernel = kernel_of(operands, body)
     kernel.attributes.update(choices or {})
@@ -92,6 +93,9 @@ def check_blocked(
     before = [m.copy() for m in inputs]
     results = [_placed(np.full(byte_size(v.type), 0xFF, np.uint8)) for v in kernel.results]
     scratch = aligned(max(generator.scratch_bytes(kernel), 64) + 128)
+    shared = getattr(generator, "workspace_bytes", lambda _: 0)(kernel)
+    workspace = aligned(shared + 128)
+    workspace[:] = 0xFF
     for launch in launches:
         function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * len(launch.args))(
             native.kernel_address(launch.function.sym_name.data)
@@ -99,9 +103,8 @@ def check_blocked(
         pointers = []
         for argument in launch.args:
             memory = {"operand": inputs, "result": results}.get(argument.kind)
-            pointers.append(
-                memory[argument.number].ctypes.data if memory else scratch.ctypes.data + 64 + argument.number
-            )
+            near = workspace if argument.kind == "workspace" else scratch
+            pointers.append(memory[argument.number].ctypes.data if memory else near.ctypes.data + 64 + argument.number)
         cuts = sorted({0, launch.grid, *random.integers(0, launch.grid + 1, 3).tolist()})
         parts = list(zip(cuts, cuts[1:]))
         for i in random.permutation(len(parts)):
@@ -109,6 +112,7 @@ def check_blocked(
             function(*parts[i], *pointers)
             size = max(generator.scratch_bytes(kernel), 64)
             assert (scratch[:64] == 0xFF).all() and (scratch[64 + size :] == 0xFF).all(), "it writes beside its scratch"
+            assert (workspace[:64] == 0xFF).all() and (workspace[64 + shared :] == 0xFF).all(), "beside its workspace"
     for result, operand in aliases.items():
         results[result] = inputs[operand]
     for number, (memory, old) in enumerate(zip(inputs, before)):
@@ -116,8 +120,12 @@ def check_blocked(
     env = dict(zip(kernel.body.args, arrays))
     for op in kernel.ops:
         env.update(zip(op.results, op.evaluate([env[v] for v in op.operands])))
-    for inner, result, memory in zip(kernel.terminator.operands, kernel.results, results):
-        got, want = from_memory(result.type, memory), env[inner]
+    wanted = [env[v] for v in kernel.terminator.operands] if expected is None else expected
+    for want, result, memory in zip(wanted, kernel.results, results):
+        got = from_memory(result.type, memory)
+        assert (np.isnan(got) == np.isnan(want)).all(), "NaN is not where it should be"
+        beyond = np.isnan(want) | (np.isinf(want) & (got == want))
+        got, want = (np.where(beyond, 0, a) for a in (got, want))
         scale = max(np.abs(want).max(), 1e-30)
         error = np.abs(got.astype(np.float64) - want).max() / scale
         assert error <= tolerance, f"off by {error:.2e} of the largest value, {launches[0].function}"

@@ -360,12 +360,12 @@ def test_damaged_and_foreign_files_are_refused(saved, tmp_path):
     bad = tmp_path / "bad.lnx"
     length = int.from_bytes(data[8:16], "little")
     header = json.loads(data[20 : 20 + length])
-    code = header["sections"]["object0"]["offset"]
+    code = header["sections"]["code0"]["offset"]
     cases = {
         b"": "no executable saved", b"hello": "no executable saved", data[:15]: "no executable saved",
         data[:1000]: "damaged", data[:-5000]: "damaged",
         data[:200] + b"#" + data[201:]: "damaged",
-        data[:code] + b"#" + data[code + 1 :]: "section 'object0'",
+        data[:code] + b"#" + data[code + 1 :]: "section 'code0'",
         data[:8] + b"\xff" * 8 + data[16:]: "damaged",
     }  # fmt: skip
     for content, words in cases.items():
@@ -378,7 +378,7 @@ def test_damaged_and_foreign_files_are_refused(saved, tmp_path):
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"features": "+avx512f,+never-heard-of"}, "lacks"),
+        ({"cpu": "sapphirerapids", "features": "+xop,+fma4,+avx512fp16,+never-heard-of"}, "lacks"),
         ({"triple": "sparc64-unknown-linux-gnu"}, "is for sparc64 processors"),
         ({"inputs": 3}, "nothing sensible"),
         ({"memory": {"arena": 1}}, "nothing sensible"),
@@ -391,7 +391,11 @@ def test_code_for_another_machine_and_nonsense(executable, tmp_path, change, wor
         def header(self):
             return executable.program.header() | change
 
-    artifact.save(tmp_path / "x.lnx", Changed(), {"static": executable.instance.static}, {})
+        def __getattr__(self, name):
+            return change.get(name, getattr(executable.program, name))
+
+    variant = artifact.Variant(Changed(), executable.instance.static, {})
+    artifact.save(tmp_path / "x.lnx", [variant], {})
     refused(lambda: lightnet.load_executable(tmp_path / "x.lnx"), words)
 
 

@@ -20,7 +20,8 @@ from lightnet.backends.llvm.emitter import emit_module
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import HostOp, LaunchOp
 from lightnet.ir.place import PlaceAttr
-from lightnet.runtime.native import HOST_FUNCTION, NativeCode
+from lightnet.runtime.image import HOST_FUNCTION
+from lightnet.runtime.native import NativeCode
 
 
 def add_kernel(name: str) -> FuncOp:
@@ -96,7 +97,8 @@ def test_objects_load_without_a_compiler(tmp_path):
         (tmp_path / f"{k}.o").write_bytes(image)
     script = f"""
 import ctypes, pathlib, sys
-from lightnet.runtime.native import HOST_FUNCTION, NativeCode
+from lightnet.runtime.image import HOST_FUNCTION
+from lightnet.runtime.native import NativeCode
 code = NativeCode([p.read_bytes() for p in sorted(pathlib.Path({str(tmp_path)!r}).glob("*.o"))])
 memory = (ctypes.c_float * 128)(*[1.0] * 64)
 memory = ctypes.create_string_buffer(bytes(memory) + bytes(64))

@@ -201,7 +201,7 @@ def test_reference_networks(name: str) -> None:
     path = Path(__file__).parent / "data" / "nets" / "il2json" / f"{name}.json"
     module = importer.to_module(json_ir.read(path.read_text(), str(path)))
     outputs = _output_names(module)
-    passed(module, "bind,simplify,fold-batchnorm,simplify,hoist,expand,subgraph,combine,layout,schedule")
+    passed(module, "bind,simplify,fold-batchnorm,simplify,hoist,expand,subgraph,combine,layout{layout=plain},schedule")
     assert _output_names(module) == outputs
     bodies = kernels(module)
     assert len(bodies) <= REFERENCE[name]
@@ -412,6 +412,7 @@ WEIGHTS = ["o32i16", "o16i4", "o4", "w2o16", "w4o32"]
     + [
         ("o16i16", (1, 1, 1, 1)),
         ("o8", (9, 3, 7, 2)),
+        ("t32i16", (21, 37, 3, 2)),
         ("d16", (33, 1, 3, 5)),
         ("n64", (70, 65)),
         ("v16", (20,)),

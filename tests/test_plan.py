@@ -119,7 +119,9 @@ def test_upstream_plan_refuses_a_fused_network() -> None:
 # -- our plans
 
 
-@pytest.mark.parametrize("passes", ["", "bind,expand{target=cpu}", "bind,simplify,expand,combine,layout,choose,hoist"])
+@pytest.mark.parametrize(
+    "passes", ["", "bind,expand{target=cpu}", "bind,simplify,expand,combine,layout{layout=plain},choose,hoist"]
+)
 @pytest.mark.parametrize("name", [*COMPILED, "erfnet_samepad"])
 def test_networks_are_planned_within_their_limits(name: str, passes: str) -> None:
     module = load(f"il2json/{name}")

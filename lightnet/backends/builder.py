@@ -20,6 +20,7 @@ from functools import cache
 
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
+    DenseArrayBase,
     DenseIntOrFPElementsAttr,
     FloatAttr,
     FunctionType,
@@ -30,6 +31,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     VectorType,
     i1,
+    i32,
     i64,
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -63,6 +65,21 @@ def _predicate(number: int) -> IntegerAttr:
     return IntegerAttr(number, i64)
 
 
+@cache
+def _numbers(values: tuple[int, ...], type: IntegerType = i64) -> DenseArrayBase:
+    return DenseArrayBase.from_list(type, list(values))
+
+
+def _slice_properties(
+    dims: Sequence[int], steps: Sequence[int] | None, valid: Sequence[int] | None, segments: tuple[int, ...]
+) -> dict[str, Attribute]:
+    """The properties of a `tile.load` or `tile.store`; `segments` are the numbers of its operands by name."""
+    given = {"dims": dims, "steps": steps, "valid": valid}
+    found: dict[str, Attribute] = {k: _numbers(tuple(v)) for k, v in given.items() if v is not None}
+    found["operandSegmentSizes"] = _numbers(segments, i32)
+    return found
+
+
 _CASTS: dict[str, type[Operation]] = {
     "extf": arith.ExtFOp, "truncf": arith.TruncFOp, "extsi": arith.ExtSIOp, "extui": arith.ExtUIOp,
     "trunci": arith.TruncIOp, "sitofp": arith.SIToFPOp, "uitofp": arith.UIToFPOp, "fptosi": arith.FPToSIOp,
@@ -90,6 +107,7 @@ class Builder:
         self.function = function
         self.entry = self.block = function.body.block
         self._constants: dict[object, SSAValue] = {}
+        self._indices: dict[int, SSAValue] = {}
         self._numbers: dict[SSAValue, int] = {}
         self._last_constant: Operation | None = None
 
@@ -155,7 +173,12 @@ class Builder:
         self._last_constant = op
 
     def index(self, value: Index) -> SSAValue:
-        return value if isinstance(value, SSAValue) else self.const(value, INDEX)
+        if isinstance(value, SSAValue):
+            return value
+        known = self._indices.get(value)
+        if known is None:
+            known = self._indices[value] = self.const(value, INDEX)
+        return known
 
     def number(self, value: Index) -> int | None:
         """The value of a constant index, None for any other."""
@@ -244,7 +267,9 @@ class Builder:
     ) -> SSAValue:
         """`tile.load` of a vector of `shape`."""
         type = vector_type(tuple(shape), m.type.element_type)
-        op = tile.LoadOp(m, [*map(self.index, indices)], dims, type, steps=steps, valid=valid, lanes=lanes)
+        at, extent = [*map(self.index, indices)], [] if lanes is None else [lanes]
+        properties = _slice_properties(dims, steps, valid, (1, len(at), len(extent)))
+        op = tile.LoadOp.create(operands=[m, *at, *extent], result_types=[type], properties=properties)
         return self.append(op).results[0]
 
     def tile_store(
@@ -259,7 +284,13 @@ class Builder:
         lanes: SSAValue | None = None,
     ) -> None:
         """`tile.store`."""
-        self.append(tile.StoreOp(value, m, [*map(self.index, indices)], dims, steps=steps, valid=valid, lanes=lanes))
+        at, extent = [*map(self.index, indices)], [] if lanes is None else [lanes]
+        properties = _slice_properties(dims, steps, valid, (1, 1, len(at), len(extent)))
+        self.append(tile.StoreOp.create(operands=[value, m, *at, *extent], properties=properties))
+
+    def prefetch(self, m: SSAValue, indices: Sequence[Index], bytes: int, *, write: bool = False) -> None:
+        """`tile.prefetch`."""
+        self.append(tile.PrefetchOp(m, [*map(self.index, indices)], bytes, write))
 
     def fma(self, a: SSAValue, b: SSAValue, acc: SSAValue) -> SSAValue:
         """`tile.fma`."""
@@ -270,9 +301,18 @@ class Builder:
         element = value.type.element_type if isinstance(value.type, VectorType) else value.type
         return self.op(vector.BroadcastOp, value, type=vector_type(tuple(shape), element))
 
+    def transpose(self, values: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """`tile.transpose`: n tiles [m, r..] as m tiles [n, r..]."""
+        return self.append(tile.TransposeOp(values)).results
+
     def reduce(self, kind: str, value: SSAValue, dims: Sequence[int]) -> SSAValue:
         """`tile.reduce`."""
         return self.append(tile.ReduceOp(kind, value, dims)).results[0]
+
+    def shuffle(self, a: SSAValue, b: SSAValue, lanes: Sequence[int]) -> SSAValue:
+        """`vector.shuffle`: elements of two vectors of n elements, numbered through (those of `b` from n on)."""
+        result = vector_type((len(lanes),), a.type.element_type)
+        return self.op(vector.ShuffleOp, a, b, type=result, mask=_numbers(tuple(lanes)))
 
     # ---- control flow --------------------------------------------------------------------------------------------
 

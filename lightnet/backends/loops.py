@@ -58,8 +58,10 @@ STACK_BYTES = 16 << 10
 #: The accumulators of a reduction by rows.
 ROW_BYTES = 8 << 10
 #: A block has at least this many evaluations, and a launch about this many blocks.
-BLOCK_TRIPS = 1 << 13
+BLOCK_TRIPS = 1 << 11
 BLOCKS = 64
+#: Nests of so many evaluations together are one launch, in whatever grid.
+FEW_TRIPS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def _plan(definition: BoundDefinition) -> _Plan:
     shared = _shared_prefix(groups)
     parallel = prod(n for _, n in groups[0].loops[:shared])
     trips = sum(s.trips for g in groups for s in g.statements)
-    together = len(groups) == 1 or (shared > 0 and parallel >= 8) or trips <= 2 * BLOCK_TRIPS
+    together = len(groups) == 1 or (shared > 0 and parallel >= 8) or trips <= FEW_TRIPS
     memory_locals = _memory_locals(definition, groups)
     private = _private(definition, groups, memory_locals, shared) if together and len(groups) > 1 else {}
     workspace = tuple((n, definition.specs[n]) for n in memory_locals if n not in private)

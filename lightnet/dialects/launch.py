@@ -1,14 +1,16 @@
 """The lines of `@main` at level 4: `tile.launch` and `tile.host`, and finding and checking them in a module.
 
-Imports xDSL and `ir.place`.
+Imports xDSL, `ir.place` and the runtime's numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
+    FixedBitwidthType,
     IndexType,
     IntegerAttr,
     MemRefType,
@@ -19,44 +21,80 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, traits_def
+from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
+from lightnet.runtime.arrays import ALIGNMENT
+from lightnet.runtime.threads import MAX_THREADS
 
 
 @irdl_op_definition
 class LaunchOp(IRDLOperation):
-    """Run a kernel over its grid: ``tile.launch @k grid 12 [arena+0, static+64]``; one place a memref argument."""
+    """Run a kernel over its grid: ``tile.launch @k grid 12 [arena+0, static+64]``; one place a memref argument.
+
+    ``tile.launch @k grid 12 threads 2 scratch 4096 [arena+0, arena+8192]`` may run on two threads, each on consecutive blocks; its
+    last place is scratch: memory that a block leaves nothing in for others, 4096 bytes (a multiple of 64) for each thread, those
+    of thread 0 first. Without ``threads`` it runs on thread 0.
+    """
 
     name = "tile.launch"
 
     callee = prop_def(SymbolRefAttr)
     grid = prop_def(IntegerAttr)
     args = prop_def(ArrayAttr[PlaceAttr])
+    threads = opt_prop_def(IntegerAttr)
+    scratch = opt_prop_def(IntegerAttr)
 
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
-    def __init__(self, callee: str | SymbolRefAttr, grid: int, args: Sequence[PlaceAttr]):
+    def __init__(
+        self, callee: str | SymbolRefAttr, grid: int, args: Sequence[PlaceAttr], *, threads: int = 1, scratch: int = 0
+    ):
         super().__init__(
             properties={
                 "callee": SymbolRefAttr(callee) if isinstance(callee, str) else callee,
                 "grid": IntegerAttr(grid, i64),
                 "args": ArrayAttr(args),
+                "threads": IntegerAttr(threads, i64) if threads != 1 else None,
+                "scratch": IntegerAttr(scratch, i64) if scratch else None,
             }
         )
+
+    @property
+    def most_threads(self) -> int:
+        """Threads that may run it at a time: no more than it has blocks."""
+        threads = 1 if self.threads is None else self.threads.value.data
+        return max(1, min(threads, self.grid.value.data))
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch of one thread, behind the last place; 0 where there is none."""
+        return 0 if self.scratch is None else self.scratch.value.data
 
     def verify_(self) -> None:
         if self.grid.value.data < 0:
             raise VerifyException("a grid has at least 0 blocks")
+        if self.threads is not None and not 1 <= self.threads.value.data <= MAX_THREADS:
+            raise VerifyException(f"a launch runs on 1 to {MAX_THREADS} threads, not {self.threads.value.data}")
+        if self.scratch is None:
+            return
+        if self.scratch.value.data < 1 or self.scratch.value.data % ALIGNMENT:
+            raise VerifyException(f"scratch is a positive multiple of {ALIGNMENT}, not {self.scratch.value.data}")
+        if not self.args.data:
+            raise VerifyException("the last place of a launch with scratch is that of the scratch, and there is none")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_attribute(self.callee)
         printer.print_string(f" grid {self.grid.value.data} ")
+        if self.threads is not None:
+            printer.print_string(f"threads {self.threads.value.data} ")
+        if self.scratch is not None:
+            printer.print_string(f"scratch {self.scratch.value.data} ")
         print_places(printer, self.args.data)
         printer.print_op_attributes(self.attributes)
 
@@ -64,10 +102,20 @@ class LaunchOp(IRDLOperation):
     def parse(cls, parser: Parser) -> LaunchOp:
         callee = SymbolRefAttr(parser.parse_symbol_name())
         parser.parse_keyword("grid")
-        grid = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        grid = _number(parser)
+        threads = _number(parser) if parser.parse_optional_keyword("threads") else None
+        scratch = _number(parser) if parser.parse_optional_keyword("scratch") else None
         op = cls(callee, grid, parse_places(parser))
+        if threads is not None:
+            op.properties["threads"] = IntegerAttr(threads, i64)
+        if scratch is not None:
+            op.properties["scratch"] = IntegerAttr(scratch, i64)
         op.attributes |= parser.parse_optional_attr_dict()
         return op
+
+
+def _number(parser: Parser) -> int:
+    return parser.parse_integer(allow_boolean=False, allow_negative=False)
 
 
 @irdl_op_definition
@@ -116,7 +164,8 @@ def kernels(module: ModuleOp) -> dict[str, FuncOp]:
 def verify_launches(module: ModuleOp) -> None:
     """Check every launch against its kernel (one pass; an op verifier would search the module for each launch).
 
-    Raises VerifyException: an unknown kernel, or a number of places other than that of the memref arguments.
+    Raises VerifyException: an unknown kernel, a number of places other than that of the memref arguments, or scratch that is smaller
+    than the memref that stands for it.
     """
     table = kernels(module)
     for op in launches(module):
@@ -130,3 +179,12 @@ def verify_launches(module: ModuleOp) -> None:
             raise VerifyException(f"@{name} is no kernel: its first arguments are the block range (two indices)")
         if len(memrefs) != len(op.args) or not all(isinstance(m, MemRefType) for m in memrefs):
             raise VerifyException(f"@{name} takes {len(memrefs)} memrefs, launched with {len(op.args)} places")
+        if op.scratch_bytes and op.scratch_bytes < (size := memref_bytes(memrefs[-1])):
+            raise VerifyException(f"@{name} takes {size} bytes of scratch, launched with {op.scratch_bytes}")
+
+
+def memref_bytes(type: Attribute) -> int:
+    """Bytes of a memref; 0 of any other type."""
+    if isinstance(type, MemRefType) and isinstance(type.element_type, FixedBitwidthType):
+        return prod(type.get_shape()) * type.element_type.size
+    return 0

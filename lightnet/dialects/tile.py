@@ -21,10 +21,12 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     DenseArrayBase,
     IndexType,
+    IntegerAttr,
     IntegerType,
     MemRefType,
     NoneAttr,
     StringAttr,
+    UnitAttr,
     VectorType,
     i1,
     i64,
@@ -54,6 +56,9 @@ from lightnet.dialects.launch import HostOp, LaunchOp
 
 #: The kinds of `tile.reduce`. `max`/`min` propagate NaN on floats and are signed on integers.
 REDUCE_KINDS = ("add", "mul", "max", "min", "umax", "umin")
+
+#: Bytes that one `tile.prefetch` may name.
+MAX_PREFETCH = 1 << 16
 
 
 class Slice(NamedTuple):
@@ -290,6 +295,59 @@ class StoreOp(_Access):
             properties=properties,
             attributes=attributes,
         )
+
+
+@irdl_op_definition
+class PrefetchOp(IRDLOperation):
+    """Ask for the cache lines of `bytes` bytes of memory from an element on, which will be read soon, or written:
+    ``tile.prefetch %w[%k, %c] bytes 1024 write : memref<..>``. A hint without an effect: the position may lie outside of the memref."""
+
+    name = "tile.prefetch"
+
+    memref = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    bytes = prop_def(IntegerAttr)
+    write = opt_prop_def(UnitAttr)
+
+    # So that nobody removes it, or moves it behind the loads that it is for.
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self, memref: SSAValue | Operation, indices: Sequence[SSAValue | Operation], bytes: int, write: bool = False
+    ):
+        properties = {"bytes": IntegerAttr(bytes, i64), "write": UnitAttr() if write else None}
+        super().__init__(operands=[memref, indices], properties=properties)
+
+    def verify_(self) -> None:
+        _verify_memref(self.memref.type)
+        if len(self.indices) != self.memref.type.get_num_dims():
+            raise VerifyException(f"expected {self.memref.type.get_num_dims()} indices, got {len(self.indices)}")
+        if not 0 < self.bytes.value.data <= MAX_PREFETCH:
+            raise VerifyException(f"bytes must be 1 to {MAX_PREFETCH}")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.memref)
+        printer.print_string("[")
+        printer.print_list(self.indices, printer.print_ssa_value)
+        printer.print_string(f"] bytes {self.bytes.value.data}{' write' if self.write is not None else ''}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.memref.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PrefetchOp:
+        memref = parser.parse_unresolved_operand()
+        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
+        indices = parser.resolve_operands(indices, [IndexType()] * len(indices), parser.pos)
+        parser.parse_keyword("bytes")
+        size = parser.parse_integer()
+        write = parser.parse_optional_keyword("write") is not None
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        op = cls(parser.resolve_operand(memref, parser.parse_type()), indices, size, write)
+        op.attributes |= attributes
+        return op
 
 
 @irdl_op_definition
@@ -561,4 +619,4 @@ class ReduceOp(IRDLOperation):
         )
 
 
-Tile = Dialect("tile", [LoadOp, StoreOp, FmaOp, SelectOp, CastOp, CmpOp, TransposeOp, ReduceOp, LaunchOp, HostOp], [])
+Tile = Dialect("tile", [LoadOp, StoreOp, PrefetchOp, FmaOp, SelectOp, CastOp, CmpOp, TransposeOp, ReduceOp, LaunchOp, HostOp], [])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from xdsl.dialects.builtin import UnitAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, IntegerType, StringAttr, UnitAttr, i1, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
@@ -190,7 +190,29 @@ class KernelOp(RegionOp):
                 printer.print_string(f"{', ' if i else ''}{key}")
                 if not isinstance(value, UnitAttr):
                     printer.print_string(" = ")
-                    printer.print_attribute(value)
+                    _print_choice(printer, value)
             printer.print_string("} ")
         printer.print_region(self.regions[0], print_entry_block_args=False)
         print_suffix(printer, self)
+
+
+def choice_attr(value: str | int | Sequence[int]) -> Attribute:
+    """A choice as an attribute: a word, a number (bool included), or an array of numbers."""
+    if isinstance(value, str):
+        return StringAttr(value)
+    if isinstance(value, bool):
+        return IntegerAttr(int(value), i1)
+    return IntegerAttr(value, i64) if isinstance(value, int) else ArrayAttr([IntegerAttr(int(v), i64) for v in value])
+
+
+def _print_choice(printer: Printer, value: Attribute) -> None:
+    """As MLIR does, but for the type of a number that is i64 anyway where none is written."""
+    match value:
+        case IntegerAttr(type=IntegerType(width=IntAttr(data=64))):
+            printer.print_string(str(value.value.data))
+        case ArrayAttr():
+            printer.print_string("[")
+            printer.print_list(value.data, lambda v: _print_choice(printer, v))
+            printer.print_string("]")
+        case _:
+            printer.print_attribute(value)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 
 import numpy as np
@@ -27,11 +26,12 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir import winograd
 from lightnet.ir.types import TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO = 1024, 64
 _MAPS = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<rows>\d{1,2})(?:x(?P<cols>\d{1,2}))?)?")
-_WEIGHTS = re.compile(r"(?:w(?P<winograd>[24]))?(?P<axes>[odnv])(?P<block>[1-9]\d{0,3})(?:i(?P<inner>[1-9]\d{0,3}))?")
+_WEIGHTS = re.compile(r"(?:w(?P<winograd>[24]))?(?P<axes>[otdnv])(?P<block>[1-9]\d{0,3})(?:i(?P<inner>[1-9]\d{0,3}))?")
 
 
 @dataclass(frozen=True)
@@ -141,12 +141,15 @@ class Blocked(Layout):
 
 @dataclass(frozen=True)
 class Packed(Layout):
-    """Weights as a kernel reads them. `axes` tells whose: of convolutions [O, I, KH, KW] (``o``), of depthwise convolutions
-    [C, 1, KH, KW] (``d``), of matrix products [K, N] (``n``), or values by channel (``v``).
+    """Weights as a kernel reads them. `axes` tells whose: of convolutions [O, I, KH, KW] (``o``) and of transposed ones
+    [I, O, KH, KW] (``t``), of depthwise convolutions [C, 1, KH, KW] (``d``), of matrix products [K, N] (``n``), or values by
+    channel (``v``).
 
-    ``o32i16``  [ceil(O/32), ceil(I/16), KH, KW, 16, 32]
+    ``o32i16``  [ceil(O/32), KH, ceil(I/16), KW, 16, 32]: what a row of the window needs is in one piece
     ``o32``     [ceil(O/32), I, KH, KW, 32]: for pictures, whose few channels are not blocked
-    ``w4o32``   [ceil(O/32), 36, I, 32]: the 3x3 windows transformed for Winograd's F(4x4, 3x3); ``w2o32`` with 16 for F(2x2, 3x3)
+    ``w4o32``   [ceil(O/32), 36, I', 32]: the 3x3 windows transformed for Winograd's F(4x4, 3x3); ``w2o32`` with 16 for F(2x2, 3x3),
+                with 6 and 4 for windows of 3x1 and 1x3 (`ir.winograd`)
+    ``t32i16``  as ``o32i16``, outputs and inputs exchanged
     ``d16``     [ceil(C/16), KH, KW, 16]
     ``n64``     [ceil(N/64), K, 64]
     ``v16``     [ceil(C/16), 16]: a value by channel, [C] or [C, 1, 1]
@@ -163,9 +166,12 @@ class Packed(Layout):
         if (match := _WEIGHTS.fullmatch(token)) is None:
             return None
         block, inner, winograd = (int(match[k] or 0) for k in ("block", "inner", "winograd"))
-        if (inner and winograd) or (match["axes"] != "o" and (inner or winograd)) or max(block, inner) > MAX_BLOCK:
+        axes = match["axes"]
+        if (inner and winograd) or (inner and axes not in "ot") or (winograd and axes != "o") or (axes == "t" and not inner):
             return None
-        return cls(match["axes"], block, inner, winograd)
+        if max(block, inner) > MAX_BLOCK:
+            return None
+        return cls(axes, block, inner, winograd)
 
     def __str__(self) -> str:
         prefix = f"w{self.winograd}" if self.winograd else ""
@@ -178,21 +184,22 @@ class Packed(Layout):
             return len(dims) > 0 and all(d == 1 for d in dims[1:])
         if len(dims) != 4 or (self.axes == "d" and dims[1] != 1):
             return False
-        return not self.winograd or tuple(dims[2:]) == (3, 3)
+        return not self.winograd or tuple(dims[2:]) in ((3, 3), (3, 1), (1, 3))
 
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
         if self.axes == "n":
             return (-(-dims[1] // self.block), dims[0], self.block)
         if self.axes == "v":
             return (-(-dims[0] // self.block), self.block)
-        o, i, kh, kw = dims
+        o, i, kh, kw = dims if self.axes != "t" else (dims[1], dims[0], *dims[2:])
         blocks = -(-o // self.block)
         if self.axes == "d":
             return (blocks, kh, kw, self.block)
         if self.winograd:
-            return (blocks, (self.winograd + 2) ** 2, i, self.block)
+            products = winograd.products_of(self.winograd, (kh, kw))
+            return (blocks, products, -(-i // winograd.CHANNELS) * winograd.CHANNELS, self.block)
         if self.inner:
-            return (blocks, -(-i // self.inner), kh, kw, self.inner, self.block)
+            return (blocks, kh, -(-i // self.inner), kw, self.inner, self.block)
         return (blocks, i, kh, kw, self.block)
 
     def pack(self, array: np.ndarray) -> np.ndarray:
@@ -201,29 +208,16 @@ class Packed(Layout):
         if self.axes == "v":
             return _blocks(array.reshape(-1), self.block)
         if self.winograd:
-            return self._transformed(array)
-        blocked = _blocks(array, self.block)  # [blocks, block, I, KH, KW]
+            return winograd.transform(array, self.winograd, self.block)
+        blocked = _blocks(array if self.axes != "t" else array.swapaxes(0, 1), self.block)  # [blocks, block, I, KH, KW]
         if self.axes == "d":
             return np.ascontiguousarray(blocked[:, :, 0].transpose(0, 2, 3, 1))
         if not self.inner:
             return np.ascontiguousarray(blocked.transpose(0, 2, 3, 4, 1))
         memory = np.zeros(self.physical_dims(array.shape), array.dtype)
-        for k in range(memory.shape[1]):
+        for k in range(memory.shape[2]):
             part = blocked[:, :, k * self.inner : (k + 1) * self.inner]
-            memory[:, k, :, :, : part.shape[2]] = part.transpose(0, 3, 4, 2, 1)
-        return memory
-
-    def _transformed(self, array: np.ndarray) -> np.ndarray:
-        """U = G g G^T of each 3x3 window g, in float64, rounded once."""
-        matrix = winograd_matrix(self.winograd)
-        i = array.shape[1]
-        memory = np.zeros(self.physical_dims(array.shape), array.dtype)
-        both = np.kron(matrix, matrix)  # vec(G g G^T) = (G x G) vec(g), rows first
-        for b in range(memory.shape[0]):
-            part = array[b * self.block : (b + 1) * self.block].astype(np.float64)
-            memory[b, :, :, : len(part)] = (
-                (both @ part.reshape(len(part) * i, 9).T).reshape(-1, len(part), i).transpose(0, 2, 1)
-            )
+            memory[:, :, k, :, : part.shape[2]] = part.transpose(0, 3, 4, 2, 1)
         return memory
 
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
@@ -234,30 +228,13 @@ class Packed(Layout):
             return memory.reshape(-1)[: dims[0]].reshape(dims)
         o, i, kh, kw = dims
         if self.winograd:
-            matrix = winograd_matrix(self.winograd)
-            inverse = np.linalg.pinv(np.kron(matrix, matrix))  # its columns are independent: exact but for rounding
-            windows = np.einsum("qp,bpik->bkiq", inverse, memory.astype(np.float64))
-            return windows.reshape(-1, i, 3, 3)[:o].astype(memory.dtype)
+            return winograd.inverse(memory, self.winograd, dims)
         if self.axes == "d":
             return np.ascontiguousarray(memory.transpose(0, 3, 1, 2).reshape(-1, 1, kh, kw)[:o])
         if not self.inner:
             return np.ascontiguousarray(memory.transpose(0, 4, 1, 2, 3).reshape(-1, i, kh, kw)[:o])
-        flat = memory.transpose(0, 5, 1, 4, 2, 3).reshape(memory.shape[0] * self.block, -1, kh, kw)
-        return np.ascontiguousarray(flat[:o, :i])
-
-
-@cache
-def winograd_matrix(m: int) -> np.ndarray:
-    """G of F(m x m, 3x3), [m + 2, 3] in float64 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015): the
-    points 0, 1, -1, for m = 4 also 2, -2, and infinity."""
-    if m == 2:
-        return np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]])
-    return np.array(
-        [
-            [1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6],
-            [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1],
-        ]
-    )  # fmt: skip
+        flat = memory.transpose(0, 5, 2, 4, 1, 3).reshape(memory.shape[0] * self.block, -1, kh, kw)
+        return np.ascontiguousarray(flat[:o, :i] if self.axes != "t" else flat[:i, :o].swapaxes(0, 1))
 
 
 def _blocks(array: np.ndarray, block: int) -> np.ndarray:

@@ -91,9 +91,10 @@ def run_pipeline(
     instrumentation: Sequence[Instrumentation] = (),
     *,
     verify_each: bool = False,
+    verify: bool = True,
     rewrite_limit: int | None = None,
 ) -> None:
-    """Run `passes` on `module` in place, and verify the result (after every pass with `verify_each`).
+    """Run `passes` on `module` in place, and verify the result unless not asked to (after every pass with `verify_each`).
 
     With a `rewrite_limit`, only so many rewrites happen, counted through all passes, and those that a pass cannot do without
     (`ir/rewrites.py`). Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the pass.
@@ -104,7 +105,7 @@ def run_pipeline(
         for i, pass_ in enumerate(passes):
             rewrites.pass_name = pass_.name
             _run_pass(ctx, module, pass_, instrumentation)
-            if verify_each or i == len(passes) - 1:
+            if verify_each or (verify and i == len(passes) - 1):
                 _verify(ctx, module, pass_, instrumentation, exact=verify_each or len(passes) == 1)
         for watcher in instrumentation:
             watcher.after_pipeline(module)

@@ -146,6 +146,7 @@ PASSES = Table("pass", {
     "defuse": "lightnet.passes.defuse:DefusePass",
     "subgraph": "lightnet.passes.subgraph:SubgraphPass",
     "layout": "lightnet.passes.layout:LayoutPass",
+    "bands": "lightnet.passes.bands:BandsPass",
     "choose": "lightnet.passes.choose:ChoosePass",
     "hoist": "lightnet.passes.hoist:HoistPass",
     "schedule": "lightnet.passes.schedule:SchedulePass",

@@ -18,10 +18,11 @@ from xdsl.pattern_rewriter import RewritePattern
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout
+from lightnet.ir.layout import Blocked, Layout
 from lightnet.ir.memory import memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS, patterns, resolve
+from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import ALIGNMENT
 
 GIB = 1 << 30
@@ -90,6 +91,16 @@ class Request:
     exact: bool = False
 
 
+#: Bytes that a change of layout moves in a nanosecond, read and written.
+REORDER_RATE = 20.0
+
+
+def reorder_time(value: SSAValue, lanes: int) -> float:
+    """Nanoseconds, roughly, that a map takes between row-major memory and blocks of `lanes` channels."""
+    spec = spec_of(value.type)
+    return (spec.nbytes + Blocked(lanes).size(spec)) / REORDER_RATE
+
+
 def _everything(op: LnOp) -> bool:
     return True
 
@@ -106,6 +117,10 @@ def unfusable(body: Body) -> str | None:
 
 def _no_blocking(kernel: KernelOp, features: str) -> Blocking | None:
     return None
+
+
+def _no_chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
+    return []
 
 
 def _nothing_packed(kernel: KernelOp) -> Mapping[int, Layout]:
@@ -128,6 +143,7 @@ class Target:
     `schedule` gives a block's ops another order. `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it costs.
     `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
     fit there stands in the arena. `blocking(kernel, features)` says how a kernel would run on blocked maps,
+    `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of rows,
     `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number.
     `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
     interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text.
@@ -147,6 +163,7 @@ class Target:
     schedule: Callable[[Block], list[Operation]] | None = None
     layouts: tuple[str, ...] = ("plain",)
     blocking: Callable[[KernelOp, str], Blocking | None] = _no_blocking
+    chain: Callable[[KernelOp, Request], list[KernelOp]] = _no_chain
     packing: Callable[[KernelOp], Mapping[int, Layout]] = _nothing_packed
     home: Callable[[OpResult], str] | None = None
     lowering: str | None = None
@@ -195,14 +212,5 @@ def with_capacity(target: Target, space: str, capacity: int) -> Target:
 
 
 __all__ = [
-    "Blocking",
-    "Body",
-    "Description",
-    "Form",
-    "Halo",
-    "Request",
-    "Space",
-    "Target",
-    "get_target",
-    "with_capacity",
-]
+    "Blocking", "Body", "Description", "Form", "Halo", "Request", "Space", "Target", "get_target", "reorder_time", "with_capacity",
+]  # fmt: skip

@@ -12,11 +12,11 @@ from xdsl.utils.exceptions import ParseError
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
-from lightnet.ir.kernel import KernelOp
+from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.op import tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Request, get_target
-from lightnet.ir.types import ParamAttr, parse_param_value
+from lightnet.ir.types import parse_param_value
 from lightnet.passes.graph import graphs
 
 
@@ -69,7 +69,7 @@ def _value(text: str) -> Attribute:
         whole = parser.parse_optional_punctuation(",") is None and parser.pos >= len(text)
     except ParseError:
         return StringAttr(text)
-    return ParamAttr(value) if whole and not isinstance(value, str) else StringAttr(text)
+    return choice_attr(value) if whole and isinstance(value, int | tuple) else StringAttr(text)
 
 
 def _names(kernel: KernelOp) -> list[str | None]:

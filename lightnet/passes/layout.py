@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
@@ -14,15 +14,13 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir import rewrites
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import PLAIN, Blocked, Layout, byte_size, layout_of, with_layout
-from lightnet.ir.op import set_tensor_names, tensor_names
+from lightnet.ir.layout import PLAIN, Blocked, Layout, layout_of, with_layout
+from lightnet.ir.names import NAME, FreshNames
+from lightnet.ir.op import set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.ir.target import Blocking, Halo, Target, get_target
-from lightnet.passes.graph import graphs, static_values
+from lightnet.ir.target import Blocking, Halo, Target, get_target, reorder_time
+from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.passes.hoist import hoist_block
-
-#: Bytes that a change of layout moves in a nanosecond, read and written.
-REORDER_RATE = 20.0
 
 
 @dataclass(frozen=True)
@@ -35,25 +33,26 @@ class LayoutPass(LnPass):
                                                  %y = cpu.kernel(%x_ = %1) { ln.forward … } : tensor<…>
     ```
 
-    `layout` is one of the target's: ``plain`` (row-major everywhere) or ``blocked``: kernels run on maps in blocks of channels,
+    `layout` is one of the target's (default: its first): ``plain`` (row-major everywhere) or ``blocked``: kernels run on maps in blocks of channels,
     with the halo that their readers need, where this costs less than it saves, changes of layout (`ln.forward` from one type to
     the other) included. What a machine has `features` for decides how long a block is.
     """
 
     name = "layout"
     target: str = "cpu"
-    layout: str = "plain"
+    layout: str = ""
     features: str = ""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
-        if self.layout not in target.layouts:
+        layout = self.layout or target.layouts[0]
+        if layout not in target.layouts:
             known = ", ".join(target.layouts)
-            raise LightNetError(f"target '{target.name}' has no layout '{self.layout}'; there are: {known}")
+            raise LightNetError(f"target '{target.name}' has no layout '{layout}'; there are: {known}")
         for block in graphs(op):
             _make_plain(block)
-            if self.layout == "blocked":
-                _Assignment.of(block, target, self.features).write(target)
+            if layout == "blocked":
+                _Assignment.of(block, target, self.features).write(target, FreshNames(tensor_names_in(op)))
                 hoist_block(block)  # the maps that are static
             function = block.parent_op()
             if isinstance(function, FuncOp):
@@ -176,8 +175,9 @@ class _Assignment:
         if value in self.static:
             return 0.0
         maps, plain = self.readers(value)
-        needed = bool(plain) if self.is_map(value) else bool(maps)
-        return 2 * byte_size(value.type) / REORDER_RATE if needed else 0.0
+        if self.is_map(value):
+            return reorder_time(value, self.nodes[value.owner].blocking.lanes) if plain else 0.0
+        return reorder_time(value, maps[0].blocking.lanes) if maps else 0.0
 
     def is_map(self, value: SSAValue) -> bool:
         """Whether the op that makes a value makes it as a map."""
@@ -198,12 +198,13 @@ class _Assignment:
 
     # -- writing
 
-    def write(self, target: Target) -> None:
+    def write(self, target: Target, names: FreshNames) -> None:
         """Put the layouts on types, and kernels in between that change layouts."""
         chosen = [n for n in self.nodes.values() if n.blocked]
         if not chosen or (step := rewrites.begin("layout", [n.kernel for n in chosen])) is None:
             return
         made: list[Operation] = []
+        changed: dict[Operation, None] = dict.fromkeys(n.kernel for n in chosen)
         halos = self.halos(chosen)
         values = dict.fromkeys(v for n in chosen for v in (*n.reads, *n.makes))
         for value in values:
@@ -215,9 +216,10 @@ class _Assignment:
                 other, users = PLAIN, set(plain)
             else:
                 other, users = layout, {n.kernel for n in maps}
+            changed.update((u, None) for u in users if isinstance(u, KernelOp))
             if users:
-                made.append(_reorder(target, value, other, users))
-        for op in (*(n.kernel for n in chosen), *made):
+                made.append(_reorder(target, value, other, users, names))
+        for op in (*changed, *made):
             follow(op)
         step.done([*(n.kernel for n in chosen), *made])
 
@@ -244,18 +246,20 @@ class _Assignment:
         return {v: largest.get(find(v), (0, 0)) for n in chosen for v in (*n.reads, *n.makes)}
 
 
-def _reorder(target: Target, value: SSAValue, layout: Layout, users: set[Operation]) -> KernelOp:
-    """A kernel behind the op that makes `value`, which gives it another layout for `users`."""
+def _reorder(target: Target, value: SSAValue, layout: Layout, users: set[Operation], names: FreshNames) -> KernelOp:
+    """A kernel behind the op that makes `value`, which gives it another layout for `users`, under the value's name and the layout's.
+    An output keeps its name: then it is `value` that gets another one."""
     forward = Forward.make([value])
     set_layout(forward.results[0], layout)
-    if any(isinstance(user, ReturnOp) for user in users) and isinstance(
-        value, OpResult
-    ):  # outputs are told by their names
-        names = list(tensor_names(value.op))
-        set_tensor_names(forward, [names[value.index]])
-        names[value.index] = None
-        set_tensor_names(value.op, names)
-        value.name_hint = None
+    if (name := tensor_name(value)) is not None:
+        own = names.fresh(f"{name}.{layout_of(value.type) if layout.is_plain else layout}")
+        if any(isinstance(user, ReturnOp) for user in users):
+            _rename(value, own)
+            own = name
+        elif layout.is_plain:
+            own = names.fresh(f"{name}.plain")
+        set_tensor_names(forward, [own])
+        forward.attributes[NAME] = StringAttr(own)
     kernel = target.kernel_op.wrap([forward])
     forward.erase()
     owner = value.owner
@@ -268,10 +272,17 @@ def _reorder(target: Target, value: SSAValue, layout: Layout, users: set[Operati
     return kernel
 
 
+def _rename(value: SSAValue, name: str) -> None:
+    assert isinstance(value, OpResult)
+    names = list(tensor_names(value.op))
+    names[value.index] = name
+    set_tensor_names(value.op, names)
+
+
 def follow(kernel: Operation) -> None:
     """Give the inside of a kernel the types of its operands and results."""
     assert isinstance(kernel, KernelOp)
     for arg, operand in zip(kernel.body.args, kernel.operands):
-        arg._type = operand.type
+        arg._type, arg.name_hint = operand.type, operand.name_hint
     for inner, result in zip(kernel.terminator.operands, kernel.results):
         inner._type = result.type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block, SSAValue
 
 from lightnet.diagnostics import LightNetError
@@ -14,9 +14,10 @@ from lightnet.ir import rewrites
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, layout_of
 from lightnet.ir.locations import loc_of
+from lightnet.ir.names import NAME, FreshNames, set_tensor_names, tensor_name
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Target, get_target
-from lightnet.passes.graph import graphs, static_values
+from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.passes.hoist import hoist_block
 from lightnet.passes.layout import follow, set_layout
 
@@ -43,10 +44,10 @@ class PackPass(LnPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
         for block in graphs(op):
-            _pack(block, target)
+            _pack(block, target, FreshNames(tensor_names_in(op)))
 
 
-def _pack(block: Block, target: Target) -> None:
+def _pack(block: Block, target: Target, names: FreshNames) -> None:
     static = static_values(block)
     packed: dict[tuple[SSAValue, Layout], SSAValue] = {}
     for kernel in list(block.ops):
@@ -67,6 +68,9 @@ def _pack(block: Block, target: Target) -> None:
                     return
                 forward = Forward.make([value])
                 set_layout(forward.results[0], layout)
+                if (name := tensor_name(value)) is not None:
+                    set_tensor_names(forward, [names.fresh(f"{name}.{layout}")])
+                    forward.attributes[NAME] = StringAttr(tensor_name(forward.results[0]))
                 block.insert_op_before(forward, kernel)
                 packed[value, layout] = forward.results[0]
                 step.done([forward])

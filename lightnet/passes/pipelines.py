@@ -1,7 +1,7 @@
 """The pipelines: which passes run, in which order, for which target and plan. Imports `ir.target`.
 
 import -> bind -> simplify -> fold-batchnorm -> simplify -> hoist     level 1, the graph
-       -> expand -> subgraph -> hoist -> combine -> layout -> choose -> pack -> schedule   level 2, kernels
+       -> expand -> subgraph -> hoist -> combine -> layout -> bands -> choose -> pack -> schedule   level 2, kernels
        -> plan                                                         level 3, places
        -> lower-<target>                                               level 4, loops
 """
@@ -14,9 +14,10 @@ from lightnet.ir.target import get_target
 #: Level 1: the same for every target.
 GRAPH = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist")
 #: Level 2. `hoist` stands before it, so that `ln.once` holds plain ops, which NumPy evaluates at load; `subgraph` before
-#: `combine`, so that it sees one op a kernel, and `hoist` again behind it, for what it does to params; `choose` before `pack`,
-#: because how weights lie depends on it, and before `plan`, because workspace does.
-KERNELS = ("expand", "subgraph", "hoist", "combine", "layout", "choose", "pack", "schedule")
+#: `combine`, so that it sees one op a kernel, and `hoist` again behind it, for what it does to params; `bands` behind
+#: `layout`, because it joins kernels on blocked maps; `choose` before `pack`, because how weights lie depends on it, and before
+#: `plan`, because workspace does.
+KERNELS = ("expand", "subgraph", "hoist", "combine", "layout", "bands", "choose", "pack", "schedule")
 PLAN = ("plan",)  # which ends with the check of `check-plan`
 #: What reproduces LightNet's plans: nothing is fused, packed, moved or laid out anew. `choose` comes after `plan` (and
 #: for a network that comes in planned): workspace is then added behind what was planned.

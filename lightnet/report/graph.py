@@ -260,6 +260,7 @@ def _of_launches(module: ModuleOp, lines: Iterable[LaunchOp | HostOp]) -> Graph:
         found = accesses.of(line)
         if isinstance(line, LaunchOp):
             name, notes = line.callee.string_value(), (f"grid {line.grid.value.data}",)
+            notes += (f"{line.most_threads} threads",) if line.most_threads > 1 else ()
             node = Node("launch", name, "tile.launch", _where(line), notes=notes, op=line)
         else:
             node = Node("host", line.service.data, "tile.host", _where(line), op=line)

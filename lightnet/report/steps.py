@@ -142,7 +142,7 @@ class Stepper:
 def idle(line: LaunchOp) -> Call:
     """A call of a function that does nothing, on as many arguments as a launch has: what calling costs from here.
 
-    (A launch on no block is not that: a kernel that is one block need not look at its range.)
+    (A launch on no block is not that: a kernel may prepare something before it looks at its range.)
     """
     return partial(_callable(_nothing().kernel_address("nothing"), len(line.args)), 0, 0, *[None] * len(line.args))
 

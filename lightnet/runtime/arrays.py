@@ -24,10 +24,10 @@ def align_up(value: int, alignment: int = ALIGNMENT) -> int:
     return -(-value // alignment) * alignment
 
 
-def aligned(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
-    """Uninitialised bytes at an aligned address. Raises `LightNetError` when there is not enough memory."""
+def aligned(nbytes: int, alignment: int = ALIGNMENT, zeroed: bool = False) -> np.ndarray:
+    """Bytes at an aligned address, uninitialised unless they should be `zeroed` (by the system, when they are first used). Raises `LightNetError` when there is not enough memory."""
     try:
-        raw = np.empty(nbytes + alignment, np.uint8)
+        raw = (np.zeros if zeroed else np.empty)(nbytes + alignment, np.uint8)
     except (MemoryError, ValueError):
         raise LightNetError(f"cannot allocate {nbytes} bytes for a compiled network") from None
     start = -raw.ctypes.data % alignment

@@ -2,20 +2,31 @@
 
 f16 and bf16 are types to store in: what reads them computes in f32. NumPy has no bfloat16, the package ml_dtypes has;
 without it the table has no row for it. NumPy takes ml_dtypes' type for a void one (its `kind` is ``V``), so ask
-`is_float` here. Imports NumPy, the standard library and (where it is there) ml_dtypes.
+`is_float` here. Imports NumPy and the standard library; ml_dtypes, where it is there, when bfloat16 is first needed: it takes as
+long as loading a saved executable.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
-try:
-    from ml_dtypes import bfloat16
-except ImportError:
-    bfloat16 = None
+#: NumPy's dtypes to ours, and bfloat16's NumPy type (without ml_dtypes, what such an array looks like): made when asked for.
+BY_NP: dict[np.dtype, DType]
+BFLOAT16: np.dtype
+
+
+@cache
+def _bfloat16() -> np.dtype:
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        return np.dtype("V2")
+    return np.dtype(bfloat16)
 
 
 @dataclass(frozen=True)
@@ -28,14 +39,17 @@ class DType:
 
     name: str
     tl: str
-    np: np.dtype
+    size: int
     kind: str
     tl_size: int
     print_format: str
 
-    @property
-    def size(self) -> int:
-        return self.np.itemsize
+    @cached_property
+    def np(self) -> np.dtype:
+        """NumPy's type."""
+        if self.name == "bf16":
+            return _bfloat16()
+        return np.dtype("bool" if self.kind == "bool" else f"{self.kind}{8 * self.size}")
 
     @property
     def bits(self) -> int:
@@ -67,39 +81,49 @@ _FRACTION = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
 _EXPONENT = {"f64": 1023, "f32": 127, "f16": 15, "bf16": 127}
 
 
-def _dtype(name: str, tl: str, np_name: str | type, kind: str, fmt: str, tl_size: int = 0) -> DType:
-    np_dtype = np.dtype(np_name)
-    return DType(name, tl, np_dtype, kind, tl_size or np_dtype.itemsize, fmt)
+def _dtype(name: str, tl: str, size: int, kind: str, fmt: str, tl_size: int = 0) -> DType:
+    return DType(name, tl, size, kind, tl_size or size, fmt)
 
 
 #: In the order of TensorLight's enumeration; then those that it lacks.
 DTYPES = (
-    _dtype("f64", "TL_DOUBLE", "float64", "float", "%.3f"),
-    _dtype("f32", "TL_FLOAT", "float32", "float", "%.3f"),
-    _dtype("i64", "TL_INT64", "int64", "int", "%d"),
-    _dtype("i32", "TL_INT32", "int32", "int", "%d"),
-    _dtype("i16", "TL_INT16", "int16", "int", "%d"),
-    _dtype("i8", "TL_INT8", "int8", "int", "%d"),
-    _dtype("ui64", "TL_UINT64", "uint64", "uint", "%d"),
-    _dtype("ui32", "TL_UINT32", "uint32", "uint", "%d"),
-    _dtype("ui16", "TL_UINT16", "uint16", "uint", "%d"),
-    _dtype("ui8", "TL_UINT8", "uint8", "uint", "%d"),
-    _dtype("i1", "TL_BOOL", "bool", "bool", "%d", tl_size=4),
-    _dtype("f16", "TL_FLOAT16", "float16", "float", "%.3f"),
-    *((_dtype("bf16", "TL_BFLOAT16", bfloat16, "float", "%.3f"),) if bfloat16 is not None else ()),
+    _dtype("f64", "TL_DOUBLE", 8, "float", "%.3f"),
+    _dtype("f32", "TL_FLOAT", 4, "float", "%.3f"),
+    _dtype("i64", "TL_INT64", 8, "int", "%d"),
+    _dtype("i32", "TL_INT32", 4, "int", "%d"),
+    _dtype("i16", "TL_INT16", 2, "int", "%d"),
+    _dtype("i8", "TL_INT8", 1, "int", "%d"),
+    _dtype("ui64", "TL_UINT64", 8, "uint", "%d"),
+    _dtype("ui32", "TL_UINT32", 4, "uint", "%d"),
+    _dtype("ui16", "TL_UINT16", 2, "uint", "%d"),
+    _dtype("ui8", "TL_UINT8", 1, "uint", "%d"),
+    _dtype("i1", "TL_BOOL", 1, "bool", "%d", tl_size=4),
+    _dtype("f16", "TL_FLOAT16", 2, "float", "%.3f"),
+    *((_dtype("bf16", "TL_BFLOAT16", 2, "float", "%.3f"),) if find_spec("ml_dtypes") is not None else ()),
 )
 BY_NAME = {d.name: d for d in DTYPES}
 BY_TL = {d.tl: d for d in DTYPES}
-BY_NP = {d.np: d for d in DTYPES}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "BY_NP":
+        value: Any = {d.np: d for d in DTYPES}
+    elif name == "BFLOAT16":
+        value = _bfloat16()
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def is_float(dtype: np.dtype) -> bool:
     """Whether an array of this type holds floats, ml_dtypes' bfloat16 included."""
-    return dtype.kind == "f" or dtype == BFLOAT16
+    return dtype.kind == "f" or is_bfloat16(dtype)
 
 
-#: bfloat16's NumPy type; without ml_dtypes, what such an array looks like to NumPy.
-BFLOAT16 = np.dtype(bfloat16 or "V2")
+def is_bfloat16(dtype: np.dtype) -> bool:
+    """Whether this is `BFLOAT16`; asks NumPy alone for any other type."""
+    return dtype.kind == "V" and dtype == _bfloat16()
 
 
 def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
@@ -127,14 +151,14 @@ def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 def widened(array: np.ndarray) -> np.ndarray:
     """An array of f16 or bf16 in float32, which is what is computed in; any other as it is."""
-    return array.astype(np.float32) if array.dtype in (np.float16, BFLOAT16) else array
+    return array.astype(np.float32) if array.dtype == np.float16 or is_bfloat16(array.dtype) else array
 
 
 def round_to(array: np.ndarray, dtype: DType) -> np.ndarray:
     """A float array in another float type: to nearest, ties to even, overflow to infinity (IEEE 754)."""
     src = np.asarray(array)
     with np.errstate(all="ignore"):
-        if dtype.np == BFLOAT16 and src.dtype == np.float64:
+        if dtype.name == "bf16" and src.dtype == np.float64:
             src = _to_odd(src)  # ml_dtypes rounds it to float first, which would round twice
         return np.asarray(src.astype(dtype.np))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Callable
@@ -26,16 +25,21 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
     to check against). The map lives as long as something refers to the view. Whoever truncates the file in that time
     crashes the reader, as with every memory map: replace weight files by renaming, never in place.
     """
+    fd = open_file(path)
+    try:
+        return map_descriptor(fd, os.fspath(path))
+    finally:
+        os.close(fd)
+
+
+def open_file(path: str | os.PathLike[str]) -> int:
+    """A descriptor for reading what a user named, for the caller to close. Raises LightNetError where that cannot be opened."""
     name = os.fspath(path)
     try:
         # A pipe without a writer must not block the open.
-        fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        return os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as error:
         raise LightNetError(f"cannot open: {_reason(error)}", SourceLoc(name)) from None
-    try:
-        return map_descriptor(fd, name)
-    finally:
-        os.close(fd)
 
 
 def map_descriptor(fd: int, name: str) -> memoryview:
@@ -84,6 +88,8 @@ def _write(target: Path, write: Callable[[BinaryIO], None]) -> None:
         with open(target, "wb") as out:
             write(out)
         return
+    import secrets  # which takes longer to import than a saved executable to load
+
     target = target.resolve()  # replace what a link points to, not the link
     scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
     try:

@@ -14,8 +14,6 @@ import llvmlite.binding as llvm
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.program import ENTRY
 
-#: A host service: ``void (i64 call, ptr* args)``.
-HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
 _MAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 _numbers = itertools.count()

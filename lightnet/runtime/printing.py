@@ -14,7 +14,8 @@ from typing import TextIO
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.dtypes import BY_NP, DType
+from lightnet.runtime import dtypes
+from lightnet.runtime.dtypes import DType
 
 #: Elements formatted by one `%` operation: the memory of one piece of text.
 _BLOCK = 1 << 15
@@ -23,7 +24,7 @@ _BLOCK = 1 << 15
 def format_pieces(array: np.ndarray, dtype: DType | None = None) -> Iterator[str]:
     """The text of `format_tensor` in pieces of bounded size (some 32,000 elements)."""
     array = np.ascontiguousarray(array).reshape(np.shape(array))  # ascontiguousarray makes one dim of none
-    dtype = dtype or BY_NP[array.dtype]
+    dtype = dtype or dtypes.BY_NP[array.dtype]
     if array.ndim == 0:
         yield dtype.print_format % array.item() + "\n"
         return

@@ -12,21 +12,24 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from ctypes import c_uint8, c_void_p
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from math import prod
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import ALIGNMENT, aligned, checked_array
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
+from lightnet.runtime.threads import MAX_THREADS, threads_of_call
 
 __all__ = ["ALIGNMENT", "ENTRY", "Arena", "HostCall", "Instance", "Program", "Tensor", "aligned", "checked_array"]
 
 #: The symbol of the machine entry, ``void (ptr arena, ptr static, ptr host)``: the emitter defines it, the linker finds it.
 ENTRY = "ln_main"
+#: That of what each thread of a run does, ``void (ptr arena, ptr static, ptr host, i64 thread, i64 threads, ptr barrier)``.
+BODY = "ln_body"
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class Program:
     those of both that the program itself overwrites: every call writes them again. `params` are fixed when the program is
     loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes over them (only plans of
     upstream's kind have any). `fused` names tensors of the source network that passes removed, `reused` those whose memory
-    serves others later: both for clear errors only. `cpu`, `features` and `triple` are those of the machine code.
+    serves others later: both for clear errors only. `threads` is how many it is compiled for, `widest` how many
+    any launch makes use of (with more than one, the objects have the pool). `cpu`, `features` and `triple` are those of the machine code.
     """
 
     objects: tuple[bytes, ...]
@@ -86,6 +90,8 @@ class Program:
     reused: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     unread: tuple[Tensor, ...] = ()
+    threads: int = 1
+    widest: int = 1
     cpu: str = ""
     features: str = ""
     triple: str = ""
@@ -113,6 +119,8 @@ class Program:
         for t in (*program.inputs, *program.outputs, *program.residents):
             if not 0 <= t.offset <= t.offset + t.nbytes <= program.memory[t.space]:
                 raise ValueError(f"tensor '{t.name}' lies outside its memory")
+        if not 1 <= program.widest <= program.threads <= MAX_THREADS:
+            raise ValueError("a number of threads that there cannot be")
         return program
 
     def pick(self, names: Iterable[str] | None, run: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -167,6 +175,8 @@ def not_fed(missing: Mapping[str, str]) -> LightNetError:
 def unknown(what: str, name: object, known: Iterable[str]) -> LightNetError:
     """The error for a name that is not there, with those it may be meant for."""
     names = list(known)
+    from difflib import get_close_matches
+
     near = get_close_matches(str(name), names, 3) or names[:8]
     there = ", ".join(near) + (", ..." if len(names) > len(near) else "") if near else "none"
     return LightNetError(f"no {what} is called '{name}'; there are: {there}")
@@ -180,23 +190,37 @@ class Arena:
         self.stale: set[str] | None = None  # tensors to write before the next run; None: all of them
 
 
+class Code(Protocol):
+    """Machine code in this process."""
+
+    def address(self, symbol: str) -> int:
+        """The address of a global symbol; LightNetError when there is none."""
+
+    def entry(self) -> Callable[[int, int, int | None], None]:
+        """`ENTRY`, as a function of the addresses of the arena, the static space and a host function (or None)."""
+
+
 class Instance:
     """A program linked into this process.
 
-    `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading.
+    `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading; `code` is the
+    machine code if that is loaded already (else LLVM links the program's objects).
     """
 
-    def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray]):
-        from lightnet.runtime.native import NativeCode
+    def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Code | None = None):
+        if code is None:
+            from lightnet.runtime.native import NativeCode
 
+            code = NativeCode(program.objects)
         self.program = program
         self.static = static
         self.defaults = dict(defaults)
         self.inputs = {t.name: t for t in program.inputs}
         self._filled = {t.name: t for t in (*program.inputs, *program.residents)}
         self._lost = dict(program.overwritten)
-        self._native = NativeCode(program.objects)
+        self._native = code
         self._main = self._native.entry()
+        self._body = self._native.address(BODY) if program.widest > 1 else 0
         self._idle: list[Arena] = []
         self._lock = threading.Lock()
 
@@ -207,11 +231,14 @@ class Instance:
         static: np.ndarray | None = None,
         stream: TextIO | None = None,
         residents: Mapping[str, np.ndarray] | None = None,
+        threads: int | None = None,
     ) -> dict[str, np.ndarray]:
         """Run once on `feeds` (input name → array) and return copies of the outputs in the program's order.
 
-        `static` and `residents` replace the loaded contents of the static space and of residents, for this call.
+        `static` and `residents` replace the loaded contents of the static space and of residents, for this call; `threads`
+        is the number of threads, at most (and unless given) that which the program is compiled for.
         """
+        threads = threads_of_call(threads, self.program.threads)
         arrays = {name: self.checked(name, value) for name, value in feeds.items()}
         self.program.check_fed(arrays)
         for tensor in self.program.unread:
@@ -221,7 +248,7 @@ class Instance:
             arena = self._idle.pop() if self._idle else None
         arena = arena or Arena(self.program.memory.get("arena", 0))
         try:
-            self.run(arena, {**(residents or {}), **arrays}, static, stream)
+            self.run(arena, {**(residents or {}), **arrays}, static, stream, threads)
             memory = {"arena": arena.bytes, "static": static}
             return {t.name: t.view(memory).copy() for t in self.program.outputs if t.name not in self._lost}
         finally:
@@ -229,22 +256,35 @@ class Instance:
                 self._idle.append(arena)
 
     def run(
-        self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray, stream: TextIO | None = None
+        self,
+        arena: Arena,
+        feeds: Mapping[str, np.ndarray],
+        static: np.ndarray,
+        stream: TextIO | None = None,
+        threads: int = 1,
     ) -> None:
         """Write the inputs that need it, then run the entry function on `arena`."""
         self.fill(arena, feeds, static)
         if not self.program.hosts:
-            self.main(arena, static)
+            self.main(arena, static, threads)
             return
         errors: list[BaseException] = []
         callback = self._host(errors, stream or sys.stdout)  # alive until the call returns
-        self._main(arena.bytes.ctypes.data, static.ctypes.data, c_void_p.from_buffer(callback).value)
+        self._enter(arena, static, c_void_p.from_buffer(callback).value, threads)
         if errors:
             raise errors[0]
 
-    def main(self, arena: Arena, static: np.ndarray) -> None:
+    def main(self, arena: Arena, static: np.ndarray, threads: int = 1) -> None:
         """Run the entry function of a program without host calls."""
-        self._main(arena.bytes.ctypes.data, static.ctypes.data, None)
+        self._enter(arena, static, None, threads)
+
+    def _enter(self, arena: Arena, static: np.ndarray, host: int | None, threads: int) -> None:
+        memory = arena.bytes.ctypes.data, static.ctypes.data
+        threads = min(threads, self.program.widest)
+        if threads == 1:
+            self._main(*memory, host)
+        else:
+            pool_run(self._native)(self._body, *memory, host, threads)
 
     def fill(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
         """Write the inputs that need it: a run on `arena` starts from there."""
@@ -265,7 +305,7 @@ class Instance:
         return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype])
 
     def _host(self, errors: list[BaseException], stream: TextIO) -> Any:
-        from lightnet.runtime.native import HOST_FUNCTION
+        from lightnet.runtime.image import HOST_FUNCTION
 
         def call(index: int, args: Any) -> None:
             if errors:

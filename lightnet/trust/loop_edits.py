@@ -155,6 +155,17 @@ def shrink_grids(module: ModuleOp, changes: Collection[Grid]) -> None:
         op.properties["grid"] = IntegerAttr(count, i64)
 
 
+def shared_launches(module: ModuleOp) -> list[LaunchOp]:
+    """Launches that several threads share."""
+    return [op for op in launches(module) if isinstance(op, LaunchOp) and op.threads is not None]
+
+
+def run_alone(module: ModuleOp, gone: Collection[LaunchOp]) -> None:
+    """Launch on one thread."""
+    for op in gone:
+        op.properties.pop("threads", None)
+
+
 Argument = tuple[FuncOp, int]
 
 
@@ -172,4 +183,6 @@ def drop_arguments(module: ModuleOp, gone: Collection[Argument]) -> None:
         function.update_function_type()
         for op in launches(module):
             if isinstance(op, LaunchOp) and op.callee.string_value() == function.sym_name.data:
+                if index - 2 == len(op.args) - 1:  # the scratch, if there is any, is the last
+                    op.properties.pop("scratch", None)
                 op.properties["args"] = ArrayAttr([a for i, a in enumerate(op.args) if i != index - 2])

@@ -249,6 +249,7 @@ STEPS = (
     Step("ops of loops", loop_edits.loop_ops, loop_edits.drop_loop_ops),
     Step("loops", loop_edits.loops, loop_edits.run_once, singly=True),
     Step("grids", loop_edits.grids, loop_edits.shrink_grids, singly=True),
+    Step("threads", loop_edits.shared_launches, loop_edits.run_alone),
     Step("memory", edits.spare_memory, edits.shrink_memory),
     Step("arguments", loop_edits.unread_arguments, loop_edits.drop_arguments),
     Step("sizes", shrink.sizes, shrink.resize, singly=True),

@@ -13,9 +13,8 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.expressions import Tile
-from lightnet.backends.cpu.registers import cover
 from lightnet.backends.cpu.window import Window
-from lightnet.backends.cpu.window_kernel import WindowKernel
+from lightnet.backends.cpu.window_kernel import WindowKernel, pieces_of
 from lightnet.ir.types import spec_of, storage_type
 
 
@@ -39,12 +38,13 @@ class DenseKernel(WindowKernel):
 
     def build(self) -> tuple[FuncOp, int]:
         w, b = self.window, self.b
+        grid = w.batch * w.groups
+        self.pieces, self.tiles = pieces_of(w, self.OUTPUTS, grid)
         with b.loop(b.lo, b.hi) as block:
-            n, group = b.divmod(block.iv, w.groups)
-            for first, count, outputs in cover(w.outputs, self.OUTPUTS):
-                with b.loop(first, first + count, outputs) as o:
-                    self.rows(n, group, o.iv, outputs)
-        return b.finish(), w.batch * w.groups
+            part, self.piece = b.divmod(block.iv, self.pieces)
+            n, group = b.divmod(part, w.groups)
+            self.over_outputs(self.OUTPUTS, lambda o, outputs: self.rows(n, group, o, outputs))
+        return b.finish(), grid * self.pieces
 
     def memref(self, value: SSAValue) -> MemRefType:
         """Input [N, groups, K], weights [O, K]: the sum is one contiguous dimension. With one pixel they stay [N, C, 1, 1]

@@ -45,6 +45,8 @@ _known: dict[object, bool] = {}
 def _runs_on_tiles(op: LnOp, along: Sequence[int]) -> bool:
     if op.definition is None or op.is_host or len(op.results) != 1 or not op.operands:
         return False
+    if [s.op for s in notation.parse(op.definition).statements] != ["="]:  # binding takes longer than looking
+        return False
     definition = bind_op(op)
     if len(definition.statements) != 1 or definition.locals:
         return False

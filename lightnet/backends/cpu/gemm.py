@@ -52,10 +52,10 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
 def readable(op: Matmul) -> tuple[int, ...]:
     """The result's dimensions along which an epilogue may read smaller tensors: not those that count as rows."""
     ndim = op.result_specs[0].ndim
-    return tuple(range(ndim)) if not _folds(op) else (ndim - 1,)
+    return tuple(range(ndim)) if not folds(op) else (ndim - 1,)
 
 
-def _folds(op: Matmul) -> bool:
+def folds(op: Matmul) -> bool:
     """Whether batch dimensions count as rows."""
     return gemm_shape(op)[1] != op.result_specs[0].dims[-2]
 
@@ -82,6 +82,15 @@ def tile_shape(m: int, n: int, width: int, lanes: int) -> Shape:
 def workspace_bytes(kernel: KernelOp, width: int) -> int:
     """Bytes of the copied panel of one block."""
     return _Gemm.plan(kernel, width)[2]
+
+
+def grid(kernel: KernelOp, width: int) -> int:
+    """The blocks of the kernel."""
+    anchor = kernel.ops[0]
+    assert isinstance(anchor, Matmul)
+    lanes, shape, _ = _Gemm.plan(kernel, width)
+    batch = 1 if folds(anchor) else prod(anchor.result_specs[0].dims[:-2])
+    return batch * -(-anchor.result_specs[0].dims[-1] // (shape.vectors * lanes))
 
 
 def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> tuple[FuncOp, int]:
@@ -117,14 +126,14 @@ class _Gemm(TileKernel):
         """The memref of a tensor: its own dimensions, batch folded into the rows where the product does so."""
         spec = spec_of(value.type)
         dims = spec.dims
-        if _folds(self.anchor) and (value is self.anchor.operands[0] or dims == self.anchor.result_specs[0].dims):
+        if folds(self.anchor) and (value is self.anchor.operands[0] or dims == self.anchor.result_specs[0].dims):
             dims = (*(1 for _ in dims[:-2]), prod(dims[:-1]), dims[-1])
         return MemRefType(storage_type(spec.dtype), dims)
 
     def build(self) -> tuple[FuncOp, int]:
         b, outer = self.b, self.anchor.result_specs[0].dims[:-2]
         panels = -(-self.n // self.columns)
-        batch = 1 if _folds(self.anchor) else prod(outer)
+        batch = 1 if folds(self.anchor) else prod(outer)
         with b.loop(b.lo, b.hi) as block:
             number, panel = b.divmod(block.iv, panels)
             self.batch = self.coordinates(number, outer) if batch > 1 else [0 for _ in outer]

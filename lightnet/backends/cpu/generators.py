@@ -18,12 +18,14 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder
 from lightnet.backends.cpu import gemm, tiled
 from lightnet.backends.cpu.blocked.base import Generator
+from lightnet.backends.cpu.blocked.dense import DENSE
 from lightnet.backends.cpu.blocked.selection import generator_of
 from lightnet.backends.cpu.expressions import bind_op
 from lightnet.backends.cpu.launches import Argument, Launch
 from lightnet.backends.cpu.parallel import threads_of
 from lightnet.backends.loops import lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.move import Reshape
 from lightnet.ir.body import choice
 from lightnet.ir.bound import BoundDefinition
 from lightnet.ir.fusion import Part, compose
@@ -64,7 +66,9 @@ def workspace_bytes(kernel: KernelOp) -> int:
     if _writes_nothing(kernel):
         return 0
     if (generator := _blocked(kernel)) is not None:
-        return threads_of(kernel) * align_up(generator.scratch_bytes(kernel))
+        shared = getattr(generator, "workspace_bytes", None)  # few generators have several launches
+        scratch = threads_of(kernel) * align_up(generator.scratch_bytes(kernel))
+        return scratch + (align_up(shared(kernel)) if shared is not None else 0)
     if uses_tiles(kernel):
         return threads_of(kernel) * align_up(_tiles(kernel).workspace_bytes(kernel, lanes(kernel)))
     if (op := _builder_op(kernel)) is not None:
@@ -83,7 +87,8 @@ def most_blocks(kernel: KernelOp) -> int:
 
 def _blocked(kernel: KernelOp) -> Generator | None:
     """The generator of a kernel whose operands or results are not all plain. Raises `LightNetError` where there is none."""
-    if all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results)):
+    plain = all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results))
+    if plain and choice(kernel, "alg") != DENSE.alg:
         return None
     generator = generator_of(kernel)
     if generator is None:
@@ -111,6 +116,10 @@ def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[La
     if _writes_nothing(kernel):
         return []
     if (generator := _blocked(kernel)) is not None:
+        for number, layout in generator.weights(kernel).items():
+            if (found := layout_of(kernel.operands[number].type)) != layout:
+                raise LightNetError(f"operand {number} of this {kernel.name} is {found}, its choices want {layout}: run pack behind choose",
+                                    loc_of(kernel), label="cpu.kernel.packed")  # fmt: skip
         return generator.build(kernel, name, aliases)
     if uses_tiles(kernel):
         return _tiled(kernel, name, lanes(kernel), dict(aliases))
@@ -198,10 +207,40 @@ def composed(kernel: KernelOp) -> BoundDefinition:
     for i, value in enumerate(yielded):
         names.setdefault(value, f"out{i}")
     parts = []
+    views = _border_views(kernel)
+    for op in views:  # first those that read operands, in order: a view is called as what it is a view of
+        if op.operands[0] in names:
+            names[op.results[0]] = names[op.operands[0]]
+        else:
+            names[op.operands[0]] = names[op.results[0]]
     for k, op in enumerate(kernel.ops):
+        if op in views:
+            continue
         for i, result in enumerate(op.results):
             names.setdefault(result, f"v{k}.{i}")
         parts.append(Part(bind_op(op), tuple(names[v] for v in op.operands), tuple(names[r] for r in op.results)))
     used = {v for op in kernel.ops for v in op.operands} | set(yielded)
     operands = [names[a] for a in kernel.body.args if a in used]
     return compose(parts, [names[v] for v in yielded], operands, [f"out{i}" for i in range(len(yielded))])
+
+
+def _border_views(kernel: KernelOp) -> list[LnOp]:
+    """The reshapes of a kernel of moves that alone read an operand, or alone read what they yield: the memory of these is seen under
+    other dims, and nothing is left to do. At least one other op remains."""
+    ops, yielded = kernel.ops, list(kernel.terminator.operands)
+    if not all(op.is_move for op in ops):
+        return []
+    args = set(kernel.body.args)
+    views = [
+        op
+        for op in ops
+        if isinstance(op, Reshape)
+        and (
+            (op.src in args and op.src.has_one_use() and op.dst not in yielded)
+            or (op.src not in args and op.src.has_one_use() and yielded.count(op.dst) == 1 and op.dst.has_one_use())
+        )
+    ]
+    inner = [op for op in ops if op not in views]
+    made = {r for op in inner for r in op.results}
+    ends = all(op.src in args or op.src in made for op in views)
+    return views if inner and ends else []

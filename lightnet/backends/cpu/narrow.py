@@ -20,7 +20,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.window import Window
-from lightnet.backends.cpu.window_kernel import TiledKernel
+from lightnet.backends.cpu.window_kernel import TiledKernel, pieces_of
 from lightnet.runtime.arrays import align_up
 
 #: Bytes of the staged rows of one block.
@@ -74,7 +74,7 @@ def layout_of(window: Window, width: int) -> Layout | None:
 
 
 class NarrowKernel(TiledKernel):
-    """Builds the kernel function; a block is a band of rows of one group of one picture."""
+    """Builds the kernel function; a block is a band of rows of one group of one picture, for a piece of its outputs."""
 
     def build(self) -> tuple[FuncOp, int]:
         w, b = self.window, self.b
@@ -87,19 +87,22 @@ class NarrowKernel(TiledKernel):
         self.buffer = b.view(b.args[-1], layout.staged_bytes,
                              MemRefType(self.element, [layout.outputs, layout.vectors * layout.lanes]))  # fmt: skip
         bands = -(-w.rows // layout.band)
+        grid = w.batch * w.groups * bands
+        self.pieces, self.tiles = pieces_of(w, layout.outputs, grid)
         with b.loop(b.lo, b.hi) as block:
-            picture, number = b.divmod(block.iv, bands)
+            part, self.piece = b.divmod(block.iv, self.pieces)
+            picture, number = b.divmod(part, bands)
             self.n, self.group = b.divmod(picture, w.groups)
             self.y0 = b.mul(number, layout.band)
             rows: Index = layout.band
             if w.rows % layout.band:
                 rows = b.op(arith.MinSIOp, b.index(rows), b.op(arith.SubiOp, b.index(w.rows), b.index(self.y0)))
-            self.stage(layout.band)
-            self.close()
-            for first, count, outputs in cover(w.outputs, layout.outputs):
-                with b.loop(first, first + count, outputs) as o:
-                    self.outputs(b.add(b.mul(self.group, w.outputs), o.iv), outputs, rows)
-        return b.finish(), w.batch * w.groups * bands
+            with self.first_piece(block.iv):
+                self.stage(layout.band)
+                self.close()
+            first = b.mul(self.group, w.outputs)
+            self.over_outputs(layout.outputs, lambda o, outputs: self.outputs(b.add(first, o), outputs, rows))
+        return b.finish(), grid * self.pieces
 
     def close(self) -> None:
         """The padding behind the last staged row, which stands where a next row would begin."""

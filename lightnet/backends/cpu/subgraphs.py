@@ -3,7 +3,9 @@ slices of shapes, one rule for several optypes). `subgraphs.json` has the others
 
 from __future__ import annotations
 
-from xdsl.ir import Operation, SSAValue
+from collections.abc import Sequence
+
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.dialects.cpu import CpuKernelOp
@@ -41,6 +43,7 @@ class InterleaveConcat(RewritePattern):
     %r = reshape %c                       ->    %a1 = reshape %a, %b1 = reshape %b     (views: [.., p, 1, ..])
     %t = transpose %r, axes k and k+1           %t = concat %a1, %b1 along axis k+1
     ```
+    with the reshape behind it, if there is one, in one kernel.
     A half that cannot be planned into the concatenation (it is a slice of something else, as in ShuffleNet) was copied
     twice; now each half is read once, from where it lies.
     """
@@ -65,13 +68,44 @@ class InterleaveConcat(RewritePattern):
         assert isinstance(parts, CpuKernelOp)
         a, b = (parts.operands[parts.body.args.index(v)] for v in concat.operands)
         stacked = (*first.dims[: axis + 1], 1, *first.dims[axis + 1 :])
-        new = [kernel_of(Reshape.make([v], {"dims": stacked})) for v in (a, b)]
-        interleave = Concat.make([k.results[0] for k in new], {"axis": axis + 1}, name=transpose.op_name)
-        new.append(kernel_of(interleave, tensor_names(transpose)[0]))
-        views = (reshape.parent_op(), parts)
-        rewriter.replace(op, new)
+        views: list[Operation | None] = [reshape.parent_op(), parts]
+        if (last := merging(op.results[0], concat.result_specs[0].dims)) is not None:
+            views.insert(0, op)
+            rewriter.replace(last.parent_op(), [interleaving(a, b, stacked, axis, transpose, last)])
+        else:
+            new = [kernel_of(Reshape.make([v], {"dims": stacked})) for v in (a, b)]
+            interleave = Concat.make([k.results[0] for k in new], {"axis": axis + 1}, name=transpose.op_name)
+            rewriter.replace(op, [*new, kernel_of(interleave, tensor_names(transpose)[0])])
         for kernel in views:
             rewriter.erase(kernel)
+
+
+def merging(value: SSAValue, dims: Sequence[int]) -> Reshape | None:
+    """The reshape to `dims` that is the only use of `value` and a kernel of its own, if there is one."""
+    users = [use.operation for use in value.uses]
+    if len(users) != 1 or not isinstance(users[0], KernelOp) or len(users[0].ops) != 1:
+        return None
+    op = users[0].ops[0]
+    return op if isinstance(op, Reshape) and op.result_specs[0].dims == tuple(dims) else None
+
+
+def interleaving(
+    a: SSAValue, b: SSAValue, stacked: Sequence[int], axis: int, transpose: LnOp, last: Reshape
+) -> KernelOp:
+    """One kernel for the whole shuffle: reshape %a, reshape %b, concat, reshape. On maps in blocks of channels it is one pass, on
+    plain ones the reshapes cost nothing."""
+    values = list(dict.fromkeys((a, b)))
+    block = Block(arg_types=[v.type for v in values])
+    inside = dict(zip(values, block.args))
+    halves = [Reshape.make([inside[v]], {"dims": stacked}) for v in (a, b)]
+    concat = Concat.make([op.results[0] for op in halves], {"axis": axis + 1}, name=transpose.op_name)
+    merged = Reshape.make([concat.results[0]], {"dims": last.result_specs[0].dims}, name=last.op_name)
+    for op, source in ((concat, transpose), (merged, last)):
+        set_tensor_names(op, list(tensor_names(source)))
+    for op in (*halves, concat, merged):
+        op.location = transpose.location
+    block.add_ops([*halves, concat, merged])
+    return CpuKernelOp.around(block, values, [merged.results[0]])
 
 
 class WidenProducts(RewritePattern):

@@ -12,7 +12,9 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
 from lightnet.backends.cpu.blocked import selection
+from lightnet.backends.cpu.blocked.bands_body import chain_around
 from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.first_pool import pair_around
 from lightnet.backends.cpu.blocked.selection import blocking, is_blocked, machine_of, packing, plain_cost
 from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.expanders import EXPANDERS, supports
@@ -31,7 +33,7 @@ def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     (register-tiled, for vectors of `lanes`) where that generator takes the body, else ``loops``. And the bytes of workspace that
     the generator needs, if any."""
     machine = machine_of(request.features, request.threads)
-    if is_blocked(kernel):
+    if is_blocked(kernel) or selection.packs(kernel):
         choices = dict(selection.choose(kernel, machine, request.exact))
     else:
         choices = _plain_choices(kernel, machine.lanes)
@@ -43,6 +45,12 @@ def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
         for stale in (WORKSPACE_SIZE, WORKSPACE):  # chosen, and planned, for a body that was another one
             kernel.attributes.pop(stale, None)
     return choices
+
+
+def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
+    """The kernels on blocked maps around one of a depthwise convolution, or of a pool, that save time in bands of rows."""
+    machine = machine_of(request.features, request.threads)
+    return (chain_around(kernel, machine) or pair_around(kernel, machine)) if is_blocked(kernel) else []
 
 
 def _threads(kernel: KernelOp, request: Request, machine: Machine) -> int:
@@ -73,8 +81,9 @@ CPU = Target(
     expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,
     descriptions=(Description("lightnet.backends.cpu:subgraphs.json", "subgraph", frozenset({"maxpool2d"})),),
-    layouts=("plain", "blocked"),
+    layouts=("blocked", "plain"),
     blocking=blocking,
+    chain=chain,
     packing=packing,
     lowering="lower-cpu",
 )

@@ -15,7 +15,7 @@ from lightnet.backends.cpu.dense import DenseKernel, is_dense
 from lightnet.backends.cpu.narrow import NarrowKernel, layout_of
 from lightnet.backends.cpu.tile_kernel import is_epilogue
 from lightnet.backends.cpu.window import window_of
-from lightnet.backends.cpu.window_kernel import TiledKernel, lanes_of, tile_shape
+from lightnet.backends.cpu.window_kernel import TiledKernel, lanes_of, pieces_of, tile_shape
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.ir.kernel import KernelOp
@@ -57,6 +57,19 @@ def workspace_bytes(kernel: KernelOp, width: int) -> int:
         return layout.workspace_bytes
     lanes = lanes_of(window, width)
     return window.staged_bytes(window.band(lanes, tile_shape(window, width).rows), lanes)
+
+
+def grid(kernel: KernelOp, width: int) -> int:
+    """The blocks of the kernel."""
+    window = window_of(kernel.ops[0])
+    outputs, bands = DenseKernel.OUTPUTS, 1
+    if not is_dense(window) and (layout := layout_of(window, width)) is not None:
+        outputs, bands = layout.outputs, -(-window.rows // layout.band)
+    elif not is_dense(window):
+        shape = tile_shape(window, width)
+        outputs, bands = shape.outputs, -(-window.rows // window.band(lanes_of(window, width), shape.rows))
+    coarse = window.batch * window.groups * bands
+    return coarse * pieces_of(window, outputs, coarse)[0]
 
 
 def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> tuple[FuncOp, int]:

@@ -16,6 +16,14 @@ from lightnet.ir.op import LnOp
 
 #: Bytes of staged input a band of rows may take: half of a usual L2.
 BAND_BYTES = 512 << 10
+#: Blocks that a grid should have, for threads to share it.
+BLOCKS = 16
+#: Rows of a band that a finer grid does not go below, as each band stages the rows that its taps reach beyond it, too.
+BAND_ROWS = 16
+#: Outputs of the usual tile.
+TILE_OUTPUTS = 8
+#: Pixels of a row, at least, when independent pixels are cut into rows: of whole vectors, and of others.
+ROW_PIXELS, RAGGED_ROW_PIXELS = 256, 512
 
 
 @dataclass(frozen=True)
@@ -122,9 +130,17 @@ class Window:
         return (self.layers, len(self.plane_rows), len(self.plane_cols), band + self.reach[0], columns)
 
     def band(self, lanes: int, multiple: int) -> int:
-        """Output rows staged at a time: as many as fit in `BAND_BYTES`, a multiple of the tile's rows."""
+        """Output rows of a block, a multiple of the tile's rows: few enough for `BLOCKS` blocks, and to stage them in `BAND_BYTES`."""
+        blocks = self.batch * self.groups * -(-self.outputs // TILE_OUTPUTS)
+        fine = -(-self.rows // -(-BLOCKS // blocks))
         if not self.staged:
-            return self.rows
+            return min(-(-fine // multiple) * multiple, self.rows)
+        most = self._staged_band(lanes, multiple)
+        fine = max(fine, BAND_ROWS)
+        return min(most, -(-fine // multiple) * multiple)
+
+    def _staged_band(self, lanes: int, multiple: int) -> int:
+        """As many rows as fit."""
         channels, py, px, fixed, columns = self.staged_shape(0, lanes)
         row = channels * py * px * columns * self.itemsize
         fit = BAND_BYTES // row - fixed
@@ -156,8 +172,8 @@ def window_of(op: LnOp) -> Window:
     kind = "sum" if is_conv else "max" if isinstance(op, Maxpool2d) else "count" if max(pad) > 0 else "mean"
     groups = op.group if is_conv else c
     itemsize = op.operand_specs[0].dtype.size
-    if size == (1, 1) and stride == (1, 1) and not any(pad):  # pixels are independent: one row of H*W
-        in_hw, out_hw = (1, in_hw[0] * in_hw[1]), (1, out[2] * out[3])
+    if size == (1, 1) and stride == (1, 1) and not any(pad):  # pixels are independent: rows of any length
+        in_hw = out_hw = _rows_of(in_hw[0] * in_hw[1])
     else:
         out_hw = (out[2], out[3])
     taps = tuple(
@@ -187,6 +203,15 @@ def window_of(op: LnOp) -> Window:
         False,
         itemsize,
     )
+
+
+def _rows_of(pixels: int) -> tuple[int, int]:
+    """[rows, columns] for so many independent pixels: rows as a grid should have, if they are long enough; else one."""
+    for rows in range(BLOCKS, 1, -1):
+        columns, rest = divmod(pixels, rows)
+        if not rest and columns >= (RAGGED_ROW_PIXELS if columns % 16 else ROW_PIXELS):
+            return rows, columns
+    return 1, pixels
 
 
 def _transposed(op: Deconv2d) -> Window:

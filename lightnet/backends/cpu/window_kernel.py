@@ -2,13 +2,14 @@
 
 A tile is [outputs, rows, pixels]; the pixels fill vectors. For each channel and tap, one vector load of pixels feeds all
 outputs, each multiplied by a weight that is broadcast from its natural row-major place (no packing). The block grid is
-batch x groups x bands of rows; a block stages its band of the input first where taps could not read it as it is
-(`window.py`), in the workspace. Imports the geometry of windows, the builder and the epilogue.
+batch x groups x bands of rows x pieces of the outputs; the first block of a band that a thread runs stages the band's input where taps
+could not read it as it is (`window.py`), in the thread's scratch. Imports the geometry of windows, the builder and the epilogue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
@@ -21,7 +22,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
-from lightnet.backends.cpu.window import Phase, Tap, Window
+from lightnet.backends.cpu.window import BLOCKS, Phase, Tap, Window
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import spec_of, storage_type
 
@@ -57,14 +58,55 @@ def tile_shape(window: Window, width: int) -> Shape:
     return Shape(outputs, rows, vectors)
 
 
+def pieces_of(window: Window, tile_outputs: int, grid: int) -> tuple[int, int]:
+    """(number, tiles in each) of the pieces that the outputs of one group are cut into, where `grid` is too coarse to share out."""
+    tiles = window.outputs // tile_outputs  # a smaller rest goes with the last piece
+    if window.kind != "sum" or grid >= BLOCKS or tiles < 2:
+        return 1, max(tiles, 1)
+    each = -(-tiles // -(-BLOCKS // grid))
+    return -(-tiles // each), each
+
+
 class WindowKernel(TileKernel):
-    """What all kernels of windows share: views of tensors. `workspace` is the size of theirs in bytes."""
+    """What all kernels of windows share: views of tensors, and the outputs of a block. `workspace` is the size of theirs in bytes."""
+
+    #: Pieces of the outputs, tiles in each, and the piece that a block is for.
+    pieces, tiles = 1, 1
+    piece: Index = 0
 
     def __init__(
         self, kernel: KernelOp, window: Window, name: str, width: int, aliases: dict[int, int], workspace: int
     ):
         self.window, self.width, self.lanes = window, width, lanes_of(window, width)
         super().__init__(kernel, name, aliases, workspace)
+
+    def over_outputs(self, size: int, tile: Callable[[Index, int], None]) -> None:
+        """Make ``tile(first output, outputs)`` for the tiles of `size` outputs, and a smaller one, of a block's piece."""
+        b = self.b
+        for first, count, step in cover(self.window.outputs, size):
+            low: Index = first
+            high: Index = first + count
+            if self.pieces > 1 and step < size:
+                with b.when(b.cmpi("eq", b.index(self.piece), b.index(self.pieces - 1))):
+                    with b.loop(low, high, step) as o:
+                        tile(o.iv, step)
+                continue
+            if self.pieces > 1:
+                low = b.mul(self.piece, self.tiles * size)
+                high = b.op(arith.MinSIOp, b.add(low, self.tiles * size), b.index(count))
+            with b.loop(low, high, step) as o:
+                tile(o.iv, step)
+
+    @contextmanager
+    def first_piece(self, block: SSAValue) -> Iterator[None]:
+        """What the first block of a band does that a thread runs: the ones behind it find it done."""
+        if self.pieces == 1:
+            yield
+            return
+        b = self.b
+        starts = b.op(arith.OrIOp, b.cmpi("eq", b.index(self.piece), b.index(0)), b.cmpi("eq", block, b.lo))
+        with b.when(starts):
+            yield
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a tensor: pictures take the window's [rows, columns] (1x1 windows see one row)."""
@@ -87,19 +129,22 @@ class TiledKernel(WindowKernel):
         band = w.band(self.lanes, self.shape.rows)
         bands = -(-w.rows // band)
         grid = w.batch * w.groups * bands
+        self.pieces, self.tiles = pieces_of(w, self.shape.outputs, grid)
         self.columns = w.cols + w.reach[1]
         if w.staged:
             staged = MemRefType(self.element, w.staged_shape(band, self.lanes))
             self.staged = b.view(b.args[-1], 0, staged)
         with b.loop(b.lo, b.hi) as block:
-            picture, self.band_index = b.divmod(block.iv, bands)
+            number, self.piece = b.divmod(block.iv, self.pieces)
+            picture, self.band_index = b.divmod(number, bands)
             self.n, self.group = b.divmod(picture, w.groups)
             self.y0 = b.mul(self.band_index, band)
             if w.staged:
-                self.stage(band)
+                with self.first_piece(block.iv):
+                    self.stage(band)
             for phase in w.phases:
                 self.phase(phase, band, bands)
-        return b.finish(), grid
+        return b.finish(), grid * self.pieces
 
     # -- staging
 
@@ -186,15 +231,13 @@ class TiledKernel(WindowKernel):
     # -- computing
 
     def phase(self, phase: Phase, band: int, bands: int) -> None:
-        w, b, s = self.window, self.b, self.shape
+        b = self.b
         rows: Index = min(phase.rows, band)
         if bands > 1:
             left = b.op(arith.SubiOp, b.index(phase.rows), b.index(self.y0))
             left = b.op(arith.MaxSIOp, left, b.index(0))
             rows = b.op(arith.MinSIOp, left, b.index(band))
-        for first, count, tile_outputs in cover(w.outputs, s.outputs):
-            with b.loop(first, first + count, tile_outputs) as o:
-                self.tile_rows(phase, rows, o.iv, tile_outputs)
+        self.over_outputs(self.shape.outputs, lambda o, outputs: self.tile_rows(phase, rows, o, outputs))
 
     def tile_rows(self, phase: Phase, rows: Index, o: Index, outputs: int) -> None:
         b, s = self.b, self.shape

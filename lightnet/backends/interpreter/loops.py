@@ -1,7 +1,8 @@
 """Level 4 executed as Python that is generated from the IR: the oracle for the LLVM back end.
 
 Every index is checked against its memref, memory that nobody has written is poisoned, and the blocks of a launch run
-in a shuffled order, so that what depends on their order fails. The source is made from op kinds and numbers of the IR
+in a shuffled order, each on the poisoned scratch of some thread, so that what depends on their order, or on what another block
+left, fails. The source is made from op kinds and numbers of the IR
 alone; names and texts of a model never enter it. Imports xDSL, NumPy and `loop_library`.
 """
 
@@ -30,8 +31,10 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.backends.interpreter import loop_library as lib
+from lightnet.backends.interpreter.arena import POISON
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch, tile
+from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dtypes import BFLOAT16
 
 _FLOATS = {
@@ -128,11 +131,25 @@ class LoopProgram:
                 calls += 1
                 continue
             name = op.callee.string_value()
-            types = self.functions[name].function_type.inputs.data[2:]
-            arrays = [array_at(spaces, place, type) for place, type in zip(op.args, types)]
             blocks = list(range(op.grid.value.data))
             rng.shuffle(blocks)
-            self.launch(name, blocks, arrays)
+            if not op.scratch_bytes:
+                self.launch(name, blocks, self.arrays_of(op, spaces))
+                continue
+            for block in blocks:
+                self.launch(name, [block], self.arrays_of(op, spaces, rng.randrange(op.most_threads)))
+
+    def arrays_of(self, op: launch.LaunchOp, spaces: dict[str, np.ndarray], thread: int = 0) -> list[np.ndarray]:
+        """The memrefs of a launch as one thread has them: with a piece of the scratch of its own, which is poisoned here."""
+        types = self.functions[op.callee.string_value()].function_type.inputs.data[2:]
+        places = list(op.args)
+        if op.scratch_bytes:
+            at = places[-1].offset.data + thread * op.scratch_bytes
+            places[-1] = PlaceAttr(places[-1].space.data, at)
+        arrays = [array_at(spaces, place, type) for place, type in zip(places, types)]
+        if op.scratch_bytes:
+            arrays[-1].reshape(-1).view(np.uint8)[:] = POISON
+        return arrays
 
 
 def array_at(spaces: dict[str, np.ndarray], place: Any, type: MemRefType) -> np.ndarray:
@@ -336,6 +353,11 @@ class _Writer:
         args = f"{self._name(op.source)}, {self._name(op.dest)}, {position}"
         self._line(f"{self._name(op.result)} = lib.insert({args})")
 
+    def _shuffle(self, op: vector.ShuffleOp) -> None:
+        mask = list(op.mask.get_values())
+        both = f"np.concatenate(({self._name(op.v1)}, {self._name(op.v2)}))"
+        self._line(f"{self._name(op.result)} = {both}[{mask}]")
+
     def _for(self, op: scf.ForOp) -> None:
         block = op.body.block
         self._assign(block.args[1:], op.iter_args)
@@ -395,8 +417,10 @@ _SPECIAL: dict[type[Operation], Callable[[_Writer, Any], None]] = {
     arith.SelectOp: _Writer._select, arith.IndexCastOp: _Writer._index_cast,
     memref.LoadOp: _Writer._load, memref.StoreOp: _Writer._store, memref.AllocaOp: _Writer._alloca,
     memref.ViewOp: _Writer._view, tile.LoadOp: _Writer._tile_load, tile.StoreOp: _Writer._tile_store,
+    tile.PrefetchOp: _Writer._nothing,
     tile.TransposeOp: _Writer._transpose, tile.ReduceOp: _Writer._reduce, vector.BroadcastOp: _Writer._broadcast,
     vector.ExtractOp: _Writer._extract, vector.InsertOp: _Writer._insert,
+    vector.ShuffleOp: _Writer._shuffle,
     scf.ForOp: _Writer._for, scf.IfOp: _Writer._if, scf.WhileOp: _Writer._while, scf.YieldOp: _Writer._nothing,
     scf.ConditionOp: _Writer._nothing, func.CallOp: _Writer._call, func.ReturnOp: _Writer._return,
 }  # fmt: skip

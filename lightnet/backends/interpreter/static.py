@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
@@ -17,18 +19,39 @@ from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.weights import WeightStore
 
+#: Bytes from which on a tensor is packed on another thread, and the tensors that are packed at the same time.
+_LARGE, _PACKERS = 1 << 16, 1
+
 
 def static_values(
     main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
 ) -> Iterator[tuple[PlaceAttr, np.ndarray]]:
-    """Each static tensor's place and its bytes there (uint8), in the layout that its type has; `feeds` replaces params by name."""
+    """Each static tensor's place and its bytes there (uint8), in the layout that its type has, in any order; `feeds` replaces params by
+    name. Large tensors are packed while the next ones are computed; few are held at a time."""
+    waiting: deque[tuple[PlaceAttr, Future[np.ndarray]]] = deque()
+    with ThreadPoolExecutor(_PACKERS) as packers:
+        for place, type, array in _logical_values(main, feeds, store, seed):
+            if array.nbytes < _LARGE:
+                yield place, to_memory(type, array)
+                continue
+            waiting.append((place, packers.submit(to_memory, type, array)))
+            if len(waiting) > _PACKERS:
+                first, packed = waiting.popleft()
+                yield first, packed.result()
+        for place, packed in waiting:
+            yield place, packed.result()
+
+
+def _logical_values(
+    main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
+) -> Iterator[tuple[PlaceAttr, Attribute, np.ndarray]]:
+    """Each static tensor's place, its type, and its elements in logical order."""
     for op in main.body.block.ops:
         if isinstance(op, ParamOp):
-            yield places_of(op)[0], to_memory(op.results[0].type, contents_of(op, feeds, store, seed))
+            yield places_of(op)[0], op.results[0].type, contents_of(op, feeds, store, seed)
         elif isinstance(op, OnceOp):
-            places = places_of(op)
-            types = op.result_types
-            yield from ((places[i], to_memory(types[i], array)) for i, array in once_values(op, feeds, store, seed))
+            places, types = places_of(op), op.result_types
+            yield from ((places[i], types[i], array) for i, array in once_values(op, feeds, store, seed))
 
 
 def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> np.ndarray:
@@ -40,8 +63,8 @@ def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore
 def once_values(
     once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """The results of an `ln.once` region and their positions, each when it is computed. A value is dropped after its last
-    use, so that a large network's static tensors are never held all at a time."""
+    """The results of an `ln.once` region and their positions, each when it is computed. A param is loaded at its first use and a
+    value dropped after its last, so that a large network's static tensors are never held all at a time."""
     positions: dict[SSAValue, list[int]] = {}
     uses: dict[SSAValue, int] = {}
     for op in once.body.ops:
@@ -53,11 +76,14 @@ def once_values(
     values: dict[SSAValue, np.ndarray] = {}
 
     def take(value: SSAValue) -> np.ndarray:
+        if value not in values:
+            assert isinstance(value.owner, ParamOp)
+            values[value] = contents_of(value.owner, feeds, store, seed)
         uses[value] -= 1
         return values[value] if uses[value] else values.pop(value)
 
     for op in once.body.ops:
-        if isinstance(op, YieldOp):
+        if isinstance(op, YieldOp) or (isinstance(op, ParamOp) and op.results[0] not in positions):
             continue
         results = _evaluate(op, [take(v) for v in op.operands], feeds, store, seed)
         for value, array in zip(op.results, results):

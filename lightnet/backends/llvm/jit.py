@@ -9,24 +9,30 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 
 import llvmlite.binding as llvm
 from xdsl.dialects.builtin import ModuleOp
 
+from lightnet.backends.llvm import cache
 from lightnet.backends.llvm.emitter import Emitted, Vectors, emit_module
+from lightnet.backends.llvm.pool import pool_text
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.native import NativeCode, initialize
+from lightnet.runtime.pool import POOL
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A processor that code is made for, in LLVM's names: `cpu` (``znver5``) and `features` (``+avx512f,...``)."""
+    """A processor that code is made for, in LLVM's names: `cpu` (``znver5``), `features` (``+avx512f,...``), and the target
+    triple (this system's if empty)."""
 
     cpu: str
     features: str
+    triple: str = ""
 
     @classmethod
     def host(cls) -> Machine:
@@ -35,12 +41,31 @@ class Machine:
         return cls(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells its code from that of other machines."""
+        return self.cpu, self.features, self.triple or llvm.get_default_triple()
+
+    @property
+    def _level(self) -> int:
+        return {"x86-64-v3": 3, "x86-64-v4": 4}.get(self.cpu, 0)
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether a fused multiply-add is an instruction (and not a call for each element)."""
+        wanted = ("+fma", "+avx512f", "+neon")
+        return self._level >= 3 or self.cpu == "generic" or any(f in self.features.split(",") for f in wanted)
+
+    @property
     def vectors(self) -> Vectors:
         """The width that its features allow."""
         features = self.features.split(",")
-        level = {"x86-64-v3": 3, "x86-64-v4": 4}.get(self.cpu, 0)
+        level = self._level
         # AVX-512F has the conversions of F16C; AArch64 always has them, in a feature of another name.
-        half = level >= 3 or any(f in features for f in ("+f16c", "+avx512f", "+fp-armv8", "+neon"))
+        half = (
+            level >= 3
+            or self.cpu == "generic"
+            or any(f in features for f in ("+f16c", "+avx512f", "+fp-armv8", "+neon"))
+        )
         if "+avx512f" in features or level == 4:
             return Vectors(16, half)
         return Vectors(8 if "+avx2" in features or level == 3 else 4, half)
@@ -48,7 +73,10 @@ class Machine:
     def target_machine(self, opt: int = 3) -> llvm.TargetMachine:
         """LLVM's code generator for it, at level `opt` (the launch list is made at 0: it is long and runs once)."""
         initialize()
-        target = llvm.Target.from_default_triple()
+        if self.triple:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+        target = llvm.Target.from_triple(self.triple) if self.triple else llvm.Target.from_default_triple()
         return target.create_target_machine(
             cpu=self.cpu, features=self.features, opt=opt, reloc="pic", codemodel="small"
         )
@@ -80,7 +108,7 @@ class NativeModule:
     @cached_property
     def assembly(self) -> str:
         """The machine code as assembly text (compiled again)."""
-        compiler = _Compiler(self.machine)
+        compiler = Compiler(self.machine)
         texts = [*self.emitted.kernels.values()] + ([(self.emitted.main, False)] if self.emitted.main else [])
         return "\n".join(compiler.target.emit_assembly(compiler.module(*text)) for text in texts)
 
@@ -98,44 +126,84 @@ def compile_module(
     LightNetError for what level 4 does not have.
     """
     machine = machine or Machine.host()
-    emitted = emit_module(module, vectors or machine.vectors)
-    objects = compile_texts(emitted.kernels, machine, verify)
-    if emitted.main is not None:
-        objects.append(_Compiler(machine, opt=0).run(emitted.main, False, verify))
-    return NativeModule(emitted, machine, objects)
+    with _Codegen(machine, verify) as codegen:  # which compiles the first kernels while others are emitted
+        emitted = emit_module(module, vectors or machine.vectors, codegen.add)
+        if emitted.threads > 1:
+            codegen.add(POOL, pool_text(machine.triple or llvm.get_default_triple()), False)
+        last = [_launch_list(emitted.main, machine, verify)] if emitted.main is not None else []
+        objects = codegen.objects([*emitted.kernels, *([POOL] if emitted.threads > 1 else [])])
+    return NativeModule(emitted, machine, objects + last)
+
+
+def _launch_list(text: str, machine: Machine, verify: bool) -> bytes:
+    """The object of a launch list, from the cache on disk where it is there."""
+    key = cache.key(*machine.key, "O0", text)
+    image = cache.read([key]).get(key)
+    if image is None or verify:
+        image = Compiler(machine, opt=0).run(text, False, verify)
+        cache.write({key: image})
+    return image
 
 
 def compile_texts(
     kernels: dict[str, tuple[str, bool]], machine: Machine, verify: bool = False, threads: int | None = None
 ) -> list[bytes]:
-    """The objects of kernels given as symbol -> (text, runs O2), in that order, from the cache where they are there.
+    """The objects of kernels given as symbol -> (text, runs O2), in that order, from this process or from the cache on disk
+    where they are there.
 
     `threads` (as many as processors, at most 8, unless given) compile at the same time.
     """
-    with _lock:
-        missing = [symbol for symbol in kernels if (machine, symbol) not in _objects]
-    threads = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-    workers = min(threads, len(missing)) if _unlocked() else 1
-    local = threading.local()
+    with _Codegen(machine, verify, threads) as codegen:
+        for symbol, (text, optimize) in kernels.items():
+            codegen.add(symbol, text, optimize)
+        return codegen.objects(list(kernels))
 
-    def one(symbol: str) -> None:
-        if not hasattr(local, "compiler"):
-            local.compiler = _Compiler(machine)
-        image = local.compiler.run(*kernels[symbol], verify)
+
+class _Codegen:
+    """Kernels on their way to machine code, on several threads. Leaving the ``with`` block drops what no thread has begun."""
+
+    def __init__(self, machine: Machine, verify: bool = False, threads: int | None = None):
+        self.machine, self.verify = machine, verify
+        count = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+        self._pool = ThreadPoolExecutor(count if _unlocked() else 1)
+        self._local = threading.local()
+        self._waiting: dict[str, tuple[str, Future[bytes]]] = {}  # symbol -> key of the cache on disk, the object
+
+    def __enter__(self) -> _Codegen:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def add(self, symbol: str, text: str, optimize: bool) -> None:
+        """Compile a kernel, unless this process has done so, or one before it."""
         with _lock:
-            _objects[machine, symbol] = image
+            if (self.machine, symbol) in _objects or symbol in self._waiting:
+                return
+        key = cache.key(*self.machine.key, f"O{2 * optimize}", text)
+        found = cache.read([key]).get(key) if not self.verify else None
+        if found is None:
+            self._waiting[symbol] = key, self._pool.submit(self._compile, text, optimize)
+            return
+        with _lock:
+            _objects[self.machine, symbol] = found
 
-    if workers > 1:
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(one, missing))
-    else:
-        for symbol in missing:
-            one(symbol)
-    with _lock:
-        return [_objects[machine, symbol] for symbol in kernels]
+    def _compile(self, text: str, optimize: bool) -> bytes:
+        if not hasattr(self._local, "compiler"):
+            self._local.compiler = Compiler(self.machine)
+        return self._local.compiler.run(text, optimize, self.verify)
+
+    def objects(self, symbols: Sequence[str]) -> list[bytes]:
+        """The objects of kernels that were added. Raises LightNetError where LLVM makes no code of one."""
+        made = {symbol: (key, future.result()) for symbol, (key, future) in self._waiting.items()}
+        with _lock:
+            _objects.update({(self.machine, symbol): image for symbol, (_, image) in made.items()})
+        cache.write(dict(made.values()))
+        with _lock:
+            return [_objects[self.machine, symbol] for symbol in symbols]
 
 
-@cache
+@lru_cache(1)
 def _unlocked() -> ctypes.CDLL | None:
     """LLVM without llvmlite's lock, for the two calls that take the time.
 
@@ -151,15 +219,19 @@ def _unlocked() -> ctypes.CDLL | None:
     return library
 
 
-class _Compiler:
+class Compiler:
     """A target machine, for the use of one thread."""
 
     def __init__(self, machine: Machine, opt: int = 3):
         self.target = machine.target_machine(opt)
+        self.has_fma = machine.has_fma
 
     def run(self, text: str, optimize: bool, verify: bool = False) -> bytes:
         """LLVM IR text to an object file."""
-        module = self.module(text, optimize, verify)
+        return self.emit(self.module(text, optimize, verify))
+
+    def emit(self, module: llvm.ModuleRef) -> bytes:
+        """The object file of a module."""
         library = _unlocked()
         if library is None:
             return self.target.emit_object(module)
@@ -174,10 +246,13 @@ class _Compiler:
         finally:
             llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
-    def module(self, text: str, optimize: bool, verify: bool = False) -> llvm.ModuleRef:
-        """Parse LLVM IR (into a context of its own), and run the middle end if asked."""
+    def module(self, text: str, optimize: bool = False, verify: bool = False,
+               context: llvm.ContextRef | None = None) -> llvm.ModuleRef:  # fmt: skip
+        """Parse LLVM IR (into a context of its own unless one is given), and run the middle end if asked."""
+        if not self.has_fma:  # rounding twice is allowed then; calling the library's fma for each element is too slow
+            text = text.replace("@llvm.fma.", "@llvm.fmuladd.")
         try:
-            module = llvm.parse_assembly(text, llvm.create_context())
+            module = llvm.parse_assembly(text, context or llvm.create_context())
         except RuntimeError as error:
             raise LightNetError(f"LLVM refuses the emitted code (a bug of the emitter): {error}") from None
         module.triple = self.target.triple

@@ -34,7 +34,7 @@ class Batchnorm(LnOp):
     epsilon = number("float", gt=0, default=1e-5)
     checks = {f"{name}-length": f"{name}.len == src.dims[1]" for name in ("scale", "offset", "mean", "var")}
     definition = """
-        dst[n, c, y, x] = scale[c] * (src[n, c, y, x] - mean[c]) / sqrt(var[c] + epsilon) + offset[c]
+        dst[n, c, y, x] = (src[n, c, y, x] - mean[c]) * (scale[c] / sqrt(var[c] + epsilon)) + offset[c]
     """
 
     def flops(self):

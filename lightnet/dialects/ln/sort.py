@@ -6,6 +6,7 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
 
+from lightnet.dialects.ln import radix
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
@@ -23,7 +24,8 @@ def _order(keys: np.ndarray, direction: str) -> np.ndarray:
 
 
 class _Sort(LnOp):
-    """Bottom-up merge sort between two halves of the workspace, then a copy to the results (Knuth, volume 3, 5.2.4).
+    """Many keys of 32 bits by their digits (`radix.py`). Else a bottom-up merge sort between two halves of the workspace, then a
+    copy to the results (Knuth, volume 3, 5.2.4).
 
     Keys and values move together. Of two runs, the right element goes first only if it belongs strictly before the left
     one: that is what makes the sort stable.
@@ -32,6 +34,8 @@ class _Sort(LnOp):
     has_builder = True
 
     def workspace_bytes(self):
+        if radix.takes(self.operand_specs[0]):
+            return radix.workspace_bytes(self.operand_specs)
         return sum(align_up(2 * s.nbytes) for s in self.result_specs)
 
     def flops(self):
@@ -40,6 +44,9 @@ class _Sort(LnOp):
 
     def build_loops(self, b, operands, results, workspace):
         n = self.operand_specs[0].len
+        if radix.takes(self.operand_specs[0]):
+            radix.build(b, self.operand_specs, operands, results, workspace, self.dir == _DIRECTIONS[1])
+            return
         buffers, at = [], 0
         for spec in self.result_specs:
             buffers.append(b.view(workspace, at, MemRefType(storage_type(spec.dtype), [2, n])))
@@ -124,6 +131,7 @@ class Sort1d(_Sort):
     def samples(cls):
         return [case(src_key=(n,), dir=d) for d in _DIRECTIONS for n in (1, 2, 17, 100)] + [
             case("i32", src_key=(33,), dir=_DIRECTIONS[0]), case("ui8", src_key=(300,), dir=_DIRECTIONS[1]),
+            case(src_key=(600,), dir=_DIRECTIONS[0]),
         ]  # fmt: skip
 
 
@@ -156,7 +164,9 @@ class Sort1dByKey(_Sort):
     @classmethod
     def samples(cls):
         return [case(src_key=(n,), src_val=((n,), "i32"), dir=d) for d in _DIRECTIONS for n in (1, 2, 17, 100)] + [
-            case("i8", src_key=(300,), src_val=((300,), "i32"), dir=d) for d in _DIRECTIONS
+            case(kind, src_key=(n,), src_val=((n,), "i32"), dir=d)
+            for d in _DIRECTIONS
+            for kind, n in (("i8", 300), ("f32", 600))
         ]
 
 

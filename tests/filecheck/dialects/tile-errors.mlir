@@ -65,6 +65,22 @@ func.func @fma(%a: vector<4x8xf32>, %b: vector<4x8xf32>) {
 
 // -----
 
+func.func @prefetch(%i: index, %x: memref<4x8xf32>) {
+  // expected-error@+1 {{expected 2 indices, got 1}}
+  tile.prefetch %x[%i] bytes 64 : memref<4x8xf32>
+  func.return
+}
+
+// -----
+
+func.func @prefetch_nothing(%i: index, %x: memref<4x8xf32>) {
+  // expected-error@+1 {{bytes must be 1 to 65536}}
+  tile.prefetch %x[%i, %i] bytes 0 : memref<4x8xf32>
+  func.return
+}
+
+// -----
+
 func.func @reduce(%a: vector<4x8xf32>) {
   // expected-error@+1 {{folding dims [1] of vector<4x8xf32> cannot give vector<8xf32>}}
   %r = tile.reduce add %a dims [1] : vector<4x8xf32> to vector<8xf32>
@@ -108,5 +124,34 @@ func.func @select(%m: vector<8xi1>, %a: vector<4xf32>) {
 func.func @transpose(%a: vector<2x4xf32>) {
   // expected-error@+1 {{expected 2 results of type vector<1x4xf32>}}
   %r = tile.transpose %a : vector<2x4xf32> -> vector<1x4xf32>
+  func.return
+}
+
+// -----
+// Threads and scratch of a launch are bounded.
+func.func @main() {
+  // expected-error@+1 {{a launch runs on 1 to 256 threads, not 0}}
+  tile.launch @k grid 4 threads 0 [arena+0]
+  func.return
+}
+
+// -----
+func.func @main() {
+  // expected-error@+1 {{a launch runs on 1 to 256 threads, not 257}}
+  tile.launch @k grid 4 threads 257 [arena+0]
+  func.return
+}
+
+// -----
+func.func @main() {
+  // expected-error@+1 {{scratch is a positive multiple of 64, not 32}}
+  tile.launch @k grid 4 scratch 32 [arena+0]
+  func.return
+}
+
+// -----
+func.func @main() {
+  // expected-error@+1 {{the last place of a launch with scratch is that of the scratch, and there is none}}
+  tile.launch @k grid 4 scratch 64 []
   func.return
 }

@@ -27,6 +27,11 @@ func.func @tiles(%lo: index, %hi: index, %x: memref<64x30x30xf32>, %o: memref<64
   %i = tile.cast fptosi %c : vector<4x14xf32> to vector<4x14xi8>
   // CHECK: tile.transpose %{{.*}}, %{{.*}} : vector<4x8xf32>, vector<4x8xf32> -> vector<2x8xf32>, vector<2x8xf32>, vector<2x8xf32>, vector<2x8xf32>
   %p0, %p1, %p2, %p3 = tile.transpose %w, %w : vector<4x8xf32>, vector<4x8xf32> -> vector<2x8xf32>, vector<2x8xf32>, vector<2x8xf32>, vector<2x8xf32>
+  // Hints, that may name what lies outside.
+  // CHECK: tile.prefetch %x[%hi, %lo, %hi] bytes 1024 : memref<64x30x30xf32>
+  tile.prefetch %x[%hi, %lo, %hi] bytes 1024 : memref<64x30x30xf32>
+  // CHECK: tile.prefetch %o[%lo, %lo, %hi] bytes 64 write {note} : memref<64x30x30xf32>
+  tile.prefetch %o[%lo, %lo, %hi] bytes 64 write {note} : memref<64x30x30xf32>
   // CHECK: tile.store %[[C]], %o[%lo, %lo, %lo] dims [0, 2] valid [4, 13] : vector<4x14xf32>, memref<64x30x30xf32>
   tile.store %c, %o[%lo, %lo, %lo] dims [0, 2] valid [4, 13] : vector<4x14xf32>, memref<64x30x30xf32>
   func.return
@@ -37,6 +42,13 @@ func.func @tiles(%lo: index, %hi: index, %x: memref<64x30x30xf32>, %o: memref<64
 func.func @main() {
   // CHECK-NEXT: tile.launch @tiles grid 12 [arena+0, static+64]
   tile.launch @tiles grid 12 [arena, static+64]
+  // On at most 4 threads; the last place is scratch, 128 bytes for each.
+  // CHECK-NEXT: tile.launch @tiles grid 12 threads 4 [arena+0]
+  tile.launch @tiles grid 12 threads 4 [arena]
+  // CHECK-NEXT: tile.launch @tiles grid 12 threads 4 scratch 128 [arena+0, arena+4096] {note}
+  tile.launch @tiles grid 12 threads 4 scratch 128 [arena, arena+4096] {note}
+  // CHECK-NEXT: tile.launch @tiles grid 12 scratch 64 [arena+0]
+  tile.launch @tiles grid 12 scratch 64 [arena]
   // CHECK-NEXT: tile.host "print" [arena+1024] {msg = "x", dtype = "f32"}
   tile.host "print" [arena+1024] {msg = "x", dtype = "f32"}
   func.return

@@ -1,4 +1,5 @@
 // RUN: ln-opt %s --pass=choose | filecheck %s
+// RUN: ln-opt %s "--pass=choose{threads=4}" | filecheck %s
 
 // Each kernel gets an algorithm; a choice that is there already stays.
 // CHECK: cpu.kernel(%{{.*}} = %x) choices {alg = "loops"} {

@@ -8,7 +8,7 @@
 // CHECK-NOT: ln.layout
 // CHECK: ln.conv2d {{.*}} : tensor<1x32x28x28xf32>
 // CHECK-NOT: ln.layout
-// ERR: error: target 'cpu' has no layout 'c16'; there are: plain, blocked
+// ERR: error: target 'cpu' has no layout 'c16'; there are: blocked, plain
 
 // What comes in is reordered once, with the halo that its reader needs.
 // BLOCKED: %[[X:.*]] = cpu.kernel(%[[A:.*]] = %x) {
@@ -22,7 +22,7 @@
 // BLOCKED: ln.conv2d {{.*}} : tensor<1x16x28x28xf32, #ln.layout<"c16">>
 // An output is plain, and keeps its name.
 // BLOCKED: %c = cpu.kernel
-// BLOCKED-NEXT: ln.forward {{.*}} : tensor<1x16x28x28xf32> as ("c")
+// BLOCKED-NEXT: ln.forward {{.*}} : tensor<1x16x28x28xf32> as "c"("c")
 // BLOCKED: func.return %c
 // AVX2: tensor<1x32x28x28xf32, #ln.layout<"c8h1">>
 func.func @main() -> tensor<1x16x28x28xf32> {

@@ -113,3 +113,40 @@ func.func @main() -> tensor<6xf32> {
   }
   func.return %y : tensor<6xf32>
 }
+
+// -----
+// A kernel's threads go to its launches, with scratch for each; they are no part of the function.
+// CHECK: ln.memory = {arena = {{[0-9]+}} : i64
+// CHECK: func.func @conv2d_0(
+// CHECK-NOT: func.func @conv2d_1
+// CHECK: tile.launch @conv2d_0 grid 5 threads 2 scratch [[S:[0-9]+]] [arena+0, static+0, static+2880, arena+3200, arena+[[B:[0-9]+]]]
+// CHECK: tile.launch @conv2d_0 grid 5 threads 5 scratch [[S]] [arena+0, static+0, static+2880, arena+67200, arena+[[B]]]
+builtin.module attributes {ln.memory = {arena = 131200 : i64, static = 3040 : i64}} {
+  func.func @main() -> (tensor<1x40x20x20xf32>, tensor<1x40x20x20xf32>) {
+    %x = ln.input : tensor<1x2x20x20xf32> at arena+0 as ("x")
+    %w = ln.param : tensor<40x2x3x3xf32> at static+0 as ("w")
+    %b = ln.param : tensor<40xf32> at static+2880 as ("b")
+    %y = cpu.kernel(%x_ = %x, %w_ = %w, %b_ = %b) choices {alg = "direct", lanes = 16 : i64, threads = 2 : i64} {
+      %0 = ln.conv2d %x_, %w_, %b_ {size = [3, 3], padding = [1, 1, 1, 1], autopad = "NOTSET"} : tensor<1x40x20x20xf32>
+      ln.yield %0
+    } at arena+3200 as ("y")
+    %z = cpu.kernel(%x_ = %x, %w_ = %w, %b_ = %b) choices {alg = "direct", lanes = 16 : i64, threads = 99 : i64} {
+      %0 = ln.conv2d %x_, %w_, %b_ {size = [3, 3], padding = [1, 1, 1, 1], autopad = "NOTSET"} : tensor<1x40x20x20xf32>
+      ln.yield %0
+    } at arena+67200 as ("z")
+    func.return %y, %z : tensor<1x40x20x20xf32>, tensor<1x40x20x20xf32>
+  }
+}
+
+// -----
+builtin.module attributes {ln.memory = {arena = 88 : i64}} {
+  func.func @main() -> tensor<6xf32> {
+    %x = ln.input : tensor<6xf32> at arena+0 as ("x")
+    // expected-error@+1 {{the choice threads of cpu.kernel is a number from 1 to 256, not 0}}
+    %y = cpu.kernel(%a = %x) choices {alg = "loops", threads = 0 : i64} {
+      %b = ln.relu %a : tensor<6xf32>
+      ln.yield %b
+    } at arena+64 as ("y")
+    func.return %y : tensor<6xf32>
+  }
+}

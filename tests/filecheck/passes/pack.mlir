@@ -19,7 +19,7 @@
 
 // A choice may be set by the name of a kernel's result.
 // SET: choices {alg = "depthwise"
-// SET: choices {tile = #ln.param<[1, 7]>, alg = "depthwise"
+// SET: choices {tile = [1, 7], alg = "depthwise"
 // ERR: error: choose: no kernel has an op or tensor 'nobody', whose choices `set` names
 func.func @main() -> tensor<1x32x28x28xf32> {
   %w, %b = ln.once {

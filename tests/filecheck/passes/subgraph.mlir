@@ -1,12 +1,13 @@
 // RUN: ln-opt %s --split-input-file --pass=expand,subgraph | filecheck %s
 
-// A channel shuffle of two halves is one interleaving copy of both, from where they lie.
+// A channel shuffle of two halves is one interleaving copy of both, from where they lie, with the reshape behind it.
 // CHECK-NOT: ln.transpose
 // CHECK: %[[A:.*]] = ln.reshape %{{.*}} : tensor<1x3x1x2x2xf32>
-// CHECK: %[[B:.*]] = ln.reshape %{{.*}} : tensor<1x3x1x2x2xf32>
-// CHECK: ln.concat %{{.*}}, %{{.*}} {axis = 2} : tensor<1x3x2x2x2xf32> as "transpose0"("t")
+// CHECK-NEXT: %[[B:.*]] = ln.reshape %{{.*}} : tensor<1x3x1x2x2xf32>
+// CHECK-NEXT: %[[T:.*]] = ln.concat %[[A]], %[[B]] {axis = 2} : tensor<1x3x2x2x2xf32> as "transpose0"("t")
+// CHECK-NEXT: ln.reshape %[[T]] : tensor<1x6x2x2xf32> as "reshape1"("y")
 // CHECK-NEXT: ln.yield
-// CHECK-NEXT: } as ("t")
+// CHECK-NEXT: } as ("y")
 // CHECK-NOT: ln.transpose
 // CHECK: func.return
 func.func @main() -> tensor<1x6x2x2xf32> {
@@ -17,6 +18,23 @@ func.func @main() -> tensor<1x6x2x2xf32> {
   %t = ln.transpose %r {axes = [0, 2, 1, 3, 4]} : tensor<1x3x2x2x2xf32> as "transpose0"("t")
   %y = ln.reshape %t : tensor<1x6x2x2xf32> as "reshape1"("y")
   func.return %y : tensor<1x6x2x2xf32>
+}
+
+// -----
+
+// Where no reshape follows, the halves are views in kernels of their own.
+// CHECK-NOT: ln.transpose
+// CHECK: ln.reshape %{{.*}} : tensor<1x3x1x2x2xf32>
+// CHECK-NEXT: ln.yield
+// CHECK: ln.concat %{{.*}}, %{{.*}} {axis = 2} : tensor<1x3x2x2x2xf32> as ("t")
+// CHECK-NEXT: ln.yield
+func.func @main() -> tensor<1x3x2x2x2xf32> {
+  %a = ln.input : tensor<1x3x2x2xf32> as ("a")
+  %b = ln.input : tensor<1x3x2x2xf32> as ("b")
+  %c = ln.concat %a, %b {axis = 1} : tensor<1x6x2x2xf32> as ("c")
+  %r = ln.reshape %c : tensor<1x2x3x2x2xf32> as ("r")
+  %t = ln.transpose %r {axes = [0, 2, 1, 3, 4]} : tensor<1x3x2x2x2xf32> as ("t")
+  func.return %t : tensor<1x3x2x2x2xf32>
 }
 
 // -----

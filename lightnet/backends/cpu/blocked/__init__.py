@@ -14,8 +14,22 @@ from lightnet.ir.registry import resolve
 
 #: The generators, in order of preference where they cost the same: ``module:Attribute``, imported when they are needed.
 TABLE = (
+    "conv:DIRECT",
+    "winograd:WINOGRAD4",
+    "winograd:WINOGRAD2",
+    "bands:BANDS",
+    "deconv:DECONV",
+    "first:FIRST",
+    "first_pool:FIRST_POOL",
+    "depthwise:DEPTHWISE",
+    "pool:POOL",
     "views:VIEWS",
+    "channels:CHANNELS",
+    "resample:RESAMPLE",
     "maps:MAPS",
+    "reorder:REORDER",
+    "nhwc:NHWC",
+    "dense:DENSE",
 )  # fmt: skip
 
 

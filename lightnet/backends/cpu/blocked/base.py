@@ -7,26 +7,29 @@ Positions are logical: the halo of each map is added where it is read or written
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder, Index, vector_type
 from lightnet.backends.cpu.expressions import Evaluator, runs_on_tiles
 from lightnet.backends.cpu.expressions import Tile as PlainTile
 from lightnet.backends.cpu.launches import Argument, Launch
+from lightnet.diagnostics import LightNetError
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
+from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
-from lightnet.ir.types import TensorSpec, spec_of, storage_type
+from lightnet.ir.types import ParamAttr, TensorSpec, spec_of, storage_type
 from lightnet.runtime.arrays import align_up
 
 NO_HALO: Halo = (0, 0)
@@ -45,6 +48,8 @@ class Machine:
     l3_bytes: float = 90.0
     dram_bytes: float = 36.0
     threads: int = 1
+    #: Times that transformed weights (Winograd's) may be as large as the weights: 4 allows all, 1 none.
+    growth: float = 4.0
 
 
 class Generator(Protocol):
@@ -69,6 +74,10 @@ class Generator(Protocol):
 
     def scratch_bytes(self, kernel: KernelOp) -> int:
         """Bytes of memory that one thread uses while it runs."""
+
+    def workspace_bytes(self, kernel: KernelOp) -> int:
+        """Bytes that one launch of the kernel leaves for the next, shared by all threads."""
+        return 0
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         """The functions; `aliases` maps a result to the operand whose memory it takes."""
@@ -138,13 +147,29 @@ def keeps_zero(ops: Sequence[LnOp]) -> bool:
 
 def read_rate(machine: Machine, size: int) -> float:
     """Bytes a nanosecond that memory gives for data of `size` bytes which a kernel walks once."""
-    return machine.l2_bytes if size <= machine.l2 else machine.l3_bytes if size <= 16 * machine.l2 else machine.dram_bytes
+    return (
+        machine.l2_bytes if size <= machine.l2 else machine.l3_bytes if size <= 16 * machine.l2 else machine.dram_bytes
+    )
 
 
 def map_lanes(kernel: KernelOp) -> int:
     """Channels in a block of the maps of a kernel."""
     layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
     return next(layout.block for layout in layouts if isinstance(layout, Blocked))
+
+
+#: Pixels of a row up to which rows are joined, where there is no halo between them.
+SHORT_ROW = 64
+
+
+def joined_rows(values: Iterable[SSAValue], picture: tuple[int, int]) -> int:
+    """How many rows of a picture (height, width) may count as one long row: 1 where one of the maps of that size has a halo."""
+    height, width = picture
+    for value in values:
+        layout = layout_of(value.type)
+        if isinstance(layout, Blocked) and layout.halo != NO_HALO and spec_of(value.type).dims[2:] == picture:
+            return 1
+    return next(k for k in range(1, height + 1) if height % k == 0 and (k * width >= SHORT_ROW or k == height))
 
 
 def blocks_of(channels: int, lanes: int) -> int:
@@ -165,40 +190,78 @@ def covering(total: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
 @dataclass(frozen=True)
 class Tile:
     """A tile of the result: picture `n`, from block `block` of channels and logical row `y` and column `x` on, of `shape`
-    (rows, columns, vectors, lanes). `used` lanes of the last vector are channels (all, unless lanes must be masked); known while
-    code is made, or, of tiles of one vector, only when it runs."""
+    (rows, columns, vectors, lanes). `used` lanes of the last block of channels are channels (all
+    of them where the others stay 0 by themselves)."""
 
     n: Index
     block: Index
     y: Index
     x: Index
     shape: tuple[int, int, int, int]
-    used: Index
+    used: int
+    #: Rows and columns of the result from one pixel of the tile to the next.
+    steps: tuple[int, int] = (1, 1)
+
+    @property
+    def strides(self) -> list[int] | None:
+        """The steps of a slice of a map; None where its pixels are neighbours."""
+        return None if self.steps == (1, 1) else [*self.steps, 1, 1]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some rows of one picture of a map, in memory that is used again: those from row `first` of the layout on, or (`ring`) each row
+    at its number modulo `ring`, so that the last so many rows are there."""
+
+    first: Index = 0
+    ring: int = 0
+
+    def row(self, b: Builder, row: Index) -> Index:
+        """The row of the memory for a row of the layout."""
+        row = row if b.number(self.first) == 0 else b.op(arith.SubiOp, b.index(row), b.index(self.first))
+        return b.op(arith.RemSIOp, b.index(row), b.index(self.ring)) if self.ring else row
+
+
+@dataclass
+class Host:
+    """The function that a kernel's code becomes part of, instead of a function of its own: its builder, the memrefs of the kernel's
+    operands and results, and the `windows` of maps that are not there as a whole."""
+
+    b: Builder
+    inputs: dict[SSAValue, SSAValue]
+    results: list[SSAValue]
+    windows: dict[SSAValue, Window]
 
 
 class BlockedKernel:
     """A kernel function under construction. Memrefs: the kernel's operands, its results (but for those in `aliases`, which take an
-    operand's memory), then `scratch` bytes."""
+    operand's memory), then `workspace` bytes, which the launches of the kernel share, and `scratch` bytes of the thread."""
 
-    def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0):
+    def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0,
+                 workspace: int = 0, host: Host | None = None):  # fmt: skip
         self.kernel, self.ops, self.lanes = kernel, kernel.ops, lanes
         self.anchor: LnOp = kernel.ops[0]
         self.yielded = list(kernel.terminator.operands)
+        self.element = storage_type(self.anchor.result_specs[0].dtype)
+        self.windows: Mapping[SSAValue, Window] = {}
+        if host is not None:
+            self.b, self.inputs, self.results, self.windows = host.b, host.inputs, host.results, host.windows
+            return
         fresh = [i for i in range(len(self.yielded)) if i not in aliases]
         values = [*kernel.body.args, *(self.yielded[i] for i in fresh)]
         types = [self.memref(v) for v in values]
         self.scratch_bytes = align_up(scratch) if scratch else 0
-        types += [MemRefType(IntegerType(8), [self.scratch_bytes])] if scratch else []
+        types += [MemRefType(IntegerType(8), [align_up(size)]) for size in (workspace, scratch) if size]
         self.b = Builder.kernel(name, types, opt="none")
         args = list(self.b.args)
         self.inputs: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, args))
         made = dict(zip(fresh, args[len(kernel.body.args) :]))
         self.results = [args[aliases[i]] if i in aliases else made[i] for i in range(len(self.yielded))]
         self.scratch: SSAValue | None = args[-1] if scratch else None
+        self.workspace: SSAValue | None = args[-2 if scratch else -1] if workspace else None
         operands = [Argument("operand", i) for i in range(len(kernel.operands))]
-        tail = [Argument("scratch", 0)] if scratch else []
+        tail = [Argument(kind, 0) for kind, size in (("workspace", workspace), ("scratch", scratch)) if size]
         self.arguments = (*operands, *(Argument("result", i) for i in fresh), *tail)
-        self.element = storage_type(self.anchor.result_specs[0].dtype)
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value from outside or of a result: a kernel may see the same bytes under other dims."""
@@ -214,7 +277,13 @@ class BlockedKernel:
     def at(self, value: SSAValue, n: Index, block: Index, y: Index, x: Index, lane: Index = 0) -> list[Index]:
         """The memref indices of a logical position of a map."""
         rows, cols = self.halo(value)
-        return [n, block, self.b.add(y, rows), self.b.add(x, cols), lane]
+        n, row = self.held(value, n, self.b.add(y, rows))
+        return [n, block, row, self.b.add(x, cols), lane]
+
+    def held(self, value: SSAValue, n: Index, row: Index) -> tuple[Index, Index]:
+        """Where the memref of a map has a picture and a row of its layout: there, unless it holds a window of rows only."""
+        window = self.windows.get(value)
+        return (n, row) if window is None else (0, window.row(self.b, row))
 
     @property
     def masked(self) -> int:
@@ -222,13 +291,10 @@ class BlockedKernel:
         channels = self.anchor.result_specs[0].dims[1]
         return 0 if channels % self.lanes == 0 or keeps_zero(self.ops[1:]) else channels % self.lanes
 
-    def used(self, block: Index) -> Index:
-        """How many lanes of a block of channels are to be written, for a tile of one vector: a number where that is all of them."""
-        b, channels = self.b, self.anchor.result_specs[0].dims[1]
-        if not self.masked:
-            return self.lanes
-        left = b.op(arith.SubiOp, b.index(channels), b.index(b.mul(block, self.lanes)))
-        return b.op(arith.MinSIOp, left, b.index(self.lanes))
+    @cached_property
+    def used(self) -> int:
+        """What a `Tile` says of lanes that are channels: how many are in the last block, or all."""
+        return self.masked or self.lanes
 
     # -- writing
 
@@ -244,15 +310,14 @@ class BlockedKernel:
     def put(self, tile: Tile, value: SSAValue, yielded: SSAValue, memref: SSAValue) -> None:
         """Store a tile of a result; lanes of the last vector that are no channels become 0."""
         b, where = self.b, self.at(yielded, tile.n, tile.block, tile.y, tile.x)
-        dims = [2, 3, 1, 4]
+        b.tile_store(value, memref, where, [2, 3, 1, 4], steps=tile.strides)
         if tile.used == self.lanes:
-            b.tile_store(value, memref, where, dims)
             return
-        b.tile_store(b.broadcast(b.const(0.0, self.element), tile.shape), memref, where, dims)
-        if isinstance(tile.used, int):
-            b.tile_store(value, memref, where, dims, valid=[*tile.shape[:3], tile.used])
-        else:
-            b.tile_store(value, memref, where, dims, lanes=tile.used)
+        last = blocks_of(self.anchor.result_specs[0].dims[1], self.lanes) - 1
+        with self.only(b.add(tile.block, tile.shape[2] - 1), last):
+            unused = b.broadcast(b.const(0.0, self.element), (*tile.shape[:2], self.lanes - tile.used))
+            where = self.at(yielded, tile.n, last, tile.y, tile.x, tile.used)
+            b.tile_store(unused, memref, where, [2, 3, 4], steps=None if tile.strides is None else [*tile.steps, 1])
 
     def zero_halos(self, n: Index, block: Index, blocks: int, first: Index, last: Index) -> None:
         """Write the halo of every result around its rows [first, last): the columns beside them, and the rows above and below where
@@ -280,6 +345,11 @@ class BlockedKernel:
                 for edge, position, start in ((first, 0, 0), (last, height, height + rows)):
                     with self.only(edge, position), b.loop(start, start + rows) as y, b.loop(0, width + 2 * cols) as x:
                         b.tile_store(pixel, memref, [n, at, y.iv, x.iv, 0], [4])
+
+    def row_end(self, first: Index, band: int, rows: int) -> Index:
+        """The end of the band of rows that starts at `first`."""
+        end = self.b.add(first, band)
+        return end if rows % band == 0 else self.b.op(arith.MinSIOp, self.b.index(end), self.b.index(rows))
 
     @contextmanager
     def only(self, value: Index, number: int) -> Iterator[None]:
@@ -353,7 +423,8 @@ class BlockedEvaluator(Evaluator):
         b, tile, owner = self.b, self.blocked, self.owner
         memref, dims = owner.inputs[value], spec_of(value.type).dims
         if dims == self.dims:
-            return b.tile_load(memref, owner.at(value, tile.n, tile.block, tile.y, tile.x), [2, 3, 1, 4], tile.shape)
+            where = owner.at(value, tile.n, tile.block, tile.y, tile.x)
+            return b.tile_load(memref, where, [2, 3, 1, 4], tile.shape, steps=tile.strides)
         if layout_of(value.type).is_plain:  # one value in all
             return b.broadcast(b.load(memref, [0] * len(memref.type.get_shape())), self.shape)
         walked = {position[s.name] for s in subs if isinstance(s, bound.Idx)}
@@ -367,13 +438,21 @@ class BlockedEvaluator(Evaluator):
         return lanes if self.narrow else b.broadcast(lanes, tile.shape)
 
 
-def choice_ints(kernel: KernelOp, name: str) -> tuple[int, ...] | None:
-    """A choice of a kernel that is an array of integers, None where it has none."""
+def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple[int, ...] | None:
+    """A choice of a kernel that is an array of integers, `length` of them if that is given; None where it has none. `LightNetError`
+    for anything else."""
     attr = kernel.attributes.get(name)
     if attr is None:
         return None
-    values = attr.data if isinstance(attr.data, Sequence) else attr.data.data
-    return tuple(v.value.data if hasattr(v, "value") else int(v) for v in values)
+    values = attr.data if isinstance(attr, ParamAttr | ArrayAttr) else None
+    items = values if isinstance(values, tuple | list) else (None,)
+    found = tuple(v.value.data if isinstance(v, IntegerAttr) else v for v in items)
+    if not all(type(v) is int for v in found) or (length is not None and len(found) != length):
+        what = "integers" if length is None else f"{length} integer{'s' * (length > 1)}"
+        raise LightNetError(
+            f"choice {name} = {attr}: expected an array of {what}", loc_of(kernel), label=f"choice.{name}"
+        )
+    return found
 
 
 def vector_layouts(kernel: KernelOp, form: Form, lanes: int) -> dict[int, Layout]:

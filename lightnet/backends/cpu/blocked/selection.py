@@ -14,14 +14,18 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked import generators
 from lightnet.backends.cpu.blocked.base import Generator, Machine
+from lightnet.backends.cpu.blocked.dense import DENSE
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
+from lightnet.dialects.ln.source import ParamOp, Source
+from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import choice
-from lightnet.ir.kernel import KernelOp
+from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Blocked, Layout, layout_of
 from lightnet.ir.op import LnOp
-from lightnet.ir.target import Blocking, Form
+from lightnet.ir.target import Blocking, Form, reorder_time
 from lightnet.ir.types import ParamAttr
+from lightnet.ir.views import place_of
 
 #: What the cost model knows of processors, by the feature that decides.
 MACHINES = {
@@ -48,6 +52,8 @@ def is_blocked(kernel: KernelOp) -> bool:
 def candidates(kernel: KernelOp, lanes: int) -> list[tuple[Generator, Form]]:
     """The generators that take a kernel's body, and what they need."""
     ops, yielded = kernel.ops, list(kernel.terminator.operands)
+    if not kernel.operands or any(op.has_builder or not op.operands for op in ops):
+        return []
     found = ((g, g.takes(ops, yielded, lanes)) for g in generators())
     return [(g, form) for g, form in found if form is not None]
 
@@ -55,11 +61,27 @@ def candidates(kernel: KernelOp, lanes: int) -> list[tuple[Generator, Form]]:
 def blocking(kernel: KernelOp, features: str) -> Blocking | None:
     """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least."""
     machine = machine_of(features)
-    costs = [(g.cost(kernel, machine), i, form) for i, (g, form) in enumerate(candidates(kernel, machine.lanes))]
-    if not costs:
+    found = candidates(kernel, machine.lanes)
+    if not found:
         return None
-    cost, _, form = min(costs, key=lambda c: c[:2])
+    costs = [(g.cost(kernel, machine), form) for g, form in found]
+    # What comes from outside of the network is plain for certain: a form that reads it so needs no change of layout.
+    owners = zip(kernel.body.args, (v.owner for v in kernel.operands))
+    plain = {a for a, owner in owners if isinstance(owner, Source) and not isinstance(owner, ParamOp)}
+    cost, form = min(costs, key=lambda c: c[0] + sum(reorder_time(v, machine.lanes) for v in plain & c[1].maps.keys()))
     return Blocking(form, machine.lanes, cost, 0.0 if form.tied else plain_cost(kernel.ops, machine))
+
+
+def packs(kernel: KernelOp) -> bool:
+    """Whether a kernel on plain tensors is for a generator that reads weights packed: its `alg` says so, or its weights are static and
+    it is not planned yet (`pack` comes before `plan`)."""
+    if (pinned := choice(kernel, "alg")) is not None:
+        return pinned == DENSE.alg
+    form = DENSE.takes(kernel.ops, list(kernel.terminator.operands), 0)
+    if form is None or place_of(kernel.results[0]) is not None:
+        return False
+    outside = dict(zip(kernel.body.args, kernel.operands))
+    return all(isinstance(outside[v].owner, OnceOp) for v in form.weights)
 
 
 def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
@@ -125,11 +147,11 @@ def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attr
     generator = min(found, key=lambda f: f[:2])[2]
     choices = {"alg": StringAttr(generator.alg), "lanes": IntegerAttr(machine.lanes, i64)}
     kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
-    return {**choices, **generator.choices(kernel, machine)}
+    found = generator.choices(kernel, machine)
+    return {**choices, **{k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in found.items()}}
 
 
 def packing(kernel: KernelOp) -> Mapping[int, Layout]:
     """The layouts of a kernel's weights (`Target.packing`), and of maps that are static."""
     generator = generator_of(kernel)
     return {} if generator is None else generator.weights(kernel)
-

@@ -1,0 +1,164 @@
+"""Chains of convolutions as bodies: what one is, what it needs, and which kernels of a network should become one.
+
+A chain is a depthwise convolution with a pointwise one before it, behind it, or both, each with an epilogue; what a stage makes is
+read once, by the convolution of the next. Imports the generators of the single convolutions and the model in numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from xdsl.ir import SSAValue
+
+from lightnet.backends.cpu.blocked import bands_model as model
+from lightnet.backends.cpu.blocked.bands_model import Chain
+from lightnet.backends.cpu.blocked.base import Generator, Halo, Machine
+from lightnet.backends.cpu.blocked.conv import DIRECT
+from lightnet.backends.cpu.blocked.conv_model import Geometry
+from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir.body import Body
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+
+#: The stages, by the names of the choices that have their tiles.
+EXPAND, WINDOW, PROJECT = "expand", "depthwise", "project"
+CHAINS = ((EXPAND, WINDOW, PROJECT), (WINDOW, PROJECT), (EXPAND, WINDOW))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A convolution of a chain and its epilogue; `kind` is one of the names in `CHAINS`."""
+
+    kind: str
+    ops: tuple[LnOp, ...]
+
+    @property
+    def anchor(self) -> LnOp:
+        return self.ops[0]
+
+    @property
+    def source(self) -> SSAValue:
+        """The map that the convolution reads."""
+        return self.anchor.operands[0]
+
+    @property
+    def results(self) -> list[SSAValue]:
+        return [r for op in self.ops for r in op.results]
+
+    @property
+    def generator(self) -> Generator:
+        return DEPTHWISE if self.kind == WINDOW else DIRECT
+
+
+def stages_of(ops: Sequence[LnOp]) -> tuple[Stage, ...] | None:
+    """The stages of a chain, None for other bodies."""
+    starts = [i for i, op in enumerate(ops) if isinstance(op, Conv2d)]
+    if not 2 <= len(starts) <= 3 or starts[0] != 0:
+        return None
+    groups = [tuple(ops[i:j]) for i, j in zip(starts, (*starts[1:], len(ops)))]
+    depthwise = next((i for i, group in enumerate(groups) if _is_depthwise(group[0])), None)
+    if depthwise is None or depthwise > 1:
+        return None
+    names = (EXPAND, WINDOW, PROJECT)[1 - depthwise :][: len(groups)]
+    if names not in CHAINS:
+        return None
+    stages = tuple(map(Stage, names, groups))
+    pointwise = (s.anchor for s in stages if s.kind != WINDOW)
+    return stages if all(op.group == 1 and Geometry.of(op).is_pointwise for op in pointwise) else None
+
+
+def _is_depthwise(op: LnOp) -> bool:
+    return op.group == op.operand_specs[0].dims[1] == op.operand_specs[1].dims[0] and not Geometry.of(op).is_pointwise
+
+
+def form_of(body: Body, lanes: int) -> Form | None:
+    """What a chain needs, None for other bodies: each stage reads what the one before makes once, as its convolution's input."""
+    stages = stages_of(body.ops)
+    if stages is None or not set(body.yielded) <= set(stages[-1].results):
+        return None
+    maps: dict[SSAValue, Halo] = {}
+    weights: set[SSAValue] = set()
+    made: set[SSAValue] = set()
+    for stage, following in zip(stages, (*stages[1:], None)):
+        source = body.value(stage.source)
+        reads = [v for v in map(body.value, (v for op in stage.ops for v in op.operands)) if v in made]
+        if reads != [source] * bool(made):
+            return None
+        yielded = body.yielded if following is None else [body.value(following.source)]
+        form = stage.generator.takes(stage.ops, yielded, lanes) if set(yielded) <= set(stage.results) else None
+        if form is None:
+            return None
+        for value, (rows, cols) in form.maps.items():
+            known = maps.get(body.value(value), (0, 0))
+            maps[body.value(value)] = (max(rows, known[0]), max(cols, known[1]))
+        weights |= set(map(body.value, form.weights))
+        made |= set(stage.results)
+    filters = [body.value(s.anchor.operands[1]) for s in stages]  # each lies in memory in a way of its own
+    reads = [body.value(v) for op in body.ops for v in op.operands]
+    if any(reads.count(v) > 1 for v in filters) or weights & set(maps):
+        return None
+    return Form({v: halo for v, halo in maps.items() if v not in made}, frozenset(weights))
+
+
+def chain_of(ops: Sequence[LnOp]) -> Chain:
+    """A chain in numbers."""
+    stages = stages_of(ops)
+    assert stages is not None
+    found = {s.kind: Geometry.of(s.anchor) for s in stages}
+    return Chain(found.get(EXPAND), found[WINDOW], found.get(PROJECT))
+
+
+def chain_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
+    """The kernels, in order, that should become one in bands of rows: `kernel`, of a depthwise convolution on blocked maps, and the
+    one before it, the one behind it, or both, which nothing else uses; whatever saves most. None where that saves nothing."""
+    if not isinstance(kernel.ops[0], Conv2d) or not _is_depthwise(kernel.ops[0]):
+        return []
+    before, behind = _producer(kernel), _consumer(kernel)
+    candidates = [[before, kernel, behind], [kernel, behind], [before, kernel]]
+    best: tuple[float, list[KernelOp]] = (0.0, [])
+    for candidate in candidates:
+        kernels = [k for k in candidate if k is not None]
+        if len(kernels) < len(candidate) or any("alg" in k.attributes for k in kernels):
+            continue
+        ops = [op for k in kernels for op in k.ops]
+        if stages_of(ops) is None:
+            continue
+        chain = chain_of(ops)
+        gain = model.gain(chain, machine, model.best_plan(chain, machine))
+        if gain > best[0] and form_of(union_of(kernels), machine.lanes) is not None:
+            best = gain, kernels
+    return best[1]
+
+
+def union_of(kernels: Sequence[KernelOp]) -> Body:
+    """The body that kernels in order would have as one."""
+    body = Body.of(kernels[0])
+    for before, kernel in pairwise(kernels):
+        body = Body.union(body, before.results, Body.of(kernel))
+    return body
+
+
+def _producer(kernel: KernelOp) -> KernelOp | None:
+    """The kernel that makes the map which a kernel's convolution reads, for it alone."""
+    source = Body.of(kernel).value(kernel.ops[0].operands[0])
+    made = source.owner
+    is_map = isinstance(layout_of(source.type), Blocked)
+    return made if is_map and isinstance(made, KernelOp) and _used_once(made) else None
+
+
+def _consumer(kernel: KernelOp) -> KernelOp | None:
+    """The kernel whose convolution alone reads what a kernel makes."""
+    if not _used_once(kernel):
+        return None
+    (use,) = kernel.results[0].uses
+    is_map = isinstance(layout_of(kernel.results[0].type), Blocked)
+    return use.operation if is_map and isinstance(use.operation, KernelOp) else None
+
+
+def _used_once(kernel: KernelOp) -> bool:
+    return len(kernel.results) == 1 and len(list(kernel.results[0].uses)) == 1

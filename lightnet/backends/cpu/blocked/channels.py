@@ -1,0 +1,265 @@
+"""Moves of whole channels of blocked maps: concatenations and slices that do not lie between blocks, channel shuffles.
+
+A body of `concat`, `slice`, `reshape` and `transpose` that leaves the pixels where they are says for each channel of the result
+which channel of which operand it is. A block of channels is then made, pixel by pixel, of as few registers as it has sources, by
+shuffles. Blocks with equal shuffles, whose sources follow each other, share their code. Imports the base and the moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate, pairwise
+
+import numpy as np
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.cpu.blocked.base import (
+    NO_HALO,
+    BlockedKernel,
+    Generator,
+    Machine,
+    blocks_of,
+    joined_rows,
+    map_lanes,
+    memref_of,
+    read_rate,
+)
+from lightnet.backends.cpu.launches import Launch
+from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout, byte_size
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import spec_of
+
+MOVES = (Concat, Slice, Reshape, Transpose, Forward)
+#: Runs of blocks with code of their own, at most.
+MAX_RUNS = 12
+#: Pixels that one block of the grid covers, about.
+BAND = 512
+
+
+class Channels(Generator):
+    """A body of moves from maps [N, C, H, W] to one map whose channels are channels of these."""
+
+    alg = "channels"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        found = channel_sources(ops, yielded)
+        if found is None or all(isinstance(op, Forward) for op in ops):
+            return None
+        values, table = found
+        if len(runs_of(table, lanes)) > MAX_RUNS:
+            return None
+        return Form(dict.fromkeys(values, NO_HALO))
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        return {}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        size = 2 * byte_size(kernel.results[0].type)
+        return size / min(read_rate(machine, size), machine.l3_bytes)
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        return {}
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        return 0
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        assert not aliases, "a channel may be read after it was written"
+        return [_ChannelKernel(kernel, name).build()]
+
+
+# -- which channel is which ------------------------------------------------------------------------------------------
+
+
+def channel_sources(
+    ops: Sequence[LnOp], yielded: Sequence[SSAValue]
+) -> tuple[list[SSAValue], list[tuple[int, int]]] | None:
+    """The maps from outside that a body of moves reads, and for each channel of its one result: which of them it comes from, and
+    which channel of that it is. None for any other body, or where pixels or pictures move."""
+    if (
+        not ops
+        or len(yielded) != 1
+        or yielded[0] not in ops[-1].results
+        or not all(isinstance(op, MOVES) for op in ops)
+    ):
+        return None
+    result = spec_of(yielded[0].type)
+    if result.ndim != 4 or result.len == 0 or result.dtype.name != "f32":
+        return None
+    pictures, _, *pixels = result.dims
+    made = {r for op in ops for r in op.results}
+    sources = list(dict.fromkeys(v for op in ops for v in op.operands if v not in made))
+    tables: dict[SSAValue, np.ndarray] = {}  # of each value: [N, ...], (picture, source, channel) as one number
+    for s, value in enumerate(sources):
+        dims = spec_of(value.type).dims
+        if len(dims) != 4 or dims[0] != pictures or list(dims[2:]) != pixels:
+            return None
+        channels = np.arange(dims[1]) + (s << 32)
+        tables[value] = channels[None, :] + (np.arange(pictures) << 48)[:, None]
+    for op in ops:
+        table = _moved(op, [tables[v] for v in op.operands], pixels)
+        if table is None:
+            return None
+        tables[op.results[0]] = table
+    table = tables[yielded[0]]
+    if (table >> 48 != np.arange(pictures)[:, None]).any() or (table - table[:1] != (table - table[:1])[:, :1]).any():
+        return None
+    return sources, [(int(t) >> 32, int(t) & 0xFFFFFFFF) for t in table[0]]
+
+
+def _moved(op: LnOp, tables: Sequence[np.ndarray], pixels: Sequence[int]) -> np.ndarray | None:
+    """What a move does to all dimensions but the last two, which must stay."""
+    rank = tables[0].ndim
+    if isinstance(op, Concat):
+        return np.concatenate(tables, axis=op.axis) if op.axis < rank else None
+    if isinstance(op, Slice):
+        if op.axis >= rank:
+            return None
+        return np.take(tables[0], np.arange(op.start, op.start + op.len), axis=op.axis)
+    if isinstance(op, Transpose):
+        axes = tuple(op.axes)
+        return tables[0].transpose(axes[:rank]) if axes[rank:] == (rank, rank + 1) else None
+    dims = op.result_specs[0].dims
+    return tables[0].reshape(dims[:-2]) if list(dims[-2:]) == list(pixels) and len(dims) > 2 else None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A register that feeds a block: `source` is an operand's number; the first block of it and the step from one block of the run
+    to the next."""
+
+    source: int
+    block: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Blocks `first`, `first + step`, ... (`count` of them) of the result. `lanes` says of each lane which slot it is from and which
+    lane there, None where there is no channel."""
+
+    first: int
+    step: int
+    count: int
+    slots: tuple[Slot, ...]
+    lanes: tuple[tuple[int, int] | None, ...]
+
+
+def runs_of(table: Sequence[tuple[int, int]], lanes: int) -> list[Run]:
+    """The blocks of the result, grouped: equal lanes, and numbers of blocks that advance by constant steps."""
+    kinds: dict[object, list[tuple[int, list[tuple[int, int]]]]] = {}
+    for number in range(blocks_of(len(table), lanes)):
+        part = table[number * lanes : (number + 1) * lanes]
+        registers = list(dict.fromkeys((s, c // lanes) for s, c in part))
+        picks = tuple((registers.index((s, c // lanes)), c % lanes) for s, c in part)
+        kinds.setdefault((tuple(s for s, _ in registers), picks), []).append((number, registers))
+    runs: list[Run] = []
+    for (_, picks), members in kinds.items():
+        filled = picks + (None,) * (lanes - len(picks))
+        while members:
+            count = _advancing(members)
+            (number, registers), (last, after) = members[0], members[min(1, count - 1)]
+            slots = tuple(Slot(s, block, b - block) for (s, block), (_, b) in zip(registers, after))
+            runs.append(Run(number, last - number, count, slots, filled))
+            members = members[count:]
+    return runs
+
+
+def _advancing(members: Sequence[tuple[int, list[tuple[int, int]]]]) -> int:
+    """How many of the first blocks advance by constant steps."""
+    numbers = [np.array([number, *(b for _, b in registers)]) for number, registers in members]
+    steps = [b - a for a, b in pairwise(numbers)]
+    return 1 + next((i for i, step in enumerate(steps) if (step != steps[0]).any()), len(steps))
+
+
+# -- code ------------------------------------------------------------------------------------------------------------
+
+
+class _ChannelKernel(BlockedKernel):
+    """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows."""
+
+    def __init__(self, kernel: KernelOp, name: str):
+        found = channel_sources(kernel.ops, kernel.terminator.operands)
+        assert found is not None
+        self.sources, table = found
+        self.pictures, _, height, width = spec_of(kernel.results[0].type).dims
+        values = [*kernel.body.args, *kernel.terminator.operands]
+        self.joined = joined_rows(values, (height, width))
+        self.rows, self.cols = height // self.joined, width * self.joined
+        super().__init__(kernel, name, map_lanes(kernel), {})
+        self.target = self.yielded[0]
+        self.runs = runs_of(table, self.lanes)
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """Rows without a halo may be joined."""
+        type = memref_of(value.type)
+        if self.joined == 1:
+            return type
+        n, blocks, _, _, lanes = type.get_shape()
+        return MemRefType(type.element_type, [n, blocks, self.rows, self.cols, lanes])
+
+    def build(self) -> Launch:
+        b = self.b
+        band = max(1, min(self.rows, BAND // self.cols))
+        bands = -(-self.rows // band)
+        total = sum(run.count for run in self.runs)
+        ends = list(accumulate(run.count for run in self.runs))
+        with b.loop(b.lo, b.hi) as number:
+            n, item, index = self.coordinates(number.iv, (self.pictures, total, bands))
+            first = b.mul(index, band)
+            last = self.row_end(first, band, self.rows)
+            for run, end in zip(self.runs, ends):
+                start = end - run.count
+                if len(self.runs) == 1:
+                    self.run(run, n, item, first, last)
+                    continue
+                with b.when(b.cmpi("ult", b.add(item, -start), b.index(run.count))):
+                    self.run(run, n, b.add(item, -start), first, last)
+        return self.done(self.pictures * total * bands)
+
+    def run(self, run: Run, n: Index, i: Index, first: Index, last: Index) -> None:
+        """Rows [first, last) of block number `i` of a run."""
+        b = self.b
+        block = b.add(b.mul(i, run.step), run.first)
+        blocks = [b.add(b.mul(i, slot.step), slot.block) for slot in run.slots]
+        with b.loop(first, last) as y, b.loop(0, self.cols) as x:
+            registers = []
+            for slot, at in zip(run.slots, blocks):
+                value = self.sources[slot.source]
+                where = self.at(value, n, at, y.iv, x.iv)
+                registers.append(b.tile_load(self.inputs[value], where, [4], (self.lanes,)))
+            pixel = gathered(b, registers, run.lanes)
+            b.tile_store(pixel, self.results[0], self.at(self.target, n, block, y.iv, x.iv), [4])
+        self.zero_halos(n, block, 1, first, last)
+
+
+def gathered(b: Builder, registers: Sequence[SSAValue], lanes: Sequence[tuple[int, int] | None]) -> SSAValue:
+    """One register of lanes of others: (register, lane), None for 0."""
+    n = len(lanes)
+    if list(lanes) == [(0, k) for k in range(n)]:
+        return registers[0]
+    parts = [*registers]
+    if None in lanes:
+        parts.append(b.const(0.0, registers[0].type))
+    wanted = [(len(parts) - 1, k) if pick is None else pick for k, pick in enumerate(lanes)]
+
+    def joined(known: SSAValue, slot: int) -> SSAValue:
+        """`known` has the lanes of the slots before `slot` in their places."""
+        picks = [n + lane if s == slot else k if s < slot else -1 for k, (s, lane) in enumerate(wanted)]
+        return b.shuffle(known, parts[slot], picks)
+
+    if len(parts) == 1:
+        return b.shuffle(parts[0], parts[0], [lane for _, lane in wanted])
+    start = [lane if s == 0 else n + lane if s == 1 else -1 for s, lane in wanted]
+    return reduce(joined, range(2, len(parts)), b.shuffle(parts[0], parts[1], start))
+
+
+CHANNELS = Channels()

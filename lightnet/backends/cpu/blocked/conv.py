@@ -1,0 +1,292 @@
+"""Direct convolution on blocked maps: any window, stride, dilation and padding, 1x1 included, in groups of whole blocks.
+
+The classic kernel of NCHWc (Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures", 2018):
+a tile of pixels by output channels stays in registers while input channels and taps pass. Where a tile is one row, rows of the
+window outside the picture are passed over by the bounds of a loop, so that the input needs no rows of halo. Imports the base of
+blocked kernels and the model in numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.cpu.blocked import conv_model as model
+from lightnet.backends.cpu.blocked.base import (
+    BlockedKernel,
+    Host,
+    Machine,
+    Tile,
+    epilogue_form,
+    map_lanes,
+    vector_layouts,
+)
+from lightnet.backends.cpu.blocked.conv_choices import chosen, machine_of
+from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
+from lightnet.backends.cpu.launches import Launch
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import MAX_HALO, Blocked, Layout, Packed, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import ParamAttr
+
+
+class Direct:
+    """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise epilogue."""
+
+    alg = "direct"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        if not ops or not isinstance(ops[0], Conv2d):
+            return None
+        conv, rest = ops[0], ops[1:]
+        src, weight, bias = conv.operands
+        if conv.result_specs[0].len == 0 or conv.operand_specs[0].len == 0:
+            return None
+        geometry = Geometry.of(conv)
+        if geometry.groups > 1 and (geometry.channels % lanes or geometry.outputs % lanes):
+            return None
+        if weight in (src, bias) or any(v is weight for op in rest for v in op.operands):
+            return None  # it lies in memory in one way only
+        halo = model.halo_of(geometry, machine_of(lanes))
+        if max(halo) > MAX_HALO:
+            return None
+        return epilogue_form(conv, rest, yielded, {src: halo}, (weight, bias))
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        _, shape, walk = chosen(kernel, machine)
+        return {
+            "tile": ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll)),
+            "order": ParamAttr(walk.order),
+            "band": ParamAttr((walk.rows, walk.columns)),
+        }
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        geometry, shape, walk = chosen(kernel, machine)
+        compute = model.tiles_time(geometry, machine, shape)
+        moved = model.memory_time(geometry, machine, shape, walk.order)
+        return 100 + max(compute + model.TRAFFIC * moved, moved)
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        lanes = map_lanes(kernel)
+        form = self.takes(kernel.ops, list(kernel.terminator.operands), lanes)
+        assert form is not None
+        _, shape, _ = chosen(kernel, machine_of(lanes))
+        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
+        return {**vector_layouts(kernel, form, lanes), weight: Packed("o", shape.vectors * lanes, lanes)}
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        return 0
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [DirectKernel(kernel, name, aliases).build()]
+
+
+# -- the kernel --------------------------------------------------------------------------------------------------------
+
+
+class DirectKernel(BlockedKernel):
+    """Builds one kernel function, or (`part`) part of another, whose maps are not seen as one row."""
+
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
+        lanes = map_lanes(kernel)
+        self.geometry, self.shape, self.walk = chosen(kernel, machine_of(lanes), flat=host is None)
+        super().__init__(kernel, name, lanes, aliases, host=host)
+        self.src, self.weight, self.bias = self.anchor.operands
+        self.overlaps = not aliases  # what is computed again would read its own result
+        self.used = self.masked or lanes
+        machine = machine_of(lanes)
+        #: What is fetched ahead, where this is a whole kernel: parts of others read what is near.
+        alone = host is None
+        self.pixels_ahead = alone and model.pixels_ahead(self.geometry, machine, self.shape)
+        self.weights_ahead = model.weights_ahead(self.geometry, machine, self.shape, self.walk) if alone else 0
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """The memref of a value; maps are one row where the geometry is `flat`."""
+        found = super().memref(value)
+        if not self.geometry.flat or not isinstance(layout_of(value.type), Blocked):
+            return found
+        n, blocks, height, width, lanes = found.get_shape()
+        return MemRefType(found.element_type, [n, blocks, 1, height * width, lanes])
+
+    def build(self) -> Launch:
+        """One function over pictures x vectors of outputs x bands."""
+        b, g, walk = self.b, self.geometry, self.walk
+        (height, width), v = g.out_hw, self.shape.vectors
+        groups = g.output_blocks(self.lanes) // v
+        bands = (-(-height // walk.rows), -(-width // walk.columns))
+        outside = walk.order == OUTPUTS
+        extents = (groups, g.batch, *bands) if outside else (g.batch, *bands, groups)
+        with b.loop(b.lo, b.hi) as block:
+            found = self.coordinates(block.iv, extents)
+            group, n, row, column = found if outside else (found[3], *found[:3])
+            y0, y1 = self.range(row, walk.rows, height)
+            x0, x1 = self.range(column, walk.columns, width)
+            self.part(n, group, y0, y1, x0, x1)
+            with self.only(column, 0):
+                self.zero_halos(self.n, self.first, v, y0, y1)
+        return self.done(groups * g.batch * bands[0] * bands[1])
+
+    def part(self, n: Index, group: Index, y0: Index, y1: Index, x0: Index, x1: Index) -> None:
+        """The rows [y0, y1) and columns [x0, x1) of one picture and group of output vectors. Rows begin at a multiple of the tile's,
+        columns too, and end at one or where the picture does."""
+        b = self.b
+        self.n, self.group, self.first = n, group, b.mul(group, self.shape.vectors)
+        self.source_block = self.first_source()
+        for rows, lo, hi in self.row_tiles(y0, y1):
+            with b.loop(lo, hi, rows) as y:
+                self.row(y.iv, rows, x0, x1)
+
+    def range(self, band: Index, size: int, whole: int) -> tuple[Index, Index]:
+        """First and last row (or column) of a band."""
+        b = self.b
+        if size >= whole:
+            return 0, whole
+        first = b.mul(band, size)
+        last = b.add(first, size)
+        return first, last if whole % size == 0 else b.op(arith.MinSIOp, last, b.index(whole))
+
+    def row_tiles(self, first: Index, last: Index) -> list[tuple[int, Index, Index]]:
+        """Rows [first, last) as (rows of a tile, from, to): behind the whole tiles what is left of the picture."""
+        rows, height = self.shape.rows, self.geometry.out_hw[0]
+        rest = height % rows
+        if rest == 0:
+            return [(rows, first, last)]
+        whole = self.b.op(arith.MinSIOp, self.b.index(last), self.b.index(height - rest))
+        return [(rows, first, whole), (rest, self.b.op(arith.MaxSIOp, self.b.index(first), whole), last)]
+
+    def row(self, y: Index, rows: int, first: Index, last: Index) -> None:
+        """The tiles of columns [first, last): the last one of the picture moves back over the one before, or is narrower."""
+        b, columns, width = self.b, self.shape.columns, self.geometry.out_hw[1]
+        rest = width % columns
+        if not rest or (self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1):
+            with b.loop(first, last, columns) as x:
+                at = b.op(arith.MinSIOp, x.iv, b.index(width - columns)) if rest else x.iv
+                self.tile(y, at, rows, columns)
+            return
+        whole = width - rest
+        inside = b.number(last)
+        stop = b.op(arith.MinSIOp, b.index(last), b.index(whole)) if inside is None else min(inside, whole)
+        with b.loop(first, stop, columns) as x:
+            self.tile(y, x.iv, rows, columns)
+        with self.only(last, width):
+            self.tile(y, whole, rows, rest)
+
+    def tile(self, y: Index, x: Index, rows: int, columns: int) -> None:
+        """One tile: the bias, the sum over channels and taps, the epilogue."""
+        b = self.b
+        shape = (rows, columns, self.shape.vectors, self.lanes)
+        acc = b.tile_load(self.inputs[self.bias], [self.first, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
+        acc = self.sum(y, x, acc)
+        self.finish(Tile(self.n, self.first, y, x, shape, self.used), acc)
+
+    def sum(self, y: Index, x: Index, acc: SSAValue) -> SSAValue:
+        """acc + the sum over blocks of input channels, taps and the channels of a block."""
+        b, g, u = self.b, self.geometry, self.shape.unroll
+        rows, columns, vectors, lanes = acc.type.get_shape()
+        blocks = model.blocks_of(g.channels, lanes)
+        top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.pad))
+        bounds = self.taps(top) if rows == 1 else (0, g.size[0])
+        share = self.share_of_weights(y, x)
+        with b.loop(*bounds, carry=[acc]) as r:
+            line = b.add(top, b.mul(r.iv, g.dilation[0]))
+            with b.loop(0, blocks, carry=r.args) as block:
+                source = b.add(self.source_block, block.iv)
+                if self.pixels_ahead:
+                    self.fetch_pixels(source, r.iv, line, left, rows, columns)
+                if self.weights_ahead:
+                    ahead = [b.add(self.group, 1), r.iv, block.iv, 0, 0, share]
+                    b.prefetch(self.inputs[self.weight], ahead, self.weights_ahead)
+                with b.loop(0, g.size[1], carry=block.args) as q:
+                    column = b.add(left, b.mul(q.iv, g.dilation[1]))
+                    with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block.iv, lanes), u, carry=q.args) as c:
+                        at = self.at(self.src, self.n, source, line, column, c.iv)
+                        pixels = b.tile_load(
+                            self.inputs[self.src], at, [2, 3, 4], (rows, columns, u), steps=[*g.stride, 1]
+                        )
+                        where = [self.group, r.iv, block.iv, q.iv, c.iv, 0]
+                        weights = b.tile_load(
+                            self.inputs[self.weight], where, [4, 5, 5], (u, vectors, lanes), steps=[1, lanes, 1]
+                        )
+                        c.yields(b.fma(pixels, weights, c.args[0]))
+                    q.yields(*c.results)
+                block.yields(*q.results)
+            r.yields(*block.results)
+        return r.results[0]
+
+    def share_of_weights(self, y: Index, x: Index) -> Index:
+        """Where the part of the next group's weights begins that a tile fetches: elements into each piece. Rows at the edges, which pass
+        over taps, do what their neighbours do."""
+        b, g, shape = self.b, self.geometry, self.shape
+        if not self.weights_ahead:
+            return 0
+        top, bottom = model.edge_rows(g, shape)
+        rows = -(-g.out_hw[0] // shape.rows) - top - bottom
+        row = b.divmod(y, shape.rows)[0]
+        if top or bottom:
+            row = b.op(arith.MaxSIOp, b.index(b.add(row, -top)), b.index(0))
+            row = b.op(arith.MinSIOp, row, b.index(rows - 1))
+        row = b.add(b.mul(self.n, rows), row)
+        column = b.divmod(b.add(x, shape.columns - 1), shape.columns)[0]  # the last tile may have moved back
+        tile = b.add(b.mul(row, -(-g.out_hw[1] // shape.columns)), column)
+        return b.mul(tile, self.weights_ahead // 4)
+
+    def fetch_pixels(self, source: Index, r: Index, line: Index, left: Index, rows: int, columns: int) -> None:
+        """Fetch what the next tile of the row reads of one block and row of taps, beyond what this tile and the row above read."""
+        b, g = self.b, self.geometry
+        first = (columns - 1) * g.stride[1] + (g.size[1] - 1) * g.dilation[1] + 1
+        fresh = -(-rows * g.stride[0] // g.dilation[0])  # rows of taps that the row above does not have
+        with self.from_on(r, g.size[0] - fresh):
+            for k in range(rows):
+                at = self.at(self.src, self.n, source, b.add(line, k * g.stride[0]), b.add(left, first))
+                b.prefetch(self.inputs[self.src], at, 4 * self.lanes * columns * g.stride[1])
+
+    @contextmanager
+    def from_on(self, index: Index, first: int) -> Iterator[None]:
+        """What is built inside runs where an index is at least `first`."""
+        if first <= 0:
+            yield
+            return
+        with self.b.when(self.b.cmpi("sge", self.b.index(index), self.b.index(first))):
+            yield
+
+    def times(self, position: Index, step: int, offset: int) -> SSAValue:
+        """position * step + offset."""
+        return self.b.add(self.b.mul(position, step), offset)
+
+    def taps(self, top: Index) -> tuple[Index, Index]:
+        """The rows of the window, [from, to), that lie in the picture where the window begins at input row `top`."""
+        b, (size, step), height = self.b, (self.geometry.size[0], self.geometry.dilation[0]), self.geometry.in_hw[0]
+        if self.geometry.reach(0) == 0:
+            return 0, size
+        above = b.op(
+            arith.SubiOp, b.index(step - 1), b.index(top)
+        )  # ceil(-top / step); rounding to 0 where it is negative
+        below = b.op(arith.SubiOp, b.index(height + step - 1), b.index(top))
+        first, last = (v if step == 1 else b.op(arith.DivSIOp, v, b.index(step)) for v in (above, below))
+        return b.op(arith.MaxSIOp, first, b.index(0)), b.op(arith.MinSIOp, last, b.index(size))
+
+    def first_source(self) -> Index:
+        """The first input block of the group of channels that the outputs belong to."""
+        g = self.geometry
+        if g.groups == 1:
+            return 0
+        per_group = model.blocks_of(g.outputs, self.lanes) // self.shape.vectors
+        return self.b.mul(self.b.divmod(self.group, per_group)[0], model.blocks_of(g.channels, self.lanes))
+
+
+def summed_channels(b: Builder, total: int, block: Index, lanes: int) -> Index:
+    """Channels of an input block that are summed over, where they are `total` in all: those that there are, in whole steps."""
+    if total <= lanes or total % lanes == 0:
+        return min(total, lanes)
+    return b.op(arith.MinSIOp, b.op(arith.SubiOp, b.index(total), b.mul(block, lanes)), b.index(lanes))
+
+
+DIRECT = Direct()

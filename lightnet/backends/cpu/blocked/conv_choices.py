@@ -1,0 +1,104 @@
+"""The choices of direct convolutions: tile, order and bands, those of a kernel where it has them and the model's where not.
+
+Imports the model in numbers, layouts and kernels.
+"""
+
+from __future__ import annotations
+
+from lightnet.backends.cpu.blocked import conv_model as model
+from lightnet.backends.cpu.blocked.base import NO_HALO, Machine, choice_ints
+from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, Geometry, Shape, Walk
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.body import choice
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, layout_of
+from lightnet.ir.locations import loc_of
+from lightnet.ir.types import spec_of
+
+#: Accumulators of a tile that a choice may ask for, at most: more do not fit in any machine's registers.
+MOST_SUMS = 32
+
+
+def machine_of(lanes: int) -> Machine:
+    """A usual machine of this width, where a kernel's does not tell its rates."""
+    return Machine(lanes=lanes, registers=16 if lanes == 8 else 32, flops=Machine.flops * lanes / 16)
+
+
+def chosen(kernel: KernelOp, machine: Machine, flat: bool = True) -> tuple[Geometry, Shape, Walk]:
+    """The geometry (`flat` where it can be), tile and walk of a kernel: its choices where it has them, the model's where not. Raises
+    `LightNetError` for choices that do not fit the convolution or the layouts."""
+    geometry = geometry_of(kernel) if flat else Geometry.of(kernel.ops[0])
+    halo_rows = _halo_rows(kernel)
+    given = choice_ints(kernel, "tile")
+    if given is None:
+        shape = model.best_shape(geometry, machine, halo_rows)
+    else:
+        shape = check_tile(kernel, geometry, machine.lanes, given, halo_rows)
+    order, band = choice(kernel, "order"), choice_ints(kernel, "band")
+    if order not in (None, OUTPUTS, ROWS):
+        _refuse(kernel, "order", f"order = '{order}': a convolution takes '{OUTPUTS}' or '{ROWS}'")
+    walk = model.best_walk(geometry, machine, shape, order)
+    if band is None:
+        return geometry, shape, walk
+    return geometry, shape, _checked_walk(kernel, geometry, shape, walk.order, band)
+
+
+def geometry_of(kernel: KernelOp) -> Geometry:
+    """The convolution of a kernel: of one row where pixels are independent and no map has a halo between its rows."""
+    conv = kernel.ops[0]
+    geometry = Geometry.of(conv)
+    if not geometry.is_pointwise or geometry.out_hw[0] == 1 or geometry.in_hw[1] == 0:
+        return geometry
+    values = (*kernel.body.args, *kernel.terminator.operands)
+    dims = (conv.operand_specs[0].dims, conv.result_specs[0].dims)
+    maps = [layout_of(v.type) for v in values if spec_of(v.type).dims in dims]
+    plain = all(not isinstance(layout, Blocked) or layout.halo == NO_HALO for layout in maps)
+    return Geometry.of(conv, flat=True) if plain else geometry
+
+
+def _halo_rows(kernel: KernelOp) -> int | None:
+    """Rows of halo that the input has; None where it is no map yet, and may get what a tile needs."""
+    layout = layout_of(kernel.ops[0].operands[0].type)
+    return layout.halo[0] if isinstance(layout, Blocked) else None
+
+
+def _refuse(kernel: KernelOp, what: str, message: str) -> None:
+    raise LightNetError(message, loc_of(kernel), label=f"convolution.{what}")
+
+
+def check_tile(
+    kernel: KernelOp, geometry: Geometry, lanes: int, given: tuple[int, ...], halo_rows: int | None
+) -> Shape:
+    """The tile that a kernel's choice names."""
+    height, width = geometry.out_hw
+    said = f"tile = {list(given)}: a convolution takes [rows, columns, vectors, unroll]"
+    if len(given) != 4 or min(given) < 1:
+        _refuse(kernel, "tile", said)
+    shape = Shape(*given)
+    blocks = model.blocks_of(geometry.outputs, lanes)
+    if shape.rows > height or shape.columns > width:
+        _refuse(kernel, "tile", f"{said} of at most {height} x {width} pixels")
+    if blocks % shape.vectors:
+        _refuse(kernel, "tile", f"{said}, where vectors divides the {blocks} blocks of output channels")
+    if lanes % shape.unroll:
+        _refuse(kernel, "tile", f"{said}, where unroll divides the {lanes} channels of a block")
+    if shape.sums > MOST_SUMS or shape.sums * shape.unroll > 2 * model.BODY:
+        _refuse(kernel, "tile", f"{said} of at most {MOST_SUMS} sums, and {2 * model.BODY} multiply-adds in a step")
+    if shape.rows > 1 and halo_rows is not None and halo_rows < geometry.reach(0):
+        _refuse(
+            kernel, "tile", f"{said}; several rows need an input with {geometry.reach(0)} rows of halo, not {halo_rows}"
+        )
+    return shape
+
+
+def _checked_walk(kernel: KernelOp, geometry: Geometry, shape: Shape, order: str, band: tuple[int, ...]) -> Walk:
+    """The bands that a kernel's choice names."""
+    (height, width), tile = geometry.out_hw, (shape.rows, shape.columns)
+    fits = len(band) == 2 and all(
+        1 <= size <= whole and (size == whole or size % step == 0)
+        for size, whole, step in zip(band, (height, width), tile)
+    )
+    if not fits:
+        _refuse(kernel, "band", f"band = {list(band)}: a convolution takes [rows, columns] that are multiples of the tile's "
+                                f"{list(tile)}, or all {[height, width]}")  # fmt: skip
+    return Walk(order, *band)

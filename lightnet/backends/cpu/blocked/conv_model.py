@@ -1,0 +1,304 @@
+"""Direct convolutions on blocked maps in numbers: geometry, tiles, the walk over them, and a model of their time.
+
+A tile is rows x columns of pixels by vectors of output channels, all in registers; each step over an input channel broadcasts the
+pixels and reads one weight vector per vector of outputs. What a tile costs follows from the two multiply-adds and the two reads
+that a core starts in a cycle, what the walk costs from the bytes that leave the second-level cache. Nothing is measured.
+Imports the machine model and the ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from lightnet.backends.cpu.blocked.base import Halo, Machine, blocks_of, read_rate
+from lightnet.dialects.ln.conv import Conv2d
+
+#: Multiply-adds of an unrolled body, at most: larger ones overflow the cache of decoded instructions.
+BODY = 250
+#: Vectors of outputs in a tile, at most.
+MOST_VECTORS = 12
+#: Cycles beside the arithmetic: of a trip of the innermost loop, and of a tile (its first and last sums are not overlapped).
+TRIP_CYCLES, TILE_CYCLES = 4.0, 40.0
+#: Reads that start in a cycle beside the multiply-adds (measured: two, and some are lost).
+READS = 1.85
+#: Share of the time to read weights that is not hidden behind arithmetic: from the second-level cache, and from behind it.
+EXPOSED, EXPOSED_FAR = 0.2, 0.7
+#: What tiles of several rows cost more: rows of halo to be written, and a second tile for what is left.
+SEVERAL_ROWS = 1.05
+#: Bytes of a cache line; lines that a step may fetch ahead; nanoseconds to fetch a line, and to wait for one that was not (measured).
+LINE, MOST_AHEAD, FETCH, WAIT = 64, 32, 0.8, 3.2
+#: Sequences of lines that processors follow by themselves are fewer.
+STREAMS = 4
+#: Share of the time of traffic that is not hidden behind arithmetic.
+TRAFFIC = 0.3
+#: A last column of tiles that computes more than this share of a row again is made narrower instead, which is code of its own.
+MOST_AGAIN = 0.04
+#: Nanoseconds that a block of the grid should take at least, and blocks that several threads can share evenly.
+BLOCK_TIME, BLOCKS = 4_000.0, 48
+
+OUTPUTS, ROWS = "outputs", "rows"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution in numbers. `channels` and `outputs` are those of one group, `pad` is (top, left). `flat`: pixels of all rows
+    are one row."""
+
+    batch: int
+    groups: int
+    channels: int
+    outputs: int
+    in_hw: tuple[int, int]
+    out_hw: tuple[int, int]
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pad: tuple[int, int]
+    flat: bool = False
+
+    @classmethod
+    def of(cls, op: Conv2d, flat: bool = False) -> Geometry:
+        """The geometry of a convolution; `flat` needs `is_pointwise`."""
+        (n, c, h, w), (_, o, oh, ow) = op.operand_specs[0].dims, op.result_specs[0].dims
+        in_hw, out_hw = ((1, h * w), (1, oh * ow)) if flat else ((h, w), (oh, ow))
+        pad = op.derived_values()["pad"]
+        return cls(
+            n, op.group, c // op.group, o // op.group, in_hw, out_hw,
+            tuple(op.size), tuple(op.stride), tuple(op.dilation), (pad[0], pad[1]), flat,
+        )  # fmt: skip
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each pixel of the result depends on the same pixel of the input alone."""
+        return self.size == self.stride == (1, 1) and self.pad == (0, 0) and self.in_hw == self.out_hw
+
+    def reach(self, axis: int) -> int:
+        """Rows (0) or columns (1) around the input that windows touch, on the side where they reach further."""
+        last = (
+            (self.out_hw[axis] - 1) * self.stride[axis] + (self.size[axis] - 1) * self.dilation[axis] - self.pad[axis]
+        )
+        return max(self.pad[axis], last - (self.in_hw[axis] - 1), 0)
+
+    def output_blocks(self, lanes: int) -> int:
+        """Blocks of output channels of all groups."""
+        return self.groups * blocks_of(self.outputs, lanes)
+
+    def input_steps(self, lanes: int, unroll: int) -> int:
+        """Input channels that are summed over, with those that fill up the last step."""
+        whole, rest = divmod(self.channels, lanes)
+        return whole * lanes + -(-rest // unroll) * unroll
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tile: rows x columns of pixels by `vectors` of output channels, and the input channels of one step."""
+
+    rows: int
+    columns: int
+    vectors: int
+    unroll: int
+
+    @property
+    def pixels(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def sums(self) -> int:
+        """Accumulators."""
+        return self.pixels * self.vectors
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The order of tiles: blocks of the grid are pictures x output vectors x bands of `rows` x `columns`; `order` says whether
+    bands run inside (``outputs``: the weights of a block stay near) or outside (``rows``: the pixels of a band do)."""
+
+    order: str
+    rows: int
+    columns: int
+
+
+def taps_inside(geometry: Geometry) -> int:
+    """Rows of the window that lie in the picture, added up over the rows of the result."""
+    (step, _), (d, _), (pad, _), inside = geometry.stride, geometry.dilation, geometry.pad, geometry.in_hw[0]
+    total = 0
+    for r in range(geometry.size[0]):  # tap r of row y is at y * step + r * d - pad
+        first = max(-((r * d - pad) // step), 0)
+        last = min((inside - 1 + pad - r * d) // step, geometry.out_hw[0] - 1)
+        total += max(last - first + 1, 0)
+    return total
+
+
+def most_pixels(machine: Machine, vectors: int) -> int:
+    """Pixels of a tile that leave room for weights: what compiles without spilling (measured: of 32 registers 14x2, 28x1, 8x3 and
+    6x4 run at the peak, 9x3 and 7x4 do not; of 16 registers 6x2 and 3x4, but not 4x3)."""
+    if machine.registers <= 16:
+        return 3 if vectors == 3 else max(12 // vectors, 1)
+    return max((28 if machine.lanes == 16 and vectors <= 2 else 24) // vectors, 1)
+
+
+def unroll_of(geometry: Geometry, machine: Machine, sums: int) -> int:
+    """Input channels of a step: as many as the body may hold, fewer where the last step would be mostly empty."""
+    choices = [u for u in (16, 8, 4, 2, 1) if u <= machine.lanes and u * sums <= BODY] or [1]
+
+    def cost(unroll: int) -> float:
+        steps = geometry.input_steps(machine.lanes, unroll)
+        return steps * (sums / 2) + steps / unroll * TRIP_CYCLES
+
+    return min(choices, key=cost)
+
+
+def shapes(geometry: Geometry, machine: Machine, halo_rows: int | None = None) -> Iterator[Shape]:
+    """The tiles that a convolution could take. Tiles of several rows read the rows of padding from memory: they need
+    `halo_rows` (None: as many as they like)."""
+    height, width = geometry.out_hw
+    blocks = blocks_of(geometry.outputs, machine.lanes)
+    for vectors in (v for v in range(1, MOST_VECTORS + 1) if blocks % v == 0):
+        most = most_pixels(machine, vectors)
+        for count in range(-(-width // most), min(width, -(-width // most) + 4) + 1):
+            columns = -(-width // count)
+            rows = {1}
+            if columns == width and height > 1 and (halo_rows is None or halo_rows >= geometry.reach(0)):
+                rows |= set(range(2, min(most // columns, height) + 1))
+            for r in rows:
+                yield Shape(r, columns, vectors, unroll_of(geometry, machine, r * columns * vectors))
+
+
+@cache
+def best_shape(geometry: Geometry, machine: Machine, halo_rows: int | None = None) -> Shape:
+    """The tile that costs least."""
+    return min(shapes(geometry, machine, halo_rows), key=lambda s: tiles_time(geometry, machine, s))
+
+
+def column_tiles(geometry: Geometry, columns: int) -> list[tuple[int, int]]:
+    """How a row is covered: (columns, count) of each width of tile."""
+    whole, rest = divmod(geometry.out_hw[1], columns)
+    if rest and (columns - rest) / geometry.out_hw[1] <= MOST_AGAIN:
+        return [(columns, whole + 1)]
+    return [(columns, whole)] * bool(whole) + [(rest, 1)] * bool(rest)
+
+
+def cycles(machine: Machine, pixels: int, vectors: int) -> float:
+    """Cycles of a step over one input channel: two multiply-adds or two reads start in one, and a sum takes four."""
+    return max(pixels * vectors / 2, (pixels + vectors) / READS, 4.0)
+
+
+@cache
+def tiles_time(geometry: Geometry, machine: Machine, shape: Shape) -> float:
+    """Nanoseconds of all tiles of a convolution on one core, weights read from where they fit."""
+    height, _ = geometry.out_hw
+    steps = geometry.input_steps(machine.lanes, shape.unroll)
+    weights = 4 * machine.lanes * shape.vectors * steps * geometry.size[0] * geometry.size[1]
+    far = weights > 0.6 * machine.l2
+    reading = 0.0 if weights <= machine.l1 // 2 else weights / (machine.l3_bytes if far else machine.l2_bytes)
+    clock = machine.flops / (4 * machine.lanes)  # GHz, of two multiply-adds a cycle
+    taps = taps_inside(geometry) / height if shape.rows == 1 else geometry.size[0]
+    total = 0.0
+    for rows, many in ((shape.rows, height // shape.rows), (height % shape.rows, 1)):
+        for columns, count in column_tiles(geometry, shape.columns) if rows else ():
+            pixels = rows * columns
+            trips = taps * geometry.size[1] * steps / shape.unroll
+            arithmetic = trips * (shape.unroll * cycles(machine, pixels, shape.vectors) + TRIP_CYCLES)
+            arithmetic += TILE_CYCLES + 1.5 * pixels * shape.vectors
+            exposed = (EXPOSED_FAR if far else EXPOSED) * reading * taps / geometry.size[0]
+            total += many * count * (arithmetic / clock + exposed)
+    total *= SEVERAL_ROWS if shape.rows > 1 else 1.0
+    return total * geometry.batch * geometry.output_blocks(machine.lanes) / shape.vectors
+
+
+def traffic(geometry: Geometry) -> tuple[int, int, int]:
+    """Bytes of the weights, of what is read of one picture (whole rows: processors fetch pairs of lines), and of its result."""
+    touched = geometry.in_hw[0] // max(geometry.stride[0] // geometry.size[0], 1), geometry.in_hw[1]
+    weights = 4 * geometry.groups * geometry.outputs * geometry.channels * geometry.size[0] * geometry.size[1]
+    read = 4 * geometry.groups * geometry.channels * touched[0] * touched[1]
+    written = 4 * geometry.groups * geometry.outputs * geometry.out_hw[0] * geometry.out_hw[1]
+    return weights, read, written
+
+
+def edge_rows(geometry: Geometry, shape: Shape) -> tuple[int, int]:
+    """Rows at the top and at the bottom whose tiles pass over taps."""
+    if shape.rows > 1:
+        return 0, 0
+    step, pad, span = geometry.stride[0], geometry.pad[0], (geometry.size[0] - 1) * geometry.dilation[0]
+    height, inside = geometry.out_hw[0], geometry.in_hw[0]
+    top = min(max(-(-pad // step), 0), height)
+    whole = (inside - 1 - span + pad) // step + 1  # rows whose last tap is inside
+    return top, min(max(height - whole, 0), height)
+
+
+def weights_ahead(geometry: Geometry, machine: Machine, shape: Shape, walk: Walk) -> int:
+    """Bytes of the next group's weights that each tile should fetch for a row of taps and a block of inputs, so that they are near when
+    the group begins: an even share. It has to be all of them: a processor does not follow a sequence with holes. 0 where they could
+    not stay, or where that costs more than to wait for them."""
+    block = 4 * geometry.size[1] * machine.lanes * shape.vectors * machine.lanes
+    steps = geometry.size[0] * blocks_of(geometry.channels, machine.lanes)
+    groups = geometry.output_blocks(machine.lanes) // shape.vectors
+    rows = -(-geometry.out_hw[0] // shape.rows) - sum(edge_rows(geometry, shape))
+    tiles = geometry.batch * rows * -(-geometry.out_hw[1] // shape.columns)
+    if walk.order != OUTPUTS or groups == 1 or rows < 1 or tiles < 3 or block * steps > 0.6 * machine.l2:
+        return 0
+    lines = -(-block // (LINE * tiles))
+    pays = groups * steps * (block / LINE) * WAIT > groups * tiles * (6 + steps * lines) * FETCH  # 6: to find its share
+    return lines * LINE if pays and lines <= MOST_AHEAD else 0
+
+
+def pixels_ahead(geometry: Geometry, machine: Machine, shape: Shape) -> bool:
+    """Whether a tile should fetch the pixels of the next one: they stand far away in more than a few of the passes over them, and in
+    more places than a processor follows by itself."""
+    _, read, _ = traffic(geometry)
+    groups = blocks_of(geometry.outputs, machine.lanes) // shape.vectors
+    far = groups if read > machine.l2 else 1 if read > machine.l2 // 2 else 0
+    streams = blocks_of(geometry.channels, machine.lanes) * geometry.size[0]
+    strays = geometry.size[1] < geometry.stride[1]  # to lines that nobody reads
+    return 2 * WAIT * far > groups * FETCH and streams >= STREAMS and not strays
+
+
+def again(geometry: Geometry, machine: Machine, shape: Shape, order: str) -> int:
+    """Bytes that come from behind the second-level cache more than once: pixels in each pass of ``outputs``, weights in each of
+    ``rows``."""
+    weights, read, _ = traffic(geometry)
+    if order == OUTPUTS:
+        # Of rows of which every second pixel is read, what is fetched ahead arrives late.
+        keep = machine.l2 if geometry.stride[1] == 1 else 3 * machine.l2 // 4
+        groups = geometry.output_blocks(machine.lanes) // shape.vectors
+        return geometry.batch * (groups - 1) * read if read > keep else 0
+    bands = -(-read // (machine.l2 // 4))
+    return (geometry.batch * bands - 1) * weights if weights > machine.l2 // 2 else 0
+
+
+def memory_time(geometry: Geometry, machine: Machine, shape: Shape, order: str) -> float:
+    """Nanoseconds to bring what leaves the second-level cache, in either order."""
+    weights, read, written = traffic(geometry)
+    least = weights + geometry.batch * (read + written)
+    return (least + again(geometry, machine, shape, order)) / read_rate(machine, least)
+
+
+def best_walk(geometry: Geometry, machine: Machine, shape: Shape, order: str | None = None) -> Walk:
+    """The order that brings least, and bands that leave the threads a fair share and the grid's blocks some work."""
+    _, read, _ = traffic(geometry)
+    compute = tiles_time(geometry, machine, shape)
+    if order is None:
+        order = min((OUTPUTS, ROWS), key=lambda o: again(geometry, machine, shape, o))
+    groups = geometry.output_blocks(machine.lanes) // shape.vectors
+    height, width = geometry.out_hw
+    one_row = -(-height // shape.rows) == 1  # then blocks are columns
+    steps = -(-width // shape.columns) if one_row else -(-height // shape.rows)
+    work = compute / (groups * geometry.batch)  # of all bands of one group
+    bands = max(1, min(steps, int(work / BLOCK_TIME)))
+    if order == OUTPUTS:
+        bands = min(bands, max(1, -(-BLOCKS // (groups * geometry.batch))))
+    else:
+        near = -(-read // (machine.l2 // 8))  # bands whose pixels stay while all weights pass
+        bands = min(steps, max(bands, near))
+    size = -(-steps // bands)
+    if one_row:
+        return Walk(order, height, min(size * shape.columns, width))
+    return Walk(order, min(size * shape.rows, height), width)
+
+
+def halo_of(geometry: Geometry, machine: Machine) -> Halo:
+    """The halo that the input should have at least: rows of padding are passed over where a tile is one row."""
+    shape = best_shape(geometry, machine)
+    return (geometry.reach(0) if shape.rows > 1 else 0), geometry.reach(1)

@@ -1,0 +1,209 @@
+"""Transposed convolution on blocked maps, by phases.
+
+Rows of the result that leave one remainder by the stride (a phase) are a convolution of stride 1 with every stride-th row of the
+window, and columns likewise, so that nothing is multiplied that is not there. The phases share one body: which taps a phase has
+are bounds of loops. A tile is some pixels of one row of one phase. Imports the base of blocked kernels and the direct one's model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects import arith
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.blocked import conv_model as model
+from lightnet.backends.cpu.blocked.base import (
+    BlockedKernel,
+    Machine,
+    Tile,
+    blocks_of,
+    choice_ints,
+    epilogue_form,
+    map_lanes,
+    vector_layouts,
+)
+from lightnet.backends.cpu.blocked.conv import summed_channels
+from lightnet.backends.cpu.blocked.conv_choices import check_tile, machine_of
+from lightnet.backends.cpu.blocked.conv_model import Geometry, Shape
+from lightnet.backends.cpu.launches import Launch
+from lightnet.dialects.ln.conv import Deconv2d
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import MAX_HALO, Layout, Packed
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import ParamAttr
+
+
+class Transposed:
+    """The generator of `deconv2d` on maps of f32, of one group and without dilation, with an elementwise epilogue."""
+
+    alg = "deconv"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        if not ops or not isinstance(ops[0], Deconv2d):
+            return None
+        deconv, rest = ops[0], ops[1:]
+        src, weight, bias = deconv.operands
+        if deconv.group != 1 or tuple(deconv.dilation) != (1, 1) or deconv.operand_specs[0].len == 0:
+            return None
+        if min(deconv.derived_values()["pad"]) < 0:
+            return None  # rows that nothing reaches
+        if weight in (src, bias) or any(v is weight for op in rest for v in op.operands):
+            return None  # it lies in memory in one way only
+        columns = halo_columns(deconv)
+        return (
+            epilogue_form(deconv, rest, yielded, {src: (0, columns)}, (weight, bias)) if columns <= MAX_HALO else None
+        )
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        shape = chosen(kernel, machine)
+        return {"tile": ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll))}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        geometry, shape = phases(kernel.ops[0]), chosen(kernel, machine)
+        moved = model.memory_time(geometry, machine, shape, model.ROWS)
+        return 100 + model.tiles_time(geometry, machine, shape) + model.TRAFFIC * moved
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        lanes = map_lanes(kernel)
+        form = self.takes(kernel.ops, list(kernel.terminator.operands), lanes)
+        assert form is not None
+        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
+        packed = Packed("t", chosen(kernel, machine_of(lanes)).vectors * lanes, lanes)
+        return {**vector_layouts(kernel, form, lanes), weight: packed}
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        return 0
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [_Kernel(kernel, name, aliases).build()]
+
+
+def halo_columns(op: Deconv2d) -> int:
+    """Columns around the input that taps read: column x of the result takes tap q from column (x + pad - q) / stride."""
+    pad, stride, size = op.derived_values()["pad"][1], op.stride[1], op.size[1]
+    width, last = op.operand_specs[0].dims[3], op.result_specs[0].dims[3] - 1
+    before = max((size - 1 - pad) // stride, 0)
+    return max(before, (last + pad) // stride - (width - 1), 0)
+
+
+def phases(op: Deconv2d) -> Geometry:
+    """About what a transposed convolution is as convolutions of stride 1: a picture a phase of columns, rows one after the other."""
+    (n, c), (_, o, oh, ow) = op.operand_specs[0].dims[:2], op.result_specs[0].dims
+    step = op.stride[1]
+    width = max(ow // step, 1)
+    taps = (-(-op.size[0] // op.stride[0]), -(-op.size[1] // step))
+    return Geometry(n * min(step, ow), 1, c, o, (oh, width), (oh, width), taps, (1, 1), (1, 1), (0, 0))
+
+
+def chosen(kernel: KernelOp, machine: Machine) -> Shape:
+    """The tile: the kernel's choice, which must be of one row and fit (`LightNetError`), or the model's."""
+    geometry, given = phases(kernel.ops[0]), choice_ints(kernel, "tile")
+    if given is not None:
+        return check_tile(kernel, geometry, machine.lanes, given, 1)
+    shapes = [s for s in model.shapes(geometry, machine, 0) if s.rows == 1]
+    return min(shapes, key=lambda s: model.tiles_time(geometry, machine, s))
+
+
+class _Kernel(BlockedKernel):
+    """Builds one kernel function. The grid is pictures x bands of rows x vectors of outputs."""
+
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
+        lanes = map_lanes(kernel)
+        super().__init__(kernel, name, lanes, aliases)
+        op = self.anchor
+        self.src, self.weight, self.bias = op.operands
+        self.shape = chosen(kernel, machine_of(lanes))
+        self.pad, self.size, self.stride = op.derived_values()["pad"], op.size, op.stride
+        self.channels, self.in_height = op.operand_specs[0].dims[1:3]
+        self.pictures, self.outputs, self.height, self.width = op.result_specs[0].dims
+        self.overlaps = not aliases  # what is computed again would read its own result
+        self.used = self.masked or lanes
+
+    def build(self) -> Launch:
+        b, v, step = self.b, self.shape.vectors, self.stride[0]
+        groups = blocks_of(self.outputs, self.lanes) // v
+        lines = -(-self.height // step)  # of each phase, at most
+        extents = (self.pictures, lines, groups)
+        with b.loop(b.lo, b.hi) as block:
+            self.n, line, self.group = self.coordinates(block.iv, extents)
+            self.first = b.mul(self.group, v)
+            y0 = b.mul(line, step)
+            y1 = b.add(y0, step)
+            if self.height % step:
+                y1 = b.op(arith.MinSIOp, b.index(y1), b.index(self.height))
+            with b.loop(y0, y1) as y:
+                self.row(y.iv)
+            self.zero_halos(self.n, self.first, v, y0, y1)
+        return self.done(self.pictures * lines * groups)
+
+    def row(self, y: Index) -> None:
+        """A row of the result: its phases of columns, each in tiles; the last tile moves back over the one before."""
+        b, step, columns = self.b, self.stride[1], self.shape.columns
+        top, r0, rows = self.taps(y, 0)
+        above = b.op(
+            arith.SubiOp, b.index(top), b.index(self.in_height - 1)
+        )  # taps from row `top` on upwards: those inside
+        first = b.op(arith.MaxSIOp, above, b.index(0))
+        last = b.op(arith.MinSIOp, b.index(rows), b.add(top, 1))
+        with b.loop(0, min(step, self.width)) as phase:
+            left, q0, taps = self.taps(phase.iv, 1)
+            many = b.divmod(b.op(arith.SubiOp, b.index(self.width + step - 1), phase.iv), step)[0]
+            window = (top, first, last, r0), (left, taps, q0)
+            if self.overlaps:
+                with b.loop(0, many, columns) as x:
+                    at = b.op(arith.MinSIOp, x.iv, b.op(arith.SubiOp, many, b.index(columns)))
+                    self.tile(y, phase.iv, at, columns, window)
+            else:
+                whole = b.mul(b.divmod(many, columns)[0], columns)
+                with b.loop(0, whole, columns) as x:
+                    self.tile(y, phase.iv, x.iv, columns, window)
+                with b.loop(whole, many) as x:
+                    self.tile(y, phase.iv, x.iv, 1, window)
+
+    def taps(self, position: Index, axis: int) -> tuple[Index, Index, Index]:
+        """The taps of a row (or column) of the result: tap k < count is r0 + k * stride, and reads input `at` - k. All three."""
+        b, step = self.b, self.stride[axis]
+        at, r0 = b.divmod(b.add(position, self.pad[axis]), step)
+        count, _ = b.divmod(b.op(arith.SubiOp, b.index(self.size[axis] + step - 1), b.index(r0)), step)
+        return at, r0, count
+
+    def tile(self, y: Index, phase: Index, x: Index, columns: int, window: tuple) -> None:
+        """One tile: the bias, the sum over taps and channels, the epilogue. `x` counts pixels of the phase."""
+        b, shape = self.b, (1, columns, self.shape.vectors, self.lanes)
+        acc = b.tile_load(self.inputs[self.bias], [self.first, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
+        acc = self.sum(x, acc, *window)
+        at = b.add(b.mul(x, self.stride[1]), phase)
+        self.finish(Tile(self.n, self.first, y, at, shape, self.used, (1, self.stride[1])), acc)
+
+    def sum(self, x: Index, acc: SSAValue, rows: tuple, columns: tuple) -> SSAValue:
+        """acc + the sum over rows of taps, blocks of input channels, columns of taps and the channels of a block."""
+        b, u = self.b, self.shape.unroll
+        _, pixels, vectors, lanes = acc.type.get_shape()
+        (top, first, last, r0), (left, taps, q0) = rows, columns
+        steps = phases(self.anchor).input_steps(lanes, u)
+        with b.loop(first, last, carry=[acc]) as k:
+            line = b.op(arith.SubiOp, b.index(top), k.iv)
+            r = b.add(r0, b.mul(k.iv, self.stride[0]))
+            with b.loop(0, blocks_of(self.channels, lanes), carry=k.args) as block:
+                with b.loop(0, taps, carry=block.args) as m:
+                    column = b.op(arith.SubiOp, b.add(left, x), m.iv)
+                    q = b.add(q0, b.mul(m.iv, self.stride[1]))
+                    with b.loop(0, summed_channels(b, steps, block.iv, lanes), u, carry=m.args) as c:
+                        at = self.at(self.src, self.n, block.iv, line, column, c.iv)
+                        source = b.tile_load(self.inputs[self.src], at, [2, 3, 4], (1, pixels, u))
+                        where = [self.group, r, block.iv, q, c.iv, 0]
+                        weights = b.tile_load(
+                            self.inputs[self.weight], where, [4, 5, 5], (u, vectors, lanes), steps=[1, lanes, 1]
+                        )
+                        c.yields(b.fma(source, weights, c.args[0]))
+                    m.yields(*c.results)
+                block.yields(*m.results)
+            k.yields(*block.results)
+        return k.results[0]
+
+
+DECONV = Transposed()

@@ -1,0 +1,258 @@
+"""Matrix products A x B with B packed at compile time: register tiles on panels of B whose columns fill a few vectors.
+
+B, [K, N], lies as [ceil(N/64), K, 64] (`Packed`, ``n64``): a tile of rows by one panel reads it front to back, so no panel is copied
+while the network runs (`gemm.py` does that, where B is computed). Where K is so large that a panel would leave the second-level
+cache between two tiles, the sums over parts of K are kept in scratch memory (Goto and van de Geijn, "Anatomy of High-Performance
+Matrix Multiplication", 2008, section 4). Few rows are as fast as B is read. Imports the plain product and the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu import gemm
+from lightnet.backends.cpu.blocked.base import Generator, Machine, choice_ints, memref_of, read_rate
+from lightnet.backends.cpu.expressions import Tile
+from lightnet.backends.cpu.launches import Argument, Launch
+from lightnet.backends.cpu.registers import BODY, cover, even
+from lightnet.backends.cpu.tile_kernel import TileKernel
+from lightnet.dialects.ln.matmul import Matmul, gemm_shape
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout, Packed, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import ParamAttr, spec_of, storage_type
+
+#: Tiles (rows, vectors) by registers, and the share of the peak that they reach on long sums.
+TILES = {
+    32: (((6, 4), 0.97), ((8, 3), 0.96), ((12, 2), 0.95), ((24, 1), 0.7)),
+    16: (((6, 2), 0.95), ((4, 3), 0.93), ((12, 1), 0.7)),
+}
+#: Bytes of a panel that stay in the second-level cache while all tiles of rows pass; K is cut where a panel has more.
+PANEL = 320 << 10
+#: Blocks that the grid should have at least, where there are enough rows, and tiles of rows that one block has at least.
+BLOCKS, BLOCK_TILES = 16, 4
+#: Tiles of rows from which on K is cut: with fewer, B is hardly read again.
+CUT_FROM = 4
+#: Rows of a block whose sums wait in scratch memory, at most.
+CUT_ROWS = 384
+
+
+class Dense(Generator):
+    """One product of f32 with a static matrix B [K, N], and elementwise ops on its result."""
+
+    alg = "packed"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        if not gemm.accepts(ops, yielded):
+            return None
+        anchor = ops[0]
+        b = anchor.operands[1]
+        spec = spec_of(b.type)
+        if spec.ndim != 2 or spec.dtype.name != "f32" or b is anchor.operands[0]:
+            return None
+        if any(b in op.operands for op in ops[1:]):
+            return None  # read plain there
+        return Form({}, frozenset([b]), plain_results=True)
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        if choice_ints(kernel, "tile") is not None:
+            return {}
+        _, m, _, n = gemm_shape(_product(kernel))
+        return {"tile": ParamAttr(best_tile(m, n, machine.lanes, machine.registers))}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        _, m, k, n = gemm_shape(_product(kernel))
+        rows, vectors = choice_ints(kernel, "tile") or best_tile(m, n, machine.lanes, machine.registers)
+        compute = 2 * k * tile_time(m, n, rows, vectors, machine.lanes, machine.registers) / machine.flops
+        size = 4 * k * n
+        return max(compute, size / read_rate(machine, size) + 8 * m * n / machine.l2_bytes)
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        return {list(kernel.body.args).index(kernel.ops[0].operands[1]): Packed("n", _plan(kernel).columns)}
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        return _plan(kernel).scratch
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [_DenseKernel(kernel, name, dict(aliases)).build()]
+
+
+def best_tile(m: int, n: int, lanes: int, registers: int) -> tuple[int, int]:
+    """Rows and vectors of the tile that takes least time for [m, K] x [K, n]."""
+    tiles = [shape for shape, _ in TILES[registers]]
+    rows, vectors = min(tiles, key=lambda t: tile_time(m, n, *t, lanes, registers))
+    return min(rows, m), min(vectors, -(-n // lanes))
+
+
+def tile_time(m: int, n: int, rows: int, vectors: int, lanes: int, registers: int) -> float:
+    """Multiply-adds that [m, 1] x [1, n] costs in tiles, what is done for nothing included. A row of a tile costs as much as reading
+    the panel for it: three rows of it at least are paid for."""
+    share = dict(TILES[registers]).get((rows, vectors), 0.9)
+    panels = -(-n // (vectors * lanes))
+    paid = sum(count // size * max(size, 3) for _, count, size in even(m, rows))
+    return paid * panels * vectors * lanes / share
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is cut: tiles of `rows` by `columns`; the grid is `panels` of columns by `bands` of rows; sums over `cuts` parts
+    of K, of `depth` each, wait in `scratch` bytes."""
+
+    rows: int
+    columns: int
+    panels: int
+    bands: int
+    cuts: int
+    depth: int
+    scratch: int
+
+
+def _plan(kernel: KernelOp) -> Plan:
+    _, m, k, n = gemm_shape(_product(kernel))
+    lanes = _lanes(kernel)
+    tile = choice_ints(kernel, "tile")
+    assert tile is not None, "choose comes first"
+    rows, columns = tile[0], tile[1] * lanes
+    panels, tiles = -(-n // columns), -(-m // rows)
+    bands = max(1, min(-(-BLOCKS // panels), tiles // BLOCK_TILES))
+    cuts = -(-4 * k * columns // PANEL) if tiles >= CUT_FROM else 1
+    while cuts > 1 and k % cuts:
+        cuts += 1  # parts of one size
+        if cuts > 64:
+            cuts = 1
+    if cuts > 1:
+        bands = max(bands, -(-m // CUT_ROWS))
+    most = sum((-(-(count // size) // bands)) * size for _, count, size in even(m, rows))
+    return Plan(rows, columns, panels, bands, cuts, k // cuts, most * columns * 4 if cuts > 1 else 0)
+
+
+def _product(kernel: KernelOp) -> Matmul:
+    anchor = kernel.ops[0]
+    assert isinstance(anchor, Matmul)
+    return anchor
+
+
+def _lanes(kernel: KernelOp) -> int:
+    attr = kernel.attributes["lanes"]
+    return int(attr.data if isinstance(attr, ParamAttr) else attr.value.data)
+
+
+class _DenseKernel(TileKernel):
+    """Builds one kernel function. The grid is panels x bands of rows."""
+
+    def __init__(self, kernel: KernelOp, name: str, aliases: dict[int, int]):
+        self.plan, self.lanes = _plan(kernel), _lanes(kernel)
+        super().__init__(kernel, name, aliases, self.plan.scratch)
+        _, self.m, self.k, self.n = gemm_shape(_product(kernel))
+        fresh = [i for i in range(len(kernel.results)) if i not in aliases]
+        arguments = [Argument("operand", i) for i in range(len(kernel.operands))]
+        arguments += [Argument("result", i) for i in fresh]
+        self.arguments = (*arguments, *([Argument("scratch", 0)] if self.plan.scratch else []))
+        self.sums = None
+        if self.plan.scratch:
+            columns = self.plan.columns
+            type = MemRefType(self.element, [self.plan.scratch // (4 * columns), columns])
+            self.sums = self.b.view(self.b.args[-1], 0, type)
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """Packed as it is; what has a row for each row of the result, with all dimensions before folded into the rows."""
+        spec = spec_of(value.type)
+        if not layout_of(value.type).is_plain:
+            return memref_of(value.type)
+        dims = spec.dims
+        if gemm.folds(self.anchor) and (value is self.anchor.operands[0] or dims == self.anchor.result_specs[0].dims):
+            dims = (*(1 for _ in dims[:-2]), prod(dims[:-1]), dims[-1])
+        return MemRefType(storage_type(spec.dtype), dims)
+
+    def build(self) -> Launch:
+        b, plan = self.b, self.plan
+        with b.loop(b.lo, b.hi) as block:
+            panel, band = b.divmod(block.iv, plan.bands)
+            if plan.cuts == 1:
+                self.rows(panel, band, 0)
+            else:
+                with b.loop(0, plan.cuts) as cut:
+                    self.rows(panel, band, cut.iv)
+        return Launch(b.finish(), plan.panels * plan.bands, self.arguments)
+
+    def rows(self, panel: Index, band: Index, cut: Index) -> None:
+        """All tiles of a band of rows, on one part of a panel. `even` parts of rows have tiles of one size each."""
+        b, bands, waiting = self.b, self.plan.bands, 0
+        for first, count, size in even(self.m, self.plan.rows):
+            tiles = count // size
+            if tiles == 1 and bands == 1:
+                self.tile(panel, first, waiting, size, cut)
+            else:
+                start, end = (b.divmod(b.mul(b.add(band, k), tiles), bands)[0] for k in (0, 1))
+                with b.loop(start, end) as t:
+                    rest = b.op(arith.SubiOp, t.iv, start) if b.number(start) != 0 else t.iv
+                    self.tile(panel, b.add(b.mul(t.iv, size), first), b.add(b.mul(rest, size), waiting), size, cut)
+            waiting += -(-tiles // bands) * size
+
+    def tile(self, panel: Index, row: Index, waiting: Index, rows: int, cut: Index) -> None:
+        """One tile: its sum over one part of K, which waits at row `waiting` of the scratch memory until the last part is there."""
+        b, plan = self.b, self.plan
+        shape = (rows, plan.columns)
+        zero = b.broadcast(b.const(0.0, self.element), shape)
+        if self.sums is None:
+            self.finished(panel, row, rows, self.summed(panel, row, rows, 0, zero))
+            return
+        where = [waiting, 0]
+        begins = b.cmpi("eq", b.index(cut), b.index(0))
+        (start,) = b.choose(begins, lambda: [zero], lambda: [b.tile_load(self.sums, where, [0, 1], shape)])
+        total = self.summed(panel, row, rows, b.mul(cut, plan.depth), start)
+        with b.when(b.cmpi("ne", b.index(cut), b.index(plan.cuts - 1))):
+            b.tile_store(total, self.sums, where, [0, 1])
+        with b.when(b.cmpi("eq", b.index(cut), b.index(plan.cuts - 1))):
+            self.finished(panel, row, rows, total)
+
+    def finished(self, panel: Index, row: Index, rows: int, value: SSAValue) -> None:
+        """The epilogue of a tile; the last panel may have fewer columns."""
+        b, plan = self.b, self.plan
+        ndim = self.anchor.result_specs[0].ndim
+        left = self.n - (plan.panels - 1) * plan.columns
+
+        def finish(column: Index, count: int) -> None:
+            valid = None if count == plan.columns else [rows, count]
+            where = [*(0 for _ in range(ndim - 2)), row, column]
+            self.finish(Tile(where, [ndim - 2, ndim - 1], (rows, plan.columns), [1, 1], valid), value)
+
+        if left == plan.columns or plan.panels == 1:
+            finish(b.mul(panel, plan.columns) if plan.panels > 1 else 0, left)
+            return
+        with b.when(b.cmpi("ne", b.index(panel), b.index(plan.panels - 1))):
+            finish(b.mul(panel, plan.columns), plan.columns)
+        with b.when(b.cmpi("eq", b.index(panel), b.index(plan.panels - 1))):
+            finish((plan.panels - 1) * plan.columns, left)
+
+    def summed(self, panel: Index, row: Index, rows: int, start: Index, acc: SSAValue) -> SSAValue:
+        """`acc` + A[row.., start..] x the panel's rows from `start` on, as far as one part of K goes."""
+        b, depth = self.b, self.plan.depth
+        vectors = self.plan.columns // self.lanes
+        unroll = max(1, min(8, BODY // (rows * vectors), depth))
+        for first, count, step in cover(depth, unroll):
+            with b.loop(first, first + count, step, carry=[acc]) as k:
+                k.yields(self.products(panel, row, rows, b.add(k.iv, start), step, k.args[0]))
+            acc = k.results[0]
+        return acc
+
+    def products(self, panel: Index, row: Index, rows: int, k: Index, depth: int, acc: SSAValue) -> SSAValue:
+        """acc + A[row.., k..] x B[k.., panel]."""
+        b, (first, second) = self.b, self.anchor.operands
+        left, right = self.inputs[first], self.inputs[second]
+        ndim = len(left.type.get_shape())
+        where = [*(0 for _ in range(ndim - 2)), row, k]
+        a = b.tile_load(left, where, [ndim - 2, ndim - 1], (rows, depth))
+        return b.fma(a, b.tile_load(right, [panel, k, 0], [1, 2], (depth, self.plan.columns)), acc)
+
+
+DENSE = Dense()

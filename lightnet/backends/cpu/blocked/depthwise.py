@@ -1,0 +1,246 @@
+"""Depthwise convolution on blocked maps: each channel under a window of its own, with an epilogue.
+
+Each output vector takes one multiply-add a tap, so the kernel lives from loads: a tile is some pixels of a row (or of two short rows),
+and a column of the input that several of them read is loaded once. Bound by memory where the maps are larger than a cache.
+Imports the base of blocked kernels and the window of `ln` convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects import arith, vector
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.blocked.base import (
+    BlockedKernel,
+    Form,
+    Host,
+    Machine,
+    Tile,
+    blocks_of,
+    choice_ints,
+    epilogue_form,
+    map_lanes,
+    read_rate,
+    vector_layouts,
+)
+from lightnet.backends.cpu.launches import Launch
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import MAX_HALO, Layout, Packed
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import ParamAttr, spec_of
+
+#: Multiply-adds of an unrolled body, at most, and taps of one: their weights should stay in registers.
+BODY, TAPS = 250, 12
+#: Multiply-adds on vectors that one block of the grid makes, about: 2 to 4 microseconds.
+BLOCK = 12_000
+
+
+class Depthwise:
+    """The generator of `conv2d` with one input channel and one output channel a group, of f32."""
+
+    alg = "depthwise"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        if not ops or not isinstance(ops[0], Conv2d):
+            return None
+        conv, rest = ops[0], ops[1:]
+        src, weight, bias = conv.operands
+        channels = conv.operand_specs[0].dims[1]
+        if conv.group != channels or conv.operand_specs[1].dims[0] != channels:
+            return None
+        if weight in (src, bias) or any(v is weight for op in rest for v in op.operands):
+            return None  # it lies in memory in one way only
+        halo = halo_of(conv)
+        if max(halo) > MAX_HALO:
+            return None
+        return epilogue_form(conv, rest, yielded, {src: halo}, (weight, bias))
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        rows, columns = tile_of(kernel, machine)
+        return {"tile": ParamAttr((rows, columns))}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        conv = kernel.ops[0]
+        vectors = _vectors(conv, machine.lanes)
+        taps = conv.size[0] * conv.size[1]
+        compute = 2 * machine.lanes * vectors * (taps + 3) / machine.flops
+        traffic = 4 * sum(spec_of(v.type).len for v in (*kernel.operands, *kernel.results))
+        # Little arithmetic hides the reads: both count.
+        return 100 + 0.9 * compute + 0.6 * traffic / read_rate(machine, traffic)
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
+        assert form is not None
+        lanes = map_lanes(kernel)
+        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
+        return {**vector_layouts(kernel, form, lanes), weight: Packed("d", lanes)}
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        return 0
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [DepthwiseKernel(kernel, name, aliases).build()]
+
+
+def halo_of(conv: LnOp) -> tuple[int, int]:
+    """Rows and columns around the input that the windows of a convolution reach, on the side where they reach further."""
+    pad = conv.derived_values()["pad"]
+    found = []
+    for i in (0, 1):
+        n, out = conv.operand_specs[0].dims[2 + i], conv.result_specs[0].dims[2 + i]
+        end = (out - 1) * conv.stride[i] + (conv.size[i] - 1) * conv.dilation[i] + 1 - pad[i]
+        found.append(max(pad[i], end - n, 0))
+    return found[0], found[1]
+
+
+def _vectors(conv: LnOp, lanes: int) -> int:
+    """Vectors of the result."""
+    n, c, h, w = conv.result_specs[0].dims
+    return n * blocks_of(c, lanes) * h * w
+
+
+def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
+    """The rows and columns of a tile: the kernel's choice if it has one, which must fit the result (`LightNetError`)."""
+    height, width = kernel.ops[0].result_specs[0].dims[2:]
+    given = choice_ints(kernel, "tile")
+    return best_tile(height, width, machine) if given is None else check_tile(kernel, (height, width), given)
+
+
+def check_tile(kernel: KernelOp, extents: tuple[int, int], given: tuple[int, ...]) -> tuple[int, int]:
+    """The tile that a kernel's choice names, for a result of this size."""
+    height, width = extents
+    if len(given) != 2 or not (1 <= given[0] <= height and 1 <= given[1] <= width) or given[0] * given[1] > 64:
+        raise LightNetError(
+            f"tile = {list(given)}: a depthwise kernel takes [rows, columns] of at most {[height, width]} and 64 pixels",
+            loc_of(kernel),
+            label="depthwise.tile",
+        )
+    return given[0], given[1]
+
+
+def best_tile(height: int, width: int, machine: Machine) -> tuple[int, int]:
+    """The rows and columns of a tile for a result of this size."""
+    pixels = machine.registers // 2 - 2  # accumulators; taps and columns of the input take as many
+    tiles = -(-width // pixels)
+    columns = -(-width // tiles)
+    rows = 2 if 2 * columns <= pixels + 2 and height > 1 else 1
+    return rows, columns
+
+
+class DepthwiseKernel(BlockedKernel):
+    """Builds one kernel function, or (`walk`) part of another. The grid is pictures x blocks of channels x bands of rows."""
+
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
+        super().__init__(kernel, name, map_lanes(kernel), aliases, host=host)
+        self.rows, self.columns = tile_of(kernel, Machine(lanes=self.lanes))
+        conv = self.anchor
+        self.pad = conv.derived_values()["pad"]
+        self.pictures, self.channels, self.height, self.width = conv.result_specs[0].dims
+        #: A tile at the edge may lie on the one before where no result overwrites what the epilogue reads.
+        self.overlaps = not aliases
+
+    def build(self) -> Launch:
+        b, blocks = self.b, blocks_of(self.channels, self.lanes)
+        band = self.band()
+        bands = -(-self.height // band)
+        with b.loop(b.lo, b.hi) as number:
+            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands))
+            first = b.mul(index, band)
+            last: Index = b.add(first, band)
+            if self.height % band:
+                last = b.op(arith.MinSIOp, b.index(last), b.index(self.height))
+            self.walk(n, block, first, last, self.rows if band >= self.rows else 1)
+            self.zero_halos(n, block, 1, first, last)
+        return self.done(self.pictures * blocks * bands)
+
+    def band(self) -> int:
+        """Rows of a block of the grid: a multiple of the tile's, and all of them where they leave no multiple."""
+        row = self.width * self.anchor.size[0] * self.anchor.size[1]
+        bands = min(-(-self.height * row // BLOCK), -(-self.height // self.rows))
+        even = -(-self.height // bands)
+        band = -(-even // self.rows) * self.rows
+        return band if self.height % self.rows == 0 else self.height
+
+    def walk(self, n: Index, block: Index, first: Index, last: Index, rows: int) -> None:
+        """The tiles of the rows [first, last)."""
+        b, rest = self.b, self.height % rows
+        if rest == 0 or self.overlaps:
+            with b.loop(first, last, rows) as y:
+                at: Index = y.iv if rest == 0 else b.op(arith.MinSIOp, y.iv, b.index(self.height - rows))
+                self.row(n, block, at, rows)
+            return
+        with b.loop(first, self.height - rest, rows) as y:
+            self.row(n, block, y.iv, rows)
+        with b.loop(self.height - rest, last) as y:
+            self.row(n, block, y.iv, 1)
+
+    def row(self, n: Index, block: Index, y: Index, rows: int) -> None:
+        """The tiles of `rows` rows from `y` on."""
+        b, columns, rest = self.b, self.columns, self.width % self.columns
+        if rest == 0 or self.overlaps:
+            with b.loop(0, self.width, columns) as x:
+                at: Index = x.iv if rest == 0 else b.op(arith.MinSIOp, x.iv, b.index(self.width - columns))
+                self.tile(n, block, y, at, rows, columns)
+            return
+        with b.loop(0, self.width - rest, columns) as x:
+            self.tile(n, block, y, x.iv, rows, columns)
+        self.tile(n, block, y, self.width - rest, rows, rest)
+
+    def tile(self, n: Index, block: Index, y: Index, x: Index, rows: int, columns: int) -> None:
+        b, lanes = self.b, self.lanes
+        shape = (rows, columns, 1, lanes)
+        bias = b.tile_load(self.inputs[self.anchor.operands[2]], [block, 0], [0, 0, 0, 1], (1, 1, 1, lanes))
+        total = self.window(n, block, y, x, b.broadcast(bias, shape))
+        self.finish(Tile(n, block, y, x, shape, self.used), total)
+
+    def window(self, n: Index, block: Index, y: Index, x: Index, total: SSAValue) -> SSAValue:
+        """`total` plus the taps: all of them unrolled, those of a row, or none, whatever is no more than `BODY` and `TAPS` allow."""
+        b, (height, width) = self.b, self.anchor.size
+        rows, columns, _, _ = total.type.get_shape()
+        unrolls = width * rows * columns <= BODY
+        places = [self.position(1, x, q) for q in range(width)] if unrolls else []
+
+        def row(r: Index, acc: SSAValue) -> SSAValue:
+            picture, place = self.held(self.anchor.operands[0], n, self.position(0, y, r))
+            if not unrolls:
+                with b.loop(0, width, carry=[acc]) as q:
+                    q.yields(self.tap((picture, block, place, self.position(1, x, q.iv)), (r, q.iv), q.args[0]))
+                return q.results[0]
+            for q, column in enumerate(places):
+                acc = self.tap((picture, block, place, column), (r, q), acc)
+            return acc
+
+        if height * width * rows * columns > BODY or (height > 1 and height * width > TAPS):
+            with b.loop(0, height, carry=[total]) as r:
+                r.yields(row(r.iv, r.args[0]))
+            return r.results[0]
+        for r in range(height):
+            total = row(r, total)
+        return total
+
+    def position(self, axis: int, at: Index, tap: Index) -> Index:
+        """The row or column in memory that output position `at` reads for a tap: at * stride + tap * dilation - pad + halo."""
+        b, conv = self.b, self.anchor
+        offset = self.halo(conv.operands[0])[axis] - self.pad[axis]
+        reach = tap * conv.dilation[axis] if isinstance(tap, int) else b.mul(tap, conv.dilation[axis])
+        constant = b.number(reach)
+        if constant is not None:
+            return b.add(b.mul(at, conv.stride[axis]), constant + offset)
+        return b.add(b.add(b.mul(at, conv.stride[axis]), reach), offset)
+
+    def tap(self, at: tuple[Index, Index, Index, Index], tap: tuple[Index, Index], acc: SSAValue) -> SSAValue:
+        """acc + weight[tap] * the pixels from place `at` of the input's memory on."""
+        b, (src, weight, _), shape = self.b, self.anchor.operands, acc.type.get_shape()
+        pixels = b.tile_load(self.inputs[src], [*at, 0], [2, 3, 1, 4], shape, steps=[*self.anchor.stride, 1, 1])
+        factor = b.tile_load(self.inputs[weight], [at[1], *tap, 0], [0, 1, 2, 3], (1, 1, 1, self.lanes))
+        return b.op(vector.FMAOp, pixels, b.broadcast(factor, shape), acc)
+
+
+DEPTHWISE = Depthwise()

@@ -1,0 +1,268 @@
+"""The first convolution of a network: a plain picture [N, C, H, W] of few channels in, a blocked map out, with an epilogue.
+
+Blocks of sixteen channels would be empty but for one to four, so the picture stays plain. A band of its rows is copied into scratch
+with the padding around it, after which no tile has an edge; each pixel is broadcast against one to four vectors of output
+channels, as in the direct kernel. Imports the base of blocked kernels and the window of `ln` convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.blocked.base import (
+    BlockedKernel,
+    Form,
+    Host,
+    Machine,
+    Tile,
+    blocks_of,
+    epilogue_form,
+    map_lanes,
+    read_rate,
+    vector_layouts,
+)
+from lightnet.backends.cpu.blocked.first_model import scratch_of, shape_of, staged_bytes, staged_dims
+from lightnet.backends.cpu.launches import Launch
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout, Packed
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import ParamAttr
+
+#: Channels of a picture, at most.
+CHANNELS = 4
+#: Most bytes of scratch at all: what needs more than that for a single row of tiles is no picture.
+MAX_STAGED = 1 << 20
+
+
+class First:
+    """The generator of `conv2d` in one group, of f32, on a plain picture of at most `CHANNELS` channels."""
+
+    alg = "first"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        if not ops or not isinstance(ops[0], Conv2d):
+            return None
+        conv, rest = ops[0], ops[1:]
+        src, weight, bias = conv.operands
+        if conv.group != 1 or conv.operand_specs[0].dims[1] > CHANNELS or conv.operand_specs[0].len == 0:
+            return None
+        if weight in (src, bias) or any(v in (src, weight) for op in rest for v in op.operands):
+            return None  # each lies in memory in one way only
+        form = epilogue_form(conv, rest, yielded, {}, (weight, bias))
+        return None if form is None or staged_bytes(conv, 1) > MAX_STAGED else form
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        shape = shape_of(kernel, machine)
+        return {"tile": ParamAttr((shape.rows, shape.columns, shape.vectors)), "band": ParamAttr((shape.band,))}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        conv = kernel.ops[0]
+        n, channels, height, width = conv.result_specs[0].dims
+        shape = shape_of(kernel, machine)
+        taps = conv.operand_specs[1].len // channels
+        tiles = (
+            n
+            * -(-blocks_of(channels, machine.lanes) // shape.vectors)
+            * -(-height // shape.rows)
+            * -(-width // shape.columns)
+        )
+        vectors = tiles * shape.rows * shape.columns * shape.vectors
+        compute = 2 * machine.lanes * vectors * (taps + 4) / (0.9 * machine.flops)
+        written = 4 * machine.lanes * vectors
+        return 200 + compute + written / read_rate(machine, written) + conv.operand_specs[0].len / machine.l2_bytes
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
+        assert form is not None
+        lanes = map_lanes(kernel)
+        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
+        vectors = shape_of(kernel, Machine(lanes=lanes)).vectors
+        return {**vector_layouts(kernel, form, lanes), weight: Packed("o", vectors * lanes)}
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        return scratch_of(kernel.ops[0], shape_of(kernel, Machine(lanes=map_lanes(kernel))))
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [FirstKernel(kernel, name, aliases).build()]
+
+
+class FirstKernel(BlockedKernel):
+    """Builds one kernel function, or (`rows`) part of another, which gives `scratch`. The grid is pictures x bands of rows."""
+
+    def __init__(
+        self,
+        kernel: KernelOp,
+        name: str,
+        aliases: Mapping[int, int],
+        host: Host | None = None,
+        scratch: SSAValue | None = None,
+    ):
+        lanes = map_lanes(kernel)
+        self.shape = shape_of(kernel, Machine(lanes=lanes))
+        conv = kernel.ops[0]
+        size = scratch_of(conv, self.shape)
+        super().__init__(kernel, name, lanes, aliases, size, host=host)
+        self.pad = conv.derived_values()["pad"]
+        self.pictures, self.channels, self.height, self.width = conv.result_specs[0].dims
+        self.staged_dims = staged_dims(conv, self.shape.band)
+        self.direct = size == 0
+        if not self.direct:
+            memory = scratch if host is not None else self.scratch
+            assert memory is not None
+            self.staged = self.b.view(memory, 0, MemRefType(self.element, self.staged_dims))
+        #: A tile at the edge may lie on the one before where no result overwrites what the epilogue reads.
+        self.overlaps = not aliases
+        self.grey = self.staged_dims[0] == 1
+
+    def build(self) -> Launch:
+        b, s = self.b, self.shape
+        bands = -(-self.height // s.band)
+        with b.loop(b.lo, b.hi) as number:
+            n, index = self.coordinates(number.iv, (self.pictures, bands))
+            first = b.mul(index, s.band)
+            last: Index = b.add(first, s.band)
+            if self.height % s.band:
+                last = b.op(arith.MinSIOp, b.index(last), b.index(self.height))
+            self.rows(n, first, last)
+            self.zero_halos(n, 0, blocks_of(self.channels, self.lanes), first, last)
+        return self.done(self.pictures * bands)
+
+    def rows(self, n: Index, first: Index, last: Index) -> None:
+        """The rows [first, last) of the result, at most a band, in which `first` is the first of a tile."""
+        if not self.direct:
+            self.stage(n, first)
+        with self.b.loop(0, blocks_of(self.channels, self.lanes), self.shape.vectors) as block:
+            self.walk(n, block.iv, first, last)
+
+    # -- staging
+
+    def stage(self, n: Index, first: Index) -> None:
+        """Copy the rows that output rows from `first` on read, zeros around them."""
+        b, conv = self.b, self.anchor
+        channels, rows, _ = self.staged_dims
+        height = conv.operand_specs[0].dims[2]
+        top = b.add(b.mul(first, conv.stride[0]), -self.pad[0])
+        with b.loop(0, rows) as row:
+            source = b.add(top, row.iv)
+            inside = b.op(arith.AndIOp, b.cmpi("sge", source, b.index(0)), b.cmpi("slt", source, b.index(height)))
+            with b.when(inside), b.loop(0, channels) as c:
+                self.copy(n, c.iv, source, row.iv)
+            outside = b.op(arith.XOrIOp, inside, b.const(1, IntegerType(1)))
+            with b.when(outside), b.loop(0, channels) as c:
+                self.fill(c.iv, row.iv, 0, self.staged_dims[2])
+
+    def copy(self, n: Index, c: Index, source: Index, row: Index) -> None:
+        """One row of the picture, between zeros."""
+        b, left, end = self.b, self.pad[1], self.staged_dims[2]
+        first = min(max(left, 0), end)
+        last = max(min(left + self.anchor.operand_specs[0].dims[3], end), first)
+        picture = self.inputs[self.anchor.operands[0]]
+
+        def part(x: Index, valid: list[int] | None) -> None:
+            value = b.tile_load(picture, [n, c, source, b.add(x, -left)], [3], (self.lanes,), valid=valid)
+            b.tile_store(value, self.staged, [c, row, x], [2], valid=valid)
+
+        self.fill(c, row, 0, first)
+        self.across(first, last, part)
+        self.fill(c, row, last, end)
+
+    def fill(self, c: Index, row: Index, start: int, end: int) -> None:
+        """Zeros in columns [start, end) of a staged row."""
+        zero = self.b.broadcast(self.b.const(0.0, self.element), (self.lanes,))
+        self.across(start, end, lambda x, valid: self.b.tile_store(zero, self.staged, [c, row, x], [2], valid=valid))
+
+    def across(self, start: int, end: int, part: Callable[[Index, list[int] | None], None]) -> None:
+        """`part` on vectors of columns [start, end), of which the last may be valid in part."""
+        whole = (end - start) // self.lanes * self.lanes
+        if whole:
+            with self.b.loop(start, start + whole, self.lanes) as x:
+                part(x.iv, None)
+        if whole < end - start:
+            part(start + whole, [end - start - whole])
+
+    # -- computing
+
+    def walk(self, n: Index, block: Index, first: Index, last: Index) -> None:
+        """The tiles of a group of output blocks, rows [first, last)."""
+        b, rows, rest = self.b, self.shape.rows, self.height % self.shape.rows
+        if rest == 0 or self.overlaps:
+            with b.loop(first, last, rows) as y:
+                at: Index = y.iv if rest == 0 else b.op(arith.MinSIOp, y.iv, b.index(self.height - rows))
+                self.row(n, block, first, at, rows)
+            return
+        with b.loop(first, self.height - rest, rows) as y:
+            self.row(n, block, first, y.iv, rows)
+        with b.loop(self.height - rest, last) as y:
+            self.row(n, block, first, y.iv, 1)
+
+    def row(self, n: Index, block: Index, first: Index, y: Index, rows: int) -> None:
+        b, columns, rest = self.b, self.shape.columns, self.width % self.shape.columns
+
+        whole = self.width if self.overlaps else self.width - rest
+        shape = (rows, columns, self.shape.vectors, self.lanes)
+        with b.loop(0, whole, columns) as x:
+            at: Index = b.op(arith.MinSIOp, x.iv, b.index(self.width - columns)) if rest and self.overlaps else x.iv
+            self.tile(Tile(n, block, y, at, shape, self.used), first)
+        if whole < self.width:
+            self.tile(Tile(n, block, y, whole, (rows, rest, *shape[2:]), self.used), first)
+
+    def tile(self, tile: Tile, first: Index) -> None:
+        """bias + the sum over the window. The innermost body takes all channels of one tap, or of a grey picture all rows of a
+        column: pixels of different taps in one body would be the same loads, and be kept in registers that there are not."""
+        b, conv = self.b, self.anchor
+        group = b.divmod(tile.block, self.shape.vectors)[0] if self.shape.vectors > 1 else tile.block
+        bias = b.tile_load(self.inputs[conv.operands[2]], [tile.block, 0], [0, 0, 0, 1], (1, 1, *tile.shape[2:]))
+        column = b.mul(tile.x, conv.stride[1])
+        if self.direct:
+            row, column = b.add(b.mul(tile.y, conv.stride[0]), -self.pad[0]), b.add(column, -self.pad[1])
+            taps = self.rows_inside(row)
+        else:
+            row = b.mul(b.op(arith.SubiOp, b.index(tile.y), b.index(first)), conv.stride[0])
+            taps = 0, 1 if self.grey else conv.size[0]
+        with b.loop(*taps, carry=[b.broadcast(bias, tile.shape)]) as r:
+            with b.loop(0, conv.size[1], carry=r.args) as q:
+                at = [b.add(row, b.mul(r.iv, conv.dilation[0])), b.add(column, b.mul(q.iv, conv.dilation[1]))]
+                pixels = self.pixels(tile, at)
+                q.yields(b.fma(pixels, self.weights(group, (r.iv, q.iv)), q.args[0]))
+            r.yields(*q.results)
+        self.finish(tile, r.results[0])
+
+    def rows_inside(self, begin: Index) -> tuple[Index, Index]:
+        """The rows of a window, which begins at row `begin` of the picture, that are inside of it: from, to."""
+        b, conv, d = self.b, self.anchor, self.anchor.dilation[0]
+        height, low, high = conv.operand_specs[0].dims[2], 0, conv.size[0]
+        if self.pad[0] > 0:  # ceil(-begin / d), at least 0
+            behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
+            low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
+        if (self.height - 1) * conv.stride[0] + (conv.size[0] - 1) * d - self.pad[0] >= height:
+            left = b.op(arith.SubiOp, b.index(height + d - 1), b.index(begin))
+            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(conv.size[0]))
+        return low, high
+
+    def pixels(self, tile: Tile, at: Sequence[Index]) -> SSAValue:
+        """[rows, columns, channels] under one tap, of a grey picture [rows, columns, taps of a column]."""
+        b, conv, (rows, columns, _, _) = self.b, self.anchor, tile.shape
+        if self.direct:
+            picture, shape = self.inputs[conv.operands[0]], (rows, columns, self.staged_dims[0])
+            return b.tile_load(picture, [tile.n, 0, *at], [2, 3, 1], shape, steps=[*conv.stride, 1])
+        depth, walked, step = (conv.size[0], 1, conv.dilation[0]) if self.grey else (self.staged_dims[0], 0, 1)
+        return b.tile_load(self.staged, [0, *at], [1, 2, walked], (rows, columns, depth), steps=[*conv.stride, step])
+
+    def weights(self, group: Index, tap: Sequence[Index]) -> SSAValue:
+        """[channels, vectors, lanes] of one tap, of a grey picture [taps of a column, vectors, lanes]."""
+        conv, vectors = self.anchor, self.shape.vectors
+        depth, walked = (conv.size[0], 2) if self.grey else (self.staged_dims[0], 1)
+        return self.b.tile_load(
+            self.inputs[conv.operands[1]], [group, 0, *tap, 0], [walked, 4, 4], (depth, vectors, self.lanes),
+            steps=[1, self.lanes, 1],
+        )  # fmt: skip
+
+
+FIRST = First()

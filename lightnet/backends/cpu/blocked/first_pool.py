@@ -1,0 +1,299 @@
+"""The first convolution of a network and the pool behind it, in bands of rows: the largest map of the network is never stored.
+
+A block of the grid is a band of rows of the pool's result. It computes the rows of the convolution that the band's windows reach and
+that the band before has not made already, into a ring in scratch memory, and pools them there. The kernels of both make the code, as
+parts of this one. Imports these and the base of blocked kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.ir import Attribute, Block, SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.blocked.base import (
+    BlockedKernel,
+    Form,
+    Halo,
+    Host,
+    Machine,
+    Window,
+    blocks_of,
+    choice_ints,
+    map_lanes,
+)
+from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
+from lightnet.backends.cpu.blocked.first_model import band_of, tile_of
+from lightnet.backends.cpu.blocked.pool import POOL, WindowsKernel
+from lightnet.backends.cpu.blocked.pool_model import PoolWindow, window_of
+from lightnet.backends.cpu.launches import Launch
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.body import Body
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, Layout, byte_size, layout_of, with_layout
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import ParamAttr
+from lightnet.runtime.arrays import align_up
+
+#: Bytes of the ring, about, and at most: parts of a second-level cache.
+RING, MAX_RING = 160 << 10, 512 << 10
+#: Share of the second-level cache that a map may take and be stored as a whole: then nothing is lost.
+SMALL = 0.25
+#: Bands that a picture should have at least, so that threads can share them.
+LEAST_BANDS = 8
+
+
+class FirstPool:
+    """The generator of what `First` takes, then a pool that it takes (windows, not one over all of the map), each with an epilogue."""
+
+    alg = "first-pool"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        return form_of(Body(tuple(ops), tuple(yielded)), lanes)
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        plan = plan_of(kernel, machine)
+        return {"tile": ParamAttr(plan.tile), "band": ParamAttr((plan.band,))}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        # The parts have a cost of their own only as kernels on maps that are stored; what is saved is most of that.
+        conv, pool = (part.kernel for part in parts_of(kernel, plan_of(kernel, machine), machine.lanes))
+        between = 4 * prod(Blocked(machine.lanes).physical_dims(conv.ops[0].result_specs[0].dims))
+        return FIRST.cost(conv, machine) + POOL.cost(pool, machine) - between / machine.l3_bytes
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        lanes = map_lanes(kernel)
+        found: dict[int, Layout] = {}
+        for generator, part in zip((FIRST, POOL), parts_of(kernel, plan_of(kernel, Machine(lanes=lanes)), lanes)):
+            for number, layout in generator.weights(part.kernel).items():
+                outer = part.outer[number]
+                assert outer is not None
+                found[outer] = layout
+        return found
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        lanes = map_lanes(kernel)
+        return sum(_sizes(kernel, plan_of(kernel, Machine(lanes=lanes)), lanes))
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [_Kernel(kernel, name, aliases).build()]
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def stages_of(ops: Sequence[LnOp]) -> tuple[tuple[LnOp, ...], tuple[LnOp, ...]] | None:
+    """The ops up to a pool of windows, and those from there on; None where there is none, or nothing before it."""
+    for i, op in enumerate(ops):
+        if (window := window_of(op)) is not None:
+            return None if i == 0 or window.is_global else (tuple(ops[:i]), tuple(ops[i:]))
+    return None
+
+
+def form_of(body: Body, lanes: int) -> Form | None:
+    """What such a body needs, None for others: the pool alone reads what the convolution's part makes, once."""
+    stages = stages_of(body.ops)
+    if stages is None:
+        return None
+    first, pool = stages
+    made = {r for op in first for r in op.results}
+    source, *reads = [body.value(v) for op in pool for v in op.operands]
+    apart = {body.value(v) for v in first[0].operands[:2]}  # the picture and the weights, each in a layout of its own
+    if source not in made or (made | apart) & set(reads) or made & set(body.yielded):
+        return None
+    forms = FIRST.takes(first, [source], lanes), POOL.takes(pool, body.yielded, lanes)
+    if forms[0] is None or forms[1] is None:
+        return None
+    maps: dict[SSAValue, Halo] = {body.value(v): halo for form in forms for v, halo in form.maps.items()}
+    maps.pop(source)
+    weights = frozenset(body.value(v) for form in forms for v in form.weights)
+    conv = first[0]
+    width, window = conv.result_specs[0].dims[3], window_of(pool[0])
+    assert window is not None
+    ring = _ring(window, 1) * width * 4 * lanes * blocks_of(conv.result_specs[0].dims[1], lanes)
+    return Form(maps, weights) if not weights & set(maps) and ring <= MAX_RING else None
+
+
+def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
+    """The kernel of a first convolution and `kernel`, of a pool on blocked maps that alone reads its result, if one kernel can be made
+    of them: that saves a map that is larger than part of a cache, and costs nothing but rows that threads compute twice where
+    their parts meet."""
+    if window_of(kernel.ops[0]) is None:
+        return []
+    source = Body.of(kernel).value(kernel.ops[0].operands[0])
+    producer = source.owner
+    if not isinstance(producer, KernelOp) or not isinstance(layout_of(source.type), Blocked):
+        return []
+    alone = len(producer.results) == 1 and len(list(source.uses)) == 1
+    if (
+        not alone
+        or any("alg" in k.attributes for k in (producer, kernel))
+        or byte_size(source.type) < SMALL * machine.l2
+    ):
+        return []
+    union = Body.union(Body.of(producer), producer.results, Body.of(kernel))
+    return [producer, kernel] if form_of(union, machine.lanes) is not None else []
+
+
+# -- choices -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rows of the result in a band; rows of the convolution in the ring, and how many are made at a time; the tile of that."""
+
+    band: int
+    ring: int
+    step: int
+    tile: tuple[int, int, int]
+
+
+def plan_of(kernel: KernelOp, machine: Machine) -> Plan:
+    """The kernel's choices, where it has any, which must fit (`LightNetError`), and the best for the rest."""
+    stages = stages_of(kernel.ops)
+    assert stages is not None
+    conv, window = stages[0][0], window_of(stages[1][0])
+    assert window is not None
+    _, channels, _, width = conv.result_specs[0].dims
+    blocks, height = blocks_of(channels, machine.lanes), window.rows.out
+    row = 4 * machine.lanes * blocks * width
+    best = max((b for b in range(1, height // LEAST_BANDS + 1) if row * _ring(window, b) <= RING), default=1)
+    (band,) = choice_ints(kernel, "band", 1) or (best,)
+    tile = choice_ints(kernel, "tile", 3) or tile_of(1, width, blocks, machine.registers)
+    if not 1 <= band <= height or tile[0] != 1 or row * _ring(window, band) > MAX_RING:
+        raise LightNetError(
+            f"tile = {list(tile)}, band = {[band]}: a first convolution with a pool takes tiles of one row, and bands of 1 to {height} "
+            f"rows that need no more than {MAX_RING} bytes",
+            loc_of(kernel),
+            label="first-pool.band",
+        )
+    ring = _ring(window, band)
+    return Plan(band, ring, min(band_of(conv, 1), ring), (tile[0], tile[1], tile[2]))
+
+
+def _ring(window: PoolWindow, band: int) -> int:
+    """Rows under the windows of a band."""
+    rows = window.rows
+    return min((band - 1) * rows.stride + (rows.size - 1) * rows.dilation + 1, rows.n)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stage as a kernel by itself. `outer` has for each of its operands the number of the whole kernel's operand, None for what the
+    stage before makes; `holder` defines its operands."""
+
+    kernel: KernelOp
+    outer: tuple[int | None, ...]
+    holder: Block
+
+
+def parts_of(kernel: KernelOp, plan: Plan, lanes: int) -> tuple[Part, Part]:
+    """The stages of a kernel as kernels of their own. The map in between has no halo."""
+    stages = stages_of(kernel.ops)
+    assert stages is not None
+    first, pool = stages
+    source = pool[0].operands[0]
+    types: dict[SSAValue, Attribute] = {source: with_layout(source.type, Blocked(lanes))}
+    conv = _part(kernel, first, [source], types)
+    conv.kernel.attributes.update({"tile": ParamAttr(plan.tile), "band": ParamAttr((plan.step,))})
+    return conv, _part(kernel, pool, list(kernel.terminator.operands), types)
+
+
+def _part(
+    kernel: KernelOp, ops: Sequence[LnOp], outputs: Sequence[SSAValue], types: Mapping[SSAValue, Attribute]
+) -> Part:
+    made = {r for op in ops for r in op.results}
+    inputs = list(dict.fromkeys(v for op in ops for v in op.operands if v not in made))
+    block, holder = (Block(arg_types=[types.get(v, v.type) for v in inputs]) for _ in range(2))
+    values: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args))
+    for op in ops:
+        block.add_op(op.clone(values))
+    for v in outputs:
+        values[v]._type = types.get(v, v.type)
+    numbers = {v: i for i, v in enumerate(kernel.body.args)}
+    part = type(kernel).around(block, holder.args, [values[v] for v in outputs])
+    return Part(part, tuple(numbers.get(v) for v in inputs), holder)
+
+
+def _sizes(kernel: KernelOp, plan: Plan, lanes: int) -> tuple[int, int, int]:
+    """Bytes of scratch: the ring, the staged picture, the pool's row."""
+    conv, pool = parts_of(kernel, plan, lanes)
+    _, channels, _, width = conv.kernel.ops[0].result_specs[0].dims
+    ring = 4 * lanes * blocks_of(channels, lanes) * plan.ring * width
+    return align_up(ring), align_up(FIRST.scratch_bytes(conv.kernel)), align_up(POOL.scratch_bytes(pool.kernel))
+
+
+# -- the kernel --------------------------------------------------------------------------------------------------------
+
+
+class _Kernel(BlockedKernel):
+    """Builds one kernel function over pictures x bands; each thread walks neighbouring bands in order."""
+
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
+        lanes = map_lanes(kernel)
+        self.plan = plan_of(kernel, Machine(lanes=lanes))
+        sizes = _sizes(kernel, self.plan, lanes)
+        super().__init__(kernel, name, lanes, aliases, scratch=sum(sizes))
+        self.parts = parts_of(kernel, self.plan, lanes)  # kept: they hold the bodies
+        conv, pool = (part.kernel for part in self.parts)
+        self.pictures, self.channels, _, width = conv.ops[0].result_specs[0].dims
+        b, blocks = self.b, blocks_of(self.channels, lanes)
+        ring = b.view(self.scratch, 0, MemRefType(self.element, [1, blocks, self.plan.ring, width, lanes]))
+        starts = (sizes[0], sizes[0] + sizes[1])
+        memories = [
+            b.view(self.scratch, at, MemRefType(IntegerType(8), [size])) if size else None
+            for at, size in zip(starts, sizes[1:])
+        ]
+        rows = Window(0, self.plan.ring)
+        inputs = [
+            {v: ring if k is None else self.inputs[kernel.body.args[k]] for v, k in zip(p.kernel.body.args, p.outer)}
+            for p in self.parts
+        ]
+        made, read = conv.terminator.operands[0], pool.ops[0].operands[0]
+        self.conv = FirstKernel(conv, "", {}, Host(b, inputs[0], [ring], {made: rows}), memories[0])
+        self.pool = WindowsKernel(pool, "", aliases, Host(b, inputs[1], self.results, {read: rows}), memories[1])
+
+    def build(self) -> Launch:
+        b, band = self.b, self.plan.band
+        height = self.pool.window.rows.out
+        bands, blocks = -(-height // band), blocks_of(self.channels, self.lanes)
+        self.pool.prepare()
+        with b.loop(b.lo, b.hi) as number:
+            n, index = self.coordinates(number.iv, (self.pictures, bands))
+            first = b.mul(index, band)
+            last: Index = b.add(first, band)
+            if height % band:
+                last = b.op(arith.MinSIOp, b.index(last), b.index(height))
+            begin, end = self.new_rows(number.iv, index, first, last)
+            with b.loop(begin, end, self.plan.step) as y:
+                stop = b.op(arith.MinSIOp, b.index(b.add(y.iv, self.plan.step)), b.index(end))
+                self.conv.rows(n, y.iv, stop)
+            with b.loop(0, blocks) as block:
+                self.pool.walk(n, block.iv, first, last)
+            self.pool.zero_halos(n, 0, blocks, first, last)
+        return self.done(self.pictures * bands)
+
+    def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> tuple[Index, Index]:
+        """The rows of the convolution that a band reads and that are not in the ring: [from, to). The first block of a range, and the
+        first band of a picture, find nothing there."""
+        b, rows = self.b, self.pool.window.rows
+        span = (rows.size - 1) * rows.dilation + 1
+
+        def inside(row: Index) -> SSAValue:
+            return b.op(arith.MaxSIOp, b.op(arith.MinSIOp, b.index(row), b.index(rows.n)), b.index(0))
+
+        low = inside(b.add(b.mul(first, rows.stride), -rows.pad))
+        end = inside(b.add(b.mul(last, rows.stride), span - rows.stride - rows.pad))
+        there = inside(b.add(b.mul(first, rows.stride), span - rows.stride - rows.pad))
+        fresh = b.op(arith.OrIOp, b.cmpi("eq", b.index(number), b.lo), b.cmpi("eq", b.index(band), b.index(0)))
+        return b.select(fresh, low, b.op(arith.MaxSIOp, low, there)), end
+
+
+FIRST_POOL = FirstPool()

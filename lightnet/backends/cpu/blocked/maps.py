@@ -1,0 +1,151 @@
+"""Elementwise ops on blocked maps: residual sums with an activation, batch norm that is left, scales by channel, chains of these.
+
+Every element is read and written once, so these kernels run as fast as memory does: a tile is some pixels of a row, all the ops of
+the body run on it in registers, and a result may take the memory of an operand. Maps without a halo are one long row a picture
+and block of channels. Imports the base of blocked kernels and the notation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.blocked.base import (
+    BlockedEvaluator,
+    BlockedKernel,
+    Generator,
+    Machine,
+    Tile,
+    blocks_of,
+    elementwise_form,
+    joined_rows,
+    keeps_zero,
+    map_lanes,
+    memref_of,
+    read_rate,
+    vector_layouts,
+)
+from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.cpu.launches import Launch
+from lightnet.ir import bound
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout, byte_size
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import spec_of
+
+#: Instructions on a vector that a function of the notation takes, where it is not one.
+WEIGHTS = {"exp": 20, "log": 24, "tanh": 28, "erf": 40, "sin": 30, "cos": 30, "pow": 60, "div": 4, "sqrt": 4}
+#: Instructions of an unrolled body, at most, and pixels of a tile.
+BODY, PIXELS = 240, 8
+#: Bytes of a map that one block of the grid covers, about.
+BAND = 32 << 10
+
+
+def operations(ops: Sequence[LnOp]) -> int:
+    """Instructions on one vector that the ops take, roughly."""
+
+    def of(node: bound.Node) -> int:
+        if not isinstance(node, bound.Apply):
+            return 0
+        return WEIGHTS.get(node.fn, 1) + sum(of(a) for a in node.args)
+
+    return sum(max(1, of(s.value)) for op in ops for s in bind_op(op).statements)
+
+
+class Maps(Generator):
+    """The generator of elementwise bodies on maps [N, C, H, W] of f32; every operand is read at the element that is written."""
+
+    alg = "map"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        if not ops or len(ops[0].results) != 1:
+            return None
+        form = elementwise_form(ops[0].result_specs[0], ops, yielded, {})
+        return form if form is not None and form.maps else None
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        return {}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        sizes = [byte_size(v.type) for v in (*kernel.operands, *kernel.results)]
+        vectors = spec_of(kernel.results[0].type).len / machine.lanes
+        compute = 2 * machine.lanes * vectors * operations(kernel.ops) / machine.flops
+        return max(sum(sizes) / read_rate(machine, sum(sizes)), compute)
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        form = self.takes(kernel.ops, kernel.terminator.operands, 0)
+        assert form is not None
+        return vector_layouts(kernel, form, map_lanes(kernel))
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        return 0
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [_MapKernel(kernel, name, map_lanes(kernel), aliases).build()]
+
+
+class _MapKernel(BlockedKernel):
+    """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows."""
+
+    def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int]):
+        dims = spec_of(kernel.results[0].type).dims
+        self.joined = joined_rows([*kernel.body.args, *kernel.terminator.operands], dims[2:])
+        self.rows, self.cols = dims[2] // self.joined, dims[3] * self.joined
+        super().__init__(kernel, name, lanes, aliases)
+        self.channels = dims[1]
+        most = max(1, min(PIXELS, BODY // operations(self.ops)))
+        self.pixels = next((p for p in range(most, most // 2, -1) if self.cols % p == 0), min(most, self.cols))
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        type, spec = memref_of(value.type), spec_of(value.type)
+        if self.joined == 1 or spec.dims[2:] != (self.rows * self.joined, self.cols // self.joined) or spec.len == 1:
+            return type
+        n, blocks, _, _, lanes = type.get_shape()
+        return MemRefType(type.element_type, [n, blocks, self.rows, self.cols, lanes])
+
+    def build(self) -> Launch:
+        b, blocks = self.b, blocks_of(self.channels, self.lanes)
+        band = max(1, min(self.rows, BAND // (4 * self.cols * self.lanes)))
+        bands = -(-self.rows // band)
+        partial = self.channels % self.lanes
+        used = partial if partial and not keeps_zero(self.ops) else self.lanes
+        pictures = spec_of(self.yielded[0].type).dims[0]
+        with b.loop(b.lo, b.hi) as number:
+            n, block, index = self.coordinates(number.iv, (pictures, blocks, bands))
+            first = b.mul(index, band)
+            last = self.row_end(first, band, self.rows)
+            if used == self.lanes:
+                self.band(n, block, first, last, used)
+            elif blocks == 1:
+                self.band(n, 0, first, last, used)
+            else:
+                with b.when(b.cmpi("ne", block, b.index(blocks - 1))):
+                    self.band(n, block, first, last, self.lanes)
+                with self.only(block, blocks - 1):
+                    self.band(n, blocks - 1, first, last, used)
+            self.zero_halos(n, block, 1, first, last)
+        return self.done(pictures * blocks * bands)
+
+    def band(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
+        """Rows [first, last) of one block of channels."""
+        b, rest = self.b, self.cols % self.pixels
+        with b.loop(first, last) as y:
+            with b.loop(0, self.cols - rest, self.pixels) as x:
+                self.tile(Tile(n, block, y.iv, x.iv, (1, self.pixels, 1, self.lanes), used))
+            if rest:
+                self.tile(Tile(n, block, y.iv, self.cols - rest, (1, rest, 1, self.lanes), used))
+
+    def tile(self, tile: Tile) -> None:
+        evaluator = BlockedEvaluator(self, tile)
+        for op in self.ops:
+            evaluator.run(op)
+        for yielded, memref in zip(self.yielded, self.results):
+            self.put(tile, evaluator.registers[yielded], yielded, memref)
+
+
+MAPS = Maps()

@@ -1,0 +1,328 @@
+"""Pools on blocked maps: maximum and mean of windows, and reductions over rows and columns, with an epilogue.
+
+A window is separable: max over (r, q) of x = max over q of (max over r of x), sums likewise. For each row of results a first pass folds
+the rows under it, bounded to those that there are, into a row in scratch that has the identity where the padding is; a second
+pass folds columns of that row. So k + k steps make an element instead of k * k, and no map needs a halo. Windows one column
+wide need no second pass, and a single window over all of a map needs no scratch. Imports the base of
+blocked kernels and pools in numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import MemRefType, i64
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.blocked.base import (
+    NO_HALO,
+    BlockedKernel,
+    Form,
+    Host,
+    Machine,
+    Tile,
+    blocks_of,
+    epilogue_form,
+    map_lanes,
+    read_rate,
+    vector_layouts,
+)
+from lightnet.backends.cpu.blocked.pool_model import (
+    Axis,
+    has_second_pass,
+    has_table,
+    row_columns,
+    row_steps,
+    scratch_of,
+    window_of,
+)
+from lightnet.backends.cpu.launches import Launch
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import spec_of
+
+#: Vectors that one block of the grid folds, about.
+BLOCK = 8_000
+#: Accumulators of a tile, at most, and steps of an unrolled body.
+PIXELS, BODY = 14, 120
+#: Bytes of scratch that a row may take.
+MAX_SCRATCH = 4 << 20
+
+_IDENTITY = {"max": float("-inf"), "min": float("inf"), "add": 0.0}
+
+
+class Pool:
+    """The generator of `maxpool2d`, `avgpool2d`, `maxpool` and `avgpool` over two axes, and of `reduce_max`, `reduce_min`,
+    `reduce_sum` and `reduce_mean` over rows and columns; of f32."""
+
+    alg = "pool"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        if not ops or ops[0].operand_specs[0].len == 0 or (window := window_of(ops[0])) is None:
+            return None
+        if 4 * (row_columns(window.cols) * max(lanes, 16) + window.cols.out) > MAX_SCRATCH:
+            return None
+        return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        return {}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        window = window_of(kernel.ops[0])
+        assert window is not None
+        n, channels, _, _ = kernel.ops[0].operand_specs[0].dims
+        steps = n * blocks_of(channels, machine.lanes) * window.rows.out * row_steps(window)
+        traffic = 4 * sum(spec_of(v.type).len for v in (*kernel.operands, *kernel.results))
+        # A step takes as long as one and a half multiply-adds: it has a load, of an extremum a mask, and rows wait in scratch.
+        return 100 + 3 * machine.lanes * steps / machine.flops + 0.6 * traffic / read_rate(machine, traffic)
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
+        assert form is not None
+        return vector_layouts(kernel, form, map_lanes(kernel))
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        window = window_of(kernel.ops[0])
+        assert window is not None
+        return scratch_of(window, map_lanes(kernel))
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        window = window_of(kernel.ops[0])
+        assert window is not None
+        kind = GlobalKernel if window.is_global else WindowsKernel
+        return [kind(kernel, name, aliases).build()]
+
+
+class _PoolKernel(BlockedKernel):
+    """What both kernels share: how two tiles are folded."""
+
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
+        lanes, window = map_lanes(kernel), window_of(kernel.ops[0])
+        assert window is not None
+        super().__init__(kernel, name, lanes, aliases, scratch_of(window, lanes), host=host)
+        self.window = window
+        self.source = kernel.ops[0].operands[0]
+        self.pictures, self.channels = kernel.ops[0].result_specs[0].dims[:2]
+        self.blocks = blocks_of(self.channels, lanes)
+        self.overlaps = not aliases
+
+    def fold(self, acc: SSAValue, value: SSAValue) -> SSAValue:
+        """acc (+) value. Of an extremum, NaN wins on either side: where acc is one it stays, else the comparison is false for a
+        NaN in `value`, which is then taken; one masked instruction and the comparison that makes its mask."""
+        b, kind = self.b, self.window.fold
+        if kind == "add":
+            return b.op(arith.AddfOp, acc, value)
+        better = b.select(b.cmpf("ogt" if kind == "max" else "olt", acc, value), acc, value)
+        return b.select(b.cmpf("ord", acc, acc), better, acc)
+
+    def pixels(self, n: Index, block: Index, y: Index, x: Index, columns: int) -> SSAValue:
+        """[1, columns, 1, lanes] of the map."""
+        where = self.at(self.source, n, block, y, x)
+        return self.b.tile_load(self.inputs[self.source], where, [2, 3, 1, 4], (1, columns, 1, self.lanes))
+
+
+class GlobalKernel(_PoolKernel):
+    """One window over the map, or over its first rows and columns. The grid is pictures x blocks of channels."""
+
+    def build(self) -> Launch:
+        b, (rows, cols) = self.b, (self.window.rows.size, self.window.cols.size)
+        columns, rest = min(cols, PIXELS), cols % min(cols, PIXELS)
+        shape = (1, 1, 1, self.lanes)
+        with b.loop(b.lo, b.hi) as number:
+            n, block = self.coordinates(number.iv, (self.pictures, self.blocks))
+            start = [self.identity(c) for c in (columns, rest) if c]
+            with b.loop(0, rows, carry=start) as y:
+                with b.loop(0, cols - rest, columns, carry=y.args[:1]) as x:
+                    x.yields(self.fold(x.args[0], self.pixels(n, block, y.iv, x.iv, columns)))
+                tail = [self.fold(y.args[1], self.pixels(n, block, y.iv, cols - rest, rest))] if rest else []
+                y.yields(*x.results, *tail)
+            parts = [b.broadcast(b.reduce(self.window.fold, v, [1]), shape) for v in y.results]
+            total = reduce(self.fold, parts)
+            if self.window.mean:
+                total = b.op(arith.MulfOp, total, b.const(1 / (rows * cols), total.type))
+            self.finish(Tile(n, block, 0, 0, shape, self.used), total)
+            self.zero_halos(n, block, 1, 0, 1)
+        return self.done(self.pictures * self.blocks)
+
+    def identity(self, columns: int) -> SSAValue:
+        return self.b.broadcast(self.b.const(_IDENTITY[self.window.fold], self.element), (1, columns, 1, self.lanes))
+
+
+class WindowsKernel(_PoolKernel):
+    """Builds one kernel function, or (`walk`) part of another, which gives `scratch`: many windows. The grid is pictures x blocks of
+    channels x bands of rows."""
+
+    def __init__(
+        self,
+        kernel: KernelOp,
+        name: str,
+        aliases: Mapping[int, int],
+        host: Host | None = None,
+        scratch: SSAValue | None = None,
+    ):
+        super().__init__(kernel, name, aliases, host)
+        memory, window = scratch if host is not None else self.scratch, self.window
+        if has_second_pass(window.cols):
+            shape = [1, row_columns(window.cols), 1, self.lanes]
+            self.row = self.b.view(memory, 0, MemRefType(self.element, shape))
+        if has_table(window):
+            offset = scratch_of(window, self.lanes) - 4 * window.cols.out
+            self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.out]))
+
+    def build(self) -> Launch:
+        b, height = self.b, self.window.rows.out
+        bands = max(1, min(height, height * row_steps(self.window) // BLOCK))
+        band = -(-height // bands)
+        bands = -(-height // band)
+        with b.loop(b.lo, b.hi) as number:
+            n, block, index = self.coordinates(number.iv, (self.pictures, self.blocks, bands))
+            first = b.mul(index, band)
+            last: Index = b.add(first, band)
+            if height % band:
+                last = b.op(arith.MinSIOp, b.index(last), b.index(height))
+            self.prepare()
+            self.walk(n, block, first, last)
+            self.zero_halos(n, block, 1, first, last)
+        return self.done(self.pictures * self.blocks * bands)
+
+    def walk(self, n: Index, block: Index, first: Index, last: Index) -> None:
+        """The rows [first, last) of the result, behind `prepare`."""
+        with self.b.loop(first, last) as y:
+            self.result_row(n, block, y.iv)
+
+    def prepare(self) -> None:
+        """What stays in scratch: the identity in the padding of the row in scratch, and the reciprocal counts of columns."""
+        b, cols = self.b, self.window.cols
+        if has_second_pass(cols):
+            identity = b.broadcast(b.const(_IDENTITY[self.window.fold], self.element), (self.lanes,))
+            for start, end in ((0, cols.pad), (cols.pad + cols.n, row_columns(cols))):
+                with b.loop(start, end) as x:
+                    b.tile_store(identity, self.row, [0, x.iv, 0, 0], [3])
+        if has_table(self.window):
+            with b.loop(0, cols.out) as x:
+                b.store(self.reciprocal(cols, x.iv), self.table, [x.iv])
+
+    # -- numbers
+
+    def clip(self, axis: Axis, position: Index, end: int) -> tuple[Index, Index, Index]:
+        """Where a window begins, and the taps [low, high) of it that lie in [0, end)."""
+        b, d = self.b, axis.dilation
+        begin = b.add(b.mul(position, axis.stride), -axis.pad)
+        low: Index = 0
+        if axis.pad > 0:  # ceil(-begin / d), at least 0
+            behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
+            low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
+        high: Index = axis.size
+        if axis.reach - axis.pad > end:
+            left = b.op(arith.SubiOp, b.index(end + d - 1), b.index(begin))
+            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(axis.size))
+        return begin, low, high
+
+    def reciprocal(self, axis: Axis, position: Index) -> SSAValue:
+        """1 / what sums of the windows at a position are divided by along an axis, a scalar."""
+        b, counted = self.b, self.window.mean == "counted"
+        _, low, high = self.clip(axis, position, axis.end if counted else axis.n)
+        count = b.index(high) if counted else b.op(arith.SubiOp, b.index(high), b.index(low))
+        count = b.op(arith.MaxSIOp, count, b.index(1))
+        number = b.op(arith.SIToFPOp, b.op(arith.IndexCastOp, count, type=i64), type=self.element)
+        return b.op(arith.DivfOp, b.const(1.0, self.element), number)
+
+    def scaled(self, total: SSAValue, y: Index, x: Index) -> SSAValue:
+        """Sums divided by their counts."""
+        b, window, shape = self.b, self.window, total.type.get_shape()
+        if window.mean is None:
+            return total
+        factor = 1.0
+        for axis, at in ((window.rows, y), (window.cols, x)):
+            counts = axis.counts(window.mean)
+            if np.ptp(counts) == 0:
+                factor /= int(counts[0])
+            elif axis is window.rows:
+                total = b.op(arith.MulfOp, total, b.broadcast(self.row_factor, shape))
+            else:
+                table = b.tile_load(self.table, [at], [0, 0, 0, 0], shape, steps=[0, 1, 0, 0])
+                total = b.op(arith.MulfOp, total, table)
+        return total if factor == 1 else b.op(arith.MulfOp, total, b.const(factor, total.type))
+
+    # -- passes
+
+    def result_row(self, n: Index, block: Index, y: Index) -> None:
+        b, window = self.b, self.window
+        cols = window.cols
+        if window.mean and np.ptp(window.rows.counts(window.mean)) > 0:
+            self.row_factor = self.reciprocal(window.rows, y)
+        taps = self.clip(window.rows, y, window.rows.n)
+
+        def rows(at: Index, columns: int) -> None:
+            total = self.fold_rows(n, block, taps, at, columns)
+            if not has_second_pass(cols):
+                self.finish_tile(n, block, y, at, total)
+            else:
+                b.tile_store(total, self.row, [0, b.add(at, cols.pad), 0, 0], [0, 1, 2, 3])
+
+        def columns(at: Index, columns: int) -> None:
+            self.finish_tile(n, block, y, at, self.fold_columns(at, columns))
+
+        self.across(cols.n, rows)
+        if has_second_pass(cols):
+            self.across(cols.out, columns)
+
+    def across(self, width: int, body: Callable[[Index, int], None]) -> None:
+        """`body` on tiles of [0, width). The last one may lie on the one before where no result overwrites what the epilogue reads."""
+        b, columns = self.b, -(-width // -(-width // PIXELS))
+        rest = width % columns
+        if rest and self.overlaps:
+            with b.loop(0, width, columns) as x:
+                body(b.op(arith.MinSIOp, x.iv, b.index(width - columns)), columns)
+            return
+        with b.loop(0, width - rest, columns) as x:
+            body(x.iv, columns)
+        if rest:
+            body(width - rest, rest)
+
+    def fold_rows(self, n: Index, block: Index, taps: tuple[Index, Index, Index], x: Index, columns: int) -> SSAValue:
+        """The rows under a window, of some columns; there is one at least."""
+        b, (begin, low, high), axis = self.b, taps, self.window.rows
+
+        def value(r: Index) -> SSAValue:
+            return self.pixels(n, block, b.add(begin, b.mul(r, axis.dilation)), x, columns)
+
+        bounded = b.number(low) != 0 or b.number(high) is None
+        if axis.size * columns <= BODY and not (bounded and self.window.fold == "add"):
+            rows: Iterable[Index] = range(axis.size)
+            if bounded:  # a row that is folded twice changes no extremum
+                last = b.op(arith.SubiOp, b.index(high), b.index(1))
+                rows = [b.op(arith.MinSIOp, b.op(arith.MaxSIOp, b.index(r), b.index(low)), last) for r in rows]
+            return reduce(self.fold, map(value, rows))
+        with b.loop(b.add(low, 1), high, carry=[value(low)]) as r:
+            r.yields(self.fold(r.args[0], value(r.iv)))
+        return r.results[0]
+
+    def fold_columns(self, x: Index, columns: int) -> SSAValue:
+        """The columns under windows, of the row in scratch."""
+        b, cols = self.b, self.window.cols
+
+        def value(q: Index) -> SSAValue:
+            at = b.add(b.mul(x, cols.stride), b.mul(q, cols.dilation))
+            return b.tile_load(
+                self.row, [0, at, 0, 0], [0, 1, 2, 3], (1, columns, 1, self.lanes), steps=[1, cols.stride, 1, 1]
+            )
+
+        if cols.size * columns <= BODY:
+            return reduce(self.fold, map(value, range(cols.size)))
+        with b.loop(1, cols.size, carry=[value(0)]) as q:
+            q.yields(self.fold(q.args[0], value(q.iv)))
+        return q.results[0]
+
+    def finish_tile(self, n: Index, block: Index, y: Index, x: Index, total: SSAValue) -> None:
+        tile = Tile(n, block, y, x, total.type.get_shape(), self.used)
+        self.finish(tile, self.scaled(total, y, x))
+
+
+POOL = Pool()

@@ -1,0 +1,122 @@
+"""Pools in numbers: windows along rows and columns, what they fold, and the scratch that their kernels need.
+
+Imports the pools and reductions of `ln`, and no IR is made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
+from lightnet.dialects.ln.pool_nd import Avgpool, Maxpool
+from lightnet.dialects.ln.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
+from lightnet.ir.op import LnOp
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Windows along one axis: `out` of them over `n` elements, from -`pad` on; up to `end` (`n`, or behind it where padding counts)
+    their elements count, from 0 or from -`pad` on."""
+
+    n: int
+    out: int
+    size: int
+    stride: int
+    dilation: int
+    pad: int
+    end: int
+
+    def inside(self) -> np.ndarray:
+        """How many elements of each window there are, [out]."""
+        begin = np.arange(self.out) * self.stride - self.pad
+        first = np.maximum(-(begin // self.dilation), 0)  # ceil(-begin / dilation)
+        return np.minimum(self.size, -((begin - self.n) // self.dilation)) - first
+
+    def counts(self, mean: str) -> np.ndarray:
+        """What sums of each window are divided by, [out]."""
+        if mean == "inside":
+            return self.inside()
+        begin = np.arange(self.out) * self.stride - self.pad
+        return np.maximum(np.minimum(self.size, -((begin - self.end) // self.dilation)), 1)
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first of the first window to the last of the last one."""
+        return (self.out - 1) * self.stride + (self.size - 1) * self.dilation + 1
+
+    @property
+    def clipped(self) -> bool:
+        """Whether windows reach beyond the elements."""
+        return self.pad > 0 or self.reach - self.pad > self.n
+
+
+@dataclass(frozen=True)
+class PoolWindow:
+    """A pool in numbers: how elements are folded (``max``, ``min``, ``add``), what sums are divided by (nothing, the elements
+    ``inside``, or those and the padding, ``counted``), rows and columns."""
+
+    fold: str
+    mean: str | None
+    rows: Axis
+    cols: Axis
+
+    @property
+    def is_global(self) -> bool:
+        """Whether there is one window, inside of the map."""
+        axes = (self.rows, self.cols)
+        return all(a.out == 1 and not a.clipped and a.dilation == 1 and a.pad == 0 for a in axes)
+
+
+def window_of(op: LnOp) -> PoolWindow | None:
+    """The window of an op, None for one that is no pool of rows and columns, or has a window in the padding alone."""
+    if isinstance(op, ReduceMax | ReduceMin | ReduceSum | ReduceMean):
+        dims = op.operand_specs[0].dims
+        if len(dims) != 4 or set(op.axes) != {2, 3}:
+            return None
+        rows, cols = (Axis(n, 1, n, 1, 1, 0, n) for n in dims[2:])
+        fold = "max" if isinstance(op, ReduceMax) else "min" if isinstance(op, ReduceMin) else "add"
+        return PoolWindow(fold, "counted" if isinstance(op, ReduceMean) else None, rows, cols)
+    if isinstance(op, Maxpool2d | Avgpool2d):
+        pad, dilation = op.derived_values()["pad"], (1, 1)
+    elif isinstance(op, Maxpool | Avgpool) and len(op.size) == 2:
+        pad, dilation = op.padding, op.dilation
+    else:
+        return None
+    mean = None if isinstance(op, Maxpool2d | Maxpool) else "inside"
+    if getattr(op, "count_include_pad", False):
+        mean = "counted"
+    axes = []
+    for i in (0, 1):
+        n, out = op.operand_specs[0].dims[2 + i], op.result_specs[0].dims[2 + i]
+        end = n + pad[2 + i] if mean == "counted" else n
+        axes.append(Axis(n, out, op.size[i], op.stride[i], dilation[i], pad[i], end))
+    if any(a.inside().min() < 1 for a in axes):
+        return None
+    return PoolWindow("max" if mean is None else "add", mean, *axes)
+
+
+def row_columns(cols: Axis) -> int:
+    """Columns of the row in scratch: the map's, and the padding that windows reach."""
+    return max(cols.n, cols.reach - cols.pad) + cols.pad
+
+
+def row_steps(window: PoolWindow) -> int:
+    """Vectors that are folded for a row of results."""
+    return window.rows.size * window.cols.n + (window.cols.size + 1) * window.cols.out
+
+
+def has_second_pass(cols: Axis) -> bool:
+    return cols.size > 1 or cols.stride > 1 or cols.clipped or cols.pad != 0
+
+
+def has_table(window: PoolWindow) -> bool:
+    """Whether what sums are divided by depends on the column."""
+    return window.mean is not None and np.ptp(window.cols.counts(window.mean)) > 0
+
+
+def scratch_of(window: PoolWindow, lanes: int) -> int:
+    """Bytes: the folded row, then the reciprocal counts of columns."""
+    row = row_columns(window.cols) * lanes if has_second_pass(window.cols) and not window.is_global else 0
+    return 4 * (row + (window.cols.out if has_table(window) else 0))

@@ -1,0 +1,175 @@
+"""Changes of layout: a plain [N, C, H, W] to a blocked map with its halo, and back.
+
+A tile is as many pixels as a vector has lanes, of one block of channels: its rows are transposed in registers (`tile.transpose`),
+so that memory is read and written by whole vectors on both sides. A row's last tile is moved back to end at its edge. From one halo
+to another is a copy, which the elementwise kernels do. Imports the base of blocked kernels and the tile dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.blocked.base import (
+    BlockedKernel,
+    Generator,
+    Machine,
+    blocks_of,
+    joined_rows,
+    map_lanes,
+    memref_of,
+    read_rate,
+)
+from lightnet.backends.cpu.launches import Launch
+from lightnet.dialects import tile
+from lightnet.dialects.ln.move import Forward
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, Layout, byte_size, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import spec_of
+
+#: Pixels that one block of the grid covers, about.
+BAND = 1024
+
+
+class Reorder(Generator):
+    """One `forward` between the plain layout and blocks of channels; here the types decide."""
+
+    alg = "reorder"
+    exact = True
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+        if len(ops) != 1 or not isinstance(ops[0], Forward) or list(yielded) != list(ops[0].results):
+            return None
+        source, target = ops[0].operands[0], ops[0].results[0]
+        spec = spec_of(source.type)
+        if spec.dtype.name != "f32" or spec.len == 0 or spec.ndim != 4 or lanes < 4:
+            return None
+        blocked = [isinstance(layout_of(v.type), Blocked) for v in (source, target)]
+        if sorted(blocked) != [False, True]:
+            return None
+        layout = layout_of((source if blocked[0] else target).type)
+        if not isinstance(layout, Blocked) or layout.block != lanes:
+            return None
+        return Form({source: layout.halo}, plain_results=True) if blocked[0] else Form({})
+
+    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
+        return {}
+
+    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+        sizes = sum(byte_size(v.type) for v in (*kernel.operands, *kernel.results))
+        return sizes / min(read_rate(machine, sizes), machine.l3_bytes)
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        return {}
+
+    def scratch_bytes(self, kernel: KernelOp) -> int:
+        return 0
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        assert not aliases, "memory of two layouts cannot be shared"
+        return [_ReorderKernel(kernel, name).build()]
+
+
+class _ReorderKernel(BlockedKernel):
+    """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows."""
+
+    def __init__(self, kernel: KernelOp, name: str):
+        self.pictures, self.channels, height, width = spec_of(kernel.results[0].type).dims
+        values = [*kernel.body.args, *kernel.terminator.operands]
+        self.joined = joined_rows(values, (height, width))
+        self.rows, self.cols = height // self.joined, width * self.joined
+        self.packs = layout_of(kernel.operands[0].type).is_plain
+        super().__init__(kernel, name, map_lanes(kernel), {})
+        self.source, self.target = kernel.body.args[0], self.yielded[0]
+        self.read, self.write = self.inputs[self.source], self.results[0]
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """A plain map of one pixel is a matrix [N, C]; rows without a halo may be joined."""
+        type = memref_of(value.type)
+        if layout_of(value.type).is_plain:
+            dims = (self.pictures, self.channels, self.rows, self.cols)
+            return MemRefType(type.element_type, dims[:2] if self.rows == self.cols == 1 else dims)
+        if self.joined == 1:
+            return type
+        n, blocks, _, _, lanes = type.get_shape()
+        return MemRefType(type.element_type, [n, blocks, self.rows, self.cols, lanes])
+
+    def build(self) -> Launch:
+        b, blocks = self.b, blocks_of(self.channels, self.lanes)
+        band = max(1, min(self.rows, BAND // self.cols))
+        bands = -(-self.rows // band)
+        left = self.channels - (blocks - 1) * self.lanes
+        with b.loop(b.lo, b.hi) as number:
+            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands))
+            first = b.mul(index, band)
+            last = self.row_end(first, band, self.rows)
+            if left == self.lanes:
+                self.band(n, block, first, last, left)
+            elif blocks == 1:
+                self.band(n, 0, first, last, left)
+            else:
+                with b.when(b.cmpi("ne", block, b.index(blocks - 1))):
+                    self.band(n, block, first, last, self.lanes)
+                with self.only(block, blocks - 1):
+                    self.band(n, blocks - 1, first, last, left)
+            if self.packs:
+                self.zero_halos(n, block, 1, first, last)
+        return self.done(self.pictures * blocks * bands)
+
+    def band(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
+        """Rows [first, last) of one block, of whose lanes `used` are channels."""
+        if self.rows == self.cols == 1:
+            self.pixel(n, block, used)
+            return
+        b, pixels = self.b, min(self.lanes, self.cols)
+        with b.loop(first, last) as y, b.loop(0, self.cols, pixels) as x:
+            at = x.iv
+            if self.cols % pixels:
+                at = b.op(arith.MinSIOp, at, b.index(self.cols - pixels))
+            (self.pack if self.packs else self.unpack)(n, block, y.iv, at, pixels, used)
+
+    def pixel(self, n: Index, block: Index, used: int) -> None:
+        """A map of one pixel is a copy of its channels."""
+        b, shape = self.b, (1, 1, 1, self.lanes)
+        matrix, valid = [n, b.mul(block, self.lanes)], None if used == self.lanes else [1, 1, 1, used]
+        if self.packs:
+            value = b.tile_load(self.read, matrix, [0, 0, 0, 1], shape, steps=[0, 0, 0, 1], valid=valid)
+            b.tile_store(value, self.write, self.at(self.target, n, block, 0, 0), [2, 3, 1, 4])
+            return
+        where = self.at(self.source, n, block, 0, 0)
+        value = b.tile_load(self.read, where, [4], (self.lanes,))
+        b.tile_store(value, self.write, matrix, [1], valid=None if used == self.lanes else [used])
+
+    def pack(self, n: Index, block: Index, y: Index, x: Index, pixels: int, used: int) -> None:
+        """Rows of channels -> pixels."""
+        b, shape = self.b, (self.lanes,)
+        valid = None if pixels == self.lanes else [pixels]
+        first = b.mul(block, self.lanes)
+        rows = [b.tile_load(self.read, [n, b.add(first, c), y, x], [3], shape, valid=valid) for c in range(used)]
+        rows += [b.broadcast(b.const(0.0, self.element), shape)] * (self.lanes - used)
+        for i, pixel in enumerate(self.transposed(rows)[:pixels]):
+            b.tile_store(pixel, self.write, self.at(self.target, n, block, y, b.add(x, i)), [4])
+
+    def unpack(self, n: Index, block: Index, y: Index, x: Index, pixels: int, used: int) -> None:
+        """Pixels -> rows of channels."""
+        b, shape = self.b, (self.lanes,)
+        valid = None if pixels == self.lanes else [pixels]
+        rows = [
+            b.tile_load(self.read, self.at(self.source, n, block, y, b.add(x, i)), [4], shape) for i in range(pixels)
+        ]
+        rows += [b.broadcast(b.const(0.0, self.element), shape)] * (self.lanes - pixels)
+        first = b.mul(block, self.lanes)
+        for c, row in enumerate(self.transposed(rows)[:used]):
+            b.tile_store(row, self.write, [n, b.add(first, c), y, x], [3], valid=valid)
+
+    def transposed(self, rows: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        return self.b.append(tile.TransposeOp(list(rows))).results
+
+
+REORDER = Reorder()

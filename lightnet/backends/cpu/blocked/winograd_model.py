@@ -1,0 +1,345 @@
+"""Winograd convolutions on blocked maps in numbers: axes, groups of tiles, register tiles, and a model of their time.
+
+A *tile* is m outputs along each axis with 3 taps; a *group* is a rectangle of tiles whose transformed input stays in the second-level
+cache while all output channels pass. A dilated axis is as many interleaved axes as its dilation. Imports the machine model, the
+maths and the ops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf, prod
+
+from lightnet.backends.cpu.blocked.base import Machine, blocks_of, choice_ints, read_rate
+from lightnet.backends.cpu.registers import even
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir import winograd
+from lightnet.ir.body import choice
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import loc_of
+
+#: Sums in registers that a choice may ask for, at most.
+MOST_SUMS = 32
+#: Tiles of a group, at most, and how many times a group may fill the second-level cache: planes pass through it one by one.
+MOST_TILES, MOST_ROOM = 128, 4
+#: Cycles beside the arithmetic: of a trip of the innermost loop, of a register tile, and of each vector that a transform moves.
+TRIP_CYCLES, TILE_CYCLES, MOVE_CYCLES = 1.0, 10.0, 1.8
+#: Bytes a cycle at which weights come from the second-level cache while they are used.
+WEIGHT_RATE = 24.0
+#: Share of the time to bring weights that is not hidden behind arithmetic, and of that to bring maps, which come in bursts.
+EXPOSED, EXPOSED_MAPS = 0.35, 1.5
+#: How much longer maps take that are not asked for while products are made: where a group is not whole rows.
+SPLIT = 1.3
+#: Nanoseconds to start a launch.
+LAUNCH = 100.0
+#: How the grid is cut: into groups of tiles, or, after all inputs are transformed, into panels of outputs.
+TILES, OUTPUTS = "tiles", "outputs"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Rows or columns: `taps` 3 or 1 (then m = 1: nothing is transformed), the padding before, and the sizes of input and result."""
+
+    taps: int
+    m: int
+    dilation: int
+    pad: int
+    size: int
+    out: int
+
+    @classmethod
+    def of(cls, conv: Conv2d, axis: int, m: int) -> Axis:
+        taps = conv.size[axis]
+        return cls(
+            taps, m if taps == 3 else 1, conv.dilation[axis] if taps == 3 else 1, conv.derived_values()["pad"][axis],
+            conv.operand_specs[0].dims[2 + axis], conv.result_specs[0].dims[2 + axis],
+        )  # fmt: skip
+
+    @property
+    def points(self) -> int:
+        """Inputs of a tile, and its products."""
+        return self.m + self.taps - 1
+
+    @property
+    def tiles(self) -> int:
+        """Tiles that cover the result."""
+        return -(-self.out // (self.m * self.dilation)) * self.dilation
+
+    @property
+    def whole(self) -> bool:
+        """Whether every tile lies inside the result."""
+        return self.out % (self.m * self.dilation) == 0
+
+    @property
+    def reach(self) -> int:
+        """Elements around the input that windows touch, on the side where they reach further."""
+        end = self.out - 1 + (self.taps - 1) * self.dilation - self.pad
+        return max(self.pad, end - (self.size - 1), 0)
+
+    @property
+    def last(self) -> int:
+        """The last input element that a tile reads, some of it only for outputs behind the result."""
+        start = (self.tiles - 1) // self.dilation * self.m * self.dilation + (self.tiles - 1) % self.dilation
+        return start - self.pad + (self.points - 1) * self.dilation
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles; the register tile is `rows` tiles by `vectors`
+    of output channels, with `unroll` input channels a step; a block of the grid is for `share` panels of outputs."""
+
+    m: int
+    lanes: int
+    batch: int
+    channels: int
+    outputs: int
+    y: Axis
+    x: Axis
+    group: tuple[int, int]
+    rows: int
+    vectors: int
+    unroll: int
+    order: str
+    share: int
+
+    @property
+    def products(self) -> int:
+        return self.y.points * self.x.points
+
+    @property
+    def depth(self) -> int:
+        """Input channels of the products, with those that fill up the last step."""
+        return -(-self.channels // winograd.CHANNELS) * winograd.CHANNELS
+
+    @property
+    def in_blocks(self) -> int:
+        return blocks_of(self.channels, self.lanes)
+
+    @property
+    def out_blocks(self) -> int:
+        return blocks_of(self.outputs, self.lanes)
+
+    @property
+    def panels(self) -> int:
+        """Register tiles along the output channels."""
+        return -(-self.out_blocks // self.vectors)
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """Groups along rows and columns of a picture."""
+        return -(-self.y.tiles // self.group[0]), -(-self.x.tiles // self.group[1])
+
+    @property
+    def all_groups(self) -> int:
+        return self.batch * self.groups[0] * self.groups[1]
+
+    @property
+    def even(self) -> bool:
+        """Whether all groups are full."""
+        return self.y.tiles % self.group[0] == 0 and self.x.tiles % self.group[1] == 0
+
+    @property
+    def slots(self) -> int:
+        """Tiles of a full group."""
+        return self.group[0] * self.group[1]
+
+    @property
+    def steps(self) -> list[tuple[int, int, int]]:
+        """The rows of register tiles in a group: (first, count, step)."""
+        return even(self.slots, self.rows)
+
+    # The memory of a thread: a tile between the transforms of its axes, and a group's transformed input and products.
+
+    @property
+    def tile_shape(self) -> tuple[int, int, int]:
+        return (self.y.points, self.x.points, self.lanes)
+
+    def plane(self, vectors: int) -> int:
+        """Vectors of a plane, what one product has of a group: `vectors` a tile, and a few more, so that it is an odd number of register
+        tiles and the starts of planes spread over the sets of a cache."""
+        return (-(-vectors * self.slots // self.vectors) | 1) * self.vectors
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        """[groups, products, blocks of channels x tiles, lanes]; of one group, and with room for the products, where it is scratch."""
+        if self.order == OUTPUTS:
+            return (self.all_groups, self.products, self.plane(self.in_blocks), self.lanes)
+        return (1, self.products, self.plane(max(self.in_blocks, self.share * self.vectors)), self.lanes)
+
+    @property
+    def product_shape(self) -> tuple[int, int, int, int]:
+        """[products, panels x tiles, vectors, lanes]."""
+        made = self.plane(self.share * self.vectors) if self.order == OUTPUTS else self.input_shape[2]
+        return (self.products, made // self.vectors, self.vectors, self.lanes)
+
+    @property
+    def growth(self) -> float:
+        """How many times larger transformed weights are."""
+        return self.products / (self.y.taps * self.x.taps)
+
+    @property
+    def weight_bytes(self) -> int:
+        return 4 * self.products * self.depth * self.panels * self.vectors * self.lanes
+
+
+# -- choices ---------------------------------------------------------------------------------------------------------------
+
+
+def plan_of(kernel: KernelOp, m: int, machine: Machine) -> Plan:
+    """The plan of a kernel by its choices, and by the model where it has none. Raises `LightNetError` for choices that no kernel of
+    this kind can have."""
+    conv = kernel.ops[0]
+    assert isinstance(conv, Conv2d)
+    y, x = Axis.of(conv, 0, m), Axis.of(conv, 1, m)
+    (batch, channels, _, _), outputs = conv.operand_specs[0].dims, conv.result_specs[0].dims[1]
+    start = Plan(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1)
+    given = (
+        _chosen(kernel, "tiles", 2),
+        _chosen(kernel, "tile", 3),
+        choice(kernel, "order"),
+        _chosen(kernel, "share", 1),
+    )
+    if any(given):
+        for plan in variants(start, machine, *given):
+            _check(kernel, plan)
+    return best_plan(start, machine, *given)
+
+
+@lru_cache(maxsize=4096)
+def best_plan(start: Plan, machine: Machine, *given: object) -> Plan:
+    """The variant that takes the least time on the machine's threads."""
+    return min(variants(start, machine, *given), key=lambda plan: elapsed(plan, machine))
+
+
+def variants(
+    start: Plan, machine: Machine, group: tuple[int, ...] | None, tile: tuple[int, ...] | None, order: str | None,
+    share: tuple[int, ...] | None,
+) -> list[Plan]:  # fmt: skip
+    """The plans that differ in what is not given."""
+    orders = [order] if order is not None else [TILES, OUTPUTS] if machine.threads > 1 else [TILES]
+    found = []
+    for one in [group] if group is not None else groups_of(start, machine):
+        plan = replace(start, group=tuple(one))
+        rows, vectors, unroll = tile or best_tile(plan, machine)
+        plan = replace(plan, rows=rows, vectors=vectors, unroll=unroll)
+        for which in orders:
+            part = share[0] if share is not None else -(-plan.panels // machine.threads)
+            found.append(replace(plan, order=which, share=plan.panels if which == TILES else part))
+    return found
+
+
+def groups_of(plan: Plan, machine: Machine) -> list[tuple[int, int]]:
+    """The groups to choose from: even parts of the rows of tiles, and of the columns where rows are long."""
+    each = 4 * plan.lanes * max(plan.in_blocks, plan.out_blocks) * plan.products
+    most = max(1, min(MOST_TILES, MOST_ROOM * machine.l2 // each))
+    columns = {-(-plan.x.tiles // k) for k in range(1, 5)} | {-(-plan.x.tiles // -(-plan.x.tiles // most))}
+    rows = {-(-plan.y.tiles // k) for k in range(1, plan.y.tiles + 1)}
+    return [(r, c) for c in sorted(columns, reverse=True) for r in sorted(rows) if r * c <= most]
+
+
+def _chosen(kernel: KernelOp, name: str, count: int) -> tuple[int, ...] | None:
+    """A choice of `count` positive numbers, None where the kernel has none."""
+    found = choice_ints(kernel, name)
+    if found is not None and (len(found) != count or min(found) < 1):
+        raise _refused(kernel, f"{name} = {list(found)}: expected {count} numbers from 1 on")
+    return found
+
+
+def _refused(kernel: KernelOp, message: str) -> LightNetError:
+    return LightNetError(message, loc_of(kernel), label="winograd.choices")
+
+
+def _check(kernel: KernelOp, plan: Plan) -> None:
+    """Refuse choices that cannot be built."""
+    if plan.order not in (TILES, OUTPUTS):
+        raise _refused(kernel, f"order = {plan.order}: expected {TILES} or {OUTPUTS}")
+    if plan.group[0] > plan.y.tiles or plan.group[1] > plan.x.tiles:
+        raise _refused(kernel, f"tiles = {list(plan.group)}: there are {[plan.y.tiles, plan.x.tiles]}")
+    if plan.lanes % plan.unroll or plan.depth % plan.unroll:
+        raise _refused(kernel, f"tile: {plan.unroll} channels a step do not divide {plan.lanes} and {plan.depth}")
+    if plan.rows > plan.slots or plan.vectors > plan.out_blocks or plan.rows * plan.vectors > MOST_SUMS:
+        raise _refused(
+            kernel,
+            f"tile: {plan.rows} tiles by {plan.vectors} vectors, of {plan.slots} and {plan.out_blocks}, at most {MOST_SUMS} sums",
+        )
+    if plan.share > plan.panels:
+        raise _refused(kernel, f"share = {plan.share}: there are {plan.panels} panels of outputs")
+
+
+def best_tile(plan: Plan, machine: Machine) -> tuple[int, int, int]:
+    """14 to 16 sums: fewer wait for each other, and with more the weights come too fast. One vector of outputs, so that weights are
+    read once, where a group is one register tile; else two, and rows that divide the group."""
+    unroll = next(u for u in (8, 4, 2, 1) if plan.lanes % u == 0 and plan.depth % u == 0)
+    slots, sums = plan.slots, 16 if machine.registers >= 32 else 12
+    if slots <= sums and (plan.weight_bytes > machine.l2 or plan.out_blocks == 1) and slots > sums // 2:
+        return slots, 1, unroll
+    vectors = min(plan.out_blocks, 2 if slots > 4 else 4)
+    most = min(slots, sums // vectors)
+    rows = next((r for r in range(most, most * 2 // 3, -1) if slots % r == 0), most)
+    return rows, vectors, unroll
+
+
+# -- time ------------------------------------------------------------------------------------------------------------------
+
+
+def time_of(plan: Plan, machine: Machine) -> float:
+    """Nanoseconds on one thread; infinite where the weights may not grow as much as they would."""
+    return elapsed(plan, replace(machine, threads=1)) if plan.growth <= machine.growth else inf
+
+
+def elapsed(plan: Plan, machine: Machine) -> float:
+    """Nanoseconds on all threads of the machine."""
+    clock = machine.flops / (4 * machine.lanes)  # GHz, of two multiply-adds a cycle
+    compute = (product_cycles(plan) + MOVE_CYCLES * vectors_moved(plan)) / clock
+    parts = 1 if plan.order == TILES else -(-plan.panels // plan.share)
+    blocks = plan.all_groups * parts
+    busy = min(machine.threads, blocks)
+    uneven = -(-blocks // busy) * busy / blocks
+    weights, maps = weights_time(plan, machine, parts), maps_time(plan, machine)
+    if plan.order == OUTPUTS:
+        maps += 2 * plan.all_groups * 4 * prod(plan.input_shape[1:]) / machine.l3_bytes
+    exposed = EXPOSED * weights + EXPOSED_MAPS * maps
+    launches = LAUNCH * (1 if plan.order == TILES else 2)
+    return launches + max(compute * uneven + exposed, weights + maps) / busy
+
+
+def weights_time(plan: Plan, machine: Machine, parts: int) -> float:
+    """Nanoseconds to bring the weights, for the first group and again for those in whose time they were driven out."""
+    size = plan.weight_bytes
+    first = size / (machine.dram_bytes if size > 2 * machine.l2 else machine.l3_bytes)
+    maps = 4 * plan.slots * plan.lanes * (plan.in_blocks + plan.out_blocks) * plan.y.m * plan.x.m
+    near = size / parts + 4 * prod(plan.input_shape[1:]) + maps <= machine.l2
+    return first + (0.0 if near else (plan.all_groups - 1) * first)
+
+
+def maps_time(plan: Plan, machine: Machine) -> float:
+    """Nanoseconds to bring the input and the result, and what a group has between the transforms if that is too large."""
+    n = 4 * plan.lanes * plan.batch
+    size = n * (plan.in_blocks * plan.y.size * plan.x.size + plan.out_blocks * plan.y.out * plan.x.out)
+    between = max(0, 4 * prod(plan.input_shape[1:]) - machine.l2 * 3 // 4) * plan.all_groups
+    split = SPLIT if plan.groups[1] > 1 else 1.0
+    return split * size / read_rate(machine, size) + between / machine.l3_bytes
+
+
+def product_cycles(plan: Plan) -> float:
+    """Cycles of all products: two multiply-adds or two reads start in one, a sum takes four, and the first tiles of a group wait for
+    their weights."""
+    groups = plan.batch * plan.y.tiles * plan.x.tiles / plan.slots
+    weights = 4 * plan.lanes * plan.vectors / WEIGHT_RATE
+    steps = [rows for _, count, rows in plan.steps for _ in range(count // rows)]
+    total = len(steps) * (plan.depth / plan.unroll * TRIP_CYCLES + TILE_CYCLES)
+    for i, rows in enumerate(steps):
+        each = max(rows * plan.vectors / 2, (rows + plan.vectors) / 2, 4.0)
+        total += plan.depth * (max(each, weights) if i == 0 else each)
+    return total * groups * plan.products * plan.panels
+
+
+def vectors_moved(plan: Plan) -> float:
+    """Vectors that the transforms read and write."""
+    y, x = plan.y, plan.x
+    both = y.taps == x.taps == 3
+    inputs = plan.products * (4 if both else 2)
+    outputs = plan.products + y.m * x.m + 2 * y.m * x.points * (y.taps == 3)
+    return plan.batch * y.tiles * x.tiles * (plan.in_blocks * inputs + plan.out_blocks * outputs)

@@ -1,0 +1,192 @@
+"""The transforms of Winograd convolutions on blocked maps, and the one of the input, tile by tile.
+
+Both transforms work on vectors of channels, first along the columns of a tile, then along its rows; what stands between is a tile in
+scratch, so that each is a short loop. Reads behind the input's halo are moved to its last row or column: only outputs that do not
+exist depend on them. Imports the builder, the plan and the maths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import MemRefType, f32
+from xdsl.ir import SSAValue
+
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.cpu.blocked.base import memref_of
+from lightnet.backends.cpu.blocked.winograd_model import Axis, Plan
+from lightnet.backends.cpu.launches import Argument, Launch
+from lightnet.ir import winograd
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import layout_of
+
+# -- the transforms of one axis ---------------------------------------------------------------------------------------
+
+
+def transform_input(b: Builder, m: int, d: Sequence[SSAValue]) -> list[SSAValue]:
+    """B^T d: m + 2 vectors of m + 2. The row of a point p is the product of (t - q) over the other points q, that of infinity the
+    product over all of them; of a pair +-a the even powers agree, and the odd ones differ in their sign."""
+    if m == 1:
+        return list(d)
+    squares = [a * a for a in winograd.PAIRS[m]]
+    whole = winograd.polynomial(squares)
+    rows = [combine(b, whole, d[0::2])]
+    for i, a in enumerate(winograd.PAIRS[m]):
+        rest = winograd.polynomial([s for j, s in enumerate(squares) if j != i])
+        even, odd = combine(b, rest, d[2::2]), combine(b, rest, d[1::2])
+        rows += [scaled_sum(b, even, odd, a), scaled_sum(b, even, odd, -a)]
+    return [*rows, combine(b, whole, d[1::2])]
+
+
+def transform_output(b: Builder, m: int, products: Sequence[SSAValue]) -> list[SSAValue]:
+    """A^T x: m vectors of m + 2. Output k is the sum of p^k x_p over the points p; the last one takes infinity's, too."""
+    if m == 1:
+        return list(products)
+    zero, *pairs, infinity = products
+    sums = [b.op(arith.AddfOp, p, n) for p, n in zip(pairs[0::2], pairs[1::2])]
+    differences = [b.op(arith.SubfOp, p, n) for p, n in zip(pairs[0::2], pairs[1::2])]
+    outputs = []
+    for k in range(m):
+        total = zero if k == 0 else infinity if k == m - 1 else None
+        for a, term in zip(winograd.PAIRS[m], differences if k % 2 else sums):
+            total = scaled_sum(b, total, term, a**k)
+        outputs.append(total)
+    return outputs
+
+
+def scaled_sum(b: Builder, total: SSAValue | None, term: SSAValue, factor: float) -> SSAValue:
+    """total + factor * term; None for a total of 0."""
+    if total is None:
+        return term if factor == 1 else b.op(arith.MulfOp, term, b.const(factor, term.type))
+    if abs(factor) == 1:
+        return b.op(arith.AddfOp if factor > 0 else arith.SubfOp, total, term)
+    return b.op(vector.FMAOp, term, b.const(factor, term.type), total)
+
+
+def combine(b: Builder, coefficients: Sequence[float], values: Sequence[SSAValue]) -> SSAValue:
+    """The sum of coefficient * value; the last coefficient is 1."""
+    total = values[len(coefficients) - 1]
+    for c, v in reversed(list(zip(coefficients[:-1], values))):
+        total = scaled_sum(b, total, v, c)
+    return total
+
+
+# -- the transform of the input ------------------------------------------------------------------------------------------
+
+
+class Inputs:
+    """Transforms the input of tiles: reads the map `source` with its halo, writes `target`, of `Plan.input_shape`; `tile` is memory
+    of `Plan.tile_shape`."""
+
+    def __init__(self, b: Builder, plan: Plan, kernel: KernelOp, source: SSAValue, tile: SSAValue, target: SSAValue):
+        self.b, self.plan, self.source, self.stage, self.target = b, plan, source, tile, target
+        self.halo = layout_of(kernel.ops[0].operands[0].type).halo
+
+    def group(self, n: Index, gy: Index, gx: Index, number: Index, block: Index) -> None:
+        """The tiles of group (gy, gx) of picture n, `number` in the target, for one block of channels."""
+        plan, b = self.plan, self.b
+        with tiles_of(b, plan, gy, gx) as (ty, tx, slot):
+            rows = self.positions(plan.y, ty, 0)
+            columns = start_of(b, plan.x, tx)
+            self.tile([n, block], rows, columns, number, b.add(b.mul(block, plan.slots), slot))
+
+    def tile(self, at: list[Index], rows: Sequence[Index], column: Index, group: Index, to: Index) -> None:
+        """One tile: columns first, each along y, then rows along x. It becomes vector `to` of each plane."""
+        plan, b = self.plan, self.b
+        load, store, (n, block) = self.load, self.store, at
+        first = self.position(
+            plan.x, column, plan.x.points - plan.x.m, 1
+        )  # the columns before are in the tile before, too
+        for y in rows:  # of the next block of channels
+            b.prefetch(self.source, [n, b.add(block, 1), y, first, 0], 4 * plan.lanes * plan.x.m * plan.x.dilation)
+        if plan.y.taps == 3:
+            with b.loop(0, plan.x.points) as q:
+                x = self.position(plan.x, column, q.iv, 1)
+                made = transform_input(b, plan.m, [load([*at, y, x]) for y in rows])
+                for k, value in enumerate(made):
+                    if plan.x.taps == 3:
+                        store(value, self.stage, [k, q.iv, 0])
+                    else:
+                        store(value, self.target, [group, k, to, 0])
+        if plan.x.taps == 3:
+            with b.loop(0, plan.y.points) as k:
+                if plan.y.taps == 3:
+                    values = [b.tile_load(self.stage, [k.iv, q, 0], [2], (plan.lanes,)) for q in range(plan.x.points)]
+                else:
+                    columns = [self.position(plan.x, column, q, 1) for q in range(plan.x.points)]
+                    values = [load([*at, rows[0], x]) for x in columns]
+                for q, value in enumerate(transform_input(b, plan.m, values)):
+                    store(value, self.target, [group, b.add(b.mul(k.iv, plan.x.points), q), to, 0])
+
+    def positions(self, axis: Axis, tile: Index, number: int) -> list[Index]:
+        """The memory rows or columns (`number` 0 or 1) that a tile reads."""
+        start = start_of(self.b, axis, tile)
+        return [self.position(axis, start, k, number) for k in range(axis.points)]
+
+    def position(self, axis: Axis, start: Index, k: Index, number: int) -> Index:
+        """That of point k of the tile whose outputs begin at `start`; at most the last one of the map."""
+        b, halo = self.b, self.halo[number]
+        found = b.add(b.add(start, b.mul(k, axis.dilation)), halo - axis.pad)
+        if axis.last < axis.size + halo:
+            return found
+        return b.op(arith.MinSIOp, b.index(found), b.index(axis.size + 2 * halo - 1))
+
+    def load(self, at: Sequence[Index]) -> SSAValue:
+        return self.b.tile_load(self.source, [*at, 0], [4], (self.plan.lanes,))
+
+    def store(self, value: SSAValue, memref: SSAValue, at: Sequence[Index]) -> None:
+        self.b.tile_store(value, memref, at, [len(memref.type.get_shape()) - 1])
+
+
+def start_of(b: Builder, axis: Axis, tile: Index) -> Index:
+    """The first output of a tile: interleaved axes follow each other."""
+    if axis.dilation == 1:
+        return b.mul(tile, axis.m)
+    whole, phase = b.divmod(tile, axis.dilation)
+    return b.add(b.mul(whole, axis.m * axis.dilation), phase)
+
+
+@contextmanager
+def tiles_of(b: Builder, plan: Plan, gy: Index, gx: Index) -> Iterator[tuple[Index, Index, Index]]:
+    """Loops over the tiles of a group: (row of tiles, column of tiles, number in the group)."""
+    firsts, counts = zip(*(extent(b, axis.tiles, size, g) for axis, size, g in
+                           zip((plan.y, plan.x), plan.group, (gy, gx))))  # fmt: skip
+    with b.loop(0, counts[0]) as i, b.loop(0, counts[1]) as j:
+        yield b.add(firsts[0], i.iv), b.add(firsts[1], j.iv), b.add(b.mul(i.iv, plan.group[1]), j.iv)
+
+
+def extent(b: Builder, total: int, size: int, number: Index) -> tuple[Index, Index]:
+    """The first and the count of part `number` of `total` in parts of `size`."""
+    first = b.mul(number, size)
+    if total % size == 0:
+        return first, size
+    left = b.op(arith.SubiOp, b.index(total), b.index(first))
+    return first, b.op(arith.MinSIOp, left, b.index(size))
+
+
+def input_launch(kernel: KernelOp, plan: Plan, name: str) -> Launch:
+    """The transform of all inputs into the workspace; a block of the grid is a group for one block of channels."""
+    source = kernel.ops[0].operands[0]
+    number = list(kernel.body.args).index(source)
+    b = Builder.kernel(
+        name,
+        [memref_of(source.type), MemRefType(f32, plan.input_shape), MemRefType(f32, plan.tile_shape)],
+        opt="none",
+    )
+    x, target, tile = b.args
+    inputs = Inputs(b, plan, kernel, x, tile, target)
+    with b.loop(b.lo, b.hi) as block:
+        group, channels = b.divmod(block.iv, plan.in_blocks)
+        n, gy, gx = place(b, plan, group)
+        inputs.group(n, gy, gx, group, channels)
+    arguments = (Argument("operand", number), Argument("workspace", 0), Argument("scratch", 0))
+    return Launch(b.finish(), plan.all_groups * plan.in_blocks, arguments)
+
+
+def place(b: Builder, plan: Plan, group: Index) -> tuple[Index, Index, Index]:
+    """(picture, row of groups, column of groups) of a group's number."""
+    rest, gx = b.divmod(group, plan.groups[1])
+    n, gy = b.divmod(rest, plan.groups[0])
+    return n, gy, gx

@@ -1,0 +1,195 @@
+"""The launch list `@main` as LLVM IR: what each thread of a run does.
+
+    void ln_body(ptr arena, ptr static, ptr host, i64 thread, i64 threads, ptr barrier)
+    void ln_main(ptr arena, ptr static, ptr host)         = ln_body(arena, static, host, 0, 1, null)
+
+Every thread runs `ln_body`, its part of each grid, and waits where another thread's bytes are needed (`barriers.py`). A launch on n
+threads gives thread t the blocks [grid * t / n, grid * (t + 1) / n); n is no more than the run has. The first word of `barrier` is the
+function that waits (`pool.py`); a thread that is alone has none. Imports xDSL and the launch dialect, no LLVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from lightnet.backends.llvm.barriers import Touch, barriers
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.accesses import LineAccesses
+from lightnet.dialects.launch import HostOp, LaunchOp, launches
+from lightnet.ir.memory import ARENA, STATIC
+from lightnet.ir.place import PlaceAttr
+from lightnet.runtime.program import BODY, ENTRY
+
+#: The memory spaces that the entry takes a pointer for, in its order.
+SPACES = (ARENA, STATIC)
+#: Launches in one function of the launch list: code generation is superlinear in the size of a block.
+CHUNK = 256
+
+_PARAMETERS = "ptr %arena, ptr %static, ptr %host, i64 %thread, i64 %threads, ptr %barrier"
+
+# Waiting for the others; and a thread's part of a grid: n = min(most, threads), and nothing for thread n and those behind it.
+_HELPERS = """\
+define internal void @wait(ptr %barrier) #0 {
+  %alone = icmp eq ptr %barrier, null
+  br i1 %alone, label %done, label %meet
+meet:
+  %function = load ptr, ptr %barrier, align 8
+  call void %function(ptr %barrier)
+  br label %done
+done:
+  ret void
+}
+define internal { i64, i64 } @part(i64 %grid, i64 %most, i64 %thread, i64 %threads) #0 {
+  %fewer = icmp ult i64 %threads, %most
+  %n = select i1 %fewer, i64 %threads, i64 %most
+  %alone = icmp ule i64 %n, 1
+  br i1 %alone, label %whole, label %split
+whole:
+  %first = icmp eq i64 %thread, 0
+  %all = select i1 %first, i64 %grid, i64 0
+  %w = insertvalue { i64, i64 } { i64 0, i64 poison }, i64 %all, 1
+  ret { i64, i64 } %w
+split:
+  %helps = icmp ult i64 %thread, %n
+  br i1 %helps, label %share, label %none
+share:
+  %a = mul i64 %grid, %thread
+  %b = add i64 %a, %grid
+  %lo = udiv i64 %a, %n
+  %hi = udiv i64 %b, %n
+  %r = insertvalue { i64, i64 } poison, i64 %lo, 0
+  %s = insertvalue { i64, i64 } %r, i64 %hi, 1
+  ret { i64, i64 } %s
+none:
+  ret { i64, i64 } zeroinitializer
+}"""
+
+
+def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
+    """The launch list of a module, in functions of `CHUNK` lines each; `symbols` are those of its kernels."""
+    lines = launches(module)
+    waits = barriers(touches(module))
+    out = _List(symbols)
+    chunks = [
+        out.chunk(number, lines[start : start + CHUNK], waits[start : start + CHUNK])
+        for number, start in enumerate(range(0, len(lines), CHUNK))
+    ]
+    calls = "".join(f"  call void @main.{c}({_PARAMETERS})\n" for c in range(len(chunks)))
+    body = f"define void @{BODY}({_PARAMETERS}) #0 {{\n{calls}  ret void\n}}"
+    alone = f"call void @{BODY}(ptr %arena, ptr %static, ptr %host, i64 0, i64 1, ptr null)"
+    entry = f"define void @{ENTRY}(ptr %arena, ptr %static, ptr %host) #0 {{\n  {alone}\n  ret void\n}}"
+    helpers = [_HELPERS] if any(is_split(op) for op in lines) else []
+    return "\n".join([*out.declared.values(), *helpers, *chunks, body, entry, "attributes #0 = { nounwind }\n"])
+
+
+def is_split(op: Operation) -> bool:
+    """Whether a line runs on several threads."""
+    return isinstance(op, LaunchOp) and op.most_threads > 1
+
+
+def touches(module: ModuleOp) -> list[list[Touch]]:
+    """What each line of `@main` touches, for `barriers`."""
+    accesses = LineAccesses(module)
+    found: list[list[Touch]] = []
+    for op in launches(module):
+        line: list[Touch] = []
+        for a in accesses.of(op):
+            if not (a.reads or a.writes):
+                continue
+            if not is_split(op):
+                line.append(Touch(a.space, a.begin, a.end, a.writes, 0))
+            elif a.is_scratch:
+                pieces = [a.begin + t * op.scratch_bytes for t in range(op.most_threads)]
+                line += [Touch(a.space, at, at + op.scratch_bytes, True, t) for t, at in enumerate(pieces)]
+            else:
+                line.append(Touch(a.space, a.begin, a.end, a.writes))
+        found.append(line)
+    return found
+
+
+@dataclass
+class _List:
+    """The launch list under construction."""
+
+    symbols: dict[str, str]
+    declared: dict[str, str] = field(default_factory=dict)
+    host_calls: int = 0
+
+    def chunk(self, number: int, lines: Sequence[LaunchOp | HostOp], waits: Sequence[bool]) -> str:
+        """One function of consecutive lines. Neighbours that run on thread 0 share a branch."""
+        text = [f"define internal void @main.{number}({_PARAMETERS}) #0 {{"]
+        most = max((len(op.args) for op in lines if isinstance(op, HostOp)), default=0)
+        if most:
+            text.append(f"  %args = alloca [{most} x ptr], align 8")
+        text.append("  %is_first = icmp eq i64 %thread, 0")
+        inside = None  # the line whose branch for thread 0 is open
+        for n, (op, wait) in enumerate(zip(lines, waits)):
+            if inside is not None and (wait or is_split(op)):
+                text += [f"  br label %end{inside}", f"end{inside}:"]
+                inside = None
+            if wait:
+                text.append("  call void @wait(ptr %barrier)")
+            if is_split(op):
+                self.split(text, op, n)
+                continue
+            if inside is None:
+                text += [f"  br i1 %is_first, label %do{n}, label %end{n}", f"do{n}:"]
+                inside = n
+            self.alone(text, op, n)
+        if inside is not None:
+            text += [f"  br label %end{inside}", f"end{inside}:"]
+        return "\n".join([*text, "  ret void", "}"])
+
+    def split(self, text: list[str], op: LaunchOp, n: int) -> None:
+        """A launch of which each thread runs its part."""
+        grid = op.grid.value.data
+        text += [
+            f"  %part{n} = call {{ i64, i64 }} @part(i64 {grid}, i64 {op.most_threads}, i64 %thread, i64 %threads)",
+            f"  %lo{n} = extractvalue {{ i64, i64 }} %part{n}, 0",
+            f"  %hi{n} = extractvalue {{ i64, i64 }} %part{n}, 1",
+            f"  %any{n} = icmp ult i64 %lo{n}, %hi{n}",
+            f"  br i1 %any{n}, label %do{n}, label %end{n}",
+            f"do{n}:",
+        ]
+        pointers = [place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
+        if op.scratch_bytes:
+            text.append(f"  %skip{n} = mul i64 %thread, {op.scratch_bytes}")
+            text.append(f"  %scratch{n} = getelementptr i8, ptr {pointers[-1]}, i64 %skip{n}")
+            pointers[-1] = f"%scratch{n}"
+        self.call(text, op, f"i64 %lo{n}, i64 %hi{n}", pointers)
+        text += [f"  br label %end{n}", f"end{n}:"]
+
+    def alone(self, text: list[str], op: LaunchOp | HostOp, n: int) -> None:
+        """A line of thread 0."""
+        pointers = [place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
+        if isinstance(op, LaunchOp):
+            self.call(text, op, f"i64 0, i64 {op.grid.value.data}", pointers)
+            return
+        for k, pointer in enumerate(pointers):
+            slot = "%args"
+            if k:
+                slot = f"%a{n}.{k}"
+                text.append(f"  {slot} = getelementptr ptr, ptr %args, i64 {k}")
+            text.append(f"  store ptr {pointer}, ptr {slot}, align 8")
+        text.append(f"  call void %host(i64 {self.host_calls}, ptr {'%args' if pointers else 'null'})")
+        self.host_calls += 1
+
+    def call(self, text: list[str], op: LaunchOp, blocks: str, pointers: list[str]) -> None:
+        symbol = self.symbols[op.callee.string_value()]
+        self.declared[symbol] = f"declare void @{symbol}(i64, i64{', ptr' * len(pointers)}) #0"
+        text.append(f"  call void @{symbol}({blocks}{''.join(f', ptr {p}' for p in pointers)})")
+
+
+def place(text: list[str], at: PlaceAttr, name: str) -> str:
+    """The pointer to a place, called `name` if it needs one."""
+    space, offset = at.space.data, at.offset.data
+    if space not in SPACES:
+        raise LightNetError(f"the CPU has no memory space '{space}'; there are: {', '.join(SPACES)}")
+    if not offset:
+        return f"%{space}"
+    text.append(f"  {name} = getelementptr i8, ptr %{space}, i64 {offset}")
+    return name

@@ -1,0 +1,452 @@
+"""The pool of threads that compiled networks run on, as LLVM IR text: machine code of its own, one pool a process.
+
+    void ln_pool_run(ptr body, ptr arena, ptr static, ptr host, i64 threads)
+
+calls `body(arena, static, host, thread, threads, barrier)` on so many threads at once and returns when all have: the caller is
+thread 0, the others are workers that live as long as the process. A caller that finds the pool in use runs alone
+(`thread` 0 of 1, `barrier` null): the caller's own result does not change, and processors are not asked to do more than they can.
+
+* A worker waits for its own word to change: it spins, as a network follows the one before at once or not for long; then it yields
+  the processor; then it sleeps in the kernel (a futex on Linux, a condition elsewhere). Barriers wait in the same way, and hardly
+  spin where there are more threads than processors.
+* A barrier counts arrivals; the last one starts a new *generation*, which the others wait for (Mellor-Crummey and Scott, "Algorithms
+  for scalable synchronization on shared-memory multiprocessors", 1991, section 3.1, with a counter in place of the sense). The end
+  of a run is one more barrier, at which only the caller waits.
+* The lock holds the process number of the one that runs. After a fork the child finds a number that is not its own: it
+  takes the lock and makes a pool of its own, the parent's workers not being there.
+* Workers block all signals, so that handlers run on the program's own threads, and compute in the caller's floating-point mode.
+
+Its C functions are those of POSIX, which the linker finds in the process. Imports a number of the runtime.
+"""
+
+from __future__ import annotations
+
+from lightnet.runtime.threads import MAX_THREADS
+
+#: Looks at a word before a thread yields its processor (some 0.1 to 0.5 ms), and where there are fewer processors than threads.
+SPINS, FEW_SPINS = 1 << 14, 1 << 6
+#: Times that a thread yields its processor before it sleeps.
+YIELDS = 32
+#: Bytes of a worker's stack: that of a main thread, as kernels are made for no other.
+STACK = 8 << 20
+
+#: Number of the system call `futex`, by architecture.
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+
+# %Word: what somebody waits for, and how many sleep until it changes; alone in two cache lines, as prefetchers fetch pairs.
+# %Barrier: its wait function (the first word: networks call it through there), threads, spins; arrivals; generation.
+_TYPES = """\
+%Word = type { i32, i32, [120 x i8] }
+%Barrier = type { ptr, i32, i32, [112 x i8], i32, [124 x i8], %Word }
+%Job = type { ptr, ptr, ptr, ptr, i64, i64 }
+"""
+
+
+def pool_text(triple: str) -> str:
+    """The pool for a target triple, as LLVM IR."""
+    arch = triple.partition("-")[0]
+    arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
+    linux = "linux" in triple
+    futex = _FUTEX.get(arch) if linux else None
+    sleeping = _FUTEX_SLEEP.format(number=futex) if futex else _CONDITION_SLEEP
+    parts = (_TYPES, _GLOBALS, _pause(arch), _mode(arch), sleeping, _WAIT, _BARRIER, _processors(linux), _WORKER, _START, _RUN)
+    constants = {
+        "MAX": MAX_THREADS, "SPINS": SPINS, "FEW_SPINS": FEW_SPINS, "YIELDS": YIELDS, "STACK": STACK,
+        "DETACHED": 2 if "darwin" in triple or "macos" in triple else 1,
+        "BLOCK": 0 if linux else 1, "SETMASK": 2 if linux else 3,
+    }  # fmt: skip
+    text = "\n".join(parts)
+    for name, value in constants.items():
+        text = text.replace(f"${name}$", str(value))
+    return text
+
+
+# The lock, whose workers these are, how many there are, how many processors there are; the job in hand.
+_GLOBALS = """\
+@lock = internal global i32 0, align 128
+@owner = internal global i32 0, align 128
+@workers = internal global i64 0, align 8
+@processors = internal global i64 0, align 8
+@job = internal global %Job zeroinitializer, align 128
+@barrier = internal global %Barrier zeroinitializer, align 128
+@words = internal global [$MAX$ x %Word] zeroinitializer, align 128
+declare i32 @getpid()
+declare i32 @sched_yield()
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_setdetachstate(ptr, i32)
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.ctpop.i64(i64)
+"""
+
+
+def _pause(arch: str) -> str:
+    """The hint that a loop spins."""
+    calls = {"x86_64": ("@llvm.x86.sse2.pause()", ""), "aarch64": ("@llvm.aarch64.hint(i32 1)", "i32")}
+    if arch not in calls:
+        return "define internal void @pause() {\n  ret void\n}\n"
+    call, type = calls[arch]
+    declared = f"declare void {call.partition('(')[0]}({type})"
+    return f"{declared}\ndefine internal void @pause() {{\n  call void {call}\n  ret void\n}}\n"
+
+
+def _mode(arch: str) -> str:
+    """The floating-point mode of a thread (rounding, denormals) as a number."""
+    if arch == "x86_64":
+        return """\
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define internal i64 @mode() {
+  %m = alloca i32, align 4
+  call void @llvm.x86.sse.stmxcsr(ptr %m)
+  %v = load i32, ptr %m, align 4
+  %w = zext i32 %v to i64
+  ret i64 %w
+}
+define internal void @set_mode(i64 %w) {
+  %m = alloca i32, align 4
+  %v = trunc i64 %w to i32
+  store i32 %v, ptr %m, align 4
+  call void @llvm.x86.sse.ldmxcsr(ptr %m)
+  ret void
+}
+"""
+    if arch == "aarch64":
+        return """\
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+define internal i64 @mode() {
+  %w = call i64 @llvm.aarch64.get.fpcr()
+  ret i64 %w
+}
+define internal void @set_mode(i64 %w) {
+  call void @llvm.aarch64.set.fpcr(i64 %w)
+  ret void
+}
+"""
+    return "define internal i64 @mode() {\n  ret i64 0\n}\ndefine internal void @set_mode(i64 %w) {\n  ret void\n}\n"
+
+
+# Sleeping until a word may have changed from `old`, and waking all that sleep on it. 128: this process only; 129: wake.
+_FUTEX_SLEEP = """\
+declare i64 @syscall(i64, ...)
+define internal void @prepare_sleep() {{
+  ret void
+}}
+define internal void @sleep(ptr %word, i32 %old) {{
+  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 128, i32 %old, ptr null)
+  ret void
+}}
+define internal void @wake(ptr %word) {{
+  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 129, i32 2147483647)
+  ret void
+}}
+"""
+
+# The word is looked at again under the mutex, which whoever changed it takes before it signals: no wake is lost.
+_CONDITION_SLEEP = """\
+@mutex = internal global [128 x i8] zeroinitializer, align 64
+@condition = internal global [128 x i8] zeroinitializer, align 64
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+define internal void @prepare_sleep() {
+  %m = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
+  %c = call i32 @pthread_cond_init(ptr @condition, ptr null)
+  ret void
+}
+define internal void @sleep(ptr %word, i32 %old) {
+  %l = call i32 @pthread_mutex_lock(ptr @mutex)
+  %now = load atomic i32, ptr %word acquire, align 4
+  %same = icmp eq i32 %now, %old
+  br i1 %same, label %wait, label %done
+wait:
+  %w = call i32 @pthread_cond_wait(ptr @condition, ptr @mutex)
+  br label %done
+done:
+  %u = call i32 @pthread_mutex_unlock(ptr @mutex)
+  ret void
+}
+define internal void @wake(ptr %word) {
+  %l = call i32 @pthread_mutex_lock(ptr @mutex)
+  %u = call i32 @pthread_mutex_unlock(ptr @mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr @condition)
+  ret void
+}
+"""
+
+# `await` returns when a word is no longer `old`; `post` changes it and wakes who sleeps. Of the sleeper's (count, then look) and the
+# poster's (change, then look at the count), which are sequentially consistent, at least one sees the other.
+_WAIT = """\
+define internal void @await(ptr %w, i32 %old, i32 %spins) {
+entry:
+  br label %spin
+spin:
+  %i = phi i32 [ 0, %entry ], [ %i1, %again ]
+  %v = load atomic i32, ptr %w acquire, align 4
+  %changed = icmp ne i32 %v, %old
+  br i1 %changed, label %done, label %again
+again:
+  call void @pause()
+  %i1 = add i32 %i, 1
+  %more = icmp ult i32 %i1, %spins
+  br i1 %more, label %spin, label %yield
+yield:
+  %j = phi i32 [ 0, %again ], [ %j1, %next ]
+  %r = call i32 @sched_yield()
+  %v2 = load atomic i32, ptr %w acquire, align 4
+  %changed2 = icmp ne i32 %v2, %old
+  br i1 %changed2, label %done, label %next
+next:
+  %j1 = add i32 %j, 1
+  %more2 = icmp ult i32 %j1, $YIELDS$
+  br i1 %more2, label %yield, label %tired
+tired:
+  %sleepers = getelementptr %Word, ptr %w, i64 0, i32 1
+  %c = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  br label %look
+look:
+  %v3 = load atomic i32, ptr %w seq_cst, align 4
+  %changed3 = icmp ne i32 %v3, %old
+  br i1 %changed3, label %awake, label %rest
+rest:
+  call void @sleep(ptr %w, i32 %old)
+  br label %look
+awake:
+  %d = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %done
+done:
+  ret void
+}
+define internal void @post(ptr %w) {
+  %before = atomicrmw add ptr %w, i32 1 seq_cst
+  %sleepers = getelementptr %Word, ptr %w, i64 0, i32 1
+  %n = load atomic i32, ptr %sleepers seq_cst, align 4
+  %some = icmp ne i32 %n, 0
+  br i1 %some, label %up, label %done
+up:
+  call void @wake(ptr %w)
+  br label %done
+done:
+  ret void
+}
+"""
+
+_BARRIER = """\
+define internal i1 @arrive() {
+  %all = load i32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 1), align 8
+  %before = atomicrmw add ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 4), i32 1 acq_rel
+  %here = add i32 %before, 1
+  %last = icmp eq i32 %here, %all
+  br i1 %last, label %open, label %done
+open:
+  store atomic i32 0, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 4) monotonic, align 4
+  call void @post(ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 6))
+  br label %done
+done:
+  ret i1 %last
+}
+define internal void @meet(ptr %ignored) {
+  %old = load atomic i32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 6) acquire, align 4
+  %last = call i1 @arrive()
+  br i1 %last, label %done, label %wait
+wait:
+  %spins = load atomic i32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 2) monotonic, align 4
+  call void @await(ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 6), i32 %old, i32 %spins)
+  br label %done
+done:
+  ret void
+}
+"""
+
+
+def _processors(linux: bool) -> str:
+    """How many processors this process may run on (58: _SC_NPROCESSORS_ONLN of macOS and the BSDs); very many if unknown."""
+    if not linux:
+        return """\
+declare i64 @sysconf(i32)
+define internal i64 @count_processors() {
+  %n = call i64 @sysconf(i32 58)
+  ret i64 %n
+}
+"""
+    return """\
+declare i32 @sched_getaffinity(i32, i64, ptr)
+define internal i64 @count_processors() {
+entry:
+  %mask = alloca [16 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr align 8 %mask, i8 0, i64 128, i1 false)
+  %r = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %failed = icmp ne i32 %r, 0
+  br i1 %failed, label %unknown, label %count
+count:
+  %i = phi i64 [ 0, %entry ], [ %i1, %count ]
+  %n = phi i64 [ 0, %entry ], [ %n1, %count ]
+  %p = getelementptr i64, ptr %mask, i64 %i
+  %word = load i64, ptr %p, align 8
+  %bits = call i64 @llvm.ctpop.i64(i64 %word)
+  %n1 = add i64 %n, %bits
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, 16
+  br i1 %more, label %count, label %done
+done:
+  ret i64 %n1
+unknown:
+  ret i64 -1
+}
+"""
+
+
+# Worker t: waits for its word to change, does its part of the job, says so, and looks at nothing of the job after that.
+_WORKER = """\
+define internal ptr @worker(ptr %number) {
+entry:
+  %t = ptrtoint ptr %number to i64
+  %word = getelementptr [$MAX$ x %Word], ptr @words, i64 0, i64 %t
+  br label %loop
+loop:
+  %seen = phi i32 [ 0, %entry ], [ %now, %loop ]
+  %spins = load atomic i32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 2) monotonic, align 4
+  call void @await(ptr %word, i32 %seen, i32 %spins)
+  %now = load atomic i32, ptr %word acquire, align 4
+  %job = load %Job, ptr @job, align 8
+  %body = extractvalue %Job %job, 0
+  %arena = extractvalue %Job %job, 1
+  %static = extractvalue %Job %job, 2
+  %host = extractvalue %Job %job, 3
+  %threads = extractvalue %Job %job, 4
+  %mode = extractvalue %Job %job, 5
+  call void @set_mode(i64 %mode)
+  call void %body(ptr %arena, ptr %static, ptr %host, i64 %t, i64 %threads, ptr @barrier)
+  %last = call i1 @arrive()
+  br label %loop
+}
+"""
+
+# `prepare`, under the lock: make this process's pool if it has none, and as many workers as are wanted and missing; how many
+# threads there are then (fewer where the system gives no more). Words and workers go together: both are new in a new process.
+_START = """\
+define internal i64 @prepare(i32 %pid, i64 %threads) {
+entry:
+  %most = call i64 @llvm.umin.i64(i64 %threads, i64 $MAX$)
+  %owner = load i32, ptr @owner, align 4
+  %ours = icmp eq i32 %owner, %pid
+  br i1 %ours, label %count, label %new
+new:
+  call void @llvm.memset.p0.i64(ptr @words, i8 0, i64 ptrtoint (ptr getelementptr ([$MAX$ x %Word], ptr null, i64 1) to i64), i1 false)
+  call void @llvm.memset.p0.i64(ptr @barrier, i8 0, i64 ptrtoint (ptr getelementptr (%Barrier, ptr null, i64 1) to i64), i1 false)
+  store ptr @meet, ptr @barrier, align 8
+  call void @prepare_sleep()
+  %found = call i64 @count_processors()
+  store i64 %found, ptr @processors, align 8
+  store i64 0, ptr @workers, align 8
+  store i32 %pid, ptr @owner, align 4
+  br label %count
+count:
+  %have = load i64, ptr @workers, align 8
+  %are = add i64 %have, 1
+  %enough = icmp uge i64 %are, %most
+  br i1 %enough, label %done, label %grow
+grow:
+  %grown = call i64 @grow(i64 %have, i64 %most)
+  store i64 %grown, ptr @workers, align 8
+  %are2 = add i64 %grown, 1
+  br label %done
+done:
+  %there = phi i64 [ %are, %count ], [ %are2, %grow ]
+  %n = call i64 @llvm.umin.i64(i64 %there, i64 %most)
+  ret i64 %n
+}
+define internal i64 @grow(i64 %have, i64 %most) {
+entry:
+  %attributes = alloca [128 x i8], align 16
+  %handle = alloca [16 x i8], align 16
+  %every = alloca [128 x i8], align 16
+  %before = alloca [128 x i8], align 16
+  %f = call i32 @sigfillset(ptr %every)
+  %b = call i32 @pthread_sigmask(i32 $BLOCK$, ptr %every, ptr %before)
+  %a = call i32 @pthread_attr_init(ptr %attributes)
+  %s = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $STACK$)
+  %d = call i32 @pthread_attr_setdetachstate(ptr %attributes, i32 $DETACHED$)
+  br label %next
+next:
+  %n = phi i64 [ %have, %entry ], [ %t, %made ]
+  %t = add i64 %n, 1
+  %more = icmp ult i64 %t, %most
+  br i1 %more, label %make, label %done
+make:
+  %number = inttoptr i64 %t to ptr
+  %r = call i32 @pthread_create(ptr %handle, ptr %attributes, ptr @worker, ptr %number)
+  %failed = icmp ne i32 %r, 0
+  br i1 %failed, label %done, label %made
+made:
+  br label %next
+done:
+  %e = call i32 @pthread_attr_destroy(ptr %attributes)
+  %m = call i32 @pthread_sigmask(i32 $SETMASK$, ptr %before, ptr null)
+  ret i64 %n
+}
+"""
+
+_RUN = """\
+define void @ln_pool_run(ptr %body, ptr %arena, ptr %static, ptr %host, i64 %threads) {
+entry:
+  %several = icmp sgt i64 %threads, 1
+  br i1 %several, label %try, label %alone
+try:
+  %pid = call i32 @getpid()
+  %holder = load atomic i32, ptr @lock monotonic, align 4
+  %busy = icmp eq i32 %holder, %pid
+  br i1 %busy, label %alone, label %take
+take:
+  %took = cmpxchg ptr @lock, i32 %holder, i32 %pid acquire monotonic
+  %got = extractvalue { i32, i1 } %took, 1
+  br i1 %got, label %ready, label %alone
+ready:
+  %n = call i64 @prepare(i32 %pid, i64 %threads)
+  %helped = icmp ugt i64 %n, 1
+  br i1 %helped, label %hand, label %free
+hand:
+  %j0 = insertvalue %Job poison, ptr %body, 0
+  %j1 = insertvalue %Job %j0, ptr %arena, 1
+  %j2 = insertvalue %Job %j1, ptr %static, 2
+  %j3 = insertvalue %Job %j2, ptr %host, 3
+  %j4 = insertvalue %Job %j3, i64 %n, 4
+  %mode = call i64 @mode()
+  %j5 = insertvalue %Job %j4, i64 %mode, 5
+  store %Job %j5, ptr @job, align 8
+  %n32 = trunc i64 %n to i32
+  store i32 %n32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 1), align 8
+  %processors = load i64, ptr @processors, align 8
+  %fits = icmp ule i64 %n, %processors
+  %spins = select i1 %fits, i32 $SPINS$, i32 $FEW_SPINS$
+  store atomic i32 %spins, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 2) monotonic, align 4
+  br label %start
+start:
+  %t = phi i64 [ 1, %hand ], [ %t1, %start ]
+  %word = getelementptr [$MAX$ x %Word], ptr @words, i64 0, i64 %t
+  call void @post(ptr %word)
+  %t1 = add i64 %t, 1
+  %more = icmp ult i64 %t1, %n
+  br i1 %more, label %start, label %run
+run:
+  call void %body(ptr %arena, ptr %static, ptr %host, i64 0, i64 %n, ptr @barrier)
+  call void @meet(ptr @barrier)
+  store atomic i32 0, ptr @lock release, align 4
+  ret void
+free:
+  store atomic i32 0, ptr @lock release, align 4
+  br label %alone
+alone:
+  call void %body(ptr %arena, ptr %static, ptr %host, i64 0, i64 1, ptr null)
+  ret void
+}
+"""

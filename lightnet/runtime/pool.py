@@ -1,0 +1,33 @@
+"""The pool of threads of this process, which all its executables share. Imports the standard library.
+
+Every executable that may use several threads brings the pool's code; the first that runs on several provides the one that is used from
+then on. Its code stays where it is as long as the process lives, past the interpreter's end: the workers never leave it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Protocol
+
+#: The pool's entry, ``void (ptr body, ptr arena, ptr static, ptr host, i64 threads)``: runs the body of a network on so many threads.
+POOL = "ln_pool_run"
+Run = Callable[[int, int, int, int | None, int], None]
+
+_RUN = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)
+_shared: dict[str, tuple[Run, object]] = {}
+
+
+class HasSymbols(Protocol):
+    def address(self, symbol: str) -> int:
+        """The address of a global symbol."""
+
+
+def pool_run(code: HasSymbols) -> Run:
+    """The entry of the process's pool; that of `code` if there is none yet."""
+    if POOL not in _shared:
+        # One of several threads that come here at once wins; no lock, which a fork could leave taken.
+        made = _RUN(code.address(POOL)), code
+        if _shared.setdefault(POOL, made) is made:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    return _shared[POOL][0]

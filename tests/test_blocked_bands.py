@@ -1,0 +1,230 @@
+"""Chains of convolutions in bands of rows against float64 references, PyTorch, and the same convolutions apart."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from blocked_kernels import check_blocked, kernel_of, lay_out
+from blocked_windows import MACHINES, out_dim, tensor
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import lightnet
+from lightnet.backends.cpu.blocked import bands_model as model
+from lightnet.backends.cpu.blocked.bands import BANDS
+from lightnet.backends.cpu.blocked.bands_body import chain_of
+from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.body import choice
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.types import ParamAttr
+from lightnet.passes import pipelines
+
+ROOT = Path(__file__).parent.parent
+#: What follows a convolution %I of type T, as lines that give %O; %x is the chain's input, %m a map of its result's shape.
+ACTIVATIONS = {
+    "none": "",
+    "relu6": "%O = ln.clip %I {lo = 0, hi = 6} : T",
+    "sigmoid": "%O = ln.sigmoid %I : T",  # of 0 it is not 0
+    "hard-swish": "%O = ln.hard_swish %I : T",
+    "silu": "%O = ln.silu %I : T",
+    "leaky": "%O = ln.lrelu %I {negslope = 0.1} : T",
+}
+ENDS = {
+    "none": "ln.yield %I",
+    "relu6": "%O = ln.clip %I {lo = 0, hi = 6} : T ln.yield %O",
+    "sigmoid": "%O = ln.sigmoid %I : T ln.yield %O",
+    "input": "%O = ln.add %I, %x : T ln.yield %O",
+    "residual": "%0 = ln.add %I, %m : T %O = ln.relu %0 : T ln.yield %O",
+    "residual-behind": "%0 = ln.silu %I : T %O = ln.add %0, %m : T ln.yield %O",
+    "both": "%O = ln.sigmoid %I : T ln.yield %I, %O",
+}
+
+
+def chain(src, wide=0, outputs=0, size=(3, 3), stride=(1, 1), dilation=(1, 1), pad=(1, 1, 1, 1), inner="relu6", end="none"):  # fmt: skip
+    """Operands and body of a chain: a 1x1 convolution to `wide` channels (0: none), a depthwise one, a 1x1 one to `outputs` (0: none)."""
+    n, c, h, w = src
+    channels = wide or c
+    height, width = (out_dim(k, size[i], stride[i], dilation[i], pad[i] + pad[i + 2]) for i, k in enumerate((h, w)))
+    window = f"size = {list(size)}, stride = {list(stride)}, dilation = {list(dilation)}, padding = {list(pad)}, group = {channels}"
+    stages = [("d", (channels, 1, *size), window, (n, channels, height, width))]
+    if wide:
+        stages.insert(0, ("e", (wide, c, 1, 1), "size = [1, 1]", (n, wide, h, w)))
+    if outputs:
+        stages.append(("p", (outputs, channels, 1, 1), "size = [1, 1]", (n, outputs, height, width)))
+    operands, lines, value = {"x": tensor(*src)}, [], "x"
+    for name, weight, params, dims in stages:
+        operands |= {f"{name}w": tensor(*weight), f"{name}b": tensor(weight[0])}
+        lines.append(f"%{name} = ln.conv2d %{value}, %{name}w, %{name}b {{{params}}} : {tensor(*dims)}")
+        last = name == stages[-1][0]
+        tail = ENDS[end] if last else ACTIVATIONS[inner]
+        if "%m" in tail:
+            operands["m"] = tensor(*dims)
+        lines.append(tail.replace("%I", f"%{name}").replace("%O", f"%{name}a").replace(": T", f": {tensor(*dims)}"))
+        value = f"{name}a" if tail else name
+    return operands, " ".join(lines)
+
+
+SHAPES = [
+    ((1, 1, 1, 1), 1, 1),
+    ((1, 3, 1, 9), 17, 5),
+    ((2, 17, 13, 9), 33, 24),
+    ((1, 24, 14, 28), 48, 24, (3, 3), (2, 2)),
+    ((1, 16, 11, 31), 32, 16, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2)),
+    ((1, 16, 12, 13), 40, 0, (3, 3), (2, 1), (1, 1), (1, 0, 0, 1)),
+    ((2, 33, 15, 7), 0, 20, (3, 3), (1, 2), (1, 1), (0, 1, 2, 1)),
+    ((1, 5, 17, 8), 16, 33, (3, 2), (3, 3), (2, 3), (2, 3, 0, 1)),
+    ((1, 20, 9, 6), 24, 16, (2, 2), (3, 3), (1, 1), (0, 0, 0, 0)),  # windows that skip rows
+    ((1, 8, 5, 40), 16, 8, (3, 3), (1, 1), (1, 1), (4, 0, 4, 0)),  # bands that lie outside the picture
+    ((1, 16, 23, 16), 16, 16, (7, 1), (1, 1), (1, 1), (3, 0, 3, 0)),
+]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes(shape, machine):
+    check_blocked(BANDS, *chain(*shape), machine=machine, tolerance=4e-6)
+
+
+@pytest.mark.parametrize("band", [1, 2, 3, 5, 12, 13])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_any_band(band, stride):
+    """What the band before made is used again in the same range of blocks, and made again in another."""
+    body = chain((2, 17, 13, 9), 33, 17, stride=(stride, 1), inner="sigmoid")
+    height = out_dim(13, 3, stride, 1, 2)
+    for seed in range(3):
+        check_blocked(BANDS, *body, choices={"band": ParamAttr(min(band, height))}, tolerance=4e-6, seed=seed)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("stages", [(33, 24), (33, 0), (0, 24)], ids=["three", "expand", "project"])
+def test_ends(stages, end):
+    body = chain((2, 24, 6, 9), *stages, end=end if end != "input" or stages[1] else "relu6")
+    for band in (2, 6):
+        check_blocked(BANDS, *body, choices={"band": ParamAttr(band)}, extra=(0, 1), out=(1, 2), tolerance=4e-6)
+
+
+@pytest.mark.parametrize("inner", ACTIVATIONS)
+def test_activations_in_between(inner):
+    """The expanded map is 0 outside the picture, whatever the activation makes of the bias."""
+    check_blocked(BANDS, *chain((1, 17, 7, 7), 40, 24, inner=inner), tolerance=4e-6)
+
+
+def test_a_result_in_the_memory_of_the_residual():
+    operands, body = chain((1, 24, 9, 29), 40, 24, end="residual")
+    for machine in MACHINES:
+        check_blocked(BANDS, operands, body, machine=machine, aliases={0: list(operands).index("m")}, tolerance=4e-6)
+
+
+def test_pytorch_agrees():
+    torch = pytest.importorskip("torch")
+    conv = torch.nn.functional.conv2d
+    random = np.random.default_rng(3)
+    shapes = [(2, 24, 13, 17), (72, 24, 1, 1), (72,), (72, 1, 3, 3), (72,), (32, 72, 1, 1), (32,)]
+    arrays = [random.standard_normal(s).astype(np.float32) for s in shapes]
+    x, ew, eb, dw, db, pw, pb = (torch.from_numpy(a).double() for a in arrays)
+    wide = conv(conv(x, ew, eb).clamp(0, 6), dw, db, 2, 1, groups=72).clamp(0, 6)
+    body = chain(shapes[0], 72, 32, stride=(2, 2))
+    check_blocked(BANDS, *body, arrays=arrays, expected=[conv(wide, pw, pb).numpy()])
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.tuples(st.integers(1, 2), st.integers(1, 40), st.integers(1, 17), st.integers(1, 33)),
+    st.sampled_from([(33, 17), (16, 0), (24, 40), (0, 17), (48, 16)]),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)), st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)), st.tuples(*[st.integers(0, 3)] * 4),
+    st.sampled_from(sorted(ACTIVATIONS)), st.sampled_from(["none", "residual", "both"]), st.sampled_from(MACHINES),
+    st.integers(0, 20),
+)  # fmt: skip
+def test_any_chain(src, stages, size, stride, dilation, pad, inner, end, machine, band):
+    assume(all(src[2 + i] + pad[i] + pad[i + 2] > (size[i] - 1) * dilation[i] for i in (0, 1)))
+    assume(size != (1, 1) or stride != (1, 1) or any(pad))
+    height = out_dim(src[2], size[0], stride[0], dilation[0], pad[0] + pad[2])
+    choices = {"band": ParamAttr(min(band, height))} if band else {}
+    body = chain(src, *stages, size, stride, dilation, pad, inner, end)
+    check_blocked(BANDS, *body, choices=choices, machine=machine, tolerance=6e-6)
+
+
+def test_choices_are_kept_or_refused():
+    body = chain((1, 16, 12, 14), 32, 16)
+    kept = {"band": 3, "expand": (1, 7, 2, 4), "depthwise": (1, 5), "project": (1, 14, 1, 16)}
+    kernel = check_blocked(BANDS, *body, choices={k: ParamAttr(v) for k, v in kept.items()}, tolerance=4e-6)
+    assert {k: kernel.attributes[k] for k in kept} == {k: ParamAttr(v) for k, v in kept.items()}
+    check_blocked(BANDS, *body, choices={"band": ParamAttr(12), "depthwise": ParamAttr((5, 3))}, tolerance=4e-6)
+    for refused in (
+        {"band": 0},
+        {"band": 13},
+        {"band": (1, 2)},
+        {"band": 3, "depthwise": (2, 5)},
+        {"band": 3, "project": (2, 7, 1, 8)},
+        {"expand": (1, 15, 2, 4)},
+        {"depthwise": (1, 15)},
+        {"expand": (1, 2)},
+    ):
+        kernel = kernel_of(*body)
+        kernel.attributes.update({k: ParamAttr(v) for k, v in refused.items()})
+        with pytest.raises(LightNetError, match=r"takes|need one band"):
+            lay_out(kernel, BANDS, Machine())
+
+
+def shared(read: str):
+    """A chain in which something more than its convolutions reads what they make."""
+    operands, body = chain((1, 16, 8, 8), 16, 16)
+    return operands, body.replace("ln.yield %p", read.replace("T", tensor(1, 16, 8, 8)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        shared("%y = ln.add %p, %da : T ln.yield %y"),
+        shared("ln.yield %p, %e"),
+        chain((1, 16, 8, 8), size=(3, 3)),
+        chain((1, 16, 8, 8), 16, 16, size=(1, 1), pad=(0, 0, 0, 0)),
+        ({"x": "tensor<1x8x4x5xf32>"}, "%y = ln.relu %x : tensor<1x8x4x5xf32> ln.yield %y"),
+    ],
+    ids=["read twice", "yielded", "one convolution", "pointwise", "relu"],
+)
+def test_other_bodies_are_left_to_others(body):
+    kernel = kernel_of(*body)
+    assert BANDS.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+
+
+def planned(src, wide, outputs, stride=1, threads=1):
+    """The model's gain of a chain with its plan, in nanoseconds."""
+    machine = Machine(threads=threads)
+    numbers = chain_of(kernel_of(*chain(src, wide, outputs, stride=(stride, stride))).ops)
+    return model.gain(numbers, machine, model.best_plan(numbers, machine))
+
+
+def test_the_model_joins_what_leaves_the_cache():
+    """MobileNetV2's blocks: those at 112, 56 and 28 pixels pay (measured 12 to 30, 7 and 8 %), those at 7, whose weights fill the cache,
+    do not; and what fits in the cache anyway stays apart."""
+    assert planned((1, 16, 112, 112), 96, 24, 2) > 10_000
+    assert planned((1, 24, 56, 56), 144, 24) > 10_000
+    assert planned((1, 32, 28, 28), 192, 32) > 0
+    assert planned((1, 160, 7, 7), 960, 160) <= 0
+    assert planned((1, 160, 7, 7), 960, 320) <= 0
+    assert planned((1, 16, 14, 14), 64, 16) <= 0
+
+
+def banded(executable) -> list[KernelOp]:
+    return [op for op in executable.planned.walk() if isinstance(op, KernelOp) and choice(op, "alg") == "bands"]
+
+
+def test_mobilenetv2_is_the_same_in_bands():
+    sys.path.insert(0, str(ROOT / "tools"))
+    from compare_onnxruntime import sampled_model
+
+    network = sampled_model(str(ROOT / "examples" / "nets" / "mobilenetv2.net"))
+    bands = lightnet.compile(network, layout="blocked")
+    apart = lightnet.compile(network, layout="blocked", pipeline=pipelines.default("cpu").replace("bands,", ""))
+    assert len(banded(bands)) >= 8 and not banded(apart)
+    assert bands.program.memory["arena"] < 0.7 * apart.program.memory["arena"]
+    (got,), (same,) = bands().values(), apart().values()
+    (plain,) = lightnet.compile(network, layout="plain")().values()
+    assert np.array_equal(got, same), "the sums are the same, in the same order"
+    assert np.abs(got - plain).max() <= 1e-5 * np.abs(plain).max()

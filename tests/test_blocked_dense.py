@@ -1,0 +1,86 @@
+"""Matrix products with packed weights against float64 NumPy, alone and with an epilogue."""
+
+from __future__ import annotations
+
+import pytest
+from blocked_kernels import check_blocked, kernel_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.dense import DENSE
+from lightnet.ir.types import ParamAttr
+
+MACHINES = [Machine(), Machine(lanes=8, registers=16), Machine(lanes=4)]
+
+
+def tensor(*dims: int) -> str:
+    return f"tensor<{'x'.join(map(str, dims))}xf32>"
+
+
+def product(a: tuple[int, ...], n: int, *extra: str) -> tuple[dict[str, str], str]:
+    """A product, plus a bias, an activation and a residual as asked for."""
+    t, last = tensor(*a[:-1], n), "y"
+    operands, body = {"a": tensor(*a), "b": tensor(a[-1], n)}, f"%y = ln.matmul %a, %b : {t} "
+    for kind in extra:
+        if kind == "residual":
+            operands[kind] = t
+            body += f"%{last}r = ln.add %{kind}, %{last} : {t} "
+            last += "r"
+        elif kind == "bias":
+            operands[kind] = tensor(n)
+            body += f"%{last}b = ln.add %{last}, %bias : {t} "
+            last += "b"
+        else:
+            body += f"%{last}a = ln.{kind} %{last} : {t} "
+            last += "a"
+    return operands, body + f"ln.yield %{last}"
+
+
+SHAPES = [((1, 784), 512), ((1, 37), 130), ((3, 4), 5), ((8, 33), 70), ((7, 40), 64), ((13, 20), 1000), ((50, 41), 101),
+          ((2, 3, 9), 19), ((4, 1, 30), 48), ((1, 1), 2), ((33, 64), 17)]  # fmt: skip
+
+
+@pytest.mark.parametrize("a, n", SHAPES, ids=str)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
+def test_products(a, n, machine):
+    check_blocked(DENSE, *product(a, n), machine=machine)
+    check_blocked(DENSE, *product(a, n, "bias", "relu", "residual"), machine=machine)
+
+
+@pytest.mark.parametrize("m, k, n", [(30, 3000, 70), (61, 2560, 64), (25, 5120, 20)])
+def test_long_sums_wait_in_scratch(m, k, n):
+    kernel = check_blocked(DENSE, *product((m, k), n, "bias", "relu"), tolerance=4e-6)
+    assert DENSE.scratch_bytes(kernel) > 0 or n == 20
+
+
+def test_results_take_the_memory_of_a_residual():
+    for m, k, n in ((9, 20, 70), (30, 3000, 70)):
+        check_blocked(DENSE, *product((m, k), n, "relu", "residual"), aliases={0: 2}, tolerance=1e-5)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.integers(1, 40), st.integers(1, 60), st.integers(2, 200), st.sampled_from([(1, 1), (6, 4), (8, 3), (12, 2), (5, 1)]),
+    st.sampled_from(MACHINES),
+)  # fmt: skip
+def test_any_shape_and_tile(m, k, n, tile, machine):
+    tile = (min(tile[0], m), min(tile[1], -(-n // machine.lanes)))
+    check_blocked(
+        DENSE, *product((m, k), n, "bias"), choices={"tile": ParamAttr(tile)}, machine=machine, tolerance=4e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "operands, body",
+    [
+        ({"a": tensor(3, 4, 5), "b": tensor(3, 5, 6)}, f"%y = ln.matmul %a, %b : {tensor(3, 4, 6)} ln.yield %y"),
+        ({"a": tensor(5, 5)}, f"%y = ln.matmul %a, %a : {tensor(5, 5)} ln.yield %y"),
+        ({"a": tensor(4, 5), "b": tensor(5, 1)}, f"%y = ln.matmul %a, %b : {tensor(4, 1)} ln.yield %y"),
+        ({"a": "tensor<4x5xf64>", "b": "tensor<5x6xf64>"}, "%y = ln.matmul %a, %b : tensor<4x6xf64> ln.yield %y"),
+    ],
+    ids=["batch", "one operand", "a column", "f64"],
+)
+def test_other_products_are_left_to_others(operands, body):
+    kernel = kernel_of(operands, body)
+    assert DENSE.takes(kernel.ops, list(kernel.terminator.operands), 16) is None

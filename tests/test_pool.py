@@ -1,0 +1,263 @@
+"""The pool of threads by itself: who runs a body, barriers in both ways of sleeping, forks, signals, the floating-point mode."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+from lightnet.backends.llvm import pool
+from lightnet.backends.llvm.jit import Compiler, Machine
+from lightnet.runtime.native import NativeCode
+from lightnet.runtime.pool import POOL
+from lightnet.runtime.threads import MAX_THREADS
+
+LENET = Path(__file__).parent.parent / "examples" / "nets" / "lenet.net"
+P, I64 = ctypes.c_void_p, ctypes.c_int64
+BODY = ctypes.CFUNCTYPE(None, P, P, P, I64, I64, P)
+RUN = ctypes.CFUNCTYPE(None, P, P, P, P, I64)
+
+# @meet: `rounds` (at `static`) times, writes the round into its cell of `arena`, waits, and counts in cell 512 + thread the rounds in
+# which the next thread's cell holds another one; waits again. Alone it does nothing.
+TEXT = """
+define void @meet(ptr %arena, ptr %static, ptr %host, i64 %thread, i64 %threads, ptr %barrier) {
+entry:
+  %alone = icmp eq ptr %barrier, null
+  br i1 %alone, label %done, label %begin
+begin:
+  %wait = load ptr, ptr %barrier
+  %rounds = load i64, ptr %static
+  %mine = getelementptr i64, ptr %arena, i64 %thread
+  %t1 = add i64 %thread, 1
+  %next = urem i64 %t1, %threads
+  %other = getelementptr i64, ptr %arena, i64 %next
+  %e = add i64 %thread, 512
+  %wrong = getelementptr i64, ptr %arena, i64 %e
+  br label %loop
+loop:
+  %k = phi i64 [ 1, %begin ], [ %k1, %loop ]
+  store i64 %k, ptr %mine
+  call void %wait(ptr %barrier)
+  %v = load i64, ptr %other
+  %bad = icmp ne i64 %v, %k
+  %b = zext i1 %bad to i64
+  %w = load i64, ptr %wrong
+  %w1 = add i64 %w, %b
+  store i64 %w1, ptr %wrong
+  call void %wait(ptr %barrier)
+  %k1 = add i64 %k, 1
+  %more = icmp ule i64 %k1, %rounds
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+def built(futex: bool) -> NativeCode:
+    """A pool of its own, which stays loaded, as its workers do."""
+    machine = Machine.host()
+    with pytest.MonkeyPatch.context() as patch:
+        if not futex:
+            patch.setattr(pool, "_FUTEX", {})  # as on systems whose calls it does not know
+        text = pool.pool_text(llvm.get_default_triple())
+    assert ("@syscall" in text) == futex
+    compiler = Compiler(machine)
+    code = NativeCode([compiler.run(text, False, True), compiler.run(TEXT, False, True)])
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    return code
+
+
+@pytest.fixture(scope="module", params=["futex", "condition"])
+def code(request) -> NativeCode:
+    if request.param == "futex" and platform.system() != "Linux":
+        pytest.skip("futexes are Linux's")
+    return built(request.param == "futex")
+
+
+@pytest.fixture
+def run(code):
+    return RUN(code.address(POOL))
+
+
+def meets(code, run, threads: int, rounds: int) -> int:
+    """Rounds in which some thread did not see what its neighbour wrote before the barrier."""
+    cells = np.zeros(1024, np.int64)
+    count = np.array([rounds], np.int64)
+    run(code.address("meet"), cells.ctypes.data, count.ctypes.data, None, threads)
+    assert (cells[: min(threads, MAX_THREADS)] == rounds).all() or threads == 1
+    return int(cells[512:].sum())
+
+
+@pytest.mark.parametrize("threads, rounds", [(1, 10), (2, 3000), (3, 300), (8, 100)])
+def test_barriers(code, run, threads, rounds):
+    assert meets(code, run, threads, rounds) == 0
+
+
+def test_workers_that_sleep_are_woken(code, run):
+    for _ in range(5):
+        assert meets(code, run, 2, 10) == 0
+        time.sleep(0.02)  # longer than they spin
+
+
+class Recorder:
+    """A body in Python: who ran it."""
+
+    def __init__(self, act=lambda thread: None):
+        self.ran: list[tuple[int, int, bool, int]] = []
+        self.function = BODY(self._body)
+        self.act, self.errors = act, []
+
+    def _body(self, arena, static, host, thread, threads, barrier):
+        try:
+            self.ran.append((thread, threads, barrier is not None, threading.get_native_id()))
+            self.act(thread)
+        except Exception as e:
+            self.errors.append(e)
+
+    def __call__(self, run, threads: int) -> list[tuple[int, int, bool, int]]:
+        self.ran.clear()
+        run(ctypes.cast(self.function, P), None, None, None, threads)
+        assert not self.errors
+        return sorted(self.ran)
+
+
+def test_each_thread_runs_the_body_once(run):
+    body = Recorder()
+    for threads in (1, 2, 4, 3, 1):
+        ran = body(run, threads)
+        assert [r[:3] for r in ran] == [(t, threads, threads > 1) for t in range(threads)]
+        assert len({r[3] for r in ran}) == threads
+        assert ran[0][3] == threading.get_native_id()
+    assert [r[:3] for r in body(run, 0)] == [(0, 1, False)] == [r[:3] for r in body(run, -5)]
+    first, again = body(run, 4), body(run, 4)
+    assert {r[3] for r in first} == {r[3] for r in again}  # the same workers
+
+
+def test_who_finds_the_pool_in_use_runs_alone(run):
+    inner, seen = Recorder(), []
+    outer = Recorder(lambda thread: seen.append([r[:3] for r in inner(run, 2)]) if thread == 0 else None)
+    assert len(outer(run, 2)) == 2
+    assert seen == [[(0, 1, False)]]
+    assert len(inner(run, 2)) == 2  # and it is free again
+
+
+def test_workers_take_no_signals(run):
+    blocked: dict[int, set] = {}
+    body = Recorder(lambda thread: blocked.setdefault(thread, signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+    body(run, 2)
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGALRM} <= blocked[1]
+    assert signal.SIGINT not in blocked[0]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="sets the mode as x86 does")
+def test_workers_compute_in_the_callers_mode(code, run):
+    """Denormals are zero where the caller says so."""
+    text = """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define void @modes(ptr %arena, ptr %static, ptr %host, i64 %thread, i64 %threads, ptr %barrier) {
+  %p = getelementptr i32, ptr %arena, i64 %thread
+  call void @llvm.x86.sse.stmxcsr(ptr %p)
+  ret void
+}
+define void @set(ptr %mode) {
+  call void @llvm.x86.sse.ldmxcsr(ptr %mode)
+  ret void
+}
+"""
+    helper = NativeCode([Compiler(Machine.host()).run(text, False, True)])
+    change = ctypes.CFUNCTYPE(None, P)(helper.address("set"))
+    for mode in (0x1F80 | 0x8040, 0x1F80):  # flush to zero and denormals are zero; the default
+        seen, wanted = np.zeros(4, np.uint32), np.array([mode], np.uint32)
+        change(wanted.ctypes.data)
+        run(helper.address("modes"), seen.ctypes.data, None, None, 3)
+        change(np.array([0x1F80], np.uint32).ctypes.data)
+        assert (seen[:3] & ~np.uint32(0x3F) == mode & ~0x3F).all()  # flags of past exceptions left out
+
+
+def test_callers_on_several_threads(code, run):
+    """Nobody waits for the pool, and nobody's job is another's."""
+    results: list[int] = []
+
+    def calls() -> None:
+        results.extend(meets(code, run, 2, 20) for _ in range(50))
+
+    def meets(code, run, threads, rounds) -> int:
+        cells, count = np.zeros(1024, np.int64), np.array([rounds], np.int64)
+        run(code.address("meet"), cells.ctypes.data, count.ctypes.data, None, threads)
+        return int(cells[512:].sum()) + int(cells[0] not in (0, rounds)) + int(cells[0] != cells[1])
+
+    callers = [threading.Thread(target=calls) for _ in range(4)]
+    for c in callers:
+        c.start()
+    for c in callers:
+        c.join()
+    assert results == [0] * 200
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_has_a_pool_of_its_own(code, run):
+    """After a fork: from the thread that used it, and while another thread is in the middle of a run."""
+    body = Recorder()
+    parents = {r[3] for r in body(run, 3)}
+    stop, busy = threading.Event(), threading.Event()
+    outer = Recorder(lambda thread: (busy.set(), stop.wait(10)) if thread == 0 else None)
+    caller = threading.Thread(target=lambda: outer(run, 2))
+    for running in (False, True):
+        if running:
+            caller.start()
+            assert busy.wait(10)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            ran = body(run, 3)
+            fine = len(ran) == 3 and not {r[3] for r in ran[1:]} & parents and meets(code, run, 3, 50) == 0
+            os._exit(0 if fine else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    stop.set()
+    caller.join()
+    assert len(body(run, 3)) == 3  # the parent's is as it was
+
+
+def test_the_text_is_code_for_other_systems():
+    """Cross-compiled, and not run."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    for triple in (
+        "aarch64-unknown-linux-gnu",
+        "arm64-apple-darwin",
+        "x86_64-apple-darwin",
+        "riscv64-unknown-linux-gnu",
+    ):
+        module = llvm.parse_assembly(pool.pool_text(triple))
+        module.verify()
+        target = llvm.Target.from_triple(triple).create_target_machine(reloc="pic", codemodel="small")
+        assert target.emit_object(module)
+
+
+def test_a_process_ends_while_workers_spin():
+    script = (
+        f"NET = {str(LENET)!r}"
+        + """
+import threading, lightnet
+e = lightnet.compile(NET, threads=2)
+def forever():
+    while True: e()
+threading.Thread(target=forever, daemon=True).start()
+for _ in range(200): e()
+"""
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
