@@ -4,7 +4,7 @@
 // RUN: ln-opt --load %S/accelerator -t npu --pass=bind,expand,hoist,combine,choose,plan --emit=c %s | filecheck %s --check-prefix=C
 
 // CHECK: ln.memory = {static = {{[0-9]+}} : i64, arena = {{[0-9]+}} : i64, sram = {{[0-9]+}} : i64}
-// CHECK: npu.kernel({{.*}}) choices {unit = "array", cycles = {{[0-9]+}} : i64
+// CHECK: npu.kernel({{.*}}) choices {unit = "array", cycles = {{[0-9]+}}
 // CHECK-NEXT: ln.conv2d {{.*}} : tensor<1x32x16x16xf32>
 // CHECK: } at sram+
 // CHECK: unit = "array"

@@ -57,6 +57,7 @@ def compile(
     compiled: bool = False,
     features: str | None = None,
     exact: bool = False,
+    weight_memory: int | None = None,
     threads: int | None = None,
     cpu: str = "host",
     triple: str | None = None,
@@ -73,7 +74,8 @@ def compile(
     target `triple` of its system: ``host``, or a name of `backends.llvm.machines` (``x86-64-v3``, ``generic-aarch64``), whose code can be
     saved and emitted and need not run here; `features` overrides what decides the shape of kernels (``avx512``, ``avx2``, ``neon``).
     `layout` is one of the target's (cpu: ``blocked``, the default, and ``plain``); `exact` refuses algorithms that sum something else than an op's
-    definition does (Winograd's). `threads` is how many threads a call may use (unless given that of the environment variable
+    definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
+    (default: twice as many as these, and 64 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
     LIGHTNET_THREADS, else 1); results do not depend on it.
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
@@ -82,7 +84,7 @@ def compile(
             model = _read(model)
         except OpenError as opened:
             options = {"plan": plan, "layout": layout, "outputs": outputs, "weights": weights, "pipeline": pipeline,
-                       "features": features, "exact": exact, "threads": threads, "cpu": cpu, "triple": triple,
+                       "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
                        "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
     TARGETS.get(target)
@@ -107,7 +109,7 @@ def compile(
     machine = None if (cpu, triple) == ("host", None) else _machine(cpu, triple)
     features = host_features(machine) if features is None else features
     spec = pipeline or pipelines.default(target, plan, planned=planned)
-    options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact,
+    options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
                "threads": threads}  # fmt: skip
     compilation = Compilation(module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads)
     return Executable(compilation, store, model.seed)

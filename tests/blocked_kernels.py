@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -106,7 +107,7 @@ def check_blocked(
             near = workspace if argument.kind == "workspace" else scratch
             pointers.append(memory[argument.number].ctypes.data if memory else near.ctypes.data + 64 + argument.number)
         cuts = sorted({0, launch.grid, *random.integers(0, launch.grid + 1, 3).tolist()})
-        parts = list(zip(cuts, cuts[1:]))
+        parts = list(pairwise(cuts))
         for i in random.permutation(len(parts)):
             scratch[:] = 0xFF
             function(*parts[i], *pointers)

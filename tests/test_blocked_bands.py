@@ -91,26 +91,64 @@ def test_shapes(shape, machine):
 
 @pytest.mark.parametrize("band", [1, 2, 3, 5, 12, 13])
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_any_band(band, stride):
-    """What the band before made is used again in the same range of blocks, and made again in another."""
+@pytest.mark.parametrize("keep", [True, False])
+def test_any_band(band, stride, keep):
+    """What the band before made is used again in the same range of blocks (or never), and made again in another."""
     body = chain((2, 17, 13, 9), 33, 17, stride=(stride, 1), inner="sigmoid")
-    height = out_dim(13, 3, stride, 1, 2)
-    for seed in range(3):
-        check_blocked(BANDS, *body, choices={"band": ParamAttr(min(band, height))}, tolerance=4e-6, seed=seed)
+    choices = {"band": ParamAttr(min(band, out_dim(13, 3, stride, 1, 2))), "keep": ParamAttr(keep)}
+    for seed in range(2):
+        check_blocked(BANDS, *body, choices=choices, tolerance=4e-6, seed=seed)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_weights_are_fetched_for_the_next_group(rows):
+    """Several groups of vectors, each of whose tiles fetches a share of the next group's weights: it may reach beyond the last."""
+    body = chain((1, 96, 8, 14), 160, 96)
+    check_blocked(BANDS, *body, choices={"band": ParamAttr(8 // rows), "keep": ParamAttr(False)}, tolerance=4e-6)
 
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stages", [(33, 24), (33, 0), (0, 24)], ids=["three", "expand", "project"])
 def test_ends(stages, end):
     body = chain((2, 24, 6, 9), *stages, end=end if end != "input" or stages[1] else "relu6")
-    for band in (2, 6):
-        check_blocked(BANDS, *body, choices={"band": ParamAttr(band)}, extra=(0, 1), out=(1, 2), tolerance=4e-6)
+    for band, keep in ((2, True), (2, False), (6, False)):
+        choices = {"band": ParamAttr(band), "keep": ParamAttr(keep)}
+        check_blocked(BANDS, *body, choices=choices, extra=(0, 1), out=(1, 2), tolerance=4e-6)
 
 
 @pytest.mark.parametrize("inner", ACTIVATIONS)
 def test_activations_in_between(inner):
     """The expanded map is 0 outside the picture, whatever the activation makes of the bias."""
     check_blocked(BANDS, *chain((1, 17, 7, 7), 40, 24, inner=inner), tolerance=4e-6)
+
+
+PICTURES = [
+    ((1, 3, 17, 20), 32, 16, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
+    ((2, 3, 16, 31), 24, 33, (3, 3), (2, 2), (0, 0, 1, 1), (2, 2)),
+    ((2, 1, 9, 9), 17, 8, (5, 3), (1, 1), (2, 1, 2, 1), (1, 1)),
+    ((1, 4, 30, 12), 16, 0, (3, 3), (1, 1), (0, 0, 0, 0), (1, 2)),
+    ((1, 3, 1, 1), 16, 16, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+]
+
+
+def opening(src, wide, outputs, size, step, pad, stride, inner="sigmoid"):
+    """Operands and body of a chain whose first convolution reads a picture."""
+    n, c, *plane = src
+    side = [out_dim(plane[i], size[i], step[i], 1, pad[i] + pad[i + 2]) for i in (0, 1)]
+    operands, body = chain((n, c, *side), wide, outputs, stride=stride, inner=inner)
+    params = f"size = {list(size)}, stride = {list(step)}, padding = {list(pad)}"
+    operands |= {"x": tensor(*src), "ew": tensor(wide, c, *size)}
+    return operands, body.replace("%eb {size = [1, 1]}", f"%eb {{{params}}}")
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("picture", PICTURES, ids=str)
+def test_pictures(picture, machine):
+    """A first convolution makes the rows of the ring."""
+    body = opening(*picture)
+    for band in (1, 4, None):
+        choices = {} if band is None else {"band": ParamAttr(band if picture[0][2] > 1 else 1)}
+        check_blocked(BANDS, *body, choices=choices, machine=machine, tolerance=4e-6)
 
 
 def test_a_result_in_the_memory_of_the_residual():
@@ -138,13 +176,13 @@ def test_pytorch_agrees():
     st.tuples(st.integers(1, 5), st.integers(1, 5)), st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.tuples(st.integers(1, 2), st.integers(1, 2)), st.tuples(*[st.integers(0, 3)] * 4),
     st.sampled_from(sorted(ACTIVATIONS)), st.sampled_from(["none", "residual", "both"]), st.sampled_from(MACHINES),
-    st.integers(0, 20),
+    st.integers(0, 20), st.booleans(),
 )  # fmt: skip
-def test_any_chain(src, stages, size, stride, dilation, pad, inner, end, machine, band):
+def test_any_chain(src, stages, size, stride, dilation, pad, inner, end, machine, band, keep):
     assume(all(src[2 + i] + pad[i] + pad[i + 2] > (size[i] - 1) * dilation[i] for i in (0, 1)))
     assume(size != (1, 1) or stride != (1, 1) or any(pad))
     height = out_dim(src[2], size[0], stride[0], dilation[0], pad[0] + pad[2])
-    choices = {"band": ParamAttr(min(band, height))} if band else {}
+    choices = {"band": ParamAttr(min(band, height)), "keep": ParamAttr(keep)} if band else {}
     body = chain(src, *stages, size, stride, dilation, pad, inner, end)
     check_blocked(BANDS, *body, choices=choices, machine=machine, tolerance=6e-6)
 
@@ -159,6 +197,7 @@ def test_choices_are_kept_or_refused():
         {"band": 0},
         {"band": 13},
         {"band": (1, 2)},
+        {"keep": 2},
         {"band": 3, "depthwise": (2, 5)},
         {"band": 3, "project": (2, 7, 1, 8)},
         {"expand": (1, 15, 2, 4)},
@@ -167,7 +206,7 @@ def test_choices_are_kept_or_refused():
     ):
         kernel = kernel_of(*body)
         kernel.attributes.update({k: ParamAttr(v) for k, v in refused.items()})
-        with pytest.raises(LightNetError, match=r"takes|need one band"):
+        with pytest.raises(LightNetError, match=r"takes|need one band|true or false"):
             lay_out(kernel, BANDS, Machine())
 
 

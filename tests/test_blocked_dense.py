@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from blocked_kernels import check_blocked, kernel_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import lightnet
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.dense import DENSE
+from lightnet.ir.body import choice
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import ParamAttr
 
 MACHINES = [Machine(), Machine(lanes=8, registers=16), Machine(lanes=4)]
@@ -84,3 +90,15 @@ def test_any_shape_and_tile(m, k, n, tile, machine):
 def test_other_products_are_left_to_others(operands, body):
     kernel = kernel_of(operands, body)
     assert DENSE.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+
+
+@pytest.mark.parametrize("plan, expected", [("default", {"packed"}), ("upstream", {None})])
+def test_static_weights_are_packed_unless_the_plan_is_given(plan, expected):
+    """Where `pack` does not run (upstream's plans), weights are read as they lie."""
+    model = lightnet.load(str(Path(__file__).parent.parent / "examples/nets/mlp.net"))
+    executable = lightnet.compile(model, plan=plan)
+    kernels = [op for op in executable._compilation.planned.walk() if isinstance(op, KernelOp)]
+    assert {choice(k, "alg") for k in kernels} == expected  # upstream: chosen behind the plan, for plain weights
+    feeds = {"input": np.random.default_rng(1).standard_normal((1, 784)).astype(np.float32)}
+    got, want = executable(feeds), lightnet.compile(model, target="none")(feeds)
+    np.testing.assert_allclose(got["classes"], want["classes"], atol=1e-5)

@@ -59,7 +59,7 @@ def test_pytorch_agrees(stride, pad, size):
     check_blocked(FIRST, *body, arrays=arrays, expected=[expected])
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(1, 20), st.integers(1, 40)), st.integers(1, 70),
     st.tuples(st.integers(1, 6), st.integers(1, 6)), st.tuples(st.integers(1, 3), st.integers(1, 3)),

@@ -108,7 +108,7 @@ def test_pytorch_agrees(kind, size, stride, pad):
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.tuples(st.integers(1, 2), st.integers(1, 40), st.integers(1, 20), st.integers(1, 40)), st.sampled_from(["max", "avg"]),
     st.tuples(st.integers(1, 7), st.integers(1, 7)), st.tuples(st.integers(1, 4), st.integers(1, 4)),

@@ -155,7 +155,7 @@ def test_sums_over_many_channels(m):
     check(m, (1, 512, 8, 8), 32, tolerance=5e-6)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_sweep(data):
     draw = data.draw
@@ -231,6 +231,10 @@ def test_epilogues(m, name):
 def test_a_residual_in_place():
     rest = "%a = ln.add %s, %r : {t} %y = ln.relu %a : {t} ln.yield %y"
     check(4, (2, 16, 11, 9), 32, rest=rest, r=None, out=(0, 0), aliases={0: 3})
+
+
+def test_the_input_as_residual():
+    check(4, (1, 20, 9, 9), 20, rest="%a = ln.add %s, %x : {t} %y = ln.relu %a : {t} ln.yield %y")
 
 
 # -- choices -----------------------------------------------------------------------------------------------------------

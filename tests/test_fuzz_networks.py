@@ -21,9 +21,11 @@ from lightnet.model import Model
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 SEEDS = range(1000, 1000 + FACTOR * 25) if FACTOR else range(25)
 #: Passes that a pipeline for the CPU can do without.
-OPTIONAL = ("simplify", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "choose", "schedule")
-PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "choose",
-          "schedule", "plan")  # fmt: skip
+OPTIONAL = ("simplify", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "bands", "choose", "pack", "schedule")
+PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "bands", "choose",
+          "pack", "schedule", "plan")  # fmt: skip
+#: Passes that those of a set need behind them: blocked maps have no kernels without choices, and choices may ask for packed weights.
+NEEDED = {"choose": {"layout"}, "pack": {"layout", "choose"}}
 
 Run = tuple[dict[str, np.ndarray], str]
 
@@ -73,6 +75,7 @@ def check(seed: int) -> None:
     assert bits(native(executable, {})) == bits(first), f"{seed}: a call left something behind"
     rng = np.random.default_rng(seed)
     kept = [p for p in PASSES if p not in OPTIONAL or rng.random() < 0.6]
+    kept = [p for p in PASSES if p in kept or NEEDED.get(p, set()) & {*kept}]
     kept += kept[1:] if rng.random() < 0.2 else []  # passes take their own output, too
     planned = lightnet.compile(model, pipeline=",".join(kept)).planned
     printed = io.StringIO()

@@ -22,9 +22,11 @@ from lightnet.runtime import program
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 FIRST, BLOCKS, MOST = (10_000, 15 * FACTOR, 25) if FACTOR else (0, 15, 7)
 #: Passes that a pipeline for the CPU can do without, among those that it needs.
-OPTIONAL = ("simplify", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "choose", "schedule")
-PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "choose",
-          "schedule", "plan", "lower-cpu")  # fmt: skip
+OPTIONAL = ("simplify", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "bands", "choose", "pack", "schedule")
+PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "bands", "choose",
+          "pack", "schedule", "plan", "lower-cpu")  # fmt: skip
+#: Passes that those of a set need behind them: blocked maps have no kernels without choices, and choices may ask for packed weights.
+NEEDED = {"choose": {"layout"}, "pack": {"layout", "choose"}}
 
 
 #: Bytes before and behind every arena that nobody may write.
@@ -67,6 +69,7 @@ def by_reference(graph: RandomGraph) -> dict[str, np.ndarray]:
 def fewer_passes(graph: RandomGraph) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(len(graph.values))
     kept = [p for p in PASSES if p not in OPTIONAL or rng.random() < 0.5]
+    kept = [p for p in PASSES if p in kept or NEEDED.get(p, set()) & {*kept}]
     shapes = {name: a.shape for name, a in graph.feeds().items()}
     return lightnet.compile(lightnet.loads(graph.model(), ".onnx", shapes=shapes), pipeline=",".join(kept))(
         graph.feeds()

@@ -117,7 +117,7 @@ def test_times_add_up():
 
 
 def test_a_kernel_that_is_one_block_has_its_time():
-    """A sort does not look at its range of blocks: a call of it on none is no measure of what calling costs."""
+    """A kernel of one block does all its work in it: a call of it is timed less what calling costs, and no less."""
     text = (
         "create(| dst=v | dtype=TL_FLOAT, dims=[20000], data=[0], ran=[-1, 1], from_file=false);\n"
         'sort1d(src_key=v | dst_key=o | dir="TL_SORT_DIR_ASCENDING");\nsigmoid(src=o | dst=s |);\n'
@@ -125,7 +125,7 @@ def test_a_kernel_that_is_one_block_has_its_time():
     found = profiled(lightnet.compile(lightnet.loads(text, ".net", "sort.net")), rounds=3)
     sort, other = found.kernels
     assert sort.name == "o" and sort.seconds > 0.5 * found.whole_seconds > 0.1 * other.seconds
-    assert sort.seconds > 100e-6  # 300,000 comparisons
+    assert sort.seconds > 20e-6  # 20,000 elements, some passes
 
 
 def test_calling_nothing():

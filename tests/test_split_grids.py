@@ -53,14 +53,21 @@ class Run:
             blocks = (
                 [(0, launch.grid)] if order is None else [(b, b + 1) for b in order.permutation(launch.grid).tolist()]
             )
-            blocks += [(launch.grid, launch.grid), (0, 0)] if order is not None else []
             pointers = [self.address(a) for a in launch.args]
             call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * len(pointers))
             entry = call(self.native.kernel_address(launch.function.sym_name.data))
+            if order is not None:
+                before = self.image()
+                for nothing in (0, launch.grid):
+                    entry(nothing, nothing, *pointers)
+                assert self.image() == before, "an empty range writes"
             for low, high in blocks:
                 self.workspace[align_up(self.memory.shared) :] = 0xFF
                 entry(low, high, *pointers)
         return [self.places["result", i][: s.nbytes].tobytes() for i, s in enumerate(self.specs)]
+
+    def image(self) -> list[bytes]:
+        return [place.tobytes() for place in (*self.places.values(), self.workspace)]
 
     def address(self, argument) -> int:
         if argument.kind == "workspace":

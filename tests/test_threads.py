@@ -17,9 +17,11 @@ import pytest
 
 import lightnet
 from lightnet.backends.interpreter.loops import LoopProgram
+from lightnet.backends.llvm.emitter import emit_module
 from lightnet.backends.llvm.launch_list import touches
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import LaunchOp, launches
+from lightnet.dialects.accesses import Use, use_of
+from lightnet.dialects.launch import LaunchOp, kernels, launches
 from lightnet.runtime.program import aligned
 from lightnet.runtime.threads import MAX_THREADS, thread_count
 
@@ -295,3 +297,33 @@ def test_a_context():
     context.run(feeds(lightnet.compile(LENET, threads=1)), threads=1)
     with pytest.raises(LightNetError, match="compiled for 2 threads"):
         context.run({}, threads=3)
+
+
+def test_scratch_holds_the_memref_that_stands_for_it():
+    text = """
+func.func @k(%lo: index, %hi: index, %s: memref<32xf32>) { func.return }
+func.func @main() {
+  tile.launch @k grid 2 threads 2 scratch 64 [arena]
+  func.return
+}"""
+    module = lightnet.loads(text, ".mlir").module
+    with pytest.raises(LightNetError, match="@k takes 128 bytes of scratch, launched with 64"):
+        emit_module(module)
+
+
+def test_what_a_function_does_with_its_memrefs():
+    """Through views; a hint is nothing; whatever is unknown counts as both."""
+    text = """
+func.func private @callee(%m: memref<4xf32>) { func.return }
+func.func @k(%lo: index, %hi: index, %r: memref<4xf32>, %w: memref<4xf32>, %v: memref<64xi8>, %h: memref<4xf32>, %c: memref<4xf32>) {
+  %x = memref.load %r[%lo] : memref<4xf32>
+  memref.store %x, %w[%lo] : memref<4xf32>
+  %view = memref.view %v[%lo][] : memref<64xi8> to memref<4xf32>
+  %y = memref.load %view[%lo] : memref<4xf32>
+  tile.prefetch %h[%lo] bytes 16 : memref<4xf32>
+  func.call @callee(%c) : (memref<4xf32>) -> ()
+  func.return
+}"""
+    function = kernels(lightnet.loads(text, ".mlir").module)["k"]
+    found = [use_of(argument) for argument in function.body.block.args[2:]]
+    assert found == [Use(True, False), Use(False, True), Use(True, False, True), Use(False, False), Use(True, True)]

@@ -64,6 +64,12 @@ def _parser() -> common.Parser:
         metavar="KIND",
         help="layouts of intermediate tensors, one of the target's: blocked (default) or plain",
     )
+    option(
+        "--weight-memory",
+        metavar="BYTES",
+        type=int,
+        help="bytes that transformed weights may take beyond the plain ones (default: twice their size, at least 64 MiB)",
+    )
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
     add_loading(parser)
@@ -112,7 +118,13 @@ def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
     for loc, message in network.warnings:
         print(printable(f"{loc}: warning: {message}"), file=sys.stderr)
     outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
-    options = {"plan": args.plan, "outputs": outputs, "threads": args.threads, "exact": args.exact}
+    options = {
+        "plan": args.plan,
+        "outputs": outputs,
+        "threads": args.threads,
+        "exact": args.exact,
+        "weight_memory": args.weight_memory,
+    }
     if args.layout is not None:
         options["layout"] = args.layout
     network.model()  # open shapes are an error that says how to close them

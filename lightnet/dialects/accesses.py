@@ -12,7 +12,9 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
+from lightnet.dialects import tile
 from lightnet.dialects.launch import HostOp, LaunchOp, kernels, memref_bytes
+from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dtypes import BY_NAME
 
 
@@ -71,7 +73,7 @@ class LineAccesses:
         return self._uses[name]
 
 
-def _access(place: Attribute, size: int, type: Attribute | None, use: Use) -> Access:
+def _access(place: PlaceAttr, size: int, type: Attribute | None, use: Use) -> Access:
     begin = place.offset.data
     return Access(place.space.data, begin, begin + size, type, use.reads, use.writes, use.is_bytes)
 
@@ -84,6 +86,8 @@ def use_of(argument: SSAValue) -> Use:
         value = waiting.pop()
         for use in value.uses:
             op = use.operation
+            if isinstance(op, tile.PrefetchOp):  # a hint: nothing depends on it
+                continue
             derived = [r for r in op.results if isinstance(r.type, MemRefType)]
             if op.name.endswith(".store"):
                 writes = True

@@ -167,7 +167,12 @@ class Packed(Layout):
             return None
         block, inner, winograd = (int(match[k] or 0) for k in ("block", "inner", "winograd"))
         axes = match["axes"]
-        if (inner and winograd) or (inner and axes not in "ot") or (winograd and axes != "o") or (axes == "t" and not inner):
+        if (
+            (inner and winograd)
+            or (inner and axes not in "ot")
+            or (winograd and axes != "o")
+            or (axes == "t" and not inner)
+        ):
             return None
         if max(block, inner) > MAX_BLOCK:
             return None
@@ -272,6 +277,11 @@ def layout_of(type: Attribute) -> Layout:
     """The layout of a tensor type."""
     encoding = type.encoding if isinstance(type, TensorType) else None
     return encoding.data if isinstance(encoding, LayoutAttr) else PLAIN
+
+
+def is_plain(op: Operation) -> bool:
+    """Whether all operands and results of an op are plain."""
+    return all(layout_of(v.type).is_plain for v in (*op.operands, *op.results))
 
 
 def check_layouts(op: Operation) -> None:

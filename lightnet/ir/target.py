@@ -8,7 +8,7 @@ layouts, choices and the lowering. A target is one folder under `backends/` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import ModuleOp
@@ -84,11 +84,13 @@ class Blocking:
 @dataclass(frozen=True)
 class Request:
     """What kernels are chosen for: the `features` of a machine (what they mean is the target's business), the `threads` that a
-    kernel may use, and whether results should be `exact`: those of a direct evaluation but for the order of sums."""
+    kernel may use, and whether results should be `exact`: those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed
+    weights may take beyond the plain ones (None: what the target thinks right)."""
 
     features: str = ""
     threads: int = 1
     exact: bool = False
+    weight_memory: int | None = None
 
 
 #: Bytes that a change of layout moves in a nanosecond, read and written.
@@ -127,6 +129,10 @@ def _nothing_packed(kernel: KernelOp) -> Mapping[int, Layout]:
     return {}
 
 
+def _settled(kernels: Sequence[KernelOp], request: Request) -> None:
+    pass
+
+
 def _no_choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     return {}
 
@@ -140,7 +146,8 @@ class Target:
     of several ops, None if there is none; `refuses(body)` why it cannot be one kernel at all, for fusion that a description asks
     for. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
     `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `descriptions` has more of them, as data;
-    `schedule` gives a block's ops another order. `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it costs.
+    `schedule` gives a block's ops another order. `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it costs;
+    `settle(kernels, request)` then may change those of kernels whose algorithm nobody pinned, for what only all of them together show.
     `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
     fit there stands in the arena. `blocking(kernel, features)` says how a kernel would run on blocked maps,
     `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of rows,
@@ -156,6 +163,7 @@ class Target:
     accepts: Callable[[Body], str | None] = _nothing
     refuses: Callable[[Body], str | None] = unfusable
     choose: Callable[[KernelOp, Request], Mapping[str, Attribute]] = _no_choices
+    settle: Callable[[Sequence[KernelOp], Request], None] = _settled
     expanders: tuple[type[RewritePattern], ...] = ()
     combiners: tuple[type[RewritePattern], ...] = ()
     subgraphs: tuple[type[RewritePattern], ...] = ()

@@ -20,8 +20,9 @@ import numpy as np
 PAIRS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (5 / 8, 3 / 2)}
 #: Input channels of transformed weights are filled up to a multiple of this, so that products run in steps of as many.
 CHANNELS = 4
-#: Bytes of float64 that one step of the transform of weights makes: they should stay in the second-level cache.
-_STEP_BYTES = 1 << 19
+#: Multiply-adds of one step of the transform of weights: what it makes stays in the second-level cache, and BLAS does not start threads
+#: for it, which would wait for each other longer than it takes where the machine has other work.
+_STEP = 1 << 18
 
 
 def points_of(m: int) -> tuple[float, ...]:
@@ -62,7 +63,7 @@ def transform(weights: np.ndarray, m: int, block: int) -> np.ndarray:
     matrix = window_matrix(m, tuple(size))
     products, taps = matrix.shape
     memory = np.zeros((-(-o // block), products, -(-i // CHANNELS) * CHANNELS, block), weights.dtype)
-    step = max(1, _STEP_BYTES // (8 * products * block))
+    step = max(1, _STEP // (products * taps * block))
     for b, panel in enumerate(memory):
         part = weights[b * block : (b + 1) * block].reshape(-1, i, taps)
         for first in range(0, i, step):

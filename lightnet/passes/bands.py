@@ -31,8 +31,9 @@ class BandsPass(LnPass):
     ```
 
     Such a kernel works in bands of rows of its result, so that what it computes on the way stays in the cache. On the CPU these are
-    inverted residuals and depthwise-separable convolutions on blocked maps: the pass stands behind `layout`. Whether it pays
-    depends on `features` and `threads`, as in `choose`. `defuse` takes the kernel apart again.
+    inverted residuals and depthwise-separable convolutions on blocked maps, a first convolution before them or before a pool
+    included: the pass stands behind `layout`. Whether it pays depends on `features` and `threads`, as in `choose`. `defuse` takes
+    the kernel apart again.
     """
 
     name = "bands"

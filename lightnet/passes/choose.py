@@ -31,7 +31,8 @@ class ChoosePass(LnPass):
     A choice may change rounding and nothing else. Those that a kernel has already stay: people pin them by hand, or read them
     from a file; and `set` overrides them: ``choose{set="conv1.alg=direct;conv1.tile=[1, 14, 2, 8]"}``, where a kernel goes by a
     tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu: avx512, avx2, neon), `threads` how many a kernel may use; `exact`
-    refuses algorithms that sum something else than the definition does (Winograd's). It stands before `pack` and `plan`,
+    refuses algorithms that sum something else than the definition does (Winograd's); `weight_memory` is how many bytes transformed weights may
+    take beyond the plain ones. It stands before `pack` and `plan`,
     because layouts of weights and workspace depend on it.
     """
 
@@ -40,20 +41,24 @@ class ChoosePass(LnPass):
     features: str = ""
     threads: int = 1
     exact: bool = False
+    weight_memory: int | None = None
     set: str = ""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
-        request = Request(self.features, self.threads, self.exact)
+        request = Request(self.features, self.threads, self.exact, self.weight_memory)
         pinned = _parsed(self.set)
         for block in graphs(op):
-            for kernel in block.ops:
-                if not isinstance(kernel, KernelOp):
-                    continue
+            kernels = [kernel for kernel in block.ops if isinstance(kernel, KernelOp)]
+            free = []
+            for kernel in kernels:
                 for name in _names(kernel):
                     kernel.attributes.update(pinned.pop(name, {}))
+                if "alg" not in kernel.attributes:
+                    free.append(kernel)
                 for key, value in target.choose(kernel, request).items():
                     kernel.attributes.setdefault(key, value)
+            target.settle(free, request)
         if pinned:
             raise LightNetError(
                 f"choose: no kernel has an op or tensor '{next(iter(pinned))}', whose choices `set` names",

@@ -11,6 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from lightnet.ir import rewrites
 from lightnet.ir.body import Body, build
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.op import NAME
 from lightnet.ir.passes import LnPass, keep_names, rewrite_greedily
@@ -33,7 +34,7 @@ class CombinePass(LnPass):
     ```
 
     A value that anything else reads, or that is an output, stays a result of a kernel: nothing is computed twice. The
-    merged kernel stands where the consumer stood. Kernels grow to `max-ops` ops, so that the time is linear in the
+    merged kernel stands where the consumer stood. Kernels on maps that are not plain are left alone. Kernels grow to `max-ops` ops, so that the time is linear in the
     module. Patterns that files registered for ``combine``, and the target's combiners, come first, and again until
     nothing changes, for `max-rounds` rounds; rewriting that does not settle is an error that names the pattern.
     """
@@ -75,7 +76,7 @@ class _Merger:
     def run(self) -> bool:
         kernel_op = self.target.kernel_op
         for number, op in enumerate(self.block.ops):
-            if isinstance(op, kernel_op):
+            if isinstance(op, kernel_op) and is_plain(op):  # layouts were decided for the kernels that there are
                 self.groups[op] = group = _Group(number, op)
                 while self.grow(group):
                     pass

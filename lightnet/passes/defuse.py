@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import set_loc
-from lightnet.ir.op import PLACES, WORKSPACE
+from lightnet.ir.memory import unplan
 from lightnet.ir.passes import LnPass
 from lightnet.passes.graph import graphs
 
@@ -39,9 +39,8 @@ class DefusePass(LnPass):
             fused = [k for k in block.ops if isinstance(k, KernelOp) and len(k.ops) > 1]
             for kernel in fused:
                 _split(kernel)
-            for inner in block.ops if fused else ():
-                inner.attributes.pop(PLACES, None)
-                inner.attributes.pop(WORKSPACE, None)
+            if fused:
+                unplan(op)
 
 
 def _split(kernel: KernelOp) -> None:

@@ -12,15 +12,18 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Forward
+from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir import rewrites
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import PLAIN, Blocked, Layout, layout_of, with_layout
+from lightnet.ir.layout import PLAIN, Blocked, Layout, is_plain, layout_of, with_layout
+from lightnet.ir.memory import memory_of, unplan
 from lightnet.ir.names import NAME, FreshNames
 from lightnet.ir.op import set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Blocking, Halo, Target, get_target, reorder_time
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.passes.hoist import hoist_block
+from lightnet.passes.min_cut import TwoLabels
 
 
 @dataclass(frozen=True)
@@ -49,25 +52,68 @@ class LayoutPass(LnPass):
         if layout not in target.layouts:
             known = ", ".join(target.layouts)
             raise LightNetError(f"target '{target.name}' has no layout '{layout}'; there are: {known}")
+        planned = bool(memory_of(op))
         for block in graphs(op):
-            _make_plain(block)
+            changed = _make_plain(block)
             if layout == "blocked":
-                _Assignment.of(block, target, self.features).write(target, FreshNames(tensor_names_in(op)))
+                changed |= _Assignment.of(block, target, self.features).write(target, FreshNames(tensor_names_in(op)))
                 hoist_block(block)  # the maps that are static
+            if changed and planned:
+                unplan(op)  # places were for values of other sizes
             function = block.parent_op()
             if isinstance(function, FuncOp):
                 function.update_function_type()
 
 
-def _make_plain(block: Block) -> None:
-    values: list[SSAValue] = list(block.args)
+def _make_plain(block: Block) -> bool:
+    """Take the layouts off all types, the changes of layout out, and the choices, which were made for these layouts, off their
+    kernels. Whether there were any."""
+    laid_out = [op for op in block.ops if isinstance(op, KernelOp) and not is_plain(op)]
+    ops = [op for op in block.ops if isinstance(op, Forward | KernelOp) and _changes_layout(op)]
+    for once in [op for op in block.ops if isinstance(op, OnceOp)]:
+        if inside := [op for op in once.body.ops if isinstance(op, Forward) and _changes_layout(op)]:
+            _leave_out(inside)
+            set_tensor_names(once, [tensor_name(v) for v in once.terminator.operands])
+            ops += inside
+    _leave_out([op for op in ops if op.parent is block])
+    for kernel in laid_out:
+        for name in kernel.choices:
+            del kernel.attributes[name]
+    values = [v for inner in _blocks_in(block) for v in (*inner.args, *(r for op in inner.ops for r in op.results))]
+    changed = bool(ops)
+    for value in values:
+        changed |= isinstance(value.type, TensorType) and not layout_of(value.type).is_plain
+        set_layout(value, PLAIN)
+    return changed
+
+
+def _blocks_in(block: Block) -> Iterator[Block]:
+    yield block
     for op in block.ops:
-        values += op.results
         for region in op.regions:
             for inner in region.blocks:
-                _make_plain(inner)
-    for value in values:
-        set_layout(value, PLAIN)
+                yield from _blocks_in(inner)
+
+
+def _changes_layout(op: Operation) -> bool:
+    """Whether an op is a `forward` from one layout to another, or the kernel of one."""
+    forward = isinstance(op, Forward) or (isinstance(op, KernelOp) and [type(o) for o in op.ops] == [Forward])
+    return forward and layout_of(op.operands[0].type) != layout_of(op.results[0].type)
+
+
+def _leave_out(ops: Sequence[Operation]) -> None:
+    """Let readers of changes of layout read what these read. An output keeps its name, unless what is read is one itself or is no
+    result of a kernel: then the op stays, as a copy."""
+    for op in ops:
+        (value,), (result,) = op.operands, op.results
+        if any(isinstance(use.operation, ReturnOp) for use in result.uses):
+            if not isinstance(value.owner, KernelOp) or any(isinstance(use.operation, ReturnOp) for use in value.uses):
+                continue
+            if (name := tensor_name(result)) is not None:
+                _rename(value, name)
+        result.replace_all_uses_with(value)
+        op.detach()
+        op.erase()
 
 
 def set_layout(value: SSAValue, layout: Layout) -> None:
@@ -85,6 +131,20 @@ class _Node:
     reads: dict[SSAValue, Halo]
     blocked: bool = True
 
+    @classmethod
+    def of(cls, kernel: KernelOp, blocking: Blocking, static: set[SSAValue]) -> _Node | None:
+        """None where it has to stay plain: weights that are computed, or a value that is a map and something else, or two results."""
+        outside = dict(zip(kernel.body.args, kernel.operands))
+        form, yielded = blocking.form, kernel.terminator.operands
+        reads: dict[SSAValue, Halo] = {}
+        for arg, (rows, cols) in form.maps.items():
+            known = reads.get(outside[arg], (0, 0))
+            reads[outside[arg]] = (max(rows, known[0]), max(cols, known[1]))
+        twice = any(value in reads and arg not in form.maps for arg, value in outside.items())
+        if twice or len(set(yielded)) < len(yielded) or not all(outside[v] in static for v in form.weights):
+            return None
+        return cls(kernel, blocking, reads)
+
     @property
     def makes(self) -> Sequence[SSAValue]:
         """The results that would be maps."""
@@ -93,11 +153,8 @@ class _Node:
 
 @dataclass
 class _Assignment:
-    """Which kernels of a block run on blocked maps.
-
-    Every kernel that can does at first. Then kernels go back to plain maps one by one, while the network becomes cheaper by the
-    model of the target: a kernel alone, or all that hang together by maps. Each kernel is looked at a bounded number of times.
-    """
+    """Which kernels of a block run on blocked maps: those that make the network cheapest by the model of the target, the changes of
+    layout between them and what stays plain included. Exact, as a minimum cut."""
 
     nodes: dict[Operation, _Node]
     static: set[SSAValue] = field(default_factory=set)
@@ -111,73 +168,40 @@ class _Assignment:
             if not isinstance(op, KernelOp) or all(r in static for r in op.results):
                 continue
             blocking = target.blocking(op, features)
-            if blocking is None:
-                continue
-            outside = dict(zip(op.body.args, op.operands))
-            if all(outside[v] in static for v in blocking.form.weights):
-                reads = {outside[v]: halo for v, halo in blocking.form.maps.items()}
-                nodes[op] = _Node(op, blocking, reads)
+            if blocking is not None and (node := _Node.of(op, blocking, static)) is not None:
+                nodes[op] = node
         found = cls(nodes, static)
-        found.improve()
+        found.decide()
         return found
 
     # -- deciding
 
-    def improve(self) -> None:
-        for group in self.groups():
-            if self.change(group) < 0:
-                for node in group:
-                    node.blocked = False
-        for _ in range(3):
-            better = [n for n in self.nodes.values() if self.flips(n)]
-            if not better:
-                return
+    def decide(self) -> None:
+        """Label the kernels, True for blocked."""
+        cut = TwoLabels()
+        numbers = {
+            op: cut.node(_picoseconds(n.blocking.blocked), _picoseconds(n.blocking.plain))
+            for op, n in self.nodes.items()
+        }
+        for value in dict.fromkeys(v for n in self.nodes.values() for v in (*n.reads, *n.makes)):
+            if value not in self.static:
+                self.add_reorders(cut, numbers, value)
+        for node, label in zip(self.nodes.values(), cut.solve()):
+            node.blocked = label
 
-    def flips(self, node: _Node) -> bool:
-        """Change a kernel to the other side if that is cheaper."""
-        if self.change([node]) >= 0:
-            return False
-        node.blocked = not node.blocked
-        return True
-
-    def groups(self) -> Iterator[list[_Node]]:
-        """Kernels that hang together by maps."""
-        seen: set[Operation] = set()
-        for start in self.nodes:
-            if start in seen:
-                continue
-            seen.add(start)
-            group, waiting = [], [start]
-            while waiting:
-                op = waiting.pop()
-                group.append(self.nodes[op])
-                around = [v.owner for v in op.operands] + [u.operation for r in op.results for u in r.uses]
-                for other in around:
-                    if other in self.nodes and other not in seen:
-                        seen.add(other)
-                        waiting.append(other)
-            yield group
-
-    def change(self, group: Sequence[_Node]) -> float:
-        """Nanoseconds that the network would gain (below 0: save) were the kernels of `group` on the other side."""
-        values = list(dict.fromkeys(v for n in group for v in (*n.reads, *n.kernel.results)))
-        before = sum(map(self.reorders, values))
-        for node in group:
-            node.blocked = not node.blocked
-        after = sum(map(self.reorders, values))
-        for node in group:
-            node.blocked = not node.blocked
-        kernels = sum((n.blocking.plain - n.blocking.blocked) * (1 if n.blocked else -1) for n in group)
-        return after - before + kernels
-
-    def reorders(self, value: SSAValue) -> float:
-        """Nanoseconds that changes of a value's layout take."""
-        if value in self.static:
-            return 0.0
-        maps, plain = self.readers(value)
-        if self.is_map(value):
-            return reorder_time(value, self.nodes[value.owner].blocking.lanes) if plain else 0.0
-        return reorder_time(value, maps[0].blocking.lanes) if maps else 0.0
+    def add_reorders(self, cut: TwoLabels, numbers: dict[Operation, int], value: SSAValue) -> None:
+        """What changes of a value's layout cost: one, however many ops read it in the other layout."""
+        owner = self.nodes.get(value.owner) if isinstance(value.owner, Operation) else None
+        makes = numbers[owner.kernel] if owner is not None and value in owner.makes else None
+        readers = dict.fromkeys(use.operation for use in value.uses)
+        maps = [numbers[op] for op in readers if op in self.nodes and value in self.nodes[op].reads]
+        lanes = next(self.nodes[op] for op in (value.owner, *readers) if op in self.nodes).blocking.lanes
+        time = _picoseconds(reorder_time(value, lanes))
+        cut.any_true(maps, makes, time)
+        if makes is not None and len(maps) < len(readers):
+            cut.cost(makes, if_true=time)
+        elif makes is not None:
+            cut.any_false(makes, maps, time)
 
     def is_map(self, value: SSAValue) -> bool:
         """Whether the op that makes a value makes it as a map."""
@@ -198,11 +222,11 @@ class _Assignment:
 
     # -- writing
 
-    def write(self, target: Target, names: FreshNames) -> None:
-        """Put the layouts on types, and kernels in between that change layouts."""
+    def write(self, target: Target, names: FreshNames) -> bool:
+        """Put the layouts on types, and kernels in between that change layouts. Whether there is anything to do."""
         chosen = [n for n in self.nodes.values() if n.blocked]
         if not chosen or (step := rewrites.begin("layout", [n.kernel for n in chosen])) is None:
-            return
+            return False
         made: list[Operation] = []
         changed: dict[Operation, None] = dict.fromkeys(n.kernel for n in chosen)
         halos = self.halos(chosen)
@@ -222,6 +246,7 @@ class _Assignment:
         for op in (*changed, *made):
             follow(op)
         step.done([*(n.kernel for n in chosen), *made])
+        return True
 
     def halos(self, chosen: Sequence[_Node]) -> dict[SSAValue, Halo]:
         """The halo of each map: the largest that a reader needs; tied ones have one."""
@@ -277,6 +302,10 @@ def _rename(value: SSAValue, name: str) -> None:
     names = list(tensor_names(value.op))
     names[value.index] = name
     set_tensor_names(value.op, names)
+
+
+def _picoseconds(nanoseconds: float) -> int:
+    return round(1000 * nanoseconds)
 
 
 def follow(kernel: Operation) -> None:

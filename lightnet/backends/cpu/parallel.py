@@ -27,7 +27,9 @@ def threads_of(kernel: KernelOp) -> int:
     attr = kernel.attributes.get(THREADS)
     if attr is None:
         return 1
-    value = attr.value.data if isinstance(attr, IntegerAttr) else attr.data if isinstance(attr, ParamAttr) else str(attr)
+    value = (
+        attr.value.data if isinstance(attr, IntegerAttr) else attr.data if isinstance(attr, ParamAttr) else str(attr)
+    )
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_THREADS:
         raise LightNetError(f"the choice threads of {kernel.name} is a number from 1 to {MAX_THREADS}, not {value!r}",
                             loc_of(kernel), label="cpu.kernel.threads")  # fmt: skip

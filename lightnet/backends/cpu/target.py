@@ -6,23 +6,25 @@ than that stands in `combiners`, `expanders` and the kernel generators of this f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
-from lightnet.backends.cpu.blocked import selection
+from lightnet.backends.cpu.blocked import budget, selection
 from lightnet.backends.cpu.blocked.bands_body import chain_around
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.first_pool import pair_around
-from lightnet.backends.cpu.blocked.selection import blocking, is_blocked, machine_of, packing, plain_cost
+from lightnet.backends.cpu.blocked.selection import blocking, is_blocked, machine_of, packing
 from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.expanders import EXPANDERS, supports
 from lightnet.backends.cpu.generators import most_blocks, tiled_generator, workspace_bytes
 from lightnet.backends.cpu.parallel import THREADS, worthwhile
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, workspace_size
 from lightnet.ir.names import WORKSPACE
 from lightnet.ir.target import Description, Request, Space, Target
@@ -33,6 +35,10 @@ def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     (register-tiled, for vectors of `lanes`) where that generator takes the body, else ``loops``. And the bytes of workspace that
     the generator needs, if any."""
     machine = machine_of(request.features, request.threads)
+    if "alg" in kernel.attributes and choice(kernel, "alg") is None:
+        raise LightNetError(
+            f'the choice alg of {kernel.name} is a name, as in alg = "direct"', loc_of(kernel), label="choose.alg"
+        )
     if is_blocked(kernel) or selection.packs(kernel):
         choices = dict(selection.choose(kernel, machine, request.exact))
     else:
@@ -47,6 +53,14 @@ def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     return choices
 
 
+def settle(kernels: Sequence[KernelOp], request: Request) -> None:
+    """Keep transformed weights within what they may take beyond the plain ones (`blocked/budget.py`)."""
+    machine = machine_of(request.features, request.threads)
+    for kernel, alg in budget.changes(kernels, machine, request.weight_memory).items():
+        kernel.attributes = budget.without_choices(kernel, alg)
+        kernel.attributes.update(choose(kernel, request))
+
+
 def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
     """The kernels on blocked maps around one of a depthwise convolution, or of a pool, that save time in bands of rows."""
     machine = machine_of(request.features, request.threads)
@@ -57,14 +71,15 @@ def _threads(kernel: KernelOp, request: Request, machine: Machine) -> int:
     """As many threads as the kernel has blocks for and its work pays for."""
     if request.threads == 1:
         return 1
-    generator = selection.generator_of(kernel) if is_blocked(kernel) else None
-    cost = generator.cost(kernel, machine) if generator is not None else plain_cost(kernel.ops, machine)
-    return worthwhile(cost, min(request.threads, most_blocks(kernel)))
+    return worthwhile(selection.cost_of(kernel, machine), min(request.threads, most_blocks(kernel)))
 
 
 def _plain_choices(kernel: KernelOp, lanes: int) -> dict[str, Attribute]:
     tiles = tiled_generator(kernel.ops, kernel.terminator.operands) is not None
     alg = choice(kernel, "alg") or ("direct" if tiles else "loops")
+    if alg not in (selection.PLAIN_ALGS if tiles else ("loops",)):
+        raise LightNetError(f"no generator of the CPU takes {kernel.name} of {', '.join(op.optype for op in kernel.ops)} on plain "
+                            f"tensors with its choice alg = '{alg}'", loc_of(kernel), label="choose.alg")  # fmt: skip
     choices: dict[str, Attribute] = {"alg": StringAttr(alg)}
     if alg == "direct":
         choices["lanes"] = IntegerAttr(lanes, i64)
@@ -78,6 +93,7 @@ CPU = Target(
     supports=supports,
     accepts=accepts,
     choose=choose,
+    settle=settle,
     expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,
     descriptions=(Description("lightnet.backends.cpu:subgraphs.json", "subgraph", frozenset({"maxpool2d"})),),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
@@ -86,7 +87,7 @@ def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
     return "\n".join([*out.declared.values(), *helpers, *chunks, body, entry, "attributes #0 = { nounwind }\n"])
 
 
-def is_split(op: Operation) -> bool:
+def is_split(op: Operation) -> TypeGuard[LaunchOp]:
     """Whether a line runs on several threads."""
     return isinstance(op, LaunchOp) and op.most_threads > 1
 

@@ -49,7 +49,19 @@ def pool_text(triple: str) -> str:
     linux = "linux" in triple
     futex = _FUTEX.get(arch) if linux else None
     sleeping = _FUTEX_SLEEP.format(number=futex) if futex else _CONDITION_SLEEP
-    parts = (_TYPES, _GLOBALS, _pause(arch), _mode(arch), sleeping, _WAIT, _BARRIER, _processors(linux), _WORKER, _START, _RUN)
+    parts = (
+        _TYPES,
+        _GLOBALS,
+        _pause(arch),
+        _mode(arch),
+        sleeping,
+        _WAIT,
+        _BARRIER,
+        _processors(linux),
+        _WORKER,
+        _START,
+        _RUN,
+    )
     constants = {
         "MAX": MAX_THREADS, "SPINS": SPINS, "FEW_SPINS": FEW_SPINS, "YIELDS": YIELDS, "STACK": STACK,
         "DETACHED": 2 if "darwin" in triple or "macos" in triple else 1,

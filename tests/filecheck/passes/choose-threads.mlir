@@ -1,4 +1,4 @@
-// RUN: ln-opt %s "--pass=choose{threads=4}" | filecheck %s
+// RUN: ln-opt %s --pass='choose{threads=4}' | filecheck %s
 // RUN: ln-opt %s --pass=choose | filecheck %s --check-prefix=ALONE
 
 // As many threads as the work pays for; one where it is little, and for what has loops in an order.

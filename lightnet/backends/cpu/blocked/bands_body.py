@@ -1,7 +1,8 @@
 """Chains of convolutions as bodies: what one is, what it needs, and which kernels of a network should become one.
 
 A chain is a depthwise convolution with a pointwise one before it, behind it, or both, each with an epilogue; what a stage makes is
-read once, by the convolution of the next. Imports the generators of the single convolutions and the model in numbers.
+read once, by the convolution of the next. Instead of a pointwise one, the first convolution of a network, of a picture, may stand
+before it. Imports the generators of the single convolutions and the model in numbers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lightnet.backends.cpu.blocked.base import Generator, Halo, Machine
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE
+from lightnet.backends.cpu.blocked.first import CHANNELS, FIRST
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
@@ -52,7 +54,9 @@ class Stage:
 
     @property
     def generator(self) -> Generator:
-        return DEPTHWISE if self.kind == WINDOW else DIRECT
+        if self.kind == WINDOW:
+            return DEPTHWISE
+        return DIRECT if _is_pointwise(self.anchor) else FIRST
 
 
 def stages_of(ops: Sequence[LnOp]) -> tuple[Stage, ...] | None:
@@ -68,8 +72,17 @@ def stages_of(ops: Sequence[LnOp]) -> tuple[Stage, ...] | None:
     if names not in CHAINS:
         return None
     stages = tuple(map(Stage, names, groups))
-    pointwise = (s.anchor for s in stages if s.kind != WINDOW)
-    return stages if all(op.group == 1 and Geometry.of(op).is_pointwise for op in pointwise) else None
+    around = [s for s in stages if s.kind != WINDOW]
+    known = all(_is_pointwise(s.anchor) or (s.kind == EXPAND and _reads_picture(s.anchor)) for s in around)
+    return stages if known else None
+
+
+def _is_pointwise(op: LnOp) -> bool:
+    return op.group == 1 and Geometry.of(op).is_pointwise
+
+
+def _reads_picture(op: LnOp) -> bool:
+    return op.group == 1 and op.operand_specs[0].dims[1] <= CHANNELS
 
 
 def _is_depthwise(op: LnOp) -> bool:

@@ -13,18 +13,21 @@ from functools import cache
 from lightnet.backends.cpu.blocked import conv_model
 from lightnet.backends.cpu.blocked.base import Machine, blocks_of
 from lightnet.backends.cpu.blocked.conv_model import Geometry, Shape
-from lightnet.backends.cpu.blocked.depthwise import best_tile
+from lightnet.backends.cpu.blocked.depthwise import best_tile, row_tile
+from lightnet.backends.cpu.blocked.first_model import tile_of
 
 #: Share of the second-level cache that a band's maps and all weights of a chain may take together, so that weights stay for the next
 #: band; and the share that the maps alone should take.
 SHARE, MAPS_SHARE = 0.75, 0.25
 #: What a byte of a map in between costs where the second-level cache does not hold it, written and read again, in units of a byte read
-#: from the third (measured on inverted residuals of many sizes: 0.6 to 0.8, the rest hides behind arithmetic).
+#: from the third (measured in MobileNetV2, block by block: 0.6 on a quiet machine, up to 2 on a busy one).
 TRAFFIC = 1.0
+#: Share of the memory's rate at which weights come that nobody fetches ahead.
+COLD = 0.6
 #: Nanoseconds beside the arithmetic of a band: its loops' first and last trips.
 BAND_TIME = 60.0
-#: Bands that a picture should have at least, so that threads can share them.
-LEAST_BANDS = 4
+#: Bands that a picture should have at least, so that threads can share them; rows of a band that are tried, at most.
+LEAST_BANDS, MOST_ROWS = 4, 32
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Chain:
     expand: Geometry | None
     window: Geometry
     project: Geometry | None
+
+    @property
+    def opens(self) -> bool:
+        """Whether the chain begins with the first convolution of a network, which makes all channels of a row before the next."""
+        return self.expand is not None and not self.expand.is_pointwise
 
     @property
     def channels(self) -> int:
@@ -55,6 +63,11 @@ class Chain:
         """Input rows under the windows of a band of rows."""
         return (band - 1) * self.window.stride[0] + self.span
 
+    def least_rows(self, band: int) -> int:
+        """Rows that a band expands at least."""
+        whole = self.window.in_hw[0]
+        return whole if self.bands(band) == 1 else min(whole, band * self.window.stride[0])
+
     def bands(self, band: int) -> int:
         """Bands of a picture."""
         return -(-self.window.out_hw[0] // band)
@@ -62,21 +75,27 @@ class Chain:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a chain runs: rows of the result in a band, and the tiles. Where one band is the picture, tiles may have several rows."""
+    """How a chain runs: rows of the result in a band, and the tiles. Either expanded rows are kept for the next band (`keep`), or each
+    band makes its own, some channels after others, in memory for these alone. Where one band is the picture, tiles may have several
+    rows."""
 
     band: int
+    keep: bool
     expand: Shape | None
     window: tuple[int, int]
     project: Shape | None
 
+    def held(self, blocks: int) -> int:
+        """Blocks of channels of the expanded map that are there at a time, of `blocks`."""
+        return blocks if self.keep or self.expand is None else self.expand.vectors
 
-def held_bytes(chain: Chain, band: int, lanes: int) -> tuple[int, int]:
+
+def held_bytes(chain: Chain, plan: Plan, lanes: int) -> tuple[int, int]:
     """Bytes of the rows in memory of both maps in between: of the window's input, and of its result."""
-    row = 4 * blocks_of(chain.channels, lanes) * lanes
-    (_, width), (height, out_width) = chain.window.in_hw, chain.window.out_hw
-    rows = chain.ring(band) if chain.bands(band) > 1 else chain.ring(height)
-    before = row * rows * (width + 2 * chain.window.reach(1)) if chain.expand is not None else 0
-    return before, row * band * out_width if chain.project is not None else 0
+    blocks, width, out_width = blocks_of(chain.channels, lanes), chain.window.in_hw[1], chain.window.out_hw[1]
+    before = plan.held(blocks) * chain.ring(plan.band) * (width + 2 * chain.window.reach(1))
+    behind = blocks * plan.band * out_width
+    return 4 * lanes * before * (chain.expand is not None), 4 * lanes * behind * (chain.project is not None)
 
 
 def between_bytes(chain: Chain, lanes: int) -> int:
@@ -90,25 +109,32 @@ def weight_bytes(chain: Chain) -> int:
     return sum(conv_model.traffic(g)[0] for g in (chain.expand, chain.window, chain.project) if g is not None)
 
 
-def best_plan(chain: Chain, machine: Machine, band: int | None = None) -> Plan:
-    """The rows of a band (unless they are given) and the tiles that cost least."""
-    if band is not None:
-        return _plan(chain, machine, band)
+@cache
+def best_plan(chain: Chain, machine: Machine, band: int | None = None, keep: bool | None = None) -> Plan:
+    """The rows of a band, whether they are kept for the next (unless that is given), and the tiles that cost least."""
     height, near = chain.window.out_hw[0], MAPS_SHARE * machine.l2
-    bands = [
-        b
-        for b in range(1, height + 1)
-        if chain.bands(b) >= LEAST_BANDS and sum(held_bytes(chain, b, machine.lanes)) <= near
+    plans = [_plan(chain, machine, b, True) for b in ([band] if band else range(1, min(height, MOST_ROWS) + 1))]
+    fitting = [
+        p for p in plans if chain.bands(p.band) >= LEAST_BANDS and sum(held_bytes(chain, p, machine.lanes)) <= near
     ]
-    return min((_plan(chain, machine, b) for b in bands or [1]), key=lambda plan: overhead(chain, machine, plan))
+    found = fitting or plans[:1] if keep is not False or chain.opens else []
+    if not keep and not chain.opens:
+        found = [*found, _plan(chain, machine, band or -(-height // machine.threads), False)]
+    return max(found, key=lambda plan: gain(chain, machine, plan))
 
 
 @cache
-def _plan(chain: Chain, machine: Machine, band: int) -> Plan:
+def _plan(chain: Chain, machine: Machine, band: int, keep: bool) -> Plan:
     whole = chain.bands(band) == 1
-    shapes = [None if g is None else _shape(g, machine, whole) for g in (chain.expand, chain.project)]
-    rows, columns = best_tile(*chain.window.out_hw, machine)
-    return Plan(band, shapes[0], (rows if whole else 1, columns), shapes[1])
+    expand, project = (None if g is None else _shape(g, machine, whole) for g in (chain.expand, chain.project))
+    height, width = chain.window.out_hw
+    rows, columns = best_tile(height, width, machine) if whole else (1, row_tile(width, machine))
+    if chain.opens:
+        _, wide, vectors = tile_of(
+            1, chain.expand.out_hw[1], blocks_of(chain.channels, machine.lanes), machine.registers
+        )
+        expand = Shape(1, wide, vectors, 1)
+    return Plan(band, keep, expand, (rows, columns), project)
 
 
 @cache
@@ -121,29 +147,32 @@ def _shape(geometry: Geometry, machine: Machine, whole: bool) -> Shape:
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def gain(chain: Chain, machine: Machine, plan: Plan) -> float:
-    """Nanoseconds that a chain saves against its convolutions apart (below 0: loses), on the machine's threads together. Where maps and
-    weights all fit in the second-level cache anyway, it saves nothing."""
-    between = between_bytes(chain, machine.lanes)
-    if (
-        between + weight_bytes(chain) <= machine.l2 // 2
-        or sum(held_bytes(chain, plan.band, machine.lanes)) > machine.l2 // 2
-    ):
-        return 0.0
+    """Nanoseconds that a chain saves against its convolutions apart (below 0: loses), on the machine's threads together."""
+    saved = TRAFFIC * saved_bytes(chain, machine, plan) / machine.l3_bytes
     again = 0.0
     if chain.project is not None:  # apart, its pixels are one long row, which tiles cover better
         height, width = chain.project.in_hw
         flat = replace(chain.project, in_hw=(1, height * width), out_hw=(1, height * width), flat=True)
         again = conv_model.tiles_time(chain.project, machine, plan.project)
         again -= conv_model.tiles_time(flat, machine, conv_model.best_shape(flat, machine))
-    return TRAFFIC * between / machine.l3_bytes - overhead(chain, machine, plan) - max(again, 0.0)
+    return saved - overhead(chain, machine, plan) - max(again, 0.0)
+
+
+def saved_bytes(chain: Chain, machine: Machine, plan: Plan) -> int:
+    """Bytes of maps in between that stay in the second-level cache, where they would not if they were there as a whole."""
+    between, held = between_bytes(chain, machine.lanes), sum(held_bytes(chain, plan, machine.lanes))
+    if between + weight_bytes(chain) <= machine.l2 // 2 or held > machine.l2 // 2:
+        return 0
+    return between
 
 
 def overhead(chain: Chain, machine: Machine, plan: Plan) -> float:
     """Nanoseconds that bands cost beside the sums, on the machine's threads together: loops, weights that pass in every band, rows that
-    each thread expands anew, and the wait for the last."""
+    are expanded anew, and the wait for the last."""
     bands = chain.bands(plan.band) * chain.window.batch
-    near = sum(held_bytes(chain, plan.band, machine.lanes)) + weight_bytes(chain) <= SHARE * machine.l2
+    near = sum(held_bytes(chain, plan, machine.lanes)) + weight_bytes(chain) <= SHARE * machine.l2
     passed = 0.0
     for geometry, shape in ((chain.expand, plan.expand), (chain.project, plan.project)):
         if geometry is None:
@@ -152,12 +181,15 @@ def overhead(chain: Chain, machine: Machine, plan: Plan) -> float:
         if not near or group <= machine.l1 * 2 // 3:  # else they pass for every tile, in bands or not
             passed += conv_model.traffic(geometry)[0] / (machine.l2_bytes if near else machine.l3_bytes)
     lost = bands * (BAND_TIME + conv_model.EXPOSED * passed)
+    if plan.keep:  # the first band waits for all weights, which are fetched ahead otherwise
+        lost += machine.threads * weight_bytes(chain) / (COLD * machine.dram_bytes)
     if machine.threads > 1:
         rounds = -(-bands // machine.threads) * machine.threads
         lost += (rounds / bands - 1) * sums_time(chain, machine, plan)
-        if chain.expand is not None:
-            again = (machine.threads - 1) * chain.overlap / chain.window.in_hw[0]
-            lost += again * conv_model.tiles_time(chain.expand, machine, plan.expand) / chain.window.batch
+    if chain.expand is not None:
+        starts = machine.threads - 1 if plan.keep else chain.window.batch * (chain.bands(plan.band) - 1)
+        again = starts * chain.overlap / chain.window.in_hw[0]
+        lost += again * conv_model.tiles_time(chain.expand, machine, plan.expand) / chain.window.batch
     return lost
 
 

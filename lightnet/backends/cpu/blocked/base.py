@@ -211,10 +211,15 @@ class Tile:
 @dataclass(frozen=True)
 class Window:
     """Some rows of one picture of a map, in memory that is used again: those from row `first` of the layout on, or (`ring`) each row
-    at its number modulo `ring`, so that the last so many rows are there."""
+    at its number modulo `ring`, so that the last so many rows are there. Of all blocks of channels, or those from `block` on."""
 
     first: Index = 0
     ring: int = 0
+    block: Index = 0
+
+    def within(self, b: Builder, block: Index) -> Index:
+        """The block of the memory for a block of the map."""
+        return block if b.number(self.block) == 0 else b.op(arith.SubiOp, b.index(block), b.index(self.block))
 
     def row(self, b: Builder, row: Index) -> Index:
         """The row of the memory for a row of the layout."""
@@ -277,13 +282,12 @@ class BlockedKernel:
     def at(self, value: SSAValue, n: Index, block: Index, y: Index, x: Index, lane: Index = 0) -> list[Index]:
         """The memref indices of a logical position of a map."""
         rows, cols = self.halo(value)
-        n, row = self.held(value, n, self.b.add(y, rows))
-        return [n, block, row, self.b.add(x, cols), lane]
+        return [*self.held(value, n, block, self.b.add(y, rows)), self.b.add(x, cols), lane]
 
-    def held(self, value: SSAValue, n: Index, row: Index) -> tuple[Index, Index]:
-        """Where the memref of a map has a picture and a row of its layout: there, unless it holds a window of rows only."""
+    def held(self, value: SSAValue, n: Index, block: Index, row: Index) -> tuple[Index, Index, Index]:
+        """Where the memref of a map has a picture, a block and a row of its layout: there, unless it holds a window only."""
         window = self.windows.get(value)
-        return (n, row) if window is None else (0, window.row(self.b, row))
+        return (n, block, row) if window is None else (0, window.within(self.b, block), window.row(self.b, row))
 
     @property
     def masked(self) -> int:

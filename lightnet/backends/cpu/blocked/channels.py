@@ -39,6 +39,8 @@ from lightnet.ir.types import spec_of
 MOVES = (Concat, Slice, Reshape, Transpose, Forward)
 #: Runs of blocks with code of their own, at most.
 MAX_RUNS = 12
+#: Channels of a map, and pictures, that are looked at one by one.
+MAX_CHANNELS = 1 << 13
 #: Pixels that one block of the grid covers, about.
 BAND = 512
 
@@ -50,7 +52,7 @@ class Channels(Generator):
     exact = True
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        found = channel_sources(ops, yielded)
+        found = channel_sources(ops, yielded) if lanes > 0 else None
         if found is None or all(isinstance(op, Forward) for op in ops):
             return None
         values, table = found
@@ -94,13 +96,15 @@ def channel_sources(
     result = spec_of(yielded[0].type)
     if result.ndim != 4 or result.len == 0 or result.dtype.name != "f32":
         return None
-    pictures, _, *pixels = result.dims
+    pictures, count, *pixels = result.dims
+    if count > MAX_CHANNELS or pictures > MAX_CHANNELS:
+        return None
     made = {r for op in ops for r in op.results}
     sources = list(dict.fromkeys(v for op in ops for v in op.operands if v not in made))
     tables: dict[SSAValue, np.ndarray] = {}  # of each value: [N, ...], (picture, source, channel) as one number
     for s, value in enumerate(sources):
         dims = spec_of(value.type).dims
-        if len(dims) != 4 or dims[0] != pictures or list(dims[2:]) != pixels:
+        if len(dims) != 4 or dims[0] != pictures or list(dims[2:]) != pixels or dims[1] > MAX_CHANNELS:
             return None
         channels = np.arange(dims[1]) + (s << 32)
         tables[value] = channels[None, :] + (np.arange(pictures) << 48)[:, None]

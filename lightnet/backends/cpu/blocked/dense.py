@@ -19,6 +19,7 @@ from xdsl.ir import Attribute, SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
 from lightnet.backends.cpu.blocked.base import Generator, Machine, choice_ints, memref_of, read_rate
+from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.launches import Argument, Launch
 from lightnet.backends.cpu.registers import BODY, cover, even
@@ -35,10 +36,14 @@ TILES = {
     32: (((6, 4), 0.97), ((8, 3), 0.96), ((12, 2), 0.95), ((24, 1), 0.7)),
     16: (((6, 2), 0.95), ((4, 3), 0.93), ((12, 1), 0.7)),
 }
+#: Few rows take panels of so many columns: enough sums that the latency of a multiply-add does not show.
+STREAM = 64
 #: Bytes of a panel that stay in the second-level cache while all tiles of rows pass; K is cut where a panel has more.
 PANEL = 320 << 10
 #: Blocks that the grid should have at least, where there are enough rows, and tiles of rows that one block has at least.
 BLOCKS, BLOCK_TILES = 16, 4
+#: Instructions of an epilogue on a tile from which on it runs row by row: a long one would be most of the code.
+EPILOGUE = 320
 #: Tiles of rows from which on K is cut: with fewer, B is hardly read again.
 CUT_FROM = 4
 #: Rows of a block whose sums wait in scratch memory, at most.
@@ -90,7 +95,9 @@ def best_tile(m: int, n: int, lanes: int, registers: int) -> tuple[int, int]:
     """Rows and vectors of the tile that takes least time for [m, K] x [K, n]."""
     tiles = [shape for shape, _ in TILES[registers]]
     rows, vectors = min(tiles, key=lambda t: tile_time(m, n, *t, lanes, registers))
-    return min(rows, m), min(vectors, -(-n // lanes))
+    rows = min(rows, m)
+    vectors = max(vectors, STREAM // (lanes * rows))
+    return rows, min(vectors, -(-n // lanes))
 
 
 def tile_time(m: int, n: int, rows: int, vectors: int, lanes: int, registers: int) -> float:
@@ -105,7 +112,7 @@ def tile_time(m: int, n: int, rows: int, vectors: int, lanes: int, registers: in
 @dataclass(frozen=True)
 class Plan:
     """How a product is cut: tiles of `rows` by `columns`; the grid is `panels` of columns by `bands` of rows; sums over `cuts` parts
-    of K, of `depth` each, wait in `scratch` bytes."""
+    of K, of `depth` each, wait in `scratch` bytes; so do tiles whose epilogue runs row by row (`by_rows`)."""
 
     rows: int
     columns: int
@@ -114,6 +121,7 @@ class Plan:
     cuts: int
     depth: int
     scratch: int
+    by_rows: bool
 
 
 def _plan(kernel: KernelOp) -> Plan:
@@ -132,7 +140,9 @@ def _plan(kernel: KernelOp) -> Plan:
     if cuts > 1:
         bands = max(bands, -(-m // CUT_ROWS))
     most = sum((-(-(count // size) // bands)) * size for _, count, size in even(m, rows))
-    return Plan(rows, columns, panels, bands, cuts, k // cuts, most * columns * 4 if cuts > 1 else 0)
+    by_rows = operations(kernel.ops[1:]) * rows * tile[1] > EPILOGUE
+    waiting = most if cuts > 1 else rows if by_rows else 0
+    return Plan(rows, columns, panels, bands, cuts, k // cuts, waiting * columns * 4, by_rows)
 
 
 def _product(kernel: KernelOp) -> Matmul:
@@ -203,8 +213,8 @@ class _DenseKernel(TileKernel):
         b, plan = self.b, self.plan
         shape = (rows, plan.columns)
         zero = b.broadcast(b.const(0.0, self.element), shape)
-        if self.sums is None:
-            self.finished(panel, row, rows, self.summed(panel, row, rows, 0, zero))
+        if plan.cuts == 1:
+            self.finished(panel, row, rows, self.summed(panel, row, rows, 0, zero), 0)
             return
         where = [waiting, 0]
         begins = b.cmpi("eq", b.index(cut), b.index(0))
@@ -213,10 +223,22 @@ class _DenseKernel(TileKernel):
         with b.when(b.cmpi("ne", b.index(cut), b.index(plan.cuts - 1))):
             b.tile_store(total, self.sums, where, [0, 1])
         with b.when(b.cmpi("eq", b.index(cut), b.index(plan.cuts - 1))):
-            self.finished(panel, row, rows, total)
+            self.finished(panel, row, rows, total, waiting)
 
-    def finished(self, panel: Index, row: Index, rows: int, value: SSAValue) -> None:
-        """The epilogue of a tile; the last panel may have fewer columns."""
+    def finished(self, panel: Index, row: Index, rows: int, value: SSAValue, waiting: Index) -> None:
+        """The epilogue of a tile, by rows from row `waiting` of the scratch memory where it is long; the last panel may have fewer
+        columns."""
+        b, plan = self.b, self.plan
+        if not plan.by_rows:
+            self.columns(panel, row, rows, value)
+            return
+        b.tile_store(value, self.sums, [waiting, 0], [0, 1])
+        with b.loop(0, rows) as r:
+            one = b.tile_load(self.sums, [b.add(r.iv, waiting), 0], [0, 1], (1, plan.columns))
+            self.columns(panel, b.add(r.iv, row), 1, one)
+
+    def columns(self, panel: Index, row: Index, rows: int, value: SSAValue) -> None:
+        """The epilogue of rows of a tile."""
         b, plan = self.b, self.plan
         ndim = self.anchor.result_specs[0].ndim
         left = self.n - (plan.panels - 1) * plan.columns

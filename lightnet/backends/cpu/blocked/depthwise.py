@@ -35,8 +35,8 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import ParamAttr, spec_of
 
-#: Multiply-adds of an unrolled body, at most, and taps of one: their weights should stay in registers.
-BODY, TAPS = 250, 12
+#: Multiply-adds of an unrolled body, at most, and taps of one: their weights should stay in registers. Taps of an unrolled row.
+BODY, TAPS, WIDTH = 250, 12, 32
 #: Multiply-adds on vectors that one block of the grid makes, about: 2 to 4 microseconds.
 BLOCK = 12_000
 
@@ -126,12 +126,17 @@ def check_tile(kernel: KernelOp, extents: tuple[int, int], given: tuple[int, ...
 
 
 def best_tile(height: int, width: int, machine: Machine) -> tuple[int, int]:
-    """The rows and columns of a tile for a result of this size."""
-    pixels = machine.registers // 2 - 2  # accumulators; taps and columns of the input take as many
-    tiles = -(-width // pixels)
-    columns = -(-width // tiles)
-    rows = 2 if 2 * columns <= pixels + 2 and height > 1 else 1
+    """The rows and columns of a tile for a result of this size: nearly all registers are accumulators, and windows are walked row by
+    row (5 to 15 % faster than half of them and all taps unrolled). Of long rows, which come from a cache far away, two at once."""
+    pixels = 14 * machine.registers // 16
+    columns = row_tile(width, machine) if width <= 2 * pixels else -(-width // -(-width // (pixels // 2)))
+    rows = 2 if 2 * columns <= pixels and height > 1 else 1
     return rows, columns
+
+
+def row_tile(width: int, machine: Machine) -> int:
+    """The columns of a tile of one row, where what it reads is near."""
+    return -(-width // -(-width // (14 * machine.registers // 16)))
 
 
 class DepthwiseKernel(BlockedKernel):
@@ -204,17 +209,17 @@ class DepthwiseKernel(BlockedKernel):
         """`total` plus the taps: all of them unrolled, those of a row, or none, whatever is no more than `BODY` and `TAPS` allow."""
         b, (height, width) = self.b, self.anchor.size
         rows, columns, _, _ = total.type.get_shape()
-        unrolls = width * rows * columns <= BODY
+        unrolls = width <= min(WIDTH, BODY // (rows * columns))
         places = [self.position(1, x, q) for q in range(width)] if unrolls else []
 
         def row(r: Index, acc: SSAValue) -> SSAValue:
-            picture, place = self.held(self.anchor.operands[0], n, self.position(0, y, r))
+            place = self.held(self.anchor.operands[0], n, block, self.position(0, y, r))
             if not unrolls:
                 with b.loop(0, width, carry=[acc]) as q:
-                    q.yields(self.tap((picture, block, place, self.position(1, x, q.iv)), (r, q.iv), q.args[0]))
+                    q.yields(self.tap((*place, self.position(1, x, q.iv)), (block, r, q.iv), q.args[0]))
                 return q.results[0]
             for q, column in enumerate(places):
-                acc = self.tap((picture, block, place, column), (r, q), acc)
+                acc = self.tap((*place, column), (block, r, q), acc)
             return acc
 
         if height * width * rows * columns > BODY or (height > 1 and height * width > TAPS):
@@ -235,11 +240,11 @@ class DepthwiseKernel(BlockedKernel):
             return b.add(b.mul(at, conv.stride[axis]), constant + offset)
         return b.add(b.add(b.mul(at, conv.stride[axis]), reach), offset)
 
-    def tap(self, at: tuple[Index, Index, Index, Index], tap: tuple[Index, Index], acc: SSAValue) -> SSAValue:
-        """acc + weight[tap] * the pixels from place `at` of the input's memory on."""
+    def tap(self, at: tuple[Index, Index, Index, Index], tap: tuple[Index, Index, Index], acc: SSAValue) -> SSAValue:
+        """acc + weight[block, tap] * the pixels from place `at` of the input's memory on."""
         b, (src, weight, _), shape = self.b, self.anchor.operands, acc.type.get_shape()
         pixels = b.tile_load(self.inputs[src], [*at, 0], [2, 3, 1, 4], shape, steps=[*self.anchor.stride, 1, 1])
-        factor = b.tile_load(self.inputs[weight], [at[1], *tap, 0], [0, 1, 2, 3], (1, 1, 1, self.lanes))
+        factor = b.tile_load(self.inputs[weight], [*tap, 0], [0, 1, 2, 3], (1, 1, 1, self.lanes))
         return b.op(vector.FMAOp, pixels, b.broadcast(factor, shape), acc)
 
 

@@ -27,7 +27,7 @@ from lightnet.backends.cpu.blocked.base import (
     memref_of,
     read_rate,
 )
-from lightnet.backends.cpu.blocked.channels import gathered
+from lightnet.backends.cpu.blocked.channels import MAX_CHANNELS, gathered
 from lightnet.backends.cpu.expressions import Evaluator, runs_on_tiles
 from lightnet.backends.cpu.expressions import Tile as PlainTile
 from lightnet.backends.cpu.launches import Launch
@@ -106,6 +106,8 @@ def chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Chain | None:
     ):
         return None
     pictures, count, height, width = spec.dims
+    if max(pictures, count) > MAX_CHANNELS:
+        return None
     #: (picture, channel) as one number, with dims of 1 for the pixels, which stand at `at` and behind it.
     table: np.ndarray | None = (np.arange(pictures)[:, None] * count + np.arange(count)).reshape(pictures, count, 1, 1)
     at, functions = 2, []

@@ -3,13 +3,13 @@
 A window is separable: max over (r, q) of x = max over q of (max over r of x), sums likewise. For each row of results a first pass folds
 the rows under it, bounded to those that there are, into a row in scratch that has the identity where the padding is; a second
 pass folds columns of that row. So k + k steps make an element instead of k * k, and no map needs a halo. Windows one column
-wide need no second pass, and a single window over all of a map needs no scratch. Imports the base of
+wide need no second pass, those of up to four elements are folded at once, and a single window over all of a map needs no scratch. Imports the base of
 blocked kernels and pools in numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -33,7 +33,6 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.pool_model import (
     Axis,
-    has_second_pass,
     has_table,
     row_columns,
     row_steps,
@@ -48,8 +47,8 @@ from lightnet.ir.types import spec_of
 
 #: Vectors that one block of the grid folds, about.
 BLOCK = 8_000
-#: Accumulators of a tile, at most, and steps of an unrolled body.
-PIXELS, BODY = 14, 120
+#: Accumulators of a tile, at most; steps of an unrolled body, and taps of one.
+PIXELS, BODY, TAPS = 14, 120, 9
 #: Bytes of scratch that a row may take.
 MAX_SCRATCH = 4 << 20
 
@@ -121,10 +120,10 @@ class _PoolKernel(BlockedKernel):
         better = b.select(b.cmpf("ogt" if kind == "max" else "olt", acc, value), acc, value)
         return b.select(b.cmpf("ord", acc, acc), better, acc)
 
-    def pixels(self, n: Index, block: Index, y: Index, x: Index, columns: int) -> SSAValue:
-        """[1, columns, 1, lanes] of the map."""
-        where = self.at(self.source, n, block, y, x)
-        return self.b.tile_load(self.inputs[self.source], where, [2, 3, 1, 4], (1, columns, 1, self.lanes))
+    def pixels(self, n: Index, block: Index, y: Index, x: Index, columns: int, step: int = 1) -> SSAValue:
+        """[1, columns, 1, lanes] of the map, every `step`-th column."""
+        where, shape = self.at(self.source, n, block, y, x), (1, columns, 1, self.lanes)
+        return self.b.tile_load(self.inputs[self.source], where, [2, 3, 1, 4], shape, steps=[1, step, 1, 1])
 
 
 class GlobalKernel(_PoolKernel):
@@ -168,7 +167,7 @@ class WindowsKernel(_PoolKernel):
     ):
         super().__init__(kernel, name, aliases, host)
         memory, window = scratch if host is not None else self.scratch, self.window
-        if has_second_pass(window.cols):
+        if window.has_second_pass:
             shape = [1, row_columns(window.cols), 1, self.lanes]
             self.row = self.b.view(memory, 0, MemRefType(self.element, shape))
         if has_table(window):
@@ -199,7 +198,7 @@ class WindowsKernel(_PoolKernel):
     def prepare(self) -> None:
         """What stays in scratch: the identity in the padding of the row in scratch, and the reciprocal counts of columns."""
         b, cols = self.b, self.window.cols
-        if has_second_pass(cols):
+        if self.window.has_second_pass:
             identity = b.broadcast(b.const(_IDENTITY[self.window.fold], self.element), (self.lanes,))
             for start, end in ((0, cols.pad), (cols.pad + cols.n, row_columns(cols))):
                 with b.loop(start, end) as x:
@@ -259,19 +258,20 @@ class WindowsKernel(_PoolKernel):
             self.row_factor = self.reciprocal(window.rows, y)
         taps = self.clip(window.rows, y, window.rows.n)
 
+        def whole(at: Index, columns: int) -> None:
+            fold = self.fold_window if window.is_small else self.fold_rows
+            self.finish_tile(n, block, y, at, fold(n, block, taps, at, columns))
+
         def rows(at: Index, columns: int) -> None:
             total = self.fold_rows(n, block, taps, at, columns)
-            if not has_second_pass(cols):
-                self.finish_tile(n, block, y, at, total)
-            else:
-                b.tile_store(total, self.row, [0, b.add(at, cols.pad), 0, 0], [0, 1, 2, 3])
+            b.tile_store(total, self.row, [0, b.add(at, cols.pad), 0, 0], [0, 1, 2, 3])
 
         def columns(at: Index, columns: int) -> None:
             self.finish_tile(n, block, y, at, self.fold_columns(at, columns))
 
-        self.across(cols.n, rows)
-        if has_second_pass(cols):
-            self.across(cols.out, columns)
+        if window.has_second_pass:
+            self.across(cols.n, rows)
+        self.across(cols.out, columns if window.has_second_pass else whole)
 
     def across(self, width: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of [0, width). The last one may lie on the one before where no result overwrites what the epilogue reads."""
@@ -286,23 +286,33 @@ class WindowsKernel(_PoolKernel):
         if rest:
             body(width - rest, rest)
 
+    def fold_window(self, n: Index, block: Index, taps: tuple[Index, Index, Index], x: Index, columns: int) -> SSAValue:
+        """All elements of windows, one element of each at a time."""
+        b, cols = self.b, self.window.cols
+        places = [b.add(b.mul(x, cols.stride), q * cols.dilation - cols.pad) for q in range(cols.size)]
+        values = (self.pixels(n, block, y, place, columns, cols.stride) for y in self.rows(taps) for place in places)
+        return reduce(self.fold, values)
+
     def fold_rows(self, n: Index, block: Index, taps: tuple[Index, Index, Index], x: Index, columns: int) -> SSAValue:
         """The rows under a window, of some columns; there is one at least."""
         b, (begin, low, high), axis = self.b, taps, self.window.rows
-
-        def value(r: Index) -> SSAValue:
-            return self.pixels(n, block, b.add(begin, b.mul(r, axis.dilation)), x, columns)
-
-        bounded = b.number(low) != 0 or b.number(high) is None
-        if axis.size * columns <= BODY and not (bounded and self.window.fold == "add"):
-            rows: Iterable[Index] = range(axis.size)
-            if bounded:  # a row that is folded twice changes no extremum
-                last = b.op(arith.SubiOp, b.index(high), b.index(1))
-                rows = [b.op(arith.MinSIOp, b.op(arith.MaxSIOp, b.index(r), b.index(low)), last) for r in rows]
-            return reduce(self.fold, map(value, rows))
-        with b.loop(b.add(low, 1), high, carry=[value(low)]) as r:
-            r.yields(self.fold(r.args[0], value(r.iv)))
+        if axis.size <= min(TAPS, BODY // columns) and not (axis.clipped and self.window.fold == "add"):
+            return reduce(self.fold, (self.pixels(n, block, y, x, columns) for y in self.rows(taps)))
+        value = self.pixels(n, block, b.add(begin, b.mul(low, axis.dilation)), x, columns)
+        with b.loop(b.add(low, 1), high, carry=[value]) as r:
+            value = self.pixels(n, block, b.add(begin, b.mul(r.iv, axis.dilation)), x, columns)
+            r.yields(self.fold(r.args[0], value))
         return r.results[0]
+
+    def rows(self, taps: tuple[Index, Index, Index]) -> list[Index]:
+        """The rows of the map under all taps of a window; of those outside the nearest inside instead: what is folded twice changes no
+        extremum (and sums have windows that lie inside)."""
+        b, (begin, low, high), axis = self.b, taps, self.window.rows
+        found: list[Index] = list(range(axis.size))
+        if axis.clipped:
+            last = b.op(arith.SubiOp, b.index(high), b.index(1))
+            found = [b.op(arith.MinSIOp, b.op(arith.MaxSIOp, b.index(r), b.index(low)), last) for r in found]
+        return [b.add(begin, b.mul(r, axis.dilation)) for r in found]
 
     def fold_columns(self, x: Index, columns: int) -> SSAValue:
         """The columns under windows, of the row in scratch."""
@@ -314,7 +324,7 @@ class WindowsKernel(_PoolKernel):
                 self.row, [0, at, 0, 0], [0, 1, 2, 3], (1, columns, 1, self.lanes), steps=[1, cols.stride, 1, 1]
             )
 
-        if cols.size * columns <= BODY:
+        if cols.size <= min(TAPS, BODY // columns):
             return reduce(self.fold, map(value, range(cols.size)))
         with b.loop(1, cols.size, carry=[value(0)]) as q:
             q.yields(self.fold(q.args[0], value(q.iv)))

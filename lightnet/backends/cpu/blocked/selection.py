@@ -21,7 +21,8 @@ from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp, choice_attr
-from lightnet.ir.layout import Blocked, Layout, layout_of
+from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
+from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Blocking, Form, reorder_time
 from lightnet.ir.types import ParamAttr
@@ -35,6 +36,16 @@ MACHINES = {
 }
 #: Share of the peak that kernels on plain maps reach: convolutions, those that sum over few channels, and the rest.
 PLAIN_CONVOLUTION, PLAIN_SHALLOW, PLAIN_OTHER = 0.6, 0.08, 0.03
+#: Share of the rate of memory at which a convolution with one pixel reads its weights, row by row.
+PLAIN_ROWS = 0.6
+
+
+#: The choices `alg` of kernels on plain maps.
+PLAIN_ALGS = ("direct", "loops")
+#: Channels in a block of the maps that kernels are made for.
+LANES = frozenset(machine.lanes for machine in MACHINES.values())
+#: What a pinned `alg` adds to the time of the other ways, in nanoseconds: no other reason counts as much.
+PINNED = 1e12
 
 
 def machine_of(features: str, threads: int = 1) -> Machine:
@@ -52,24 +63,25 @@ def is_blocked(kernel: KernelOp) -> bool:
 def candidates(kernel: KernelOp, lanes: int) -> list[tuple[Generator, Form]]:
     """The generators that take a kernel's body, and what they need."""
     ops, yielded = kernel.ops, list(kernel.terminator.operands)
-    if not kernel.operands or any(op.has_builder or not op.operands for op in ops):
+    if not kernel.operands or any(op.has_builder or not op.operands for op in ops) or lanes not in LANES:
         return []
     found = ((g, g.takes(ops, yielded, lanes)) for g in generators())
     return [(g, form) for g, form in found if form is not None]
 
 
 def blocking(kernel: KernelOp, features: str) -> Blocking | None:
-    """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least."""
-    machine = machine_of(features)
-    found = candidates(kernel, machine.lanes)
-    if not found:
+    """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least, or that of its choice `alg`."""
+    machine, pinned = machine_of(features), choice(kernel, "alg")
+    found = [(g, form) for g, form in candidates(kernel, machine.lanes) if pinned in (None, g.alg)]
+    if not found or _chosen_lanes(kernel) not in (0, machine.lanes):
         return None
     costs = [(g.cost(kernel, machine), form) for g, form in found]
     # What comes from outside of the network is plain for certain: a form that reads it so needs no change of layout.
     owners = zip(kernel.body.args, (v.owner for v in kernel.operands))
     plain = {a for a, owner in owners if isinstance(owner, Source) and not isinstance(owner, ParamOp)}
     cost, form = min(costs, key=lambda c: c[0] + sum(reorder_time(v, machine.lanes) for v in plain & c[1].maps.keys()))
-    return Blocking(form, machine.lanes, cost, 0.0 if form.tied else plain_cost(kernel.ops, machine))
+    plain = 0.0 if form.tied else plain_cost(kernel.ops, machine)
+    return Blocking(form, machine.lanes, cost, plain + (PINNED if pinned not in (None, *PLAIN_ALGS) else 0))
 
 
 def packs(kernel: KernelOp) -> bool:
@@ -93,20 +105,30 @@ def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
         depth = prod(anchor.operand_specs[1].dims[1:])
         share = PLAIN_CONVOLUTION if anchor.operand_specs[1].dims[1] > 1 else PLAIN_SHALLOW
         work += 2 * depth * anchor.result_specs[0].len
-    return max(work / (share * machine.flops), size / machine.l3_bytes)
+    pixel = isinstance(anchor, Conv2d) and anchor.result_specs[0].dims[2:] == (1, 1)
+    rate = machine.l3_bytes * (PLAIN_ROWS if pixel else 1)
+    return max(work / (share * machine.flops), size / rate)
 
 
 def fits(form: Form, kernel: KernelOp) -> bool:
-    """Whether the layouts of a kernel's operands and results are what a generator needs."""
+    """Whether the layouts of a kernel's operands and results are what a generator needs: all maps are in the same blocks, and what
+    is neither a map nor weights is plain."""
+    lanes = lanes_of(kernel)
+    if lanes not in LANES or _chosen_lanes(kernel) not in (0, lanes):
+        return False
+
+    def is_map(value: SSAValue) -> bool:
+        layout = layout_of(value.type)
+        return isinstance(layout, Blocked) and layout.block == lanes
 
     def ok(value: SSAValue) -> bool:
         layout = layout_of(value.type)
         if value not in form.maps:
-            return not isinstance(layout, Blocked)
+            return layout.is_plain or (value in form.weights and isinstance(layout, Packed))
         halo = form.maps[value]
-        return isinstance(layout, Blocked) and layout.halo[0] >= halo[0] and layout.halo[1] >= halo[1]
+        return is_map(value) and layout.halo[0] >= halo[0] and layout.halo[1] >= halo[1]
 
-    makes = all(isinstance(layout_of(v.type), Blocked) != form.plain_results for v in kernel.results)
+    makes = all(layout_of(v.type).is_plain if form.plain_results else is_map(v) for v in kernel.results)
     return makes and all(map(ok, kernel.body.args))
 
 
@@ -124,29 +146,42 @@ def generator_of(kernel: KernelOp) -> Generator | None:
     return None
 
 
+def cost_of(kernel: KernelOp, machine: Machine) -> float:
+    """Nanoseconds of a kernel on one thread, by the model of the generator that its choices name."""
+    generator = generator_of(kernel)
+    return plain_cost(kernel.ops, machine) if generator is None else generator.cost(kernel, machine)
+
+
 def lanes_of(kernel: KernelOp) -> int:
     """Channels in a block of the maps of a kernel; without maps, elements of the vectors that it is for (0: nothing says)."""
     layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
+    return next((layout.block for layout in layouts if isinstance(layout, Blocked)), _chosen_lanes(kernel))
+
+
+def _chosen_lanes(kernel: KernelOp) -> int:
+    """The kernel's choice `lanes`; 0 where it has none, -1 where that is no number."""
     attr = kernel.attributes.get("lanes")
-    chosen = attr.value.data if isinstance(attr, IntegerAttr) else attr.data if isinstance(attr, ParamAttr) else 0
-    return next((layout.block for layout in layouts if isinstance(layout, Blocked)), chosen)
+    value = attr.value.data if isinstance(attr, IntegerAttr) else attr.data if isinstance(attr, ParamAttr) else attr
+    return 0 if value is None else value if type(value) is int else -1
 
 
 def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attribute]:
     """The choices of a kernel on blocked maps: of the generators that take it (that which its `alg` names, if it has one; none that
     is inexact if it has to be `exact`) the one that costs least. Raises `LightNetError` where none does."""
-    pinned = choice(kernel, "alg")
+    pinned, lanes = choice(kernel, "alg"), lanes_of(kernel) or machine.lanes
+    kernel.attributes.setdefault("lanes", IntegerAttr(lanes, i64))
     found = []
-    for generator, form in candidates(kernel, lanes_of(kernel) or machine.lanes):
+    for generator, form in candidates(kernel, lanes):
         if fits(form, kernel) and (pinned == generator.alg or (pinned is None and (generator.exact or not exact))):
             found.append((generator.cost(kernel, machine), len(found), generator))
     if not found:
-        what = f"its choice alg = '{pinned}'" if pinned is not None else "these layouts"
+        layouts = ", ".join(dict.fromkeys(str(layout_of(v.type)) for v in (*kernel.operands, *kernel.results)))
+        what = f"layouts {layouts}, lanes = {lanes}" + (f", alg = '{pinned}'" if pinned is not None else "")
         raise LightNetError(f"no generator of the CPU takes {kernel.name} of {', '.join(op.optype for op in kernel.ops)} with {what}",
-                            label="choose.layout")  # fmt: skip
+                            loc_of(kernel), label="choose.layout")  # fmt: skip
     generator = min(found, key=lambda f: f[:2])[2]
-    choices = {"alg": StringAttr(generator.alg), "lanes": IntegerAttr(machine.lanes, i64)}
-    kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
+    choices = {"alg": StringAttr(generator.alg), "lanes": kernel.attributes["lanes"]}
+    kernel.attributes.setdefault("alg", choices["alg"])
     found = generator.choices(kernel, machine)
     return {**choices, **{k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in found.items()}}
 

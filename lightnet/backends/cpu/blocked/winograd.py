@@ -39,7 +39,12 @@ class Winograd:
             return None
         conv, rest = ops[0], ops[1:]
         src, weight, bias = conv.operands
-        if conv.group != 1 or tuple(conv.stride) != (1, 1) or tuple(conv.size) not in SIZES:
+        if (
+            conv.operand_specs[0].len == 0
+            or conv.group != 1
+            or tuple(conv.stride) != (1, 1)
+            or tuple(conv.size) not in SIZES
+        ):
             return None
         if weight in (src, bias) or any(v is weight for op in rest for v in op.operands):
             return None  # it lies in memory in one way only
