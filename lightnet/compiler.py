@@ -23,9 +23,11 @@ from lightnet.frontends.loading import OpenError
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import is_plain
+from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of
 from lightnet.ir.module import main_of
-from lightnet.ir.op import name_of, tensor_names
+from lightnet.ir.op import LnOp, name_of, tensor_names
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.types import spec_of
@@ -210,6 +212,7 @@ def build_program(compilation: Compilation) -> Program:
     }  # fmt: skip
     if loops is None:
         return Program((), {}, threads=compilation.threads, **common)
+    _check_ends(ops)
     native = native_module(compilation)
     if is_upstream(planned) or "static" not in memory_of(planned):
         common |= _one_space(ops, inputs)
@@ -226,6 +229,15 @@ def build_program(compilation: Compilation) -> Program:
         triple=native.machine.triple or get_default_triple(),
         **common,
     )
+
+
+def _check_ends(ops: Sequence[Operation]) -> None:
+    """Raise `LightNetError` where machine code would read or leave a tensor in another layout than its caller."""
+    for op in ops:
+        host = isinstance(op, LnOp) and op.is_host
+        if (host or isinstance(op, Input | Create | func.ReturnOp)) and not is_plain(op):
+            raise LightNetError(f"{op.name}: what goes into a network or leaves it is row-major: run the pass layout", loc_of(op),
+                                label="compile.layout")  # fmt: skip
 
 
 def native_module(compilation: Compilation) -> Any:

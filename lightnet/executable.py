@@ -24,6 +24,7 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import tensor_names
+from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.runtime import artifact, processor
 from lightnet.runtime.arrays import aligned, by_name, checked_array
@@ -276,13 +277,16 @@ class Executable:
         assert loops is not None
         image = aligned(max(memory_of(loops).get("static", 0), 1), zeroed=True)
         found = {}
-        for place, raw in static_values(main_of(self.planned), feeds, self._store, self._seed):
+
+        def room(place: PlaceAttr, size: int) -> np.ndarray | None:
             at = place.offset.data
+            return image[at : at + size] if place.space.data == "static" else None
+
+        for place, raw in static_values(main_of(self.planned), feeds, self._store, self._seed, room):
             if place.space.data != "static":
-                tensor = next(t for t in self.program.residents if (t.space, t.offset) == (place.space.data, at))
+                at = place.space.data, place.offset.data
+                tensor = next(t for t in self.program.residents if (t.space, t.offset) == at)
                 found[tensor.name] = raw.view(BY_NAME[tensor.dtype].np).reshape(tensor.dims)
-                continue
-            image[at : at + raw.nbytes] = raw
         return image, found
 
     @property

@@ -16,8 +16,10 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.context import make_context
 from lightnet.ir.module import main_of
+from lightnet.ir.names import FreshNames, set_tensor_names
 from lightnet.ir.registry import FRONTENDS
 from lightnet.ir.types import ParamAttr
+from lightnet.passes.graph import tensor_names_in
 from lightnet.runtime.arrays import converted
 from lightnet.runtime.weights import WeightStore, open_weights
 from lightnet.source import STDIN_NAME, read_text
@@ -102,10 +104,19 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     module, own = front_end.read(source, name, ctx, given)
     if not front_end.reshapes:
         module = reshaped(module, given)
+    name_sources(module)
     store = open_store(weights, module) if weights is not None else None
     if override and store is not None:
         take_from_store(module, store)
     return Model(module, name, combined(own, store), seed, ctx, warnings, own is not None)
+
+
+def name_sources(module: ModuleOp) -> None:
+    """Give every input and param without a name one, by which it is fed and its contents are found: its SSA name, or ``source``."""
+    nameless = [op for op in module.walk() if isinstance(op, Source) and not op.tensor_names[0]]
+    names = FreshNames(tensor_names_in(module)) if nameless else FreshNames()
+    for op in nameless:
+        set_tensor_names(op, [names.fresh(op.results[0].name_hint or "source")])
 
 
 def combined(own: WeightStore | None, given: WeightStore | None) -> WeightStore | None:

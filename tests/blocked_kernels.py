@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+from guarded import guarded
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
@@ -144,7 +145,7 @@ def _normal(random: np.random.Generator, dims: Sequence[int]) -> np.ndarray:
 
 
 def _placed(memory: np.ndarray) -> np.ndarray:
-    """A copy at a multiple of 64 bytes."""
-    copy = aligned(max(memory.nbytes, 1))[: memory.nbytes]
+    """A copy at a multiple of 64 bytes, between pages that cannot be accessed."""
+    copy = guarded(memory.nbytes)
     copy[...] = memory
     return copy

@@ -93,7 +93,7 @@ def test_pytorch_agrees(stride, pad, size, group):
 def test_any_window(src, outputs, size, stride, dilation, pad, epilogue, machine, halo):
     assume(all(src[2 + i] + pad[i] + pad[i + 2] > (size[i] - 1) * dilation[i] for i in (0, 1)))
     body = convolution(src, outputs, size, stride, dilation, pad, epilogue=epilogue)
-    check_blocked(DIRECT, *body, extra=halo, out=halo[::-1], machine=machine, tolerance=5e-6)
+    check_blocked(DIRECT, *body, extra=halo, out=halo[::-1], machine=machine, tolerance=2e-5)  # exp enlarges errors
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import lightnet
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.dense import DENSE
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import ParamAttr
@@ -102,3 +103,9 @@ def test_static_weights_are_packed_unless_the_plan_is_given(plan, expected):
     feeds = {"input": np.random.default_rng(1).standard_normal((1, 784)).astype(np.float32)}
     got, want = executable(feeds), lightnet.compile(model, target="none")(feeds)
     np.testing.assert_allclose(got["classes"], want["classes"], atol=1e-5)
+
+
+@pytest.mark.parametrize("tile", [(0, 4), (4, -1), (1,), (1, 2, 3), (65, 1), (1000, 1000)], ids=str)
+def test_tiles_that_cannot_be_are_refused(tile):
+    with pytest.raises(LightNetError, match="tile"):
+        check_blocked(DENSE, *product((9, 20), 70), choices={"tile": ParamAttr(tile)})

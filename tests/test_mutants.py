@@ -21,7 +21,7 @@ from mutations.mutant import mutated  # noqa: E402
 HANDFUL = (
     "permutations-swapped", "driver-drops-names", "minus-zero-is-zero", "parameters-ignored", "print-is-dead", "epsilon-lost",
     "yields-swapped", "contents-lost-at-binding", "operands-reversed", "sides-swapped", "consumer-dropped",
-    "overwrites-what-is-read-later",
+    "overwrites-what-is-read-later", "weights-of-another-kernel", "columns-of-halo-left",
 )  # fmt: skip
 
 

@@ -64,13 +64,13 @@ done:
 """
 
 
-def built(futex: bool) -> NativeCode:
+def built(futex: bool, is_patient: bool = True) -> NativeCode:
     """A pool of its own, which stays loaded, as its workers do."""
     machine = Machine.host()
     with pytest.MonkeyPatch.context() as patch:
         if not futex:
             patch.setattr(pool, "_FUTEX", {})  # as on systems whose calls it does not know
-        text = pool.pool_text(llvm.get_default_triple())
+        text = pool.pool_text(llvm.get_default_triple(), is_patient)
     assert ("@syscall" in text) == futex
     compiler = Compiler(machine)
     code = NativeCode([compiler.run(text, False, True), compiler.run(TEXT, False, True)])
@@ -142,6 +142,27 @@ def test_each_thread_runs_the_body_once(run):
     assert [r[:3] for r in body(run, 0)] == [(0, 1, False)] == [r[:3] for r in body(run, -5)]
     first, again = body(run, 4), body(run, 4)
     assert {r[3] for r in first} == {r[3] for r in again}  # the same workers
+
+
+@pytest.mark.parametrize("futex", [True, False])
+@pytest.mark.parametrize("cycles", [1 << 10, 1 << 24])
+def test_who_does_not_come_is_not_waited_for(futex, cycles, monkeypatch):
+    """As many threads as came, numbered without gaps, each once: whether workers spin, sleep, are made just now, or come late to a
+    gate that is that of another run, with other threads."""
+    if futex and platform.system() != "Linux":
+        pytest.skip("futexes are Linux's")
+    monkeypatch.setattr(pool, "PATIENCE", (cycles, cycles, cycles))
+    code = built(futex, is_patient=False)
+    run, body, counts = RUN(code.address(POOL)), Recorder(), set()
+    for k in range(200):
+        ran = body(run, threads := (2, 5, 3, 2)[k % 4])
+        count = len(ran)
+        assert [r[:3] for r in ran] == [(t, count, count > 1) for t in range(count)] and count <= threads
+        assert len({r[3] for r in ran}) == count and ran[0][3] == threading.get_native_id()
+        counts.add(count)
+        if k % 16 == 0:
+            time.sleep(0.003)  # they fall asleep
+    assert cycles == 1 << 10 or max(counts) > 1
 
 
 def test_who_finds_the_pool_in_use_runs_alone(run):

@@ -18,11 +18,12 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from mutations import corners, graph, kernels, lowering, memory, simplify
+from mutations import corners, graph, kernels, layouts, lowering, memory, simplify
 from mutations.mutant import Mutant, StaleError, install
 
 MUTANTS: tuple[Mutant, ...] = (
-    *simplify.MUTANTS, *graph.MUTANTS, *kernels.MUTANTS, *memory.MUTANTS, *lowering.MUTANTS, *corners.MUTANTS,
+    *simplify.MUTANTS, *graph.MUTANTS, *kernels.MUTANTS, *memory.MUTANTS, *lowering.MUTANTS, *layouts.MUTANTS,
+    *corners.MUTANTS,
 )  # fmt: skip
 #: Seconds for one mutant.
 LIMIT = 60

@@ -162,6 +162,17 @@ class Builder:
             self._numbers[op.results[0]] = int(value)
         return op.results[0]
 
+    def mask(self, shape: tuple[int, ...], bits: Sequence[bool]) -> SSAValue:
+        """A constant vector of i1, its elements in row-major order; one op a value, in the entry block."""
+        type = vector_type(shape, i1)
+        key = (repr(bits), type)
+        if key not in self._constants:
+            attr = DenseIntOrFPElementsAttr.from_list(type, list(bits))
+            op = arith.ConstantOp.create(result_types=[type], properties={"value": attr})
+            self._insert_constant(op)
+            self._constants[key] = op.results[0]
+        return self._constants[key]
+
     def _insert_constant(self, op: Operation) -> None:
         first = self.entry.first_op
         if self._last_constant is not None:

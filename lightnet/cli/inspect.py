@@ -11,7 +11,7 @@ import argparse
 
 from lightnet.cli import common
 from lightnet.cli.network import Network, add_loading
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, SourceLoc
 
 
 def main(argv: list[str]) -> int:
@@ -42,8 +42,11 @@ def _inspect(args: argparse.Namespace) -> int:
     from lightnet.ir.target import get_target
     from lightnet.report.inspection import inspect
     from lightnet.report.survey import survey
+    from lightnet.runtime.artifact import is_saved
 
     get_target(args.target)
+    if is_saved(args.network):
+        raise LightNetError("inspect needs the network, and this is a compiled executable", SourceLoc(args.network))
     try:
         network = Network(args, args.network)
         found = inspect(network.model(), args.target)

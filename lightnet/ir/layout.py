@@ -76,9 +76,16 @@ class Layout:
         """Whether `unpack` gives exactly what was packed."""
         return not getattr(self, "winograd", 0)
 
-    def pack(self, array: np.ndarray) -> np.ndarray:
-        """The memory of a tensor: an array of `physical_dims`, with zeros where there is nothing."""
-        return array
+    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
+        """The memory of a tensor: an array of `physical_dims`, with zeros where there is nothing; in `memory`, which holds zeros, if that is
+        given."""
+        if memory is None:
+            return array
+        memory[...] = array
+        return memory
+
+    def _zeros(self, array: np.ndarray) -> np.ndarray:
+        return np.zeros(self.physical_dims(array.shape), array.dtype)
 
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
         """The tensor of shape `dims` in `memory`, an array of `physical_dims`: the converse of `pack`."""
@@ -120,8 +127,8 @@ class Blocked(Layout):
         n, c, h, w = dims
         return (n, -(-c // self.block), h + 2 * self.halo[0], w + 2 * self.halo[1], self.block)
 
-    def pack(self, array: np.ndarray) -> np.ndarray:
-        memory = np.zeros(self.physical_dims(array.shape), array.dtype)
+    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
+        memory = self._zeros(array) if memory is None else memory
         h, w = array.shape[2:]
         inside = self._inside(memory, h, w)
         for i in range(inside.shape[1]):
@@ -207,23 +214,28 @@ class Packed(Layout):
             return (blocks, kh, -(-i // self.inner), kw, self.inner, self.block)
         return (blocks, i, kh, kw, self.block)
 
-    def pack(self, array: np.ndarray) -> np.ndarray:
-        if self.axes == "n":
-            return _blocks(array.T, self.block).transpose(0, 2, 1).copy()
-        if self.axes == "v":
-            return _blocks(array.reshape(-1), self.block)
+    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
+        memory = self._zeros(array) if memory is None else memory
         if self.winograd:
-            return winograd.transform(array, self.winograd, self.block)
-        blocked = _blocks(array if self.axes != "t" else array.swapaxes(0, 1), self.block)  # [blocks, block, I, KH, KW]
-        if self.axes == "d":
-            return np.ascontiguousarray(blocked[:, :, 0].transpose(0, 2, 3, 1))
-        if not self.inner:
-            return np.ascontiguousarray(blocked.transpose(0, 2, 3, 4, 1))
-        memory = np.zeros(self.physical_dims(array.shape), array.dtype)
-        for k in range(memory.shape[2]):
-            part = blocked[:, :, k * self.inner : (k + 1) * self.inner]
-            memory[:, :, k, :, : part.shape[2]] = part.transpose(0, 3, 4, 2, 1)
+            return winograd.transform(array, self.winograd, memory)
+        along = array.reshape(-1) if self.axes == "v" else array if self.axes in "od" else array.swapaxes(0, 1)
+        for block, part in enumerate(memory):
+            self._pack_block(along[block * self.block : (block + 1) * self.block], part)
         return memory
+
+    def _pack_block(self, rows: np.ndarray, memory: np.ndarray) -> None:
+        """A block of rows of what `axes` names, at most `block` of them, into its memory."""
+        inside = memory[..., : len(rows)]
+        if self.axes in "nv":
+            inside[...] = rows.T
+        elif self.axes == "d":
+            inside[...] = rows[:, 0].transpose(1, 2, 0)
+        elif not self.inner:
+            inside[...] = rows.transpose(1, 2, 3, 0)
+        else:
+            for k in range(memory.shape[1]):
+                part = rows[:, k * self.inner : (k + 1) * self.inner]
+                inside[:, k, :, : part.shape[1]] = part.transpose(2, 3, 1, 0)
 
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
         if self.axes == "n":
@@ -240,14 +252,6 @@ class Packed(Layout):
             return np.ascontiguousarray(memory.transpose(0, 4, 1, 2, 3).reshape(-1, i, kh, kw)[:o])
         flat = memory.transpose(0, 5, 2, 4, 1, 3).reshape(memory.shape[0] * self.block, -1, kh, kw)
         return np.ascontiguousarray(flat[:o, :i] if self.axes != "t" else flat[:i, :o].swapaxes(0, 1))
-
-
-def _blocks(array: np.ndarray, block: int) -> np.ndarray:
-    """The first axis in blocks, the last one filled with zeros: [ceil(n/block), block, ...]."""
-    n, *rest = array.shape
-    if n % block:
-        array = np.concatenate([array, np.zeros((-n % block, *rest), array.dtype)])
-    return array.reshape(-1, block, *rest)
 
 
 @irdl_attr_definition
@@ -300,18 +304,24 @@ def with_layout(type: TensorType, layout: Layout) -> TensorType:
 
 
 def byte_size(type: Attribute) -> int:
-    """Bytes that a value of this tensor type takes in memory."""
+    """Bytes that a value of this tensor type takes in memory. Raises `LightNetError` for a layout that is not for its shape."""
     size = type.__dict__.get("_lightnet_bytes")
     if size is None:
-        size = layout_of(type).size(spec_of(type))
+        layout, spec = layout_of(type), spec_of(type)
+        if not layout.fits(spec.dims):
+            raise LightNetError(f"layout '{layout}' is not for {spec}")
+        size = layout.size(spec)
         object.__setattr__(type, "_lightnet_bytes", size)
     return size
 
 
-def to_memory(type: Attribute, array: np.ndarray) -> np.ndarray:
-    """The bytes that a value of this type stands for in memory: a flat uint8 array."""
-    memory = layout_of(type).pack(array)
-    return np.ascontiguousarray(memory).reshape(-1).view(np.uint8)
+def to_memory(type: Attribute, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
+    """The bytes that a value of this type stands for in memory: a flat uint8 array; that of `memory`, zeros as yet, if it is given."""
+    layout = layout_of(type)
+    if memory is not None:
+        layout.pack(array, memory.view(array.dtype).reshape(layout.physical_dims(array.shape)))
+        return memory
+    return np.ascontiguousarray(layout.pack(array)).reshape(-1).view(np.uint8)
 
 
 def from_memory(type: Attribute, raw: np.ndarray) -> np.ndarray:

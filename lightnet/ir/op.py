@@ -21,7 +21,8 @@ parameter, and verifying through them costs several times as much.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, StringAttr, UnitAttr
@@ -81,6 +82,9 @@ __all__ = [
     "name_of", "number", "numbers", "operand", "parse_operands", "parse_suffix", "places_of", "print_suffix", "resolve",
     "result", "set_tensor_names", "string", "tensor_name", "tensor_names",
 ]  # fmt: skip
+
+
+_T = TypeVar("_T")
 
 
 class LnOp(Operation):
@@ -274,8 +278,19 @@ class LnOp(Operation):
 
     def derived_values(self) -> Mapping[str, Any]:
         """`derived` of this op."""
-        specs = self.operand_specs
-        return self.derived(self.schema.named_operands(specs), self.schema.read_params(self.param_values()))
+        return self.remembered(_derived_values)
+
+    def remembered(self, make: Callable[[Self], _T]) -> _T:
+        """What `make`, a function of a module, gives for this op: something immutable that follows from its types and parameters alone. It
+        is made again when one of these is another one."""
+        now = [v.type for v in self.operands], [v.type for v in self.results], dict(self.properties)
+        then, found = self.__dict__.get("_remembered", (None, {}))
+        if then != now:
+            found = {}
+            self.__dict__["_remembered"] = now, found
+        if make not in found:
+            found[make] = make(self)
+        return found[make]
 
     def arg_names(self) -> tuple[list[str], list[str]]:
         """The argument names of operands and results."""
@@ -342,6 +357,11 @@ class LnOp(Operation):
             printer.print_string(" : ")
             printer.print_list(self.results, lambda r: printer.print_attribute(r.type))
         print_suffix(printer, self)
+
+
+def _derived_values(op: LnOp) -> Mapping[str, Any]:
+    named = op.schema.named_operands(op.operand_specs)
+    return MappingProxyType(dict(op.derived(named, op.schema.read_params(op.param_values()))))
 
 
 def same_value(a: object, b: object) -> bool:

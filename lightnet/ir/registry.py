@@ -84,6 +84,11 @@ class Table:
             load_installed()
         return name in self._rows
 
+    def in_order(self) -> Iterator[Any]:
+        """The objects, in the order in which they were added."""
+        load_installed()
+        return map(self.get, list(self._rows))
+
     def where(self, name: str) -> str:
         """Where `name` comes from, for listings."""
         return where_from(self._rows[name])
@@ -164,6 +169,27 @@ TARGETS = Table("target", {
 #: The kernel op of each target that has one.
 KERNELS = Table("kernel op", {
     "cpu": "lightnet.dialects.cpu:CpuKernelOp",
+})  # fmt: skip
+
+#: Generators of kernels on blocked maps by the choice `alg` that names them (`backends/cpu/blocked`); of two that cost the same, the
+#: first one is chosen.
+GENERATORS = Table("generator", {
+    "direct": "lightnet.backends.cpu.blocked.conv:DIRECT",
+    "winograd4": "lightnet.backends.cpu.blocked.winograd:WINOGRAD4",
+    "winograd2": "lightnet.backends.cpu.blocked.winograd:WINOGRAD2",
+    "bands": "lightnet.backends.cpu.blocked.bands:BANDS",
+    "deconv": "lightnet.backends.cpu.blocked.deconv:DECONV",
+    "first": "lightnet.backends.cpu.blocked.first:FIRST",
+    "first-pool": "lightnet.backends.cpu.blocked.first_pool:FIRST_POOL",
+    "depthwise": "lightnet.backends.cpu.blocked.depthwise:DEPTHWISE",
+    "pool": "lightnet.backends.cpu.blocked.pool:POOL",
+    "view": "lightnet.backends.cpu.blocked.views:VIEWS",
+    "channels": "lightnet.backends.cpu.blocked.channels:CHANNELS",
+    "resample": "lightnet.backends.cpu.blocked.resample:RESAMPLE",
+    "map": "lightnet.backends.cpu.blocked.maps:MAPS",
+    "reorder": "lightnet.backends.cpu.blocked.reorder:REORDER",
+    "nhwc": "lightnet.backends.cpu.blocked.nhwc:NHWC",
+    "packed": "lightnet.backends.cpu.blocked.dense:DENSE",
 })  # fmt: skip
 
 #: Front ends by file suffix (`frontends/loading.py` says what they take).

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL
-from lightnet.runtime.numbers import as_realtype
+from lightnet.runtime.numbers import as_int, as_realtype
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,19 @@ class Param:
         if self.kind == "number":
             return as_realtype(value, self.realtype)
         if self.kind == "numbers":
+            if self.realtype == "int" and len(value) <= _SHORT:
+                return _ints(tuple(value))
             return tuple(as_realtype(v, self.realtype) for v in value)
         return value
+
+
+#: Elements of an array that is read once, however often it is asked for: strides, paddings and the like.
+_SHORT = 8
+
+
+@lru_cache(1 << 12)
+def _ints(values: tuple[float, ...]) -> tuple[int, ...]:
+    return tuple(map(as_int, values))  # equal numbers of different types (1, 1.0, -0.0 and 0) are the same int
 
 
 def operand(role: str = "data", **options: Any) -> Any:

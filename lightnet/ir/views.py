@@ -80,6 +80,8 @@ def _in_layout(operand: Attribute, result: Attribute, offset: int) -> int | None
     if one != other or not isinstance(one, Blocked):
         return None
     large, small = sorted((spec_of(operand), spec_of(result)), key=lambda s: -s.len)
+    if not large.len:
+        return 0
     if len(large.dims) != 4 or len(small.dims) != 4 or large.dims[0] != 1 or large.dims[2:] != small.dims[2:]:
         return None
     plane = large.dims[2] * large.dims[3] * large.dtype.size

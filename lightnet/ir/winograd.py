@@ -56,13 +56,13 @@ def products_of(m: int, size: Sequence[int]) -> int:
     return prod(m + 2 if taps == 3 else 1 for taps in size)
 
 
-def transform(weights: np.ndarray, m: int, block: int) -> np.ndarray:
-    """U = G g G^T of all windows of `weights` [O, I, KH, KW], made in float64 and rounded once: [ceil(O / block), products, I', block],
-    I' the multiple of `CHANNELS` from I on, with zeros where there is nothing."""
-    o, i, *size = weights.shape
+def transform(weights: np.ndarray, m: int, memory: np.ndarray) -> np.ndarray:
+    """U = G g G^T of all windows of `weights` [O, I, KH, KW], made in float64 and rounded once, into `memory` [ceil(O / block), products,
+    I', block], I' the multiple of `CHANNELS` from I on, which holds zeros."""
+    i, *size = weights.shape[1:]
     matrix = window_matrix(m, tuple(size))
     products, taps = matrix.shape
-    memory = np.zeros((-(-o // block), products, -(-i // CHANNELS) * CHANNELS, block), weights.dtype)
+    block = memory.shape[-1]
     step = max(1, _STEP // (products * taps * block))
     for b, panel in enumerate(memory):
         part = weights[b * block : (b + 1) * block].reshape(-1, i, taps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -13,11 +14,15 @@ from xdsl.utils.exceptions import ParseError
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.locations import loc_of
 from lightnet.ir.op import tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Request, get_target
 from lightnet.ir.types import parse_param_value
 from lightnet.passes.graph import graphs
+
+#: Choices that every kernel may have, whatever its target returns for it.
+ANY_KERNEL = ("alg", "lanes", "threads")
 
 
 @dataclass(frozen=True)
@@ -46,17 +51,25 @@ class ChoosePass(LnPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
+        if self.threads < 1 or (self.weight_memory or 0) < 0:
+            raise LightNetError(
+                f"choose: threads = {self.threads} and weight-memory = {self.weight_memory}: at least one thread, and no negative "
+                "number of bytes",
+                label="choose.limits",
+            )
         request = Request(self.features, self.threads, self.exact, self.weight_memory)
         pinned = _parsed(self.set)
         for block in graphs(op):
             kernels = [kernel for kernel in block.ops if isinstance(kernel, KernelOp)]
             free = []
             for kernel in kernels:
-                for name in _names(kernel):
-                    kernel.attributes.update(pinned.pop(name, {}))
+                given = {k: v for name in _names(kernel) for k, v in pinned.pop(name, {}).items()}
+                kernel.attributes.update(given)
                 if "alg" not in kernel.attributes:
                     free.append(kernel)
-                for key, value in target.choose(kernel, request).items():
+                found = target.choose(kernel, request)
+                _check_taken(kernel, given, found)
+                for key, value in found.items():
                     kernel.attributes.setdefault(key, value)
             target.settle(free, request)
         if pinned:
@@ -64,6 +77,19 @@ class ChoosePass(LnPass):
                 f"choose: no kernel has an op or tensor '{next(iter(pinned))}', whose choices `set` names",
                 label="choose.set",
             )
+
+
+def _check_taken(kernel: KernelOp, given: Mapping[str, Attribute], found: Mapping[str, Attribute]) -> None:
+    """Raise `LightNetError` for a choice of `set` that means nothing to the kernel: it would stand there, and change nothing."""
+    known = {*found, *ANY_KERNEL}
+    for key, value in given.items():
+        if key not in known:
+            there = f"{', '.join(sorted(k for k in known if '.' not in k))}"
+            raise LightNetError(f"choose: {key} is no choice of this {kernel.name}; there are: {there}", loc_of(kernel),
+                                label="choose.set")  # fmt: skip
+        if found.get(key, value) != value:
+            raise LightNetError(f"choose: {key} = {value} is no choice of this {kernel.name}, which takes such as {found[key]}",
+                                loc_of(kernel), label="choose.set")  # fmt: skip
 
 
 def _value(text: str) -> Attribute:

@@ -38,7 +38,8 @@ class LayoutPass(LnPass):
 
     `layout` is one of the target's (default: its first): ``plain`` (row-major everywhere) or ``blocked``: kernels run on maps in blocks of channels,
     with the halo that their readers need, where this costs less than it saves, changes of layout (`ln.forward` from one type to
-    the other) included. What a machine has `features` for decides how long a block is.
+    the other) included. What a machine has `features` for decides how long a block is. A kernel whose `alg` is pinned follows
+    that. What was laid out comes in as if it were plain: changes of layout, and the choices made for them, go.
     """
 
     name = "layout"
@@ -98,7 +99,8 @@ def _blocks_in(block: Block) -> Iterator[Block]:
 def _changes_layout(op: Operation) -> bool:
     """Whether an op is a `forward` from one layout to another, or the kernel of one."""
     forward = isinstance(op, Forward) or (isinstance(op, KernelOp) and [type(o) for o in op.ops] == [Forward])
-    return forward and layout_of(op.operands[0].type) != layout_of(op.results[0].type)
+    alone = forward and len(op.operands) == len(op.results) == 1
+    return alone and layout_of(op.operands[0].type) != layout_of(op.results[0].type)
 
 
 def _leave_out(ops: Sequence[Operation]) -> None:

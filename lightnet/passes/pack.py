@@ -53,28 +53,39 @@ def _pack(block: Block, target: Target, names: FreshNames) -> None:
     for kernel in list(block.ops):
         if not isinstance(kernel, KernelOp):
             continue
-        for number, layout in sorted(target.packing(kernel).items(), key=lambda item: item[0]):
-            value = kernel.operands[number]
-            if layout_of(value.type) == layout:
-                continue
-            if value not in static:
-                raise LightNetError(
-                    f"{kernel.name}: operand {number} should be packed as '{layout}', but is computed at run time: choose another 'alg'",
-                    loc_of(kernel),
-                    label="pack.static",
-                )
-            if (value, layout) not in packed:
-                if (step := rewrites.begin("pack", [kernel], required=True)) is None:
-                    return
-                forward = Forward.make([value])
-                set_layout(forward.results[0], layout)
-                if (name := tensor_name(value)) is not None:
-                    set_tensor_names(forward, [names.fresh(f"{name}.{layout}")])
-                    forward.attributes[NAME] = StringAttr(tensor_name(forward.results[0]))
-                block.insert_op_before(forward, kernel)
-                packed[value, layout] = forward.results[0]
-                step.done([forward])
-            kernel.operands[number] = packed[value, layout]
+        layouts = sorted(target.packing(kernel).items(), key=lambda item: item[0])
+        wanted = [(i, layout) for i, layout in layouts if layout_of(kernel.operands[i].type) != layout]
+        if not wanted:
+            continue
+        if lacking := [(i, layout) for i, layout in wanted if kernel.operands[i] not in static]:
+            number, layout = lacking[0]
+            raise LightNetError(
+                f"{kernel.name}: operand {number} should be packed as '{layout}', but is computed at run time: choose another 'alg'",
+                loc_of(kernel),
+                label="pack.static",
+            )
+        step = rewrites.begin("pack", [kernel], required=True)
+        assert step is not None
+        made = []
+        for number, layout in wanted:
+            key = kernel.operands[number], layout
+            if key not in packed:
+                made.append(_packed(*key, names))
+                block.insert_op_before(made[-1], kernel)
+                packed[key] = made[-1].results[0]
+            kernel.operands[number] = packed[key]
         follow(kernel)
+        step.done([*made, kernel])
     if packed:
         hoist_block(block)
+
+
+def _packed(value: SSAValue, layout: Layout, names: FreshNames) -> Forward:
+    """`value` in another layout, under its name and the layout's."""
+    forward = Forward.make([value])
+    set_layout(forward.results[0], layout)
+    if (name := tensor_name(value)) is not None:
+        own = names.fresh(f"{name}.{layout}")
+        set_tensor_names(forward, [own])
+        forward.attributes[NAME] = StringAttr(own)
+    return forward

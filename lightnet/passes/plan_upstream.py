@@ -17,6 +17,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, PLAN_RULES, set_memory, unplan
 from lightnet.ir.module import main_of, value_name
@@ -32,6 +33,9 @@ def plan_upstream(module: ModuleOp, *, alignment: int = 1, capacity: int = 16 <<
     unplan(module)
     block = main_of(module).body.block
     for op in planned_ops(block):
+        if not is_plain(op):
+            raise LightNetError(f"{op.name}: upstream's plan knows row-major tensors only: leave the pass layout out", loc_of(op),
+                                label="plan.upstream-layout")  # fmt: skip
         if not isinstance(op, ReturnOp):
             _single(op)
     preprocess(block)

@@ -1,4 +1,4 @@
-"""Plugins: passes, dialects, ops, targets, front ends and patterns from a user's files, for as long as a run takes.
+"""Plugins: passes, dialects, ops, targets, front ends, patterns and generators of kernels from a user's files, for as long as a run takes.
 
     with lightnet.plugins.load("my_pass.py", "ops.json", "rules.mlir"):
         lightnet.compile("net.onnx")(feeds)
@@ -24,7 +24,7 @@ __all__ = ["SUFFIXES", "Plugin", "load", "loaded"]
 
 #: What can be loaded, by suffix.
 SUFFIXES = {
-    ".py": "Python: passes, dialects, ops, targets, front ends, patterns",
+    ".py": "Python: passes, dialects, ops, targets, front ends, patterns, generators of kernels",
     ".json": "descriptions of operators or of an optimizer",
     ".op": "descriptions of operators, with inheritance",
     ".mlir": "patterns in PDL",

@@ -1,7 +1,7 @@
 """Which table each thing goes to that a plugin's module defines, and the clashes that no table sees.
 
-A class belongs to the module that defines it; a value (a target, a dialect, a front end) to the one that holds it and is not
-known yet. Imports xDSL, and of `ir` and `frontends` what those things are.
+A class belongs to the module that defines it; a value (a target, a dialect, a front end, a generator) to the one that holds it and
+is not known yet. Imports xDSL, and of `ir`, `frontends` and `backends` what those things are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 
+from lightnet.backends.cpu.blocked.base import Generator
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.loading import FrontEnd
 from lightnet.ir import registry
@@ -86,10 +87,10 @@ def register_value(value: Any, where: str) -> None:
     module, _, attribute = where.partition(":")
     if isclass(value) and issubclass(value, ModulePass | KernelOp | LnOp):
         register({attribute: value}, value.__module__)
-    elif isinstance(value, Dialect | Target | FrontEnd):
+    elif isinstance(value, Dialect | Target | FrontEnd) or _is_generator(value):
         register({attribute: value}, module)
     else:
-        raise LightNetError(f"{where} is no pass, op, dialect, target or front end")
+        raise LightNetError(f"{where} is no pass, op, dialect, target, front end or generator")
 
 
 def register(values: dict[str, Any], module: str) -> None:
@@ -104,12 +105,19 @@ def register(values: dict[str, Any], module: str) -> None:
         elif isinstance(value, FrontEnd):
             for suffix in value.suffixes:
                 registry.FRONTENDS.add(suffix, where)
+        elif _is_generator(value):
+            registry.GENERATORS.add(value.alg, where)
         elif isclass(value) and value.__module__ == module:
             ops += _class(value)
     families = registry.FAMILIES
     listed = {op for family in families for op in families.get(family)} if ops else set()
     if rest := [op for op in ops if op not in listed]:
         families.add(module, tuple(dict.fromkeys(rest)))
+
+
+def _is_generator(value: Any) -> bool:
+    """Whether a value is a generator of kernels on blocked maps (a class of them is none)."""
+    return not isclass(value) and isinstance(value, Generator)
 
 
 def _class(cls: type) -> list[type[LnOp]]:

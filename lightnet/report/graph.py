@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import IntegerAttr, MemRefType, ModuleOp, TensorType
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
@@ -18,6 +18,7 @@ from lightnet.dialects.launch import HostOp, LaunchOp, launches
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import WORKSPACE_SIZE, workspace_size
 from lightnet.ir.names import WORKSPACE, name_of, tensor_name, tensor_names
@@ -33,7 +34,7 @@ MAX_NODES = 20_000
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value as a picture names it: `type` is ``1x3x8x8xf32``, `place` ``arena+64`` or empty."""
+    """A value as a picture names it: `type` is ``1x3x8x8xf32`` (``1x3x8x8xf32 c16h1`` in a layout), `place` ``arena+64`` or empty."""
 
     name: str
     type: str
@@ -112,10 +113,12 @@ class Graph:
 
 
 def type_text(type: Attribute) -> str:
-    """``1x3x8x8xf32`` of a tensor or memref type, the type's own text of any other."""
-    if isinstance(type, TensorType | MemRefType):
-        return "x".join([*map(str, type.get_shape()), str(type.element_type)])
-    return str(type)
+    """``1x3x8x8xf32`` of a tensor or memref type, with the layout if it is not row-major; the type's own text of any other."""
+    if not isinstance(type, TensorType | MemRefType):
+        return str(type)
+    text = "x".join([*map(str, type.get_shape()), str(type.element_type)])
+    layout = layout_of(type)
+    return text if layout.is_plain else f"{text} {layout}"
 
 
 # -- levels 1 to 3 ---------------------------------------------------------------------------------------------------
@@ -248,6 +251,8 @@ def _choices(kernel: KernelOp) -> tuple[str, ...]:
 
 
 def _plain(value: Attribute) -> object:
+    if isinstance(value, ArrayAttr):
+        return f"[{', '.join(str(_plain(v)) for v in value.data)}]"
     return value.value.data if isinstance(value, IntegerAttr) else getattr(value, "data", value)
 
 

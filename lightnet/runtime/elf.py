@@ -1,6 +1,6 @@
 """Relocatable ELF objects (64 bits, little endian), as LLVM writes them: reading them, and giving one a table of data.
 
-What is read comes from our own code generator, never from a user's file. Source: the System V ABI, chapters 4 (object files) and 5,
+What is read comes from our own code generator, or from its cache on disk, whose files may be damaged. Source: the System V ABI, chapters 4 (object files) and 5,
 and its AMD64 supplement. Imports the standard library.
 """
 
@@ -17,6 +17,9 @@ PROGBITS, SYMTAB, RELA, NOBITS = 1, 2, 4, 8
 WRITE, ALLOC, EXEC, TLS = 1, 2, 4, 1024
 #: Special section indices of symbols.
 UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
+
+#: Bytes of a section without contents, and the alignment of a section in memory, at most: that of a page, since images are mapped.
+MAX_ZEROS, MAX_ALIGN = 1 << 28, 4096
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -84,7 +87,7 @@ def read(image: bytes) -> Object:
 def _read(image: bytes) -> Object:
     _, _, machine, _, _, _, start, _, _, _, _, _, count, names = _HEADER.unpack_from(image)
     headers = [_SECTION.unpack_from(image, start + i * _SECTION.size) for i in range(count)]
-    data = [bytes(h[5]) if h[1] == NOBITS else image[h[4] : h[4] + h[5]] for h in headers]
+    data = [_contents(image, *header[1:9]) for header in headers]
     sections = [
         Section(_name(data[names], h[0]), h[1], h[2], h[4], h[6], h[7], max(h[8], 1), d) for h, d in zip(headers, data)
     ]
@@ -101,6 +104,23 @@ def _read(image: bytes) -> Object:
             rows = _RELA.iter_unpack(section.data)
             relocations[section.info] = [(at, info & 0xFFFFFFFF, info >> 32, addend) for at, info, addend in rows]
     return Object(machine, sections, symbols, relocations)
+
+
+def _contents(
+    image: bytes, kind: int, flags: int, _addr: int, offset: int, size: int, _link: int, _info: int, align: int
+) -> bytes:
+    """The bytes of a section, checked against the file before any are made."""
+    if kind == NOBITS:
+        if size > MAX_ZEROS:
+            raise ValueError("more zeros than memory")
+        data = bytes(size)
+    else:
+        data = image[offset : offset + size] if kind else b""
+        if kind and len(data) != size:
+            raise ValueError("a section behind the end of the file")
+    if align & (align - 1) or (flags & ALLOC and align > MAX_ALIGN):
+        raise ValueError("an alignment that no page has")
+    return data
 
 
 def _name(strings: bytes, start: int) -> str:

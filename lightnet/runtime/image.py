@@ -49,7 +49,9 @@ class LoadedImage:
 
     def __init__(self, image: Image, file: int | None = None, offset: int = 0):
         size = len(image.data)
-        if not 0 < image.writable <= size or image.writable % PAGE or size % PAGE:
+        places = (*image.exports.values(), *image.imports.values(), *image.relative)
+        fits = all(type(n) is int for n in (image.writable, *places)) and all(0 <= n <= size - 8 for n in places)
+        if not fits or not 0 < image.writable <= size or image.writable % PAGE or size % PAGE:
             raise LightNetError("the machine code is damaged")
         self._image = image
         self._map = None

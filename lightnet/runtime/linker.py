@@ -39,8 +39,8 @@ def link(objects: Sequence[bytes], exports: Sequence[str]) -> Image:
     fit together: a symbol that two define, or that none of them defines and that is to be exported."""
     try:
         return _Linker([elf.read(image) for image in objects]).link(exports)
-    except struct.error:
-        raise LightNetError("the compiled objects are too large to be linked") from None
+    except (IndexError, struct.error):
+        raise LightNetError("the compiled objects are damaged, or too large to be linked") from None
 
 
 class _Linker:

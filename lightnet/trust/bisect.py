@@ -8,7 +8,7 @@ shows. Imports the passes' driver, `ir`, and the files of this folder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -17,9 +17,19 @@ from xdsl.passes import ModulePass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.instrumentation import module_text
 from lightnet.ir.passes import Instrumentation, run_pipeline
+from lightnet.ir.registry import TARGETS
 from lightnet.ir.rewrites import Rewrite
+from lightnet.ir.target import get_target
 from lightnet.trust.blame import blame, first_wrong
-from lightnet.trust.check import EXACT, Baseline, Difference, NotExecutableError, Options, check_error
+from lightnet.trust.check import (
+    EXACT,
+    Baseline,
+    Difference,
+    NotExecutableError,
+    Options,
+    check_error,
+    run_checked,
+)
 from lightnet.trust.judges import CommandJudge
 
 #: What is wrong with what a pipeline made, if anything.
@@ -46,10 +56,24 @@ def bisect(
     """Find the first rewrite of the pipeline without which its result is right, in about log2(rewrites) runs on copies of
     `module`. `command` judges the resulting module's text (status 0: right); without one the result is executed and compared
     with `module`. A pipeline that fails is wrong. Where the fault is no rewrite (it is there with a limit of 0), the error
-    names the pass, as far as that can be known. Raises `LightNetError` where `module` itself cannot be judged.
+    names the pass, as far as that can be known. A target's lowering has no rewrites, and is checked (as `run_checked` does) where
+    all before it is right. Raises `LightNetError` where `module` itself cannot be judged.
     """
-    judge = _by_command(command) if command is not None else _by_execution(module, passes, options)
-    return _Bisection(ctx, module, passes, judge).run(by_execution=command is None, options=options)
+    if command is not None:
+        return _Bisection(ctx, module, passes, _by_command(command)).run(by_execution=False, options=options)
+    graph = _before_lowering(passes)
+    judge = _by_execution(module, graph, options)
+    found = _Bisection(ctx, module, graph, judge).run(by_execution=True, options=options)
+    if found.error is not None or len(graph) == len(passes):
+        return found
+    return replace(found, error=run_checked(ctx, module.clone(), passes, options).error, runs=found.runs + 1)
+
+
+def _before_lowering(passes: Sequence[ModulePass]) -> Sequence[ModulePass]:
+    """The passes before the first that lowers a network to what is not executed as one."""
+    lowerings = {get_target(name).lowering for name in TARGETS}
+    end = next((i for i, p in enumerate(passes) if p.name in lowerings), len(passes))
+    return passes[:end]
 
 
 def _by_command(command: CommandJudge) -> Judge:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import YieldOp
-from lightnet.ir.layout import to_memory
+from lightnet.ir.layout import byte_size, to_memory
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
@@ -24,17 +24,20 @@ _LARGE, _PACKERS = 1 << 16, 1
 
 
 def static_values(
-    main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
-) -> Iterator[tuple[PlaceAttr, np.ndarray]]:
+    main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int,
+    room: Callable[[PlaceAttr, int], np.ndarray | None] = lambda place, size: None,
+) -> Iterator[tuple[PlaceAttr, np.ndarray]]:  # fmt: skip
     """Each static tensor's place and its bytes there (uint8), in the layout that its type has, in any order; `feeds` replaces params by
-    name. Large tensors are packed while the next ones are computed; few are held at a time."""
+    name. `room` may give the memory, of so many bytes that are zeros as yet, in which they should be. Large tensors are packed while the
+    next ones are computed; few are held at a time."""
     waiting: deque[tuple[PlaceAttr, Future[np.ndarray]]] = deque()
     with ThreadPoolExecutor(_PACKERS) as packers:
         for place, type, array in _logical_values(main, feeds, store, seed):
+            memory = room(place, byte_size(type))
             if array.nbytes < _LARGE:
-                yield place, to_memory(type, array)
+                yield place, to_memory(type, array, memory)
                 continue
-            waiting.append((place, packers.submit(to_memory, type, array)))
+            waiting.append((place, packers.submit(to_memory, type, array, memory)))
             if len(waiting) > _PACKERS:
                 first, packed = waiting.popleft()
                 yield first, packed.result()

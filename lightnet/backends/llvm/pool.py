@@ -5,10 +5,14 @@
 calls `body(arena, static, host, thread, threads, barrier)` on so many threads at once and returns when all have: the caller is
 thread 0, the others are workers that live as long as the process. A caller that finds the pool in use runs alone
 (`thread` 0 of 1, `barrier` null): the caller's own result does not change, and processors are not asked to do more than they can.
+So it is with workers that are not there at once, being asleep or kept from their processor by other load: the caller waits for them an
+eighth of the time that its last run took, no longer than it takes to wake one, and then runs with those that came.
 
 * A worker waits for its own word to change: it spins, as a network follows the one before at once or not for long; then it yields
   the processor; then it sleeps in the kernel (a futex on Linux, a condition elsewhere). Barriers wait in the same way, and hardly
   spin where there are more threads than processors.
+* A run has a *gate*, one word with the number of the run, its threads at most, and those that came. Who comes adds one, and has
+  its thread number, or finds the gate closed. The caller closes it, which settles how many they are, and gives the sign to begin.
 * A barrier counts arrivals; the last one starts a new *generation*, which the others wait for (Mellor-Crummey and Scott, "Algorithms
   for scalable synchronization on shared-memory multiprocessors", 1991, section 3.1, with a counter in place of the sense). The end
   of a run is one more barrier, at which only the caller waits.
@@ -27,6 +31,9 @@ from lightnet.runtime.threads import MAX_THREADS
 SPINS, FEW_SPINS = 1 << 14, 1 << 6
 #: Times that a thread yields its processor before it sleeps.
 YIELDS = 32
+#: Processor cycles that a caller waits for workers: at least, at first, and at most (some 70 us: a worker that sleeps takes 20 to 40);
+#: and looks at the gate, where there is no clock to be read.
+PATIENCE, LOOKS = (1 << 10, 1 << 16, 1 << 18), 1 << 10
 #: Bytes of a worker's stack: that of a main thread, as kernels are made for no other.
 STACK = 8 << 20
 
@@ -42,8 +49,8 @@ _TYPES = """\
 """
 
 
-def pool_text(triple: str) -> str:
-    """The pool for a target triple, as LLVM IR."""
+def pool_text(triple: str, is_patient: bool = False) -> str:
+    """The pool for a target triple, as LLVM IR. One that `is_patient` waits for all threads, however long that takes (for tests)."""
     arch = triple.partition("-")[0]
     arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
     linux = "linux" in triple
@@ -54,6 +61,7 @@ def pool_text(triple: str) -> str:
         _GLOBALS,
         _pause(arch),
         _mode(arch),
+        _clock(arch),
         sleeping,
         _WAIT,
         _BARRIER,
@@ -64,6 +72,8 @@ def pool_text(triple: str) -> str:
     )
     constants = {
         "MAX": MAX_THREADS, "SPINS": SPINS, "FEW_SPINS": FEW_SPINS, "YIELDS": YIELDS, "STACK": STACK,
+        "LEAST": PATIENCE[0], "FIRST": PATIENCE[1], "MOST": PATIENCE[2],
+        "LOOKS": 1 << 62 if is_patient or arch == "x86_64" else LOOKS, "EVER": "true" if is_patient else "false",
         "DETACHED": 2 if "darwin" in triple or "macos" in triple else 1,
         "BLOCK": 0 if linux else 1, "SETMASK": 2 if linux else 3,
     }  # fmt: skip
@@ -81,6 +91,9 @@ _GLOBALS = """\
 @processors = internal global i64 0, align 8
 @job = internal global %Job zeroinitializer, align 128
 @barrier = internal global %Barrier zeroinitializer, align 128
+@gate = internal global i64 0, align 128
+@begin = internal global %Word zeroinitializer, align 128
+@patience = internal global i64 $FIRST$, align 128
 @words = internal global [$MAX$ x %Word] zeroinitializer, align 128
 declare i32 @getpid()
 declare i32 @sched_yield()
@@ -93,6 +106,7 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
 declare i64 @llvm.ctpop.i64(i64)
 """
 
@@ -142,6 +156,19 @@ define internal void @set_mode(i64 %w) {
 }
 """
     return "define internal i64 @mode() {\n  ret i64 0\n}\ndefine internal void @set_mode(i64 %w) {\n  ret void\n}\n"
+
+
+def _clock(arch: str) -> str:
+    """Processor cycles from some time on; always 0 where reading them may be forbidden."""
+    if arch != "x86_64":
+        return "define internal i64 @cycles() {\n  ret i64 0\n}\n"
+    return """\
+declare i64 @llvm.readcyclecounter()
+define internal i64 @cycles() {
+  %c = call i64 @llvm.readcyclecounter()
+  ret i64 %c
+}
+"""
 
 
 # Sleeping until a word may have changed from `old`, and waking all that sleep on it. 128: this process only; 129: wake.
@@ -317,7 +344,9 @@ unknown:
 """
 
 
-# Worker t: waits for its word to change, does its part of the job, says so, and looks at nothing of the job after that.
+# Worker t: waits for its word to change, and comes to the gate: [number of the run: 32 bits, threads at most: 15, closed: 1, who came: 16].
+# One that is let in waits for the sign, does its part of the job, says so, and looks at nothing of the job after that. One that comes
+# late may find the gate of the next run, which is as good: who is in stands in the gate alone, whoever was called.
 _WORKER = """\
 define internal ptr @worker(ptr %number) {
 entry:
@@ -325,10 +354,25 @@ entry:
   %word = getelementptr [$MAX$ x %Word], ptr @words, i64 0, i64 %t
   br label %loop
 loop:
-  %seen = phi i32 [ 0, %entry ], [ %now, %loop ]
+  %seen = phi i32 [ 0, %entry ], [ %now, %loop ], [ %now, %join ]
   %spins = load atomic i32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 2) monotonic, align 4
   call void @await(ptr %word, i32 %seen, i32 %spins)
   %now = load atomic i32, ptr %word acquire, align 4
+  %g = atomicrmw add ptr @gate, i64 1 acq_rel
+  %came = and i64 %g, 65535
+  %k = add i64 %came, 1
+  %limits = lshr i64 %g, 17
+  %limit = and i64 %limits, 32767
+  %closing = and i64 %g, 65536
+  %open = icmp eq i64 %closing, 0
+  %room = icmp ult i64 %k, %limit
+  %in = and i1 %open, %room
+  br i1 %in, label %join, label %loop
+join:
+  %number32 = lshr i64 %g, 32
+  %run = trunc i64 %number32 to i32
+  %earlier = sub i32 %run, 1
+  call void @await(ptr @begin, i32 %earlier, i32 %spins)
   %job = load %Job, ptr @job, align 8
   %body = extractvalue %Job %job, 0
   %arena = extractvalue %Job %job, 1
@@ -337,7 +381,7 @@ loop:
   %threads = extractvalue %Job %job, 4
   %mode = extractvalue %Job %job, 5
   call void @set_mode(i64 %mode)
-  call void %body(ptr %arena, ptr %static, ptr %host, i64 %t, i64 %threads, ptr @barrier)
+  call void %body(ptr %arena, ptr %static, ptr %host, i64 %k, i64 %threads, ptr @barrier)
   %last = call i1 @arrive()
   br label %loop
 }
@@ -355,6 +399,8 @@ entry:
 new:
   call void @llvm.memset.p0.i64(ptr @words, i8 0, i64 ptrtoint (ptr getelementptr ([$MAX$ x %Word], ptr null, i64 1) to i64), i1 false)
   call void @llvm.memset.p0.i64(ptr @barrier, i8 0, i64 ptrtoint (ptr getelementptr (%Barrier, ptr null, i64 1) to i64), i1 false)
+  call void @llvm.memset.p0.i64(ptr @begin, i8 0, i64 ptrtoint (ptr getelementptr (%Word, ptr null, i64 1) to i64), i1 false)
+  store atomic i64 65536, ptr @gate release, align 8
   store ptr @meet, ptr @barrier, align 8
   call void @prepare_sleep()
   %found = call i64 @count_processors()
@@ -409,6 +455,15 @@ done:
 """
 
 _RUN = """\
+define internal void @remember(i64 %since) {
+  %now = call i64 @cycles()
+  %took = sub i64 %now, %since
+  %eighth = lshr i64 %took, 3
+  %least = call i64 @llvm.umax.i64(i64 %eighth, i64 $LEAST$)
+  %most = call i64 @llvm.umin.i64(i64 %least, i64 $MOST$)
+  store i64 %most, ptr @patience, align 8
+  ret void
+}
 define void @ln_pool_run(ptr %body, ptr %arena, ptr %static, ptr %host, i64 %threads) {
 entry:
   %several = icmp sgt i64 %threads, 1
@@ -431,16 +486,19 @@ hand:
   %j1 = insertvalue %Job %j0, ptr %arena, 1
   %j2 = insertvalue %Job %j1, ptr %static, 2
   %j3 = insertvalue %Job %j2, ptr %host, 3
-  %j4 = insertvalue %Job %j3, i64 %n, 4
   %mode = call i64 @mode()
-  %j5 = insertvalue %Job %j4, i64 %mode, 5
-  store %Job %j5, ptr @job, align 8
-  %n32 = trunc i64 %n to i32
-  store i32 %n32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 1), align 8
   %processors = load i64, ptr @processors, align 8
   %fits = icmp ule i64 %n, %processors
   %spins = select i1 %fits, i32 $SPINS$, i32 $FEW_SPINS$
   store atomic i32 %spins, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 2) monotonic, align 4
+  %begun = load atomic i32, ptr @begin monotonic, align 4
+  %number = add i32 %begun, 1
+  %number64 = zext i32 %number to i64
+  %high = shl i64 %number64, 32
+  %limit = shl i64 %n, 17
+  %open = or i64 %high, %limit
+  store atomic i64 %open, ptr @gate seq_cst, align 8
+  %t0 = call i64 @cycles()
   br label %start
 start:
   %t = phi i64 [ 1, %hand ], [ %t1, %start ]
@@ -448,10 +506,50 @@ start:
   call void @post(ptr %word)
   %t1 = add i64 %t, 1
   %more = icmp ult i64 %t1, %n
-  br i1 %more, label %start, label %run
+  br i1 %more, label %start, label %expect
+expect:
+  %wanted = sub i64 %n, 1
+  %patience = load i64, ptr @patience, align 8
+  br label %look
+look:
+  %i = phi i64 [ 0, %expect ], [ %i1, %wait ]
+  %g = load atomic i64, ptr @gate monotonic, align 8
+  %came = and i64 %g, 65535
+  %complete = icmp uge i64 %came, %wanted
+  br i1 %complete, label %close, label %wait
+wait:
+  call void @pause()
+  %i1 = add i64 %i, 1
+  %t2 = call i64 @cycles()
+  %waited = sub i64 %t2, %t0
+  %longer = icmp ult i64 %waited, %patience
+  %ever = or i1 %longer, $EVER$
+  %looks = icmp ult i64 %i1, $LOOKS$
+  %on = and i1 %ever, %looks
+  br i1 %on, label %look, label %close
+close:
+  %last = atomicrmw or ptr @gate, i64 65536 acq_rel
+  %all = and i64 %last, 65535
+  %in = call i64 @llvm.umin.i64(i64 %all, i64 %wanted)
+  %m = add i64 %in, 1
+  %t3 = call i64 @cycles()
+  %together = icmp ne i64 %in, 0
+  br i1 %together, label %run, label %nobody
 run:
-  call void %body(ptr %arena, ptr %static, ptr %host, i64 0, i64 %n, ptr @barrier)
+  %j4 = insertvalue %Job %j3, i64 %m, 4
+  %j5 = insertvalue %Job %j4, i64 %mode, 5
+  store %Job %j5, ptr @job, align 8
+  %m32 = trunc i64 %m to i32
+  store i32 %m32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 1), align 8
+  call void @post(ptr @begin)
+  call void %body(ptr %arena, ptr %static, ptr %host, i64 0, i64 %m, ptr @barrier)
   call void @meet(ptr @barrier)
+  call void @remember(i64 %t3)
+  store atomic i32 0, ptr @lock release, align 4
+  ret void
+nobody:
+  call void %body(ptr %arena, ptr %static, ptr %host, i64 0, i64 1, ptr null)
+  call void @remember(i64 %t3)
   store atomic i32 0, ptr @lock release, align 4
   ret void
 free:

@@ -1,39 +1,25 @@
-"""Kernels on blocked maps, [N, C/16, H, W, 16] with a halo: one generator a file, and the table of them.
+"""Kernels on blocked maps, [N, C/16, H, W, 16] with a halo: one generator a file; `ir/registry.py` has the table of them.
 
 A generator takes a body (a convolution with an epilogue, a pool, elementwise ops) on maps in the layout `Blocked`, whose block is
 as long as the machine's vectors. `layout` asks which bodies are taken and what they need, `choose` what each would cost and with
-which choices, `pack` how weights should lie, `lower-cpu` builds the functions.
+which choices, `pack` how weights should lie, `lower-cpu` builds the functions. Imports the registry.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from lightnet.backends.cpu.blocked.base import Generator
-from lightnet.ir.registry import resolve
-
-#: The generators, in order of preference where they cost the same: ``module:Attribute``, imported when they are needed.
-TABLE = (
-    "conv:DIRECT",
-    "winograd:WINOGRAD4",
-    "winograd:WINOGRAD2",
-    "bands:BANDS",
-    "deconv:DECONV",
-    "first:FIRST",
-    "first_pool:FIRST_POOL",
-    "depthwise:DEPTHWISE",
-    "pool:POOL",
-    "views:VIEWS",
-    "channels:CHANNELS",
-    "resample:RESAMPLE",
-    "maps:MAPS",
-    "reorder:REORDER",
-    "nhwc:NHWC",
-    "dense:DENSE",
-)  # fmt: skip
+from lightnet.ir.registry import GENERATORS, load_installed
 
 
-@cache
 def generators() -> tuple[Generator, ...]:
-    """All of them."""
-    return tuple(resolve(f"lightnet.backends.cpu.blocked.{row}") for row in TABLE)
+    """All of them, plugins' included, in order of preference where they cost the same."""
+    load_installed()
+    return _generators(GENERATORS.version)
+
+
+@lru_cache(maxsize=1)
+def _generators(version: int) -> tuple[Generator, ...]:
+    """What the table holds at this version of it: the passes ask for every kernel."""
+    return tuple(GENERATORS.in_order())

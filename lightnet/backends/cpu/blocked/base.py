@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from xdsl.dialects import arith
@@ -52,12 +52,14 @@ class Machine:
     growth: float = 4.0
 
 
+@runtime_checkable
 class Generator(Protocol):
-    """Makes kernel functions of one family; `alg` is the choice that names it."""
+    """Makes kernel functions of one family; `alg` is the choice that names it. A class that derives from it has no choices, packs
+    no weights and needs no memory unless it says so."""
 
     alg: str
     #: Whether results are those of a direct evaluation but for the order of sums (Winograd's are not).
-    exact: bool
+    exact: bool = True
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
         """What the body needs, None where this is no generator for it. Ops may be those of a kernel, or a union that is not
@@ -65,15 +67,18 @@ class Generator(Protocol):
 
     def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
         """Tile, order and so on, by a model of the machine; those that the kernel has already are kept and may narrow the rest."""
+        return {}
 
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         """Nanoseconds on one thread, roughly, with the kernel's present choices (or the default ones)."""
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         """The layouts of operands to be packed, by operand number, for the kernel's choices."""
+        return {}
 
     def scratch_bytes(self, kernel: KernelOp) -> int:
         """Bytes of memory that one thread uses while it runs."""
+        return 0
 
     def workspace_bytes(self, kernel: KernelOp) -> int:
         """Bytes that one launch of the kernel leaves for the next, shared by all threads."""
@@ -122,7 +127,7 @@ def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[S
                 maps.setdefault(value, NO_HALO)
             elif all(d == 1 for d in dims):
                 continue
-            elif dims[0] == shape.dims[1] and all(d == 1 for d in dims[1:]) and value not in maps:
+            elif len(dims) < 4 and dims[0] == shape.dims[1] and all(d == 1 for d in dims[1:]):
                 packed.add(value)
             else:
                 return None
@@ -242,6 +247,10 @@ class BlockedKernel:
     """A kernel function under construction. Memrefs: the kernel's operands, its results (but for those in `aliases`, which take an
     operand's memory), then `workspace` bytes, which the launches of the kernel share, and `scratch` bytes of the thread."""
 
+    #: Whether the anchor makes each lane of all channels: then an infinity or NaN of any of them reaches unused lanes, too, as
+    #: infinity * 0 is NaN.
+    mixes_channels = False
+
     def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0,
                  workspace: int = 0, host: Host | None = None):  # fmt: skip
         self.kernel, self.ops, self.lanes = kernel, kernel.ops, lanes
@@ -291,9 +300,9 @@ class BlockedKernel:
 
     @property
     def masked(self) -> int:
-        """Lanes of the last block that are channels, where the epilogue would not leave the others 0; else 0."""
+        """Lanes of the last block that are channels, where the others would not stay 0 by themselves; else 0."""
         channels = self.anchor.result_specs[0].dims[1]
-        return 0 if channels % self.lanes == 0 or keeps_zero(self.ops[1:]) else channels % self.lanes
+        return channels % self.lanes if self.mixes_channels or not keeps_zero(self.ops[1:]) else 0
 
     @cached_property
     def used(self) -> int:
@@ -314,14 +323,26 @@ class BlockedKernel:
     def put(self, tile: Tile, value: SSAValue, yielded: SSAValue, memref: SSAValue) -> None:
         """Store a tile of a result; lanes of the last vector that are no channels become 0."""
         b, where = self.b, self.at(yielded, tile.n, tile.block, tile.y, tile.x)
-        b.tile_store(value, memref, where, [2, 3, 1, 4], steps=tile.strides)
-        if tile.used == self.lanes:
+
+        def store(cleared: bool) -> None:
+            kept = self.without_unused(tile, value) if cleared else value
+            b.tile_store(kept, memref, where, [2, 3, 1, 4], steps=tile.strides)
+
+        block, last = b.add(tile.block, tile.shape[2] - 1), blocks_of(spec_of(yielded.type).dims[1], self.lanes) - 1
+        known = b.number(block)
+        if known is not None or tile.used == self.lanes:
+            store(known == last and tile.used < self.lanes)
             return
-        last = blocks_of(self.anchor.result_specs[0].dims[1], self.lanes) - 1
-        with self.only(b.add(tile.block, tile.shape[2] - 1), last):
-            unused = b.broadcast(b.const(0.0, self.element), (*tile.shape[:2], self.lanes - tile.used))
-            where = self.at(yielded, tile.n, last, tile.y, tile.x, tile.used)
-            b.tile_store(unused, memref, where, [2, 3, 4], steps=None if tile.strides is None else [*tile.steps, 1])
+        for predicate, cleared in (("ne", False), ("eq", True)):
+            with b.when(b.cmpi(predicate, b.index(block), b.index(last))):
+                store(cleared)
+
+    def without_unused(self, tile: Tile, value: SSAValue) -> SSAValue:
+        """A tile with 0 in the lanes of its last vector that are no channels."""
+        b, (_, _, vectors, lanes) = self.b, tile.shape
+        bits = [v < vectors - 1 or lane < tile.used for v in range(vectors) for lane in range(lanes)]
+        mask = b.broadcast(b.mask((1, 1, vectors, lanes), bits), tile.shape)
+        return b.select(mask, value, b.broadcast(b.const(0.0, self.element), tile.shape))
 
     def zero_halos(self, n: Index, block: Index, blocks: int, first: Index, last: Index) -> None:
         """Write the halo of every result around its rows [first, last): the columns beside them, and the rows above and below where

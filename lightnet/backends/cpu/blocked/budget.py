@@ -36,10 +36,10 @@ def changes(kernels: Sequence[KernelOp], machine: Machine, budget: int | None) -
     no more than `budget` bytes (None: the default) beyond the plain ones. What loses least time for a byte gives way first."""
     grown = [k for k in kernels if (g := selection.generator_of(k)) is not None and not g.exact]
     total = sum(map(_excess, grown))
-    if budget is None:
+    if budget is None and total > LEAST:
         weights = {k.operands[i] for k in kernels for i in selection.packing(k)}
         budget = max(TIMES * sum(spec_of(v.type).nbytes for v in weights), LEAST)
-    if total <= budget:
+    if total <= (LEAST if budget is None else budget):
         return {}
     found: dict[KernelOp, _Step] = {}
     for step in sorted((s for k in grown for s in _steps(k, machine)), key=lambda s: s.loss / s.saved):
@@ -62,8 +62,9 @@ def _steps(kernel: KernelOp, machine: Machine) -> Iterator[_Step]:
     """What else a kernel could do with less memory."""
     before, now = dict(kernel.attributes), _excess(kernel)
     time = selection.cost_of(kernel, machine)
-    for generator, form in selection.candidates(kernel, selection.lanes_of(kernel)):
-        if not selection.fits(form, kernel):
+    lanes = selection.lanes_of(kernel)
+    for generator, form in selection.candidates(kernel, lanes):
+        if not selection.fits(form, kernel, lanes):
             continue
         kernel.attributes = without_choices(kernel, generator.alg)
         kernel.attributes |= selection.choose(kernel, machine, exact=False)

@@ -95,13 +95,14 @@ class Direct:
 class DirectKernel(BlockedKernel):
     """Builds one kernel function, or (`part`) part of another, whose maps are not seen as one row."""
 
+    mixes_channels = True
+
     def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
         lanes = map_lanes(kernel)
         self.geometry, self.shape, self.walk = chosen(kernel, machine_of(lanes), flat=host is None)
         super().__init__(kernel, name, lanes, aliases, host=host)
         self.src, self.weight, self.bias = self.anchor.operands
         self.overlaps = not aliases  # what is computed again would read its own result
-        self.used = self.masked or lanes
         machine = machine_of(lanes)
         #: What is fetched ahead, where this is a whole kernel: parts of others read what is near.
         alone = host is None

@@ -61,6 +61,10 @@ class Geometry:
     @classmethod
     def of(cls, op: Conv2d, flat: bool = False) -> Geometry:
         """The geometry of a convolution; `flat` needs `is_pointwise`."""
+        return op.remembered(_flat if flat else _spread)
+
+    @classmethod
+    def _of(cls, op: Conv2d, flat: bool) -> Geometry:
         (n, c, h, w), (_, o, oh, ow) = op.operand_specs[0].dims, op.result_specs[0].dims
         in_hw, out_hw = ((1, h * w), (1, oh * ow)) if flat else ((h, w), (oh, ow))
         pad = op.derived_values()["pad"]
@@ -89,6 +93,14 @@ class Geometry:
         """Input channels that are summed over, with those that fill up the last step."""
         whole, rest = divmod(self.channels, lanes)
         return whole * lanes + -(-rest // unroll) * unroll
+
+
+def _flat(op: Conv2d) -> Geometry:
+    return Geometry._of(op, True)
+
+
+def _spread(op: Conv2d) -> Geometry:
+    return Geometry._of(op, False)
 
 
 @dataclass(frozen=True)

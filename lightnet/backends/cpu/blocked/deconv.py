@@ -111,6 +111,8 @@ def chosen(kernel: KernelOp, machine: Machine) -> Shape:
 class _Kernel(BlockedKernel):
     """Builds one kernel function. The grid is pictures x bands of rows x vectors of outputs."""
 
+    mixes_channels = True
+
     def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
         lanes = map_lanes(kernel)
         super().__init__(kernel, name, lanes, aliases)
@@ -121,7 +123,6 @@ class _Kernel(BlockedKernel):
         self.channels, self.in_height = op.operand_specs[0].dims[1:3]
         self.pictures, self.outputs, self.height, self.width = op.result_specs[0].dims
         self.overlaps = not aliases  # what is computed again would read its own result
-        self.used = self.masked or lanes
 
     def build(self) -> Launch:
         b, v, step = self.b, self.shape.vectors, self.stride[0]

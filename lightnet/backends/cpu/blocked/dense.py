@@ -24,9 +24,11 @@ from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.launches import Argument, Launch
 from lightnet.backends.cpu.registers import BODY, cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed, layout_of
+from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, spec_of, storage_type
@@ -44,6 +46,8 @@ PANEL = 320 << 10
 BLOCKS, BLOCK_TILES = 16, 4
 #: Instructions of an epilogue on a tile from which on it runs row by row: a long one would be most of the code.
 EPILOGUE = 320
+#: Sums of a tile that a choice may ask for, at most.
+MOST_SUMS = 64
 #: Tiles of rows from which on K is cut: with fewer, B is hardly read again.
 CUT_FROM = 4
 #: Rows of a block whose sums wait in scratch memory, at most.
@@ -69,14 +73,11 @@ class Dense(Generator):
         return Form({}, frozenset([b]), plain_results=True)
 
     def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        if choice_ints(kernel, "tile") is not None:
-            return {}
-        _, m, _, n = gemm_shape(_product(kernel))
-        return {"tile": ParamAttr(best_tile(m, n, machine.lanes, machine.registers))}
+        return {"tile": ParamAttr(tile_of(kernel, machine))}
 
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         _, m, k, n = gemm_shape(_product(kernel))
-        rows, vectors = choice_ints(kernel, "tile") or best_tile(m, n, machine.lanes, machine.registers)
+        rows, vectors = tile_of(kernel, machine)
         compute = 2 * k * tile_time(m, n, rows, vectors, machine.lanes, machine.registers) / machine.flops
         size = 4 * k * n
         return max(compute, size / read_rate(machine, size) + 8 * m * n / machine.l2_bytes)
@@ -89,6 +90,21 @@ class Dense(Generator):
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [_DenseKernel(kernel, name, dict(aliases)).build()]
+
+
+def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
+    """Rows and vectors of a tile: the kernel's choice if it has one, which must be two numbers (`LightNetError`), or the best."""
+    given = choice_ints(kernel, "tile", 2)
+    if given is None:
+        _, m, _, n = gemm_shape(_product(kernel))
+        return best_tile(m, n, machine.lanes, machine.registers)
+    if min(given) < 1 or given[0] * given[1] > MOST_SUMS:
+        raise LightNetError(
+            f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums",
+            loc_of(kernel),
+            label="dense.tile",
+        )
+    return given[0], given[1]
 
 
 def best_tile(m: int, n: int, lanes: int, registers: int) -> tuple[int, int]:
@@ -127,8 +143,7 @@ class Plan:
 def _plan(kernel: KernelOp) -> Plan:
     _, m, k, n = gemm_shape(_product(kernel))
     lanes = _lanes(kernel)
-    tile = choice_ints(kernel, "tile")
-    assert tile is not None, "choose comes first"
+    tile = tile_of(kernel, Machine(lanes=lanes, registers=16 if lanes == 8 else 32))
     rows, columns = tile[0], tile[1] * lanes
     panels, tiles = -(-n // columns), -(-m // rows)
     bands = max(1, min(-(-BLOCKS // panels), tiles // BLOCK_TILES))

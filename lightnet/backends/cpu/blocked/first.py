@@ -96,6 +96,8 @@ class First:
 class FirstKernel(BlockedKernel):
     """Builds one kernel function, or (`rows`) part of another, which gives `scratch`. The grid is pictures x bands of rows."""
 
+    mixes_channels = True
+
     def __init__(
         self,
         kernel: KernelOp,

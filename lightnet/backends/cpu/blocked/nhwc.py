@@ -90,7 +90,7 @@ class Chain:
 
 def chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Chain | None:
     """What a body does, None where it is no such chain."""
-    if not ops or list(yielded) != list(ops[-1].results):
+    if not ops or list(yielded) != list(ops[-1].results) or spec_of(yielded[0].type).len == 0:
         return None
     for op, after in pairwise(ops):
         if list(after.operands) != list(op.results):

@@ -105,13 +105,14 @@ class _ResampleKernel(BlockedKernel):
         self.scales = scales if whole and scales[0] * scales[1] <= EQUAL else (1, 1)
         blocks, step = blocks_of(channels, self.lanes), 1 if isinstance(self.anchor, Interpolate) else self.scales[0]
         units = self.height // step
+        makes_nan = isinstance(self.anchor, Interpolate)  # of the zeros in unused lanes, where a weight is infinite
         band = max(1, min(units, BAND // (self.width * step)))
         bands = -(-units // band)
         with b.loop(b.lo, b.hi) as number:
             n, block, index = self.coordinates(number.iv, (pictures, blocks, bands))
             first = b.mul(index, band)
             last = self.row_end(first, band, units)
-            partial = 0 if keeps_zero(self.rest) else channels % self.lanes
+            partial = channels % self.lanes if makes_nan or not keeps_zero(self.rest) else 0
             if not partial:
                 self.band(n, block, first, last, self.lanes)
             else:

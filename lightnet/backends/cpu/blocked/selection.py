@@ -110,10 +110,9 @@ def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
     return max(work / (share * machine.flops), size / rate)
 
 
-def fits(form: Form, kernel: KernelOp) -> bool:
-    """Whether the layouts of a kernel's operands and results are what a generator needs: all maps are in the same blocks, and what
-    is neither a map nor weights is plain."""
-    lanes = lanes_of(kernel)
+def fits(form: Form, kernel: KernelOp, lanes: int) -> bool:
+    """Whether the layouts of a kernel's operands and results are what a generator needs: all maps are in blocks of `lanes` channels,
+    and what is neither a map nor weights is plain."""
     if lanes not in LANES or _chosen_lanes(kernel) not in (0, lanes):
         return False
 
@@ -141,7 +140,7 @@ def generator_of(kernel: KernelOp) -> Generator | None:
         if generator.alg != alg:
             continue
         form = generator.takes(kernel.ops, list(kernel.terminator.operands), lanes)
-        if form is not None and fits(form, kernel):
+        if form is not None and fits(form, kernel, lanes):
             return generator
     return None
 
@@ -169,19 +168,27 @@ def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attr
     """The choices of a kernel on blocked maps: of the generators that take it (that which its `alg` names, if it has one; none that
     is inexact if it has to be `exact`) the one that costs least. Raises `LightNetError` where none does."""
     pinned, lanes = choice(kernel, "alg"), lanes_of(kernel) or machine.lanes
-    kernel.attributes.setdefault("lanes", IntegerAttr(lanes, i64))
-    found = []
-    for generator, form in candidates(kernel, lanes):
-        if fits(form, kernel) and (pinned == generator.alg or (pinned is None and (generator.exact or not exact))):
-            found.append((generator.cost(kernel, machine), len(found), generator))
+    found, refusals = [], []
+    fitting = [g for g, form in candidates(kernel, lanes) if fits(form, kernel, lanes)]
+    for generator in fitting:
+        if pinned == generator.alg or (pinned is None and (generator.exact or not exact)):
+            try:
+                found.append((generator.cost(kernel, machine), len(found), generator))
+            except LightNetError as e:  # a tile, say, that is one of another generator
+                refusals.append(e)
+    if not found and refusals:
+        raise refusals[0]
     if not found:
         layouts = ", ".join(dict.fromkeys(str(layout_of(v.type)) for v in (*kernel.operands, *kernel.results)))
-        what = f"layouts {layouts}, lanes = {lanes}" + (f", alg = '{pinned}'" if pinned is not None else "")
-        raise LightNetError(f"no generator of the CPU takes {kernel.name} of {', '.join(op.optype for op in kernel.ops)} with {what}",
+        what = f"layouts {layouts}, lanes = {_chosen_lanes(kernel) or lanes}" + (
+            f", alg = '{pinned}'" if pinned is not None else ""
+        )
+        others = f"; alg may be {', '.join(g.alg for g in fitting)}" if fitting else ""
+        raise LightNetError(f"no generator of the CPU takes {kernel.name} of {', '.join(op.optype for op in kernel.ops)} with {what}{others}",
                             loc_of(kernel), label="choose.layout")  # fmt: skip
     generator = min(found, key=lambda f: f[:2])[2]
-    choices = {"alg": StringAttr(generator.alg), "lanes": kernel.attributes["lanes"]}
-    kernel.attributes.setdefault("alg", choices["alg"])
+    choices = {"alg": StringAttr(generator.alg), "lanes": IntegerAttr(lanes, i64)}
+    kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
     found = generator.choices(kernel, machine)
     return {**choices, **{k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in found.items()}}
 

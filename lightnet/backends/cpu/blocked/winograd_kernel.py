@@ -86,6 +86,8 @@ class Products(BlockedKernel):
     """Builds the function that multiplies, transforms back and runs the epilogue; where a block is a group, the input's transform
     as well."""
 
+    mixes_channels = True
+
     def __init__(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]):
         self.plan = plan
         super().__init__(kernel, name, plan.lanes, aliases, scratch_bytes(plan), workspace_bytes(plan))
