@@ -246,7 +246,7 @@ def native_module(compilation: Compilation) -> Any:
 
     if compilation.loops is None:
         raise LightNetError("there is no machine code: target none runs the reference interpreter")
-    with compilation.lock:
+    with compilation.lock, collector_paused():
         if compilation.native is None:
             compilation.native = compile_module(compilation.loops, machine=compilation.machine)
         return compilation.native

@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.backends.interpreter.static import static_values
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
+from lightnet.ir.collector import collector_paused
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
@@ -248,7 +249,7 @@ class Executable:
     def _link(self) -> Instance:
         if self._compilation.machine is not None:
             processor.check(self.program.cpu, self.program.features, self.program.triple)
-        with ThreadPoolExecutor(1) as other:  # LLVM works while the params are loaded: neither holds the interpreter's lock for long
+        with collector_paused(), ThreadPoolExecutor(1) as other:  # LLVM works while the params are loaded: neither holds the interpreter's lock for long
             code = other.submit(lambda: self.native)
             static, residents = self._static({})
             code.result()

@@ -180,10 +180,10 @@ class Schema:
 
     def operand_names(self, count: int) -> list[str]:
         """The argument name of each operand; variadic ones count from 1 (``src1``, ``src2``)."""
-        return _arg_names(self.operands, count)
+        return list(_arg_names(self.operands, count))
 
     def result_names(self, count: int) -> list[str]:
-        return _arg_names(self.results, count)
+        return list(_arg_names(self.results, count))
 
     def named_operands(self, specs: Sequence[TensorSpec]) -> SimpleNamespace:
         """Operand specs by field name, a tuple under a variadic one: the `t` of `infer`."""

@@ -119,8 +119,13 @@ class Function:
         return self.ins(self.call_text(symbol, type, args, flags))
 
     def call_text(self, symbol: str, type: str, args: Sequence[tuple[str, str]], flags: str = "") -> str:
-        self.declared.add(f"declare {type} @{symbol}({', '.join(t.split(' align')[0] for t, _ in args)})")
-        return f"call {flags}{type} @{symbol}({', '.join(f'{t} {a}' for t, a in args)})"
+        call = self.declared_call(symbol, type, [t for t, _ in args], flags)
+        return f"{call}({', '.join(f'{t} {a}' for t, a in args)})"
+
+    def declared_call(self, symbol: str, type: str, args: Sequence[str], flags: str = "") -> str:
+        """What stands before the arguments, of these types, of calls of `symbol`, which is declared."""
+        self.declared.add(f"declare {type} @{symbol}({', '.join(t.split(' align')[0] for t in args)})")
+        return f"call {flags}{type} @{symbol}"
 
     # ---- index arithmetic ----------------------------------------------------------------------------------------
 

@@ -422,13 +422,15 @@ def _tile_fma(e: Function, op: tile.FmaOp) -> None:
     columns = b.count // depth
     rows = acc.count // columns
     leaves = [acc.leaf(f) for f in range(acc.count)]
+    call = e.declared_call(f"llvm.fma.{mangled(type)}", type, (type, type, type))
     for k in range(depth):
         vectors = [b.leaf(k * columns + n) for n in range(columns)]
         for p in range(rows):
             factor = e.splat(acc.elem, acc.lanes, e.element(a, p * depth + k))
             for n in range(columns):
-                args = [(type, factor), (type, vectors[n]), (type, leaves[p * columns + n])]
-                leaves[p * columns + n] = e.intrinsic("fma", type, args)
+                leaves[p * columns + n] = e.ins(
+                    f"{call}({type} {factor}, {type} {vectors[n]}, {type} {leaves[p * columns + n]})"
+                )
     e.vals[op.result] = Vec.of_leaves(acc.elem, acc.shape, acc.lanes, leaves)
 
 
