@@ -77,7 +77,12 @@ class Executable:
         output). `threads` is how many threads the call may use: as many as the network is compiled for (unless given), or fewer.
         Raises `LightNetError` for an unknown name, an array that does not fit and more threads than that.
         """
-        if self._quick is not None and outputs is None and threads is None and (found := self._quick(feeds)) is not None:
+        if (
+            self._quick is not None
+            and outputs is None
+            and threads is None
+            and (found := self._quick(feeds)) is not None
+        ):
             return found
         arrays = self._feeds(feeds)
         threads = threads_of_call(threads, self.program.threads)
@@ -249,7 +254,8 @@ class Executable:
     def _link(self) -> Instance:
         if self._compilation.machine is not None:
             processor.check(self.program.cpu, self.program.features, self.program.triple)
-        with collector_paused(), ThreadPoolExecutor(1) as other:  # LLVM works while the params are loaded: neither holds the interpreter's lock for long
+        # LLVM works while the params are loaded: neither holds the interpreter's lock for long.
+        with collector_paused(), ThreadPoolExecutor(1) as other:
             code = other.submit(lambda: self.native)
             static, residents = self._static({})
             code.result()

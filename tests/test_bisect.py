@@ -60,6 +60,15 @@ def test_a_right_pipeline() -> None:
     assert found.error is None and found.runs == 1 and found.rewrites >= 4
 
 
+def test_a_pipeline_down_to_loops() -> None:
+    """The lowering has no rewrites: what is before it is bisected, and its own result is checked."""
+    passes = "bind,expand,combine,choose,pack,plan,lower-cpu"
+    ctx, module = parsed(CHAIN)
+    assert bisect(ctx, module, parse_pipeline(passes)).error is None
+    found = bisect(ctx, module, [*parse_pipeline("bind"), Patterns((DropRelu,)), *parse_pipeline(passes)])
+    assert found.error is not None and "pattern 'DropRelu' of pass 'patterns'" in found.error.message
+
+
 @dataclasses.dataclass(frozen=True)
 class Swaps(LnPass):
     """Is wrong in one step."""

@@ -38,9 +38,9 @@ from lightnet.ir.names import PLACES
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import LnPass, parse_pipeline, rewrite_greedily
 from lightnet.ir.types import TensorSpec, tensor_type
-from lightnet.runtime.dtypes import BY_NAME
 from lightnet.passes.lower_cpu import LowerCpuPass
 from lightnet.passes.plan import PlanPass
+from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.weights import open_weights
 from lightnet.trust.check import Baseline, NotExecutableError, Options, Verdict, compare_modules, run_checked
 from lightnet.trust.compare import mismatch, says_nothing, tolerance

@@ -21,7 +21,18 @@ from lightnet.model import Model
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 SEEDS = range(1000, 1000 + FACTOR * 25) if FACTOR else range(25)
 #: Passes that a pipeline for the CPU can do without.
-OPTIONAL = ("simplify", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "bands", "choose", "pack", "schedule")
+OPTIONAL = (
+    "simplify",
+    "fold-batchnorm",
+    "hoist",
+    "subgraph",
+    "combine",
+    "layout",
+    "bands",
+    "choose",
+    "pack",
+    "schedule",
+)
 PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "bands", "choose",
           "pack", "schedule", "plan")  # fmt: skip
 #: Passes that those of a set need behind them: blocked maps have no kernels without choices, and choices may ask for packed weights.

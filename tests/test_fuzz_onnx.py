@@ -22,7 +22,18 @@ from lightnet.runtime import program
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 FIRST, BLOCKS, MOST = (10_000, 15 * FACTOR, 25) if FACTOR else (0, 15, 7)
 #: Passes that a pipeline for the CPU can do without, among those that it needs.
-OPTIONAL = ("simplify", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "bands", "choose", "pack", "schedule")
+OPTIONAL = (
+    "simplify",
+    "fold-batchnorm",
+    "hoist",
+    "subgraph",
+    "combine",
+    "layout",
+    "bands",
+    "choose",
+    "pack",
+    "schedule",
+)
 PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "bands", "choose",
           "pack", "schedule", "plan", "lower-cpu")  # fmt: skip
 #: Passes that those of a set need behind them: blocked maps have no kernels without choices, and choices may ask for packed weights.

@@ -123,6 +123,12 @@ def test_a_lookup_reads_what_it_takes(optype, operands, params, nbytes):
 # -- the tool --------------------------------------------------------------------------------------------------------
 
 
+def test_an_executable_is_no_network(tmp_path, capsys) -> None:
+    lightnet.compile(str(Path(__file__).parent.parent / "examples" / "cnn.net")).save(tmp_path / "cnn.lnx")
+    assert main(["inspect", str(tmp_path / "cnn.lnx")]) == 1
+    assert "needs the network, and this is a compiled executable" in capsys.readouterr().err
+
+
 def test_page_and_json(cli):
     net = NETS / "squeezedet.net"
     status, page, err = cli(net)

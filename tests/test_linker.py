@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import random
+from dataclasses import replace
 
 import llvmlite.binding as llvm
 import pytest
@@ -151,3 +153,29 @@ def test_other_objects_are_left_to_llvm() -> None:
         assert not can_link([bad])
         with pytest.raises(LightNetError):
             elf.read(bad)
+
+
+def test_damaged_objects_are_refused_or_linked_to_something() -> None:
+    """Every exception is a `LightNetError`, and no length out of the file decides how much memory is taken."""
+    (whole,) = objects(FIRST)
+    draw = random.Random(4)
+    headers = int.from_bytes(whole[40:48], "little")
+    for _ in range(1500):
+        damaged = bytearray(whole)
+        for _ in range(draw.choice((1, 1, 3))):
+            at = draw.choice(
+                (draw.randrange(20, len(whole)), draw.randrange(headers, len(whole)), draw.randrange(40, 64))
+            )
+            damaged[at] = draw.choice((0, 1, 0x7F, 0xFF, draw.randrange(256)))
+        try:
+            assert len(link([bytes(damaged)], ()).data) < 2 * elf.MAX_ZEROS
+        except LightNetError:
+            continue
+
+
+@pytest.mark.parametrize("change", [{"relative": (1 << 40,)}, {"imports": {"sin": -8}}, {"exports": {"ln_f": PAGE * 50}}, {"writable": 4096.0},
+                                    {"relative": ("0",)}, {"writable": 1 << 40}])  # fmt: skip
+def test_addresses_outside_of_an_image_are_refused(change: dict) -> None:
+    made = objects(FIRST, SECOND)
+    with pytest.raises(LightNetError, match="damaged"):
+        LoadedImage(replace(link(made, ()), **change))

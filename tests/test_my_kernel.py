@@ -1,4 +1,4 @@
-"""examples/my_kernel.py, the generator of docs/add-a-kernel.md: alone at ugly shapes, and in a network."""
+"""docs/add-a-kernel.md: choices by hand; examples/my_kernel.py, the generator of that page, alone at ugly shapes and in a network."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import lightnet
 from lightnet.backends.cpu.blocked import generators
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.registry import GENERATORS
 from lightnet.plugins import load
 
@@ -63,19 +64,105 @@ def test_in_a_network():
 
 @pytest.mark.parametrize("value", ["0", "17", "x", "[8]"])
 def test_a_choice_that_cannot_be_built(value):
-    from lightnet.ir.passes import parse_pipeline, run_pipeline
-
     model = lightnet.load(str(FILE.with_suffix(".mlir")))
     passes = parse_pipeline(f'bind,expand,hoist,combine,layout,choose{{set="cut.pixels={value}"}}')
     with load(FILE), pytest.raises(LightNetError, match="1 to 16 are in registers"):
         run_pipeline(model.ctx, model.module, passes)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('alg = "crop"', "", "has no name"),
+        ('alg = "crop"', "alg = 3", "has no name"),
+        ("def cost(", "def costs(", "lacks cost"),
+        ("def build(self, kernel: KernelOp", "def builds(self, kernel: KernelOp", "lacks build"),
+    ],
+)
+def test_a_generator_that_is_not_whole(tmp_path, old, new, message):
+    broken = tmp_path / "broken.py"
+    broken.write_text(FILE.read_text("utf-8").replace(old, new))
+    with pytest.raises(LightNetError, match=message):
+        with load(broken):
+            pass
+
+
 def test_a_name_that_is_taken(tmp_path):
     twice = tmp_path / "twice.py"
     twice.write_text(FILE.read_text("utf-8").replace('alg = "crop"', 'alg = "pool"'))
-    with pytest.raises(
-        LightNetError, match="generator 'pool' is defined twice: by lightnet.backends.cpu.blocked.pool:POOL and by"
-    ):
+    with pytest.raises(LightNetError, match=r"generator 'pool' is defined twice: by .*pool:POOL and by"):
         with load(twice):
             pass
+
+
+CHOOSE = "bind,simplify,hoist,expand,combine,layout,choose"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("conv2.tile=[8, 2, 8]", 'alg = "winograd4"'),  # three numbers: a tile of Winograd's algorithm, and of no other
+        ("conv2.tile=[1, 8, 2, 8]", 'alg = "direct"'),
+        ("conv2.order=tiles", 'alg = "winograd4"'),
+        ("conv2.alg=direct;conv2.tile=[1, 4, 2, 8]", "tile = [1, 4, 2, 8]"),
+    ],
+)
+def test_choices_by_hand(given, expected):
+    """`set` narrows what is chosen: a generator that cannot have a choice is out."""
+    model = lightnet.load(str(FILE.parent / "cnn.net"))
+    run_pipeline(model.ctx, model.module, parse_pipeline(f'{CHOOSE}{{set="{given}"}}'))
+    (line,) = [line for line in str(model.module).splitlines() if "%swish = cpu.kernel" in line]
+    assert expected in line
+
+
+def test_another_algorithm_has_choices_of_its_own():
+    """A kernel that has chosen, and is told another algorithm, keeps no tile of the first one."""
+    model = lightnet.load(str(FILE.parent / "cnn.net"))
+    run_pipeline(
+        model.ctx, model.module, parse_pipeline(f'{CHOOSE},pack,choose{{set="conv2.alg=direct"}},pack,plan')
+    )
+    (line,) = [line for line in str(model.module).splitlines() if "%swish = cpu.kernel" in line]
+    assert 'alg = "direct"' in line and "tiles" not in line
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "line"),
+    [
+        (
+            "conv2.tyle=[8]",
+            "tyle is no choice of this cpu.kernel; there are: alg, lanes, order, share, threads, tile",
+            11,
+        ),
+        ("conv2.order=3", "order = 3 : i64 is no choice of this cpu.kernel", 11),
+        ("conv2.alg=pool", "alg = 'pool'; alg may be direct, winograd4, winograd2", 11),
+        ("conv2.alg=direct;conv2.tile=[8, 2, 8]", "a convolution takes", 11),
+        ("other.alg=direct", "no kernel has an op or tensor 'other'", None),
+    ],
+)
+def test_choices_that_mean_nothing(given, message, line):
+    model = lightnet.load(str(FILE.parent / "cnn.net"))
+    with pytest.raises(LightNetError) as error:
+        run_pipeline(model.ctx, model.module, parse_pipeline(f'{CHOOSE}{{set="{given}"}}'))
+    assert message in error.value.message
+    assert line is None or error.value.loc.line == line
+
+
+@pytest.mark.parametrize("options", ["threads=0", "threads=-1", "weight-memory=-1"])
+def test_limits_of_choices(options):
+    model = lightnet.load(str(FILE.parent / "cnn.net"))
+    with pytest.raises(LightNetError, match="at least one thread"):
+        run_pipeline(model.ctx, model.module, parse_pipeline(f"bind,expand,choose{{{options}}}"))
+
+
+def test_inputs_without_names():
+    """They go by their SSA names, as inputs and as params of a call."""
+    text = """func.func @main() -> tensor<1x4xf32> {
+      %x = ln.input : tensor<1x3xf32>
+      %w = ln.param {ran = [-1, 1]} : tensor<3x4xf32>
+      %y = ln.matmul %x, %w : tensor<1x4xf32>
+      func.return %y : tensor<1x4xf32>
+    }"""
+    x, w = np.ones((1, 3), np.float32), np.arange(12, dtype=np.float32).reshape(3, 4)
+    for target in ("cpu", "none"):
+        (y,) = lightnet.compile(lightnet.loads(text, ".mlir"), target=target)({"x": x, "w": w}).values()
+        assert np.array_equal(y, x @ w)

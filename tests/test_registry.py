@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from lightnet.ir.parser import parse_mlir
 from lightnet.ir.registry import (
     FAMILIES,
     FRONTENDS,
+    GENERATORS,
     KERNELS,
     NNVM_EXPORTERS,
     NNVM_OPS,
@@ -96,7 +98,20 @@ def test_every_family_of_a_format_has_a_row(table: Table, files: str, others: tu
     assert stems == {table.get(name).__name__.rpartition(".")[2] for name in table}
 
 
-@pytest.mark.parametrize("table", [PASSES, TARGETS, KERNELS, FRONTENDS, FAMILIES], ids=lambda t: t.kind)
+def test_every_generator_has_a_row() -> None:
+    """An object of a class of a file of `blocked` that takes bodies and builds kernels, under its `alg`."""
+    made = [
+        f"lightnet.backends.cpu.blocked.{path.stem}:{name}"
+        for path in (PACKAGE / "backends" / "cpu" / "blocked").glob("*.py")
+        for name, value in vars(import_module(f"lightnet.backends.cpu.blocked.{path.stem}")).items()
+        if all(hasattr(value, a) for a in ("takes", "cost", "build"))
+        and type(value).__module__.endswith(f".{path.stem}")
+    ]
+    assert sorted(made) == sorted(map(GENERATORS.where, GENERATORS))
+    assert all(GENERATORS.get(name).alg == name for name in GENERATORS)
+
+
+@pytest.mark.parametrize("table", [PASSES, TARGETS, KERNELS, FRONTENDS, FAMILIES, GENERATORS], ids=lambda t: t.kind)
 def test_every_row_can_be_imported(table: Table) -> None:
     for name in table:
         assert table.get(name) is not None

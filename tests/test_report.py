@@ -257,6 +257,16 @@ def test_dot_is_well_formed(text: str, passes: str) -> None:
         subprocess.run([DOT, "-Tsvg"], input=found.encode(), check=True, capture_output=True, timeout=60)
 
 
+def test_layouts_and_choices_are_in_the_graph() -> None:
+    model = lightnet.load(str(Path(__file__).parent.parent / "examples" / "cnn.net"))
+    passes = parse_pipeline("bind,simplify,hoist,expand,combine,layout,choose,pack,plan")
+    run_pipeline(model.ctx, model.module, passes)
+    graph = Graph.of(model.module)
+    assert {"1x16x16x16xf32 c16h1", "1x3x32x32xf32"} <= {edge.tensor.type for edge in graph.edges}
+    notes = [note for node in graph.nodes for note in node.notes]
+    assert any(re.fullmatch(r"tile = \[\d+(, \d+)*\]", note) for note in notes), notes
+
+
 def test_dot_of_a_large_network_is_drawn() -> None:
     text = dot(lightnet.load(NETS / "squeezedet.net").module)
     assert len(statements(text)[1]) > 100

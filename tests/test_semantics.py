@@ -13,12 +13,14 @@ from xdsl.ir import Block
 
 from lightnet.backends.cpu import generators
 from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.cpu.parallel import memory_of
 from lightnet.backends.interpreter.loops import LoopProgram, memory_dtype
 from lightnet.backends.interpreter.notation import evaluate
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DTYPES, DType, is_float, widened
 
 OPS = optypes()
@@ -207,10 +209,10 @@ def agree(got: np.ndarray, want: np.ndarray, label: str, exact: bool) -> None:
 def loops(case: KernelCase, run) -> list[np.ndarray]:
     memory = Memory(case, generators.workspace_bytes(case.kernel))
     spaces = {"operand": memory.operands, "result": memory.results}
-    for launch in generators.generate(case.kernel, "k", {}):
-        views = [
-            memory.workspace[a.number :] if a.kind == "workspace" else spaces[a.kind][a.number] for a in launch.args
-        ]
+    launches = generators.generate(case.kernel, "k", {})
+    beside = {"workspace": memory.workspace, "scratch": memory.workspace[align_up(memory_of(launches).shared) :]}
+    for launch in launches:
+        views = [beside[a.kind][a.number :] if a.kind in beside else spaces[a.kind][a.number] for a in launch.args]
         run(launch, views)
     return memory.check()
 

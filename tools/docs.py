@@ -34,7 +34,19 @@ from lightnet.runtime.dtypes import BY_TL
 
 DOCS = Path(__file__).parent.parent / "docs"
 MADE = "<!-- Written by tools/docs.py from the code; `make docs` writes it again. -->\n"
-TOOLS = ("lightnet", "run", "compile", "cache", "inspect", "describe", "ln_opt", "ln_reduce", "il2json", "ln_lsp", "genwts")
+TOOLS = (
+    "lightnet",
+    "run",
+    "compile",
+    "cache",
+    "inspect",
+    "describe",
+    "ln_opt",
+    "ln_reduce",
+    "il2json",
+    "ln_lsp",
+    "genwts",
+)
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
 

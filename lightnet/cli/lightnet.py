@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
         help="memory planning: default, or upstream as the C implementation",
     )
     option(
-        "--layout", metavar="KIND", help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu) or plain"
+        "--layout",
+        metavar="KIND",
+        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu) or plain",
     )
     option(
         "--eval", metavar="MODE", default="arith", help="what ${eval} may hold: arith; perl runs code from the network"

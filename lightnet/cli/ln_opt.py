@@ -104,7 +104,9 @@ def _parser() -> Parser:
     options = p.add_argument_group("options of passes")
     options.add_argument("-t", "--target", default="cpu", help="what passes compile for (default: cpu)")
     options.add_argument("--plan", metavar="KIND", help="option `plan` of the passes that have it: default, upstream")
-    options.add_argument("--layout", metavar="KIND", help="option `layout` of the passes that have it: blocked or plain")
+    options.add_argument(
+        "--layout", metavar="KIND", help="option `layout` of the passes that have it: blocked or plain"
+    )
     watch = p.add_argument_group("watching")
     watch.add_argument(
         "--print-ir-before",

@@ -36,7 +36,11 @@ def main(argv: list[str]) -> int:
 def _parser() -> common.Parser:
     parser = common.Parser("lightnet run", description="Compile a network and run it on inputs.", allow_abbrev=False)
     option = parser.add_argument
-    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin; or an executable of `lightnet compile`")
+    option(
+        "network",
+        metavar="NET",
+        help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin; or an executable of `lightnet compile`",
+    )
     option("-i", "--input", metavar="NAME=VALUE", action="append", default=[], dest="inputs",
            help="feed an input: @FILE.npy, @FILE.npz:key, numbers, random, zeros; random alone: all the others")  # fmt: skip
     option("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy where there is one")

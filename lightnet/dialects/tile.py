@@ -619,4 +619,6 @@ class ReduceOp(IRDLOperation):
         )
 
 
-Tile = Dialect("tile", [LoadOp, StoreOp, PrefetchOp, FmaOp, SelectOp, CastOp, CmpOp, TransposeOp, ReduceOp, LaunchOp, HostOp], [])
+Tile = Dialect(
+    "tile", [LoadOp, StoreOp, PrefetchOp, FmaOp, SelectOp, CastOp, CmpOp, TransposeOp, ReduceOp, LaunchOp, HostOp], []
+)

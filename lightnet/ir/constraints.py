@@ -80,8 +80,23 @@ def check_op(
     """Check everything that an op declares and return its result types; fills defaults into `params`.
 
     Order as upstream's: inputs (count, rank, type, shape), parameters (count, type, length, bounds), the op's checks.
+    What was found right once is not checked again: making an op and verifying it ask for the same.
     """
-    return _Checker(cls, name).run(operands, params)
+    if not operands:  # a source, whose contents may be long
+        return _Checker(cls, name).run(operands, params)
+    key = cls, tuple(operands), repr(params)  # the text tells 1 from 1.0 and True
+    if (found := _right.get(key)) is None:
+        results = _Checker(cls, name).run(operands, params)
+        if len(_right) >= _MOST_RIGHT:
+            _right.clear()
+        found = _right[key] = tuple(results), dict(params)
+    params.update(found[1])
+    return list(found[0])
+
+
+#: What `check_op` found of ops that are right, by op class, operands and parameters: result types, and parameters with defaults.
+_right: dict[tuple[type[LnOp], tuple[TensorSpec, ...], str], tuple[tuple[TensorSpec, ...], dict[str, ParamValue]]] = {}
+_MOST_RIGHT = 1 << 12
 
 
 class _Checker:

@@ -172,6 +172,7 @@ class Schema:
     variadic_operand: Operand | None = field(init=False)
     variadic_result: Result | None = field(init=False)
     by_name: dict[str, Param] = field(init=False)
+    _names: dict[tuple[bool, int], list[str]] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self.variadic_operand = next((o for o in self.operands if o.variadic), None)
@@ -180,10 +181,16 @@ class Schema:
 
     def operand_names(self, count: int) -> list[str]:
         """The argument name of each operand; variadic ones count from 1 (``src1``, ``src2``)."""
-        return list(_arg_names(self.operands, count))
+        return self._names_of(self.operands, count)
 
     def result_names(self, count: int) -> list[str]:
-        return list(_arg_names(self.results, count))
+        return self._names_of(self.results, count)
+
+    def _names_of(self, fields: Sequence[Operand | Result], count: int) -> list[str]:
+        key = fields is self.operands, count
+        if key not in self._names:
+            self._names[key] = _arg_names(fields, count)
+        return list(self._names[key])
 
     def named_operands(self, specs: Sequence[TensorSpec]) -> SimpleNamespace:
         """Operand specs by field name, a tuple under a variadic one: the `t` of `infer`."""

@@ -64,6 +64,9 @@ class ChoosePass(LnPass):
             free = []
             for kernel in kernels:
                 given = {k: v for name in _names(kernel) for k, v in pinned.pop(name, {}).items()}
+                if given.get("alg", (alg := kernel.attributes.get("alg"))) != alg:
+                    for name in kernel.choices.keys() - {"lanes", "threads"}:  # those of another algorithm
+                        del kernel.attributes[name]
                 kernel.attributes.update(given)
                 if "alg" not in kernel.attributes:
                     free.append(kernel)

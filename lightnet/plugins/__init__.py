@@ -1,4 +1,5 @@
-"""Plugins: passes, dialects, ops, targets, front ends, patterns and generators of kernels from a user's files, for as long as a run takes.
+"""Plugins: passes, dialects, ops, targets, front ends, patterns and generators of kernels from a user's files, for as long as a
+run takes.
 
     with lightnet.plugins.load("my_pass.py", "ops.json", "rules.mlir"):
         lightnet.compile("net.onnx")(feeds)

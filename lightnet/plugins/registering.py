@@ -106,7 +106,7 @@ def register(values: dict[str, Any], module: str) -> None:
             for suffix in value.suffixes:
                 registry.FRONTENDS.add(suffix, where)
         elif _is_generator(value):
-            registry.GENERATORS.add(value.alg, where)
+            registry.GENERATORS.add(_alg(value, where), where)
         elif isclass(value) and value.__module__ == module:
             ops += _class(value)
     families = registry.FAMILIES
@@ -118,6 +118,17 @@ def register(values: dict[str, Any], module: str) -> None:
 def _is_generator(value: Any) -> bool:
     """Whether a value is a generator of kernels on blocked maps (a class of them is none)."""
     return not isclass(value) and isinstance(value, Generator)
+
+
+def _alg(generator: Generator, where: str) -> str:
+    """The name of a generator. Raises `LightNetError` for one that is not whole."""
+    alg = getattr(generator, "alg", None)
+    if not isinstance(alg, str) or not alg:
+        raise LightNetError(f'generator {where} has no name: its class says alg = "..."')
+    lacking = [n for n in ("takes", "cost", "build") if getattr(type(generator), n) is getattr(Generator, n)]
+    if lacking:
+        raise LightNetError(f"generator {where} lacks {', '.join(lacking)}")
+    return alg
 
 
 def _class(cls: type) -> list[type[LnOp]]:

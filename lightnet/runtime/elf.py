@@ -18,7 +18,7 @@ WRITE, ALLOC, EXEC, TLS = 1, 2, 4, 1024
 #: Special section indices of symbols.
 UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
 
-#: Bytes of a section without contents, and the alignment of a section in memory, at most: that of a page, since images are mapped.
+#: Bytes of zeros that a file stands for, and the alignment of a section in memory, at most: that of a page, since images are mapped.
 MAX_ZEROS, MAX_ALIGN = 1 << 28, 4096
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -80,14 +80,15 @@ def read(image: bytes) -> Object:
         raise LightNetError("this is no 64-bit little-endian ELF object")
     try:
         return _read(image)
-    except (IndexError, ValueError, struct.error):
+    except (IndexError, OverflowError, ValueError, struct.error):
         raise LightNetError("the object file is damaged") from None
 
 
 def _read(image: bytes) -> Object:
     _, _, machine, _, _, _, start, _, _, _, _, _, count, names = _HEADER.unpack_from(image)
     headers = [_SECTION.unpack_from(image, start + i * _SECTION.size) for i in range(count)]
-    data = [_contents(image, *header[1:9]) for header in headers]
+    _check(headers, len(image))
+    data = [bytes(h[5]) if h[1] == NOBITS else image[h[4] : h[4] + h[5]] for h in headers]
     sections = [
         Section(_name(data[names], h[0]), h[1], h[2], h[4], h[6], h[7], max(h[8], 1), d) for h, d in zip(headers, data)
     ]
@@ -106,21 +107,16 @@ def _read(image: bytes) -> Object:
     return Object(machine, sections, symbols, relocations)
 
 
-def _contents(
-    image: bytes, kind: int, flags: int, _addr: int, offset: int, size: int, _link: int, _info: int, align: int
-) -> bytes:
-    """The bytes of a section, checked against the file before any are made."""
-    if kind == NOBITS:
-        if size > MAX_ZEROS:
-            raise ValueError("more zeros than memory")
-        data = bytes(size)
-    else:
-        data = image[offset : offset + size] if kind else b""
-        if kind and len(data) != size:
+def _check(headers: list[tuple[int, ...]], size: int) -> None:
+    """Raise ValueError unless sections lie in a file of `size` bytes, and are no more than it and some zeros: nothing is made before
+    that is known."""
+    for _, kind, flags, _, offset, length, _, _, align, _ in headers:
+        if kind != NOBITS and offset + length > size:
             raise ValueError("a section behind the end of the file")
-    if align & (align - 1) or (flags & ALLOC and align > MAX_ALIGN):
-        raise ValueError("an alignment that no page has")
-    return data
+        if align & (align - 1) or (flags & ALLOC and align > MAX_ALIGN):
+            raise ValueError("an alignment that no page has")
+    if sum(h[5] for h in headers) > size + MAX_ZEROS:
+        raise ValueError("sections that are larger than the file")
 
 
 def _name(strings: bytes, start: int) -> str:

@@ -19,7 +19,8 @@ from lightnet.runtime.weights import WeightStore, fetch
 
 #: Bytes of the largest tensor that is filled here.
 MAX_BYTES = 1 << 40
-_BLOCK = 1 << 18
+#: Elements that are made at a time, so that they stay in the second-level cache.
+_BLOCK = 1 << 14
 
 
 def initial_contents(
@@ -86,9 +87,15 @@ def _generator(name: str, seed: int) -> np.random.Philox:
 
 
 def _uniform_block(generator: np.random.Philox, count: int, low: float, high: float) -> np.ndarray:
-    unit = (generator.random_raw(count) >> np.uint64(11)) * 2.0**-53
-    # As a mean of the ends, since high - low may overflow; its rounding may step over an end.
-    return np.clip(low * (1 - unit) + high * unit, low, high)
+    raw = generator.random_raw(count)
+    raw >>= np.uint64(11)
+    unit = raw * 2.0**-53
+    # As a mean of the ends, low * (1 - unit) + high * unit, since high - low may overflow; its rounding may step over an end.
+    upper = high * unit
+    np.subtract(1, unit, out=unit)
+    unit *= low
+    unit += upper
+    return np.clip(unit, low, high, out=unit)
 
 
 def _fill_uniform(out: np.ndarray, name: str, low: float, high: float, dtype: DType, seed: int) -> None:

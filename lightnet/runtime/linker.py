@@ -39,7 +39,7 @@ def link(objects: Sequence[bytes], exports: Sequence[str]) -> Image:
     fit together: a symbol that two define, or that none of them defines and that is to be exported."""
     try:
         return _Linker([elf.read(image) for image in objects]).link(exports)
-    except (IndexError, struct.error):
+    except (IndexError, OverflowError, struct.error):
         raise LightNetError("the compiled objects are damaged, or too large to be linked") from None
 
 

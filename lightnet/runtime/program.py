@@ -216,7 +216,9 @@ class Instance:
     machine code if that is loaded already (else LLVM links the program's objects).
     """
 
-    def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Code | None = None):
+    def __init__(
+        self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Code | None = None
+    ):
         if code is None:
             from lightnet.runtime.native import NativeCode
 

@@ -283,7 +283,9 @@ class _Lockstep(TracedPlanned):
         return in_place
 
 
-def _written_wrong(type: Attribute, expected: np.ndarray, raw: np.ndarray, complete: bool, in_place: bool) -> Mismatch | None:
+def _written_wrong(
+    type: Attribute, expected: np.ndarray, raw: np.ndarray, complete: bool, in_place: bool
+) -> Mismatch | None:
     """Where the bytes `raw` of a value of this type differ from an expected array. Bytes that are poison still were not written,
     which is wrong only where all blocks ran (blocks of a copy may be smaller than elements). Results in place of an operand
     are looked at then only, too."""

@@ -200,14 +200,15 @@ func.return %y : tensor<4xf32>
     ),
     _mutant(
         "stale-name-of-shuffle", "names the shuffled tensor after the concatenation",
-        Edit("backends/cpu/subgraphs.py", "new.append(kernel_of(interleave, tensor_names(transpose)[0]))",
-         "new.append(kernel_of(interleave, tensor_names(concat)[0]))"),
+        Edit("backends/cpu/subgraphs.py", "kernel_of(interleave, tensor_names(transpose)[0])",
+         "kernel_of(interleave, tensor_names(concat)[0])"),
         "expand,subgraph", "InterleaveConcat",
         _SHUFFLE,
     ),
     _mutant(
         "same-half-twice", "reads the first half twice",
-        Edit("backends/cpu/subgraphs.py", "for v in (a, b)]", "for v in (a, a)]"),
+        Edit("backends/cpu/subgraphs.py", 'new = [kernel_of(Reshape.make([v], {"dims": stacked})) for v in (a, b)]',
+         'new = [kernel_of(Reshape.make([v], {"dims": stacked})) for v in (a, a)]'),
         "expand,subgraph", "InterleaveConcat",
         _SHUFFLE,
     ),

@@ -73,8 +73,8 @@ def _maxpool(mutant: str, what: str, old: str, new: str) -> Mutant:
 SUBGRAPH = (
     _subgraph(
         "InterleaveConcat", "halves-swapped", "interleaves the halves the other way round",
-        'new = [kernel_of(Reshape.make([v], {"dims": stacked})) for v in (a, b)]',
-        'new = [kernel_of(Reshape.make([v], {"dims": stacked})) for v in (b, a)]', _SHUFFLE,
+        'halves = [Reshape.make([inside[v]], {"dims": stacked}) for v in (a, b)]',
+        'halves = [Reshape.make([inside[v]], {"dims": stacked}) for v in (b, a)]', _SHUFFLE,
     ),
     _subgraph(
         "InterleaveConcat", "any-transpose-interleaves", "does not look which axes are swapped",

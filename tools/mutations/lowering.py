@@ -51,8 +51,8 @@ func.return %y : tensor<16xf32>
     ),
     _lower(
         "places-of-operands-reversed", "hands the operands over from the last one on",
-        Edit("passes/lower_cpu.py", "            return _place(op.operands[argument.number])",
-             "            return _place(op.operands[-1 - argument.number])"),
+        Edit("passes/lower_cpu.py", "        return _place(op.operands[argument.number])",
+             "        return _place(op.operands[-1 - argument.number])"),
         """
 %a = ln.input : tensor<16xf32> as ("a")
 %b = ln.input : tensor<16xf32> as ("b")

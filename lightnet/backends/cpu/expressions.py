@@ -23,6 +23,20 @@ from lightnet.ir.types import spec_of, storage_type
 
 def bind_op(op: LnOp) -> bound.BoundDefinition:
     """The bound definition of an op; tensors are called by their argument names."""
+    key = type(op), tuple(op.operand_specs), tuple(op.result_specs), repr(op.param_values())
+    if (found := _bound.get(key)) is None:
+        if len(_bound) >= _MOST_BOUND:
+            _bound.clear()
+        found = _bound[key] = _bind(op)
+    return found
+
+
+#: Bound definitions by op class, types and parameters (whose text tells 1 from 1.0): the same epilogue stands in many kernels.
+_bound: dict[object, bound.BoundDefinition] = {}
+_MOST_BOUND = 1 << 10
+
+
+def _bind(op: LnOp) -> bound.BoundDefinition:
     results = op.arg_names()[1]
     env = op.env()
     assert op.definition is not None

@@ -25,7 +25,7 @@ def _shuffle(e: Function, op: vector.ShuffleOp) -> None:
     picks = ", ".join("i32 poison" if k < 0 else f"i32 {k}" for k in mask)
 
     def make_leaf(f: int) -> str:
-        if first.shape == second.shape == (first.lanes,) and first.lanes > 1 and vec.count == 1:
+        if first.shape == second.shape == (first.lanes,) and min(first.lanes, vec.lanes) > 1 and vec.count == 1:
             kind = first.leaf_type
             return e.ins(
                 f"shufflevector {kind} {first.leaf(0)}, {kind} {second.leaf(0)}, <{len(mask)} x i32> <{picks}>"

@@ -7,7 +7,7 @@ Positions are logical: the halo of each map is added where it is read or written
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,13 +182,6 @@ def blocks_of(channels: int, lanes: int) -> int:
     return -(-channels // lanes)
 
 
-def covering(total: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """`total` as (size, count) of at most two of `sizes` with the least excess, which is none where a size may be the rest."""
-    size = max((s for s in sizes if s <= total), default=min(sizes))
-    whole = [(size, total // size)] if total // size else []
-    return whole + ([(total % size, 1)] if total % size else [])
-
-
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
@@ -258,6 +251,8 @@ class BlockedKernel:
         self.yielded = list(kernel.terminator.operands)
         self.element = storage_type(self.anchor.result_specs[0].dtype)
         self.windows: Mapping[SSAValue, Window] = {}
+        #: Whether a tile may lie on another: what is computed again would read its own result where that overwrites an operand.
+        self.overlaps = not aliases
         if host is not None:
             self.b, self.inputs, self.results, self.windows = host.b, host.inputs, host.results, host.windows
             return
@@ -375,6 +370,31 @@ class BlockedKernel:
         """The end of the band of rows that starts at `first`."""
         end = self.b.add(first, band)
         return end if rows % band == 0 else self.b.op(arith.MinSIOp, self.b.index(end), self.b.index(rows))
+
+    def across(self, width: int, columns: int, body: Callable[[Index, int], None]) -> None:
+        """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or is narrower."""
+        b, rest = self.b, width % columns
+        if rest and self.overlaps:
+            with b.loop(0, width, columns) as x:
+                body(b.op(arith.MinSIOp, x.iv, b.index(width - columns)), columns)
+            return
+        with b.loop(0, width - rest, columns) as x:
+            body(x.iv, columns)
+        if rest:
+            body(width - rest, rest)
+
+    def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
+        """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows of a picture leave
+        is a tile that lies on the one before, or single rows. A range is whole tiles, or all rows."""
+        b, rest = self.b, height % rows
+        if rest == 0 or self.overlaps:
+            with b.loop(first, last, rows) as y:
+                body(b.op(arith.MinSIOp, y.iv, b.index(height - rows)) if rest else y.iv, rows)
+            return
+        with b.loop(first, height - rest, rows) as y:
+            body(y.iv, rows)
+        with b.loop(height - rest, last) as y:
+            body(y.iv, 1)
 
     @contextmanager
     def only(self, value: Index, number: int) -> Iterator[None]:

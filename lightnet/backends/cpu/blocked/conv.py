@@ -19,6 +19,7 @@ from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import (
     BlockedKernel,
+    Generator,
     Host,
     Machine,
     Tile,
@@ -37,7 +38,7 @@ from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
 
 
-class Direct:
+class Direct(Generator):
     """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise epilogue."""
 
     alg = "direct"
@@ -82,9 +83,6 @@ class Direct:
         weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
         return {**vector_layouts(kernel, form, lanes), weight: Packed("o", shape.vectors * lanes, lanes)}
 
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return 0
-
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [DirectKernel(kernel, name, aliases).build()]
 
@@ -102,7 +100,6 @@ class DirectKernel(BlockedKernel):
         self.geometry, self.shape, self.walk = chosen(kernel, machine_of(lanes), flat=host is None)
         super().__init__(kernel, name, lanes, aliases, host=host)
         self.src, self.weight, self.bias = self.anchor.operands
-        self.overlaps = not aliases  # what is computed again would read its own result
         machine = machine_of(lanes)
         #: What is fetched ahead, where this is a whole kernel: parts of others read what is near.
         alone = host is None

@@ -16,6 +16,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import (
     BlockedKernel,
+    Generator,
     Machine,
     Tile,
     blocks_of,
@@ -36,7 +37,7 @@ from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
 
 
-class Transposed:
+class Transposed(Generator):
     """The generator of `deconv2d` on maps of f32, of one group and without dilation, with an elementwise epilogue."""
 
     alg = "deconv"
@@ -74,9 +75,6 @@ class Transposed:
         weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
         packed = Packed("t", chosen(kernel, machine_of(lanes)).vectors * lanes, lanes)
         return {**vector_layouts(kernel, form, lanes), weight: packed}
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return 0
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [_Kernel(kernel, name, aliases).build()]
@@ -122,7 +120,6 @@ class _Kernel(BlockedKernel):
         self.pad, self.size, self.stride = op.derived_values()["pad"], op.size, op.stride
         self.channels, self.in_height = op.operand_specs[0].dims[1:3]
         self.pictures, self.outputs, self.height, self.width = op.result_specs[0].dims
-        self.overlaps = not aliases  # what is computed again would read its own result
 
     def build(self) -> Launch:
         b, v, step = self.b, self.shape.vectors, self.stride[0]

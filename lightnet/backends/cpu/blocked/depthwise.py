@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.dialects import arith, vector
+from xdsl.dialects import vector
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
     BlockedKernel,
     Form,
+    Generator,
+    Halo,
     Host,
     Machine,
     Tile,
@@ -26,6 +28,7 @@ from lightnet.backends.cpu.blocked.base import (
     read_rate,
     vector_layouts,
 )
+from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
@@ -41,7 +44,7 @@ BODY, TAPS, WIDTH = 250, 12, 32
 BLOCK = 12_000
 
 
-class Depthwise:
+class Depthwise(Generator):
     """The generator of `conv2d` with one input channel and one output channel a group, of f32."""
 
     alg = "depthwise"
@@ -82,22 +85,14 @@ class Depthwise:
         weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
         return {**vector_layouts(kernel, form, lanes), weight: Packed("d", lanes)}
 
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return 0
-
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [DepthwiseKernel(kernel, name, aliases).build()]
 
 
-def halo_of(conv: LnOp) -> tuple[int, int]:
+def halo_of(conv: Conv2d) -> Halo:
     """Rows and columns around the input that the windows of a convolution reach, on the side where they reach further."""
-    pad = conv.derived_values()["pad"]
-    found = []
-    for i in (0, 1):
-        n, out = conv.operand_specs[0].dims[2 + i], conv.result_specs[0].dims[2 + i]
-        end = (out - 1) * conv.stride[i] + (conv.size[i] - 1) * conv.dilation[i] + 1 - pad[i]
-        found.append(max(pad[i], end - n, 0))
-    return found[0], found[1]
+    geometry = Geometry.of(conv)
+    return geometry.reach(0), geometry.reach(1)
 
 
 def _vectors(conv: LnOp, lanes: int) -> int:
@@ -148,8 +143,6 @@ class DepthwiseKernel(BlockedKernel):
         conv = self.anchor
         self.pad = conv.derived_values()["pad"]
         self.pictures, self.channels, self.height, self.width = conv.result_specs[0].dims
-        #: A tile at the edge may lie on the one before where no result overwrites what the epilogue reads.
-        self.overlaps = not aliases
 
     def build(self) -> Launch:
         b, blocks = self.b, blocks_of(self.channels, self.lanes)
@@ -158,9 +151,7 @@ class DepthwiseKernel(BlockedKernel):
         with b.loop(b.lo, b.hi) as number:
             n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands))
             first = b.mul(index, band)
-            last: Index = b.add(first, band)
-            if self.height % band:
-                last = b.op(arith.MinSIOp, b.index(last), b.index(self.height))
+            last = self.row_end(first, band, self.height)
             self.walk(n, block, first, last, self.rows if band >= self.rows else 1)
             self.zero_halos(n, block, 1, first, last)
         return self.done(self.pictures * blocks * bands)
@@ -175,28 +166,11 @@ class DepthwiseKernel(BlockedKernel):
 
     def walk(self, n: Index, block: Index, first: Index, last: Index, rows: int) -> None:
         """The tiles of the rows [first, last)."""
-        b, rest = self.b, self.height % rows
-        if rest == 0 or self.overlaps:
-            with b.loop(first, last, rows) as y:
-                at: Index = y.iv if rest == 0 else b.op(arith.MinSIOp, y.iv, b.index(self.height - rows))
-                self.row(n, block, at, rows)
-            return
-        with b.loop(first, self.height - rest, rows) as y:
-            self.row(n, block, y.iv, rows)
-        with b.loop(self.height - rest, last) as y:
-            self.row(n, block, y.iv, 1)
+        self.down(first, last, self.height, rows, lambda y, rows: self.row(n, block, y, rows))
 
     def row(self, n: Index, block: Index, y: Index, rows: int) -> None:
         """The tiles of `rows` rows from `y` on."""
-        b, columns, rest = self.b, self.columns, self.width % self.columns
-        if rest == 0 or self.overlaps:
-            with b.loop(0, self.width, columns) as x:
-                at: Index = x.iv if rest == 0 else b.op(arith.MinSIOp, x.iv, b.index(self.width - columns))
-                self.tile(n, block, y, at, rows, columns)
-            return
-        with b.loop(0, self.width - rest, columns) as x:
-            self.tile(n, block, y, x.iv, rows, columns)
-        self.tile(n, block, y, self.width - rest, rows, rest)
+        self.across(self.width, self.columns, lambda x, columns: self.tile(n, block, y, x, rows, columns))
 
     def tile(self, n: Index, block: Index, y: Index, x: Index, rows: int, columns: int) -> None:
         b, lanes = self.b, self.lanes

@@ -17,6 +17,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
     BlockedKernel,
     Form,
+    Generator,
     Host,
     Machine,
     Tile,
@@ -40,7 +41,7 @@ CHANNELS = 4
 MAX_STAGED = 1 << 20
 
 
-class First:
+class First(Generator):
     """The generator of `conv2d` in one group, of f32, on a plain picture of at most `CHANNELS` channels."""
 
     alg = "first"
@@ -119,8 +120,6 @@ class FirstKernel(BlockedKernel):
             memory = scratch if host is not None else self.scratch
             assert memory is not None
             self.staged = self.b.view(memory, 0, MemRefType(self.element, self.staged_dims))
-        #: A tile at the edge may lie on the one before where no result overwrites what the epilogue reads.
-        self.overlaps = not aliases
         self.grey = self.staged_dims[0] == 1
 
     def build(self) -> Launch:
@@ -129,9 +128,7 @@ class FirstKernel(BlockedKernel):
         with b.loop(b.lo, b.hi) as number:
             n, index = self.coordinates(number.iv, (self.pictures, bands))
             first = b.mul(index, s.band)
-            last: Index = b.add(first, s.band)
-            if self.height % s.band:
-                last = b.op(arith.MinSIOp, b.index(last), b.index(self.height))
+            last = self.row_end(first, s.band, self.height)
             self.rows(n, first, last)
             self.zero_halos(n, 0, blocks_of(self.channels, self.lanes), first, last)
         return self.done(self.pictures * bands)
@@ -172,15 +169,17 @@ class FirstKernel(BlockedKernel):
             b.tile_store(value, self.staged, [c, row, x], [2], valid=valid)
 
         self.fill(c, row, 0, first)
-        self.across(first, last, part)
+        self.by_vectors(first, last, part)
         self.fill(c, row, last, end)
 
     def fill(self, c: Index, row: Index, start: int, end: int) -> None:
         """Zeros in columns [start, end) of a staged row."""
         zero = self.b.broadcast(self.b.const(0.0, self.element), (self.lanes,))
-        self.across(start, end, lambda x, valid: self.b.tile_store(zero, self.staged, [c, row, x], [2], valid=valid))
+        self.by_vectors(
+            start, end, lambda x, valid: self.b.tile_store(zero, self.staged, [c, row, x], [2], valid=valid)
+        )
 
-    def across(self, start: int, end: int, part: Callable[[Index, list[int] | None], None]) -> None:
+    def by_vectors(self, start: int, end: int, part: Callable[[Index, list[int] | None], None]) -> None:
         """`part` on vectors of columns [start, end), of which the last may be valid in part."""
         whole = (end - start) // self.lanes * self.lanes
         if whole:
@@ -193,27 +192,16 @@ class FirstKernel(BlockedKernel):
 
     def walk(self, n: Index, block: Index, first: Index, last: Index) -> None:
         """The tiles of a group of output blocks, rows [first, last)."""
-        b, rows, rest = self.b, self.shape.rows, self.height % self.shape.rows
-        if rest == 0 or self.overlaps:
-            with b.loop(first, last, rows) as y:
-                at: Index = y.iv if rest == 0 else b.op(arith.MinSIOp, y.iv, b.index(self.height - rows))
-                self.row(n, block, first, at, rows)
-            return
-        with b.loop(first, self.height - rest, rows) as y:
-            self.row(n, block, first, y.iv, rows)
-        with b.loop(self.height - rest, last) as y:
-            self.row(n, block, first, y.iv, 1)
+        self.down(first, last, self.height, self.shape.rows, lambda y, rows: self.row(n, block, first, y, rows))
 
     def row(self, n: Index, block: Index, first: Index, y: Index, rows: int) -> None:
-        b, columns, rest = self.b, self.shape.columns, self.width % self.shape.columns
+        """The tiles of `rows` rows from `y` on."""
 
-        whole = self.width if self.overlaps else self.width - rest
-        shape = (rows, columns, self.shape.vectors, self.lanes)
-        with b.loop(0, whole, columns) as x:
-            at: Index = b.op(arith.MinSIOp, x.iv, b.index(self.width - columns)) if rest and self.overlaps else x.iv
-            self.tile(Tile(n, block, y, at, shape, self.used), first)
-        if whole < self.width:
-            self.tile(Tile(n, block, y, whole, (rows, rest, *shape[2:]), self.used), first)
+        def tile(x: Index, columns: int) -> None:
+            shape = (rows, columns, self.shape.vectors, self.lanes)
+            self.tile(Tile(n, block, y, x, shape, self.used), first)
+
+        self.across(self.width, self.shape.columns, tile)
 
     def tile(self, tile: Tile, first: Index) -> None:
         """bias + the sum over the window. The innermost body takes all channels of one tap, or of a grey picture all rows of a

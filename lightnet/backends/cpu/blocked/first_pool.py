@@ -19,6 +19,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
     BlockedKernel,
     Form,
+    Generator,
     Halo,
     Host,
     Machine,
@@ -49,7 +50,7 @@ SMALL = 0.25
 LEAST_BANDS = 8
 
 
-class FirstPool:
+class FirstPool(Generator):
     """The generator of what `First` takes, then a pool that it takes (windows, not one over all of the map), each with an epilogue."""
 
     alg = "first-pool"
@@ -268,9 +269,7 @@ class _Kernel(BlockedKernel):
         with b.loop(b.lo, b.hi) as number:
             n, index = self.coordinates(number.iv, (self.pictures, bands))
             first = b.mul(index, band)
-            last: Index = b.add(first, band)
-            if height % band:
-                last = b.op(arith.MinSIOp, b.index(last), b.index(height))
+            last = self.row_end(first, band, height)
             begin, end = self.new_rows(number.iv, index, first, last)
             with b.loop(begin, end, self.plan.step) as y:
                 stop = b.op(arith.MinSIOp, b.index(b.add(y.iv, self.plan.step)), b.index(end))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
@@ -68,9 +68,6 @@ class Maps(Generator):
         form = elementwise_form(ops[0].result_specs[0], ops, yielded, {})
         return form if form is not None and form.maps else None
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        return {}
-
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         sizes = [byte_size(v.type) for v in (*kernel.operands, *kernel.results)]
         vectors = spec_of(kernel.results[0].type).len / machine.lanes
@@ -81,9 +78,6 @@ class Maps(Generator):
         form = self.takes(kernel.ops, kernel.terminator.operands, 0)
         assert form is not None
         return vector_layouts(kernel, form, map_lanes(kernel))
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return 0
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [_MapKernel(kernel, name, map_lanes(kernel), aliases).build()]

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
@@ -33,7 +33,7 @@ from lightnet.backends.cpu.expressions import Tile as PlainTile
 from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects.ln.move import Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, byte_size, layout_of
+from lightnet.ir.layout import byte_size, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
@@ -56,18 +56,9 @@ class Nhwc(Generator):
             return None
         return Form({chain.source: NO_HALO}, plain_results=True)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        return {}
-
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         size = 2 * byte_size(kernel.results[0].type)
         return size / min(read_rate(machine, size), machine.l3_bytes)
-
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        return {}
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return 0
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         assert not aliases, "memory of two layouts cannot be shared"

@@ -9,19 +9,20 @@ blocked kernels and pools in numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
     NO_HALO,
     BlockedKernel,
     Form,
+    Generator,
     Host,
     Machine,
     Tile,
@@ -55,7 +56,7 @@ MAX_SCRATCH = 4 << 20
 _IDENTITY = {"max": float("-inf"), "min": float("inf"), "add": 0.0}
 
 
-class Pool:
+class Pool(Generator):
     """The generator of `maxpool2d`, `avgpool2d`, `maxpool` and `avgpool` over two axes, and of `reduce_max`, `reduce_min`,
     `reduce_sum` and `reduce_mean` over rows and columns; of f32."""
 
@@ -68,9 +69,6 @@ class Pool:
         if 4 * (row_columns(window.cols) * max(lanes, 16) + window.cols.out) > MAX_SCRATCH:
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})
-
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        return {}
 
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         window = window_of(kernel.ops[0])
@@ -98,6 +96,11 @@ class Pool:
         return [kind(kernel, name, aliases).build()]
 
 
+def even_part(width: int) -> int:
+    """Columns of a tile: of as few as cover a row, all alike."""
+    return -(-width // -(-width // PIXELS))
+
+
 class _PoolKernel(BlockedKernel):
     """What both kernels share: how two tiles are folded."""
 
@@ -109,7 +112,6 @@ class _PoolKernel(BlockedKernel):
         self.source = kernel.ops[0].operands[0]
         self.pictures, self.channels = kernel.ops[0].result_specs[0].dims[:2]
         self.blocks = blocks_of(self.channels, lanes)
-        self.overlaps = not aliases
 
     def fold(self, acc: SSAValue, value: SSAValue) -> SSAValue:
         """acc (+) value. Of an extremum, NaN wins on either side: where acc is one it stays, else the comparison is false for a
@@ -182,9 +184,7 @@ class WindowsKernel(_PoolKernel):
         with b.loop(b.lo, b.hi) as number:
             n, block, index = self.coordinates(number.iv, (self.pictures, self.blocks, bands))
             first = b.mul(index, band)
-            last: Index = b.add(first, band)
-            if height % band:
-                last = b.op(arith.MinSIOp, b.index(last), b.index(height))
+            last = self.row_end(first, band, height)
             self.prepare()
             self.walk(n, block, first, last)
             self.zero_halos(n, block, 1, first, last)
@@ -270,21 +270,8 @@ class WindowsKernel(_PoolKernel):
             self.finish_tile(n, block, y, at, self.fold_columns(at, columns))
 
         if window.has_second_pass:
-            self.across(cols.n, rows)
-        self.across(cols.out, columns if window.has_second_pass else whole)
-
-    def across(self, width: int, body: Callable[[Index, int], None]) -> None:
-        """`body` on tiles of [0, width). The last one may lie on the one before where no result overwrites what the epilogue reads."""
-        b, columns = self.b, -(-width // -(-width // PIXELS))
-        rest = width % columns
-        if rest and self.overlaps:
-            with b.loop(0, width, columns) as x:
-                body(b.op(arith.MinSIOp, x.iv, b.index(width - columns)), columns)
-            return
-        with b.loop(0, width - rest, columns) as x:
-            body(x.iv, columns)
-        if rest:
-            body(width - rest, rest)
+            self.across(cols.n, even_part(cols.n), rows)
+        self.across(cols.out, even_part(cols.out), columns if window.has_second_pass else whole)
 
     def fold_window(self, n: Index, block: Index, taps: tuple[Index, Index, Index], x: Index, columns: int) -> SSAValue:
         """All elements of windows, one element of each at a time."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
@@ -28,7 +28,7 @@ from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects import tile
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Blocked, Layout, byte_size, layout_of
+from lightnet.ir.layout import Blocked, byte_size, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
@@ -58,18 +58,9 @@ class Reorder(Generator):
             return None
         return Form({source: layout.halo}, plain_results=True) if blocked[0] else Form({})
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        return {}
-
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         sizes = sum(byte_size(v.type) for v in (*kernel.operands, *kernel.results))
         return sizes / min(read_rate(machine, sizes), machine.l3_bytes)
-
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        return {}
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return 0
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         assert not aliases, "memory of two layouts cannot be shared"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import INDEX, Index
 from lightnet.backends.cpu.blocked.base import (
@@ -64,9 +64,6 @@ class Resample(Generator):
             return None  # what is resampled comes from outside, and is not read at the result's pixels, too
         return elementwise_form(result, rest, yielded, {anchor.operands[0]: NO_HALO}, given=anchor.results)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        return {}
-
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         sizes = sum(byte_size(v.type) for v in (*kernel.operands, *kernel.results))
         anchor = _anchor(kernel)
@@ -78,9 +75,6 @@ class Resample(Generator):
         form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
         assert form is not None
         return vector_layouts(kernel, form, map_lanes(kernel))
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return 0
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [_ResampleKernel(kernel, name, map_lanes(kernel), aliases).build()]

@@ -112,7 +112,7 @@ def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
 
 def fits(form: Form, kernel: KernelOp, lanes: int) -> bool:
     """Whether the layouts of a kernel's operands and results are what a generator needs: all maps are in blocks of `lanes` channels,
-    and what is neither a map nor weights is plain."""
+    tied ones in one layout, and what is neither a map nor weights is plain."""
     if lanes not in LANES or _chosen_lanes(kernel) not in (0, lanes):
         return False
 
@@ -127,6 +127,8 @@ def fits(form: Form, kernel: KernelOp, lanes: int) -> bool:
         halo = form.maps[value]
         return is_map(value) and layout.halo[0] >= halo[0] and layout.halo[1] >= halo[1]
 
+    if form.tied and len({layout_of(v.type) for v in (*form.maps, *kernel.results)}) > 1:
+        return False
     makes = all(layout_of(v.type).is_plain if form.plain_results else is_map(v) for v in kernel.results)
     return makes and all(map(ok, kernel.body.args))
 

@@ -4,47 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine
 from lightnet.backends.cpu.launches import Launch
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.move import Concat, Slice
+from lightnet.dialects.ln.move import Concat, Forward, Slice
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 
 
 class Views(Generator):
-    """One `concat` or `slice` of one picture along its channels, between whole blocks: a view of `ir/views.py` once it is
+    """One `forward`, or one `concat` or `slice` of one picture along its channels, between whole blocks: a view of `ir/views.py` once it is
     planned. What the plan cannot place so is copied block by block (`lower-cpu`)."""
 
     alg = "view"
     exact = True
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        if len(ops) != 1 or not isinstance(ops[0], Concat | Slice) or list(yielded) != list(ops[0].results):
+        if len(ops) != 1 or not isinstance(ops[0], Concat | Slice | Forward) or list(yielded) != list(ops[0].results):
             return None
         (op,) = ops
         result = op.result_specs[0]
-        if result.ndim != 4 or result.dims[0] != 1 or op.axis != 1 or result.dtype.name != "f32" or result.len == 0:
+        if result.ndim != 4 or result.dtype.name != "f32" or result.len == 0:
             return None
-        if not _between_blocks(op, lanes) or len(set(op.operands)) != len(op.operands):
+        if not isinstance(op, Forward) and (result.dims[0] != 1 or op.axis != 1 or not _between_blocks(op, lanes)):
+            return None
+        if len(set(op.operands)) != len(op.operands):
             return None
         return Form(dict.fromkeys(op.operands, NO_HALO), tied=True)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        return {}
-
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         return 0.0
-
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        return {}
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return 0
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         raise LightNetError(f"{kernel.name} of a view has maps of several layouts: run layout again")

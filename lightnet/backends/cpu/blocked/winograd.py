@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked import winograd_kernel
-from lightnet.backends.cpu.blocked.base import Form, Machine, epilogue_form, map_lanes, vector_layouts
+from lightnet.backends.cpu.blocked.base import Form, Generator, Machine, epilogue_form, map_lanes, vector_layouts
 from lightnet.backends.cpu.blocked.winograd_model import Axis, Plan, plan_of, time_of
 from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -26,7 +26,7 @@ from lightnet.ir.types import ParamAttr
 SIZES = ((3, 3), (3, 1), (1, 3))
 
 
-class Winograd:
+class Winograd(Generator):
     """The generator of `conv2d` with stride 1 and one group, of f32, by F(m, 3) in each axis that has 3 taps."""
 
     exact = False

@@ -202,15 +202,17 @@ def plan_of(kernel: KernelOp, m: int, machine: Machine) -> Plan:
         _chosen(kernel, "share", 1),
     )
     if any(given):
-        for plan in variants(start, machine, *given):
-            _check(kernel, plan)
+        problems = [problem(plan) for plan in variants(start, machine, *given)]
+        if all(problems):
+            raise _refused(kernel, str(problems[0]))
     return best_plan(start, machine, *given)
 
 
 @lru_cache(maxsize=4096)
 def best_plan(start: Plan, machine: Machine, *given: object) -> Plan:
-    """The variant that takes the least time on the machine's threads."""
-    return min(variants(start, machine, *given), key=lambda plan: elapsed(plan, machine))
+    """The variant that takes the least time on the machine's threads, of those that can be built."""
+    possible = (plan for plan in variants(start, machine, *given) if problem(plan) is None)
+    return min(possible, key=lambda plan: elapsed(plan, machine))
 
 
 def variants(
@@ -251,21 +253,19 @@ def _refused(kernel: KernelOp, message: str) -> LightNetError:
     return LightNetError(message, loc_of(kernel), label="winograd.choices")
 
 
-def _check(kernel: KernelOp, plan: Plan) -> None:
-    """Refuse choices that cannot be built."""
+def problem(plan: Plan) -> str | None:
+    """Why a plan cannot be built; None where it can."""
     if plan.order not in (TILES, OUTPUTS):
-        raise _refused(kernel, f"order = {plan.order}: expected {TILES} or {OUTPUTS}")
+        return f"order = {plan.order}: expected {TILES} or {OUTPUTS}"
     if plan.group[0] > plan.y.tiles or plan.group[1] > plan.x.tiles:
-        raise _refused(kernel, f"tiles = {list(plan.group)}: there are {[plan.y.tiles, plan.x.tiles]}")
+        return f"tiles = {list(plan.group)}: there are {[plan.y.tiles, plan.x.tiles]}"
     if plan.lanes % plan.unroll or plan.depth % plan.unroll:
-        raise _refused(kernel, f"tile: {plan.unroll} channels a step do not divide {plan.lanes} and {plan.depth}")
+        return f"tile: {plan.unroll} channels a step do not divide {plan.lanes} and {plan.depth}"
     if plan.rows > plan.slots or plan.vectors > plan.out_blocks or plan.rows * plan.vectors > MOST_SUMS:
-        raise _refused(
-            kernel,
-            f"tile: {plan.rows} tiles by {plan.vectors} vectors, of {plan.slots} and {plan.out_blocks}, at most {MOST_SUMS} sums",
-        )
+        return f"tile: {plan.rows} tiles by {plan.vectors} vectors, of {plan.slots} and {plan.out_blocks}, at most {MOST_SUMS} sums"
     if plan.share > plan.panels:
-        raise _refused(kernel, f"share = {plan.share}: there are {plan.panels} panels of outputs")
+        return f"share = {plan.share}: there are {plan.panels} panels of outputs"
+    return None
 
 
 def best_tile(plan: Plan, machine: Machine) -> tuple[int, int, int]:
