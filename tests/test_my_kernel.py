@@ -118,9 +118,7 @@ def test_choices_by_hand(given, expected):
 def test_another_algorithm_has_choices_of_its_own():
     """A kernel that has chosen, and is told another algorithm, keeps no tile of the first one."""
     model = lightnet.load(str(FILE.parent / "cnn.net"))
-    run_pipeline(
-        model.ctx, model.module, parse_pipeline(f'{CHOOSE},pack,choose{{set="conv2.alg=direct"}},pack,plan')
-    )
+    run_pipeline(model.ctx, model.module, parse_pipeline(f'{CHOOSE},pack,choose{{set="conv2.alg=direct"}},pack,plan'))
     (line,) = [line for line in str(model.module).splitlines() if "%swish = cpu.kernel" in line]
     assert 'alg = "direct"' in line and "tiles" not in line
 
