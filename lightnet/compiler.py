@@ -77,7 +77,7 @@ def compile(
     saved and emitted and need not run here; `features` overrides what decides the shape of kernels (``avx512``, ``avx2``, ``neon``).
     `layout` is one of the target's (cpu: ``blocked``, the default, and ``plain``); `exact` refuses algorithms that sum something else than an op's
     definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
-    (default: twice as many as these, and 64 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
+    (default: as many as these, and 64 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
     LIGHTNET_THREADS, else 1); results do not depend on it.
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """

@@ -68,7 +68,7 @@ def _parser() -> common.Parser:
         "--weight-memory",
         metavar="BYTES",
         type=int,
-        help="bytes that transformed weights may take beyond the plain ones (default: twice their size, at least 64 MiB)",
+        help="bytes that transformed weights may take beyond the plain ones (default: their size, at least 64 MiB)",
     )
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
