@@ -17,9 +17,8 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import SUFFIX
 from lightnet.ir.types import spec_of
 
-#: Bytes that transformed weights may take beyond the plain ones unless a caller says otherwise: so many times those of all weights (with
-#: 2, YOLOv3 took 1.4 times the memory of ONNX Runtime),
-#: and at least as many as matter nowhere.
+#: Bytes that transformed weights may take beyond the plain ones unless a caller says otherwise: so many times those of all weights,
+#: and at least as many as matter nowhere. (With twice, YOLOv3 took 1.4 times the memory of ONNX Runtime.)
 TIMES, LEAST = 1, 64 << 20
 
 

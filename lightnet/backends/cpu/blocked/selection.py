@@ -38,8 +38,6 @@ MACHINES = {
 PLAIN_CONVOLUTION, PLAIN_SHALLOW, PLAIN_OTHER = 0.6, 0.08, 0.03
 #: Share of the rate of memory at which a convolution with one pixel reads its weights, row by row.
 PLAIN_ROWS = 0.6
-
-
 #: The choices `alg` of kernels on plain maps.
 PLAIN_ALGS = ("direct", "loops")
 #: Channels in a block of the maps that kernels are made for.
@@ -78,8 +76,8 @@ def blocking(kernel: KernelOp, features: str) -> Blocking | None:
     costs = [(g.cost(kernel, machine), form) for g, form in found]
     # What comes from outside of the network is plain for certain: a form that reads it so needs no change of layout.
     owners = zip(kernel.body.args, (v.owner for v in kernel.operands))
-    plain = {a for a, owner in owners if isinstance(owner, Source) and not isinstance(owner, ParamOp)}
-    cost, form = min(costs, key=lambda c: c[0] + sum(reorder_time(v, machine.lanes) for v in plain & c[1].maps.keys()))
+    inputs = {a for a, owner in owners if isinstance(owner, Source) and not isinstance(owner, ParamOp)}
+    cost, form = min(costs, key=lambda c: c[0] + sum(reorder_time(v, machine.lanes) for v in inputs & c[1].maps.keys()))
     plain = 0.0 if form.tied else plain_cost(kernel.ops, machine)
     return Blocking(form, machine.lanes, cost, plain + (PINNED if pinned not in (None, *PLAIN_ALGS) else 0))
 
@@ -191,11 +189,11 @@ def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attr
     generator = min(found, key=lambda f: f[:2])[2]
     choices = {"alg": StringAttr(generator.alg), "lanes": IntegerAttr(lanes, i64)}
     kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
-    found = generator.choices(kernel, machine)
-    return {**choices, **{k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in found.items()}}
+    own = generator.choices(kernel, machine)
+    return {**choices, **{k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in own.items()}}
 
 
 def packing(kernel: KernelOp) -> Mapping[int, Layout]:
-    """The layouts of a kernel's weights (`Target.packing`), and of maps that are static."""
+    """The layouts of a kernel's weights (`Target.packing`)."""
     generator = generator_of(kernel)
     return {} if generator is None else generator.weights(kernel)
