@@ -11,17 +11,9 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import (
-    NO_HALO,
-    BlockedKernel,
-    Generator,
-    Machine,
-    Tile,
-    blocks_of,
-    epilogue_form,
-    map_lanes,
-    read_rate,
-)
+from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.forms import epilogue_form
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
 from lightnet.backends.cpu.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Slice
@@ -56,7 +48,7 @@ class Crop(Generator):
         return size / read_rate(machine, size)
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [CropKernel(kernel, name, map_lanes(kernel), aliases).build()]
+        return [CropKernel(kernel, name, lanes_of(kernel), aliases).build()]
 
 
 class CropKernel(BlockedKernel):

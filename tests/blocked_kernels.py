@@ -11,12 +11,13 @@ from guarded import guarded
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
-from lightnet.backends.cpu.blocked.base import Generator, Halo, Machine
+from lightnet.backends.cpu.blocked.base import Generator, Machine
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, byte_size, from_memory, layout_of, to_memory, with_layout
 from lightnet.ir.parser import parse_mlir
+from lightnet.ir.target import Halo
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.runtime.arrays import aligned
 

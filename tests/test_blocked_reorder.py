@@ -16,7 +16,7 @@ from lightnet.backends.cpu.blocked.maps import MAPS
 from lightnet.backends.cpu.blocked.reorder import REORDER
 from lightnet.backends.llvm.emitter import Vectors
 from lightnet.backends.llvm.jit import compile_module
-from lightnet.dialects import tile
+from lightnet.dialects import tile_arith
 
 MACHINES = [Machine(), Machine(lanes=8, registers=16), Machine(lanes=4)]
 SHAPES = [
@@ -64,7 +64,7 @@ def test_squares_are_transposed_by_shuffles(n):
     b = Builder.kernel("k", [MemRefType(f32, [n, n])] * 2, opt="none")
     x, y = b.args
     rows = [b.tile_load(x, [i, 0], [1], [n]) for i in range(n)]
-    for i, column in enumerate(b.append(tile.TransposeOp(rows)).results):
+    for i, column in enumerate(b.append(tile_arith.TransposeOp(rows)).results):
         b.tile_store(column, y, [i, 0], [1])
     module = ModuleOp([b.finish()])
     data = np.arange(n * n, dtype=np.float32).reshape(n, n)

@@ -16,7 +16,8 @@ from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.winograd import WINOGRAD2, WINOGRAD4
 from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, TILES, plan_of
-from lightnet.backends.interpreter.loops import LoopProgram, memory_dtype
+from lightnet.backends.interpreter.loop_types import memory_dtype
+from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.emitter import Vectors, emit_module
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd

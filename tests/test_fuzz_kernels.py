@@ -12,7 +12,8 @@ from kernel_cases import Memory, compiled, random_case, random_pieces, run_piece
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cpu import tiled, window
-from lightnet.backends.interpreter.loops import LoopProgram, memory_dtype
+from lightnet.backends.interpreter.loop_types import memory_dtype
+from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.emitter import Vectors
 from lightnet.backends.llvm.jit import Machine
 

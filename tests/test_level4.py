@@ -10,7 +10,8 @@ from xdsl.dialects.builtin import Float16Type, IntegerType, MemRefType, ModuleOp
 from xdsl.ir import Operation
 
 from lightnet.backends.builder import Builder, vector_type
-from lightnet.backends.interpreter.loops import LoopProgram, dtype_of, memory_dtype
+from lightnet.backends.interpreter.loop_types import dtype_of, memory_dtype
+from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.diagnostics import LightNetError
 

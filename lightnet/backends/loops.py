@@ -1,79 +1,27 @@
 """Index notation → level 4: a bound definition as kernel functions of `scf`, `arith`, `math` and `memref`.
 
-The code is scalar and LLVM's middle end vectorises it, so what matters here is its shape: memory as rank-1 memrefs with
-linear addresses, adjacent loops collapsed where every address allows it, reductions in registers, guards of reads
-turned into bounds of the reduction loops, and each value computed in the outermost loop that knows its indices.
-Imports `ir` and xDSL.
+Here is decided which nests of statements make a launch, and where the locals between them live; `loop_function.py` writes the
+functions. Imports `ir` and xDSL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-from xdsl.dialects import arith, memref
-from xdsl.dialects.builtin import MemRefType
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
-
-from lightnet.backends.builder import Builder, Index
-from lightnet.backends.loop_shapes import (
-    TILE,
-    Guarded,
-    collapsed,
-    collapsed_reductions,
-    identity,
-    pull_guards,
-    reduction_order,
-    row_reduction,
-    turned,
-    unfolded,
-)
-from lightnet.backends.loop_values import Values, combine, convert, scalar_type
-from lightnet.ir.affine import Space
-from lightnet.ir.bound import (
-    BOOL,
-    I64,
-    Apply,
-    BoundDefinition,
-    Const,
-    Idx,
-    Loop,
-    Node,
-    Read,
-    Statement,
-    reads,
-    rebuild,
-)
-from lightnet.ir.fusion import Nest, inside, linearize, nests
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.backends.loop_function import LoopFunction, LoopKernel, uses
+from lightnet.ir.bound import BoundDefinition, Idx
+from lightnet.ir.fusion import Nest, nests
+from lightnet.ir.types import TensorSpec
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dtypes import DType
 
 #: Locals up to this many bytes live on the stack of a block.
 STACK_BYTES = 16 << 10
-#: The accumulators of a reduction by rows.
-ROW_BYTES = 8 << 10
-#: A block has at least this many evaluations, and a launch about this many blocks.
-BLOCK_TRIPS = 1 << 11
+#: A launch has about this many blocks.
 BLOCKS = 64
 #: Nests of so many evaluations together are one launch, in whatever grid.
 FEW_TRIPS = 1 << 14
-
-
-@dataclass(frozen=True)
-class LoopKernel:
-    """One kernel function; `args` names the operands, results and workspace tensors of its memrefs, in order.
-
-    Memrefs are rank-1: the row-major elements of the tensor.
-    """
-
-    func: FuncOp
-    grid: int
-    args: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -107,7 +55,7 @@ def lower_definition(
     kernels = []
     for k, launch in enumerate(plan.launches):
         shared = plan.shared if len(launch) > 1 else None
-        function = _Function(definition, launch, shared, plan.private, dict(aliases or {}), blocks)
+        function = LoopFunction(definition, launch, shared, plan.private, dict(aliases or {}), blocks)
         kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in plan.workspace)]))
     return Lowered(tuple(kernels), plan.workspace)
 
@@ -142,16 +90,9 @@ def _plan(definition: BoundDefinition) -> _Plan:
     return _Plan([groups] if together else [[g] for g in groups], shared, private, workspace)
 
 
-# --- Which loops, which memory --------------------------------------------------------------------------------------
-
-
-def _uses(s: Statement) -> list[tuple[str, tuple[Node, ...], bool]]:
-    return [(t, s.subs, s.flat) for t in s.targets] + [(r.tensor, r.subs, r.flat) for r in reads(s.value)]
-
-
 def _memory_locals(d: BoundDefinition, groups: list[Nest]) -> list[str]:
     """Locals that more than one nest touches; the others live in registers."""
-    count = {n: sum(any(n == t for s in g.statements for t, _, _ in _uses(s)) for g in groups) for n, _ in d.locals}
+    count = {n: sum(any(n == t for s in g.statements for t, _, _ in uses(s)) for g in groups) for n, _ in d.locals}
     return [n for n, k in count.items() if k > 1]
 
 
@@ -164,7 +105,7 @@ def _shared_prefix(groups: list[Nest]) -> int:
     while p < limit and all(g.loops[p] == groups[0].loops[p] for g in groups):
         p += 1
     written = {t for g in groups for s in g.statements for t in s.targets}
-    between = {t for t in written if sum(any(t == u for s in g.statements for u, _, _ in _uses(s)) for g in groups) > 1}
+    between = {t for t in written if sum(any(t == u for s in g.statements for u, _, _ in uses(s)) for g in groups) > 1}
     while p and _prefix_positions(groups, between, p) is None:
         p -= 1
     return p
@@ -175,7 +116,7 @@ def _prefix_positions(groups: list[Nest], tensors: set[str], p: int) -> dict[str
     found: dict[str, tuple[int, ...]] = {}
     for g in groups:
         for s in g.statements:
-            for tensor, subs, flat in _uses(s):
+            for tensor, subs, flat in uses(s):
                 if tensor not in tensors:
                     continue
                 wanted = [Idx(f"p{k}") for k in range(p)]
@@ -196,371 +137,3 @@ def _private(d: BoundDefinition, groups: list[Nest], names: list[str], shared: i
         if prod(dims) * d.specs[name].dtype.size <= STACK_BYTES:
             fits[name] = places.get(name, ())
     return fits
-
-
-# --- One function ---------------------------------------------------------------------------------------------------
-
-
-class _Function:
-    """Builds one kernel function from nests; `shared` leading loops are the grid when there are several."""
-
-    def __init__(
-        self,
-        d: BoundDefinition,
-        groups: list[Nest],
-        shared: int | None,
-        private: dict[str, tuple[int, ...]],
-        aliases: dict[str, str],
-        blocks: int,
-    ):
-        self.d, self.private, self.aliases, self.blocks = d, private, aliases, blocks
-        self.shared = shared
-        self.specs = {n: self._private_spec(n, spec) for n, spec in d.specs.items()}
-        self.nests = [self._flat_nest(g) for g in groups]
-        touched = {t for g in groups for s in g.statements for t, _, _ in _uses(s)}
-        self.touched = {aliases.get(t, t) for t in touched}
-        written = {t for g in groups for s in g.statements for t in s.targets}
-        self.written = written | {x for x, r in aliases.items() if r in written}
-        counts = {
-            n: sum(any(n == t for s in g.statements for t, _, _ in _uses(s)) for g in nests(d)) for n, _ in d.locals
-        }
-        self.scalars = {n for n, k in counts.items() if k <= 1}
-
-    def _private_spec(self, name: str, spec: TensorSpec) -> TensorSpec:
-        fixed = self.private.get(name, ())
-        return TensorSpec(tuple(1 if k in fixed else n for k, n in enumerate(spec.dims)), spec.dtype)
-
-    # -- Flat addresses
-
-    def _flat_nest(self, g: Nest) -> Nest:
-        flat = Nest(g.loops, [self._flat_statement(s) for s in g.statements])
-        first = self.shared or 0
-        flat = unfolded(flat, first)
-        k = len(flat.loops) - 2
-        while k >= first:
-            flat = collapsed(flat, k) or flat
-            k -= 1
-        return Nest(flat.loops, [collapsed_reductions(s) for s in flat.statements])
-
-    def _flat_statement(self, s: Statement) -> Statement:
-        space = Space(s.loops + s.reductions)
-        address = self._address(s.tensor, s.subs, s.flat)
-        value = space.simplify(self._flat(s.value))
-        return replace(s, subs=(space.simplify(address),), flat=True, value=value)
-
-    def _address(self, tensor: str, subs: tuple[Node, ...], flat: bool) -> Node:
-        if flat:
-            return subs[0]
-        fixed = self.private.get(tensor, ())
-        return linearize([Const(0, I64) if k in fixed else s for k, s in enumerate(subs)], self.specs[tensor].dims)
-
-    def _flat(self, node: Node) -> Node:
-        """Reads by linear address; fillers as explicit guards."""
-        new = rebuild(node, self._flat)
-        if not isinstance(new, Read):
-            return new
-        spec = self.d.specs[new.tensor]
-        read = Read(new.tensor, (self._address(new.tensor, new.subs, new.flat),), None, new.dtype, True)
-        if new.filler is None:
-            return read
-        cond = inside(new.subs, [(0, n) for n in ((spec.len,) if new.flat else spec.dims)])
-        return Apply("select", (cond, read, new.filler), new.dtype)
-
-    # -- The function
-
-    def lower(self, name: str, order: Sequence[str]) -> LoopKernel:
-        args = tuple(
-            n for n in dict.fromkeys(order) if n in self.touched and n not in self.private and n not in self.scalars
-        )
-        self.b = b = Builder.kernel(name, [self._memref(n) for n in args], opt="O2")
-        memory: dict[str, SSAValue] = dict(zip(args, b.args))
-        for local in self.private:
-            memory[local] = self._stack(self.specs[local].dtype, self.specs[local].len)
-        for operand, result in self.aliases.items():
-            if result in memory:
-                memory[operand] = memory[result]
-        sizes = {n: spec.len for n, spec in self.specs.items()}
-        self.values = Values(b, memory, sizes, self.written)
-        if self.shared is not None:
-            grid = self._blocks(self.nests[0].loops[: self.shared])
-        else:
-            grid = self._one_nest(self.nests[0])
-        return LoopKernel(b.finish(), grid, args)
-
-    def _stack(self, dtype: DType, count: int) -> SSAValue:
-        """Memory on the stack, made once at the head of the function."""
-        alloca = memref.AllocaOp.get(storage_type(dtype), 64, [count])
-        entry = self.b.entry
-        if entry.first_op is None:
-            entry.add_op(alloca)
-        else:
-            entry.insert_op_before(alloca, entry.first_op)
-        return alloca.memref
-
-    def _memref(self, name: str) -> MemRefType:
-        spec = self.specs[name]
-        return MemRefType(storage_type(spec.dtype), (spec.len,))
-
-    def _blocks(self, loops: tuple[Loop, ...]) -> int:
-        """Several nests in each block of the shared loops."""
-        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
-            self._unpack(block.iv, loops)
-            for nest in self.nests:
-                self._loops(nest, nest.loops[len(loops) :])
-        return prod(n for _, n in loops)
-
-    def _one_nest(self, nest: Nest) -> int:
-        """The grid is the leading loops, as many as give enough blocks; a long single loop is cut into pieces."""
-        if (across := turned(nest)) is not None:
-            return self._tiles(across)
-        inner = max(1, sum(s.trips for s in nest.statements) // max(1, prod(n for _, n in nest.loops)))
-        total = inner * prod(n for _, n in nest.loops)
-        lead, grid = 0, 1
-        while lead < len(nest.loops) - 1 and grid < self.blocks and total // grid > BLOCK_TRIPS:
-            grid *= nest.loops[lead][1]
-            lead += 1
-        left = nest.loops[lead:]
-        if left and grid < self.blocks and total // grid > BLOCK_TRIPS:
-            return self._cut(nest, lead, inner)
-        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
-            self._unpack(block.iv, nest.loops[:lead])
-            self._loops(nest, left)
-        return grid
-
-    def _cut(self, nest: Nest, lead: int, inner: int) -> int:
-        """The last loop in pieces, so that a block has work but not all of it."""
-        b, n = self.b, nest.loops[lead][1]
-        outer = prod(m for _, m in nest.loops[:lead])
-        pieces = max(1, min(-(-self.blocks // outer), n * inner // BLOCK_TRIPS, n))
-        size = -(-n // pieces)
-        size = -(-size // 64) * 64 if size >= 256 else size  # whole vectors and cache lines
-        pieces = -(-n // size)
-        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
-            quotient, piece = b.divmod(block.iv, pieces)
-            self._unpack(quotient, nest.loops[:lead])
-            low = b.mul(piece, size)
-            high = b.add(low, size)
-            if n % size:
-                high = b.op(arith.MinSIOp, high, b.index(n))
-            self._loop(nest, low, high, nest.loops[lead:])
-        return outer * pieces
-
-    def _tiles(self, nest: Nest) -> int:
-        """The last two loops in tiles, so that a cache line is read whole before it leaves the cache; a block is a row of tiles."""
-        b, (height, width) = self.b, TILE
-        *outer, (row, m), (column, n) = nest.loops
-        strips = -(-m // height)
-        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
-            quotient, strip = b.divmod(block.iv, strips)
-            self._unpack(quotient, tuple(outer))
-            low = b.mul(strip, height)
-            high = b.op(arith.MinSIOp, b.index(b.add(low, height)), b.index(m))
-            with b.loop(0, n, width) as left:
-                right = b.op(arith.MinSIOp, b.index(b.add(left.iv, width)), b.index(n))
-                with b.loop(left.iv, right) as j, self.values.scope({column: j.iv}), b.loop(low, high) as i:
-                    with self.values.scope({row: i.iv}):
-                        self._body(nest)
-        return prod(n for _, n in outer) * strips
-
-    def _unpack(self, position: SSAValue, loops: tuple[Loop, ...]) -> None:
-        """The indices of a block from its number."""
-        for k in range(len(loops) - 1, -1, -1):
-            name, n = loops[k]
-            if k:
-                position, value = self.b.divmod(position, n)
-            else:
-                value = position
-            self.values.define(name, value)
-
-    def _loops(self, nest: Nest, loops: tuple[Loop, ...]) -> None:
-        if not loops:
-            return self._body(nest)
-        self._loop(nest, 0, loops[0][1], loops)
-
-    def _loop(self, nest: Nest, low: Index, high: Index, loops: tuple[Loop, ...]) -> None:
-        """The first of `loops` from `low` to `high`, and the others inside."""
-        (name, n), *rest = loops
-        if not rest and (reduction := row_reduction(nest)) is not None:
-            return self._rows(nest, reduction, name, low, high, n)
-        with self.b.loop(low, high) as loop, self.values.scope({name: loop.iv}):
-            self._loops(nest, tuple(rest))
-
-    # -- Reductions by rows
-
-    def _rows(self, nest: Nest, s: Statement, name: str, low: Index, high: Index, n: int) -> None:
-        """A reduction whose innermost loop runs along a row of the target, so that it vectorises; the accumulators of
-        the row stand on the stack. The statements before the reduction are evaluated again after it.
-        """
-        b, dtype = self.b, self.specs[s.tensor].dtype
-        length = min(n, ROW_BYTES // dtype.size)
-        row = self._stack(dtype, length)
-        if length == n:
-            return self._row(nest, s, name, low, high, low, row)
-        with b.loop(low, high, length) as piece, self.values.scope({}):
-            end = b.op(arith.MinSIOp, b.add(piece.iv, length), b.index(high))
-            self._row(nest, s, name, piece.iv, end, piece.iv, row)
-
-    def _row(self, nest: Nest, s: Statement, name: str, low: Index, high: Index, origin: Index, row: SSAValue) -> None:
-        b, v = self.b, self.values
-        place = nest.statements.index(s)
-        base = b.mul(origin, -1)
-
-        with b.loop(low, high) as loop, v.scope({name: loop.iv}):
-            self._run(nest, nest.statements[:place])
-            v.space = Space(nest.loops)
-            self._put(self._initial(s), row, b.add(loop.iv, base))
-        v.registers = {}
-        v.space = Space(nest.loops + s.reductions)
-        v.hoist_reads = True
-        order = reduction_order(s)
-        loop_n = dict(nest.loops)[name]
-        guarded = pull_guards(s, self.specs[s.tensor].dtype, (*order, (name, loop_n)), nest)
-        v.hoist_reads, v.space = not guarded.bounds, guarded.space
-        self._accumulate(s, order, name, (low, high), guarded, (row, base))
-        with b.loop(low, high) as loop, v.scope({name: loop.iv}):
-            stores = self._run(nest, nest.statements[:place])
-            v.registers[s.tensor] = self._get(s, row, b.add(loop.iv, base))
-            if s.tensor not in self.scalars:
-                stores[s.tensor] = s.subs[0]
-            stores |= self._run(nest, nest.statements[place + 1 :])
-            self._finish(stores)
-
-    def _accumulate(
-        self,
-        s: Statement,
-        order: tuple[Loop, ...],
-        name: str,
-        ends: tuple[Index, Index],
-        g: Guarded,
-        row: tuple[SSAValue, Index],
-    ) -> None:
-        """The reduction loops, and inside of them the loop along the row, within the bounds that guards give."""
-        b, v = self.b, self.values
-        if order:
-            (index, n), *rest = order
-            with self._bounded(g, index, 0, n):
-                self._accumulate(s, tuple(rest), name, ends, g, row)
-            return
-        memory, base = row
-        with self._bounded(g, name, *ends):
-            at = b.add(v.index(g.indices.get(name, Idx(name))), base)
-            step = combine(b, s.op, self._get(s, memory, at), v.value(g.value), self.specs[s.tensor].dtype)
-            self._put(step, memory, at)
-
-    @contextmanager
-    def _bounded(self, g: Guarded, name: str, low: Index, high: Index, carry: Sequence[SSAValue] = ()) -> Iterator[Any]:
-        """A loop from `low` to `high` within the bounds of its guards."""
-        b, v, bound = self.b, self.values, g.bounds.get(name)
-        if bound is not None:
-            low = _tighter(b, arith.MaxSIOp, low, v.index(bound.low))
-            high = _tighter(b, arith.MinSIOp, high, v.index(bound.high))
-        if bound is None or bound.residue is None:
-            with b.loop(low, high, carry=carry) as loop, v.scope({name: loop.iv}):
-                yield loop
-            return
-        step = b.index(bound.step)
-        gap = b.op(arith.SubiOp, v.index(bound.residue), b.index(low))
-        gap = b.op(arith.SubiOp, gap, b.mul(b.op(arith.FloorDivSIOp, gap, step), step))
-        base = b.add(low, gap)
-        span = b.op(arith.SubiOp, b.add(high, bound.step - 1), base)
-        trips = b.op(arith.FloorDivSIOp, span, step)
-        with v.scope({f"{name}.base": base}), b.loop(0, trips, carry=carry) as loop, v.scope({f"{name}.trip": loop.iv}):
-            yield loop
-
-    def _get(self, s: Statement, row: SSAValue, at: SSAValue) -> SSAValue:
-        loaded = self.b.load(row, [at])
-        bool_ = self.specs[s.tensor].dtype is BOOL
-        return self.b.cmpi("ne", loaded, self.b.const(0, loaded.type)) if bool_ else loaded
-
-    def _put(self, value: SSAValue, row: SSAValue, at: SSAValue) -> None:
-        if value.type == scalar_type(BOOL):
-            value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
-        self.b.store(value, row, [at])
-
-    # -- Statements
-
-    def _body(self, nest: Nest) -> None:
-        """The statements at one point; what they write is stored once, at the end."""
-        self.values.registers = {}
-        self._finish(self._run(nest, nest.statements))
-
-    def _run(self, nest: Nest, statements: Sequence[Statement]) -> dict[str, Node]:
-        """Statements in registers; the addresses where results go."""
-        v: Values = self.values
-        stores: dict[str, Node] = {}
-        for s in statements:
-            v.space = Space(nest.loops + s.reductions)
-            v.hoist_reads = True
-            if s.op == "=":
-                results = [v.value(s.value)]
-            elif s.arg is not None:
-                results = self._argument(s)
-            else:
-                results = [self._reduce(s, nest)]
-            for tensor, value in zip(s.targets, results):
-                v.registers[tensor] = value
-                if tensor not in self.scalars:
-                    stores[tensor] = s.subs[0]
-        return stores
-
-    def _finish(self, stores: dict[str, Node]) -> None:
-        for tensor, address in stores.items():
-            self._store(tensor, address, self.values.registers[tensor])
-        self.values.registers = {}
-
-    def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
-        if self.specs[tensor].dtype is BOOL:
-            value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
-        self.b.store(value, self.values.memory[tensor], [self.values.index(address)])
-
-    def _initial(self, s: Statement) -> SSAValue:
-        dtype = self.specs[s.tensor].dtype
-        if s.fresh:
-            return self.b.const(identity(s.op, dtype), scalar_type(dtype))
-        return self.values.value(Read(s.tensor, s.subs, None, dtype, True))
-
-    def _reduce(self, s: Statement, nest: Nest) -> SSAValue:
-        """A reduction in a register; guards whose filler is its identity become bounds of its loops."""
-        dtype = self.specs[s.tensor].dtype
-        order = reduction_order(s)
-        guarded = pull_guards(s, dtype, order, nest)
-        self.values.hoist_reads, self.values.space = not guarded.bounds, guarded.space
-        return self._reduce_over(s, order, guarded, self._initial(s))
-
-    def _reduce_over(self, s: Statement, order: tuple[Loop, ...], g: Guarded, start: SSAValue) -> SSAValue:
-        if not order:
-            return combine(self.b, s.op, start, self.values.value(g.value), self.specs[s.tensor].dtype)
-        (name, n), *rest = order
-        with self._bounded(g, name, 0, n, [start]) as loop:
-            loop.yields(self._reduce_over(s, tuple(rest), g, loop.args[0]))
-        return loop.results[0]
-
-    def _argument(self, s: Statement) -> list[SSAValue]:
-        """Value and position of the first winner; a NaN wins over every number."""
-        b, v = self.b, self.values
-        dtype, index_dtype = self.specs[s.tensor].dtype, self.specs[s.arg or ""].dtype
-        start = [b.const(identity(s.op, dtype), scalar_type(dtype)), b.const(0, scalar_type(index_dtype))]
-        ((name, n),) = s.reductions
-        with b.loop(0, n, carry=start) as loop, v.scope({name: loop.iv}):
-            value, (best, place) = v.value(s.value), loop.args
-            better = _better(b, s.op, value, best, dtype)
-            here = convert(b, v.value(Idx(name)), I64, index_dtype)
-            loop.yields(b.select(better, value, best), b.select(better, here, place))
-        return list(loop.results)
-
-
-def _tighter(b: Builder, op: Any, a: Index, limit: SSAValue) -> Index:
-    """The larger low end, or the smaller high end."""
-    m, n = b.number(a), b.number(limit)
-    if m is not None and n is not None:
-        return max(m, n) if op is arith.MaxSIOp else min(m, n)
-    return b.op(op, b.index(a), limit)
-
-
-def _better(b: Builder, op: str, value: SSAValue, best: SSAValue, dtype: DType) -> SSAValue:
-    if not dtype.is_float:
-        sign = "u" if dtype.kind in ("uint", "bool") else "s"
-        return b.cmpi(f"{sign}{'gt' if op == 'argmax=' else 'lt'}", value, best)
-    wins = b.cmpf("ogt" if op == "argmax=" else "olt", value, best)
-    first_nan = b.op(arith.AndIOp, b.cmpf("uno", value, value), b.cmpf("ord", best, best))
-    return b.op(arith.OrIOp, wins, first_nan)

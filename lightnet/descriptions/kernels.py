@@ -34,7 +34,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.interpreter.loop_library import poison
-from lightnet.backends.interpreter.loops import LoopProgram, memory_dtype
+from lightnet.backends.interpreter.loop_types import memory_dtype
+from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.descriptions import bounds
 from lightnet.descriptions.bounds import INDEX
 from lightnet.descriptions.reader import Item

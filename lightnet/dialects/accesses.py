@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
-from lightnet.dialects import tile
+from lightnet.dialects import tile_memory
 from lightnet.dialects.launch import HostOp, LaunchOp, kernels, memref_bytes
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dtypes import BY_NAME
@@ -86,7 +86,7 @@ def use_of(argument: SSAValue) -> Use:
         value = waiting.pop()
         for use in value.uses:
             op = use.operation
-            if isinstance(op, tile.PrefetchOp):  # a hint: nothing depends on it
+            if isinstance(op, tile_memory.PrefetchOp):  # a hint: nothing depends on it
                 continue
             derived = [r for r in op.results if isinstance(r.type, MemRefType)]
             if op.name.endswith(".store"):

@@ -104,12 +104,12 @@ MUTANTS = (
     ),
     Mutant(
         "columns-of-halo-left", "writes no zeros beside the rows of a map",
-        (Edit("backends/cpu/blocked/base.py", "            if cols:\n                column = ", "            if False:\n                column = "),),
+        (Edit("backends/cpu/blocked/kernel.py", "            if cols:\n                column = ", "            if False:\n                column = "),),
         _LOWERED, "lower-cpu", None, _TWO,
     ),
     Mutant(
         "unused-lanes-computed", "lets an epilogue write to lanes that are no channels",
-        (Edit("backends/cpu/blocked/base.py", "        return channels % self.lanes if self.mixes_channels or not keeps_zero(self.ops[1:]) else 0\n",
+        (Edit("backends/cpu/blocked/kernel.py", "        return channels % self.lanes if self.mixes_channels or not keeps_zero(self.ops[1:]) else 0\n",
               "        return 0\n"),),
         _LOWERED, "lower-cpu", None, _ODD,
     ),

@@ -16,7 +16,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from lightnet.backends.llvm.function import Function, Handler, Scope
 from lightnet.backends.llvm.values import Lin, Mem, Sym, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.tile import is_plain
+from lightnet.dialects.tile_memory import is_plain
 
 
 def _open(e: Function) -> list:

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.backends.llvm import control, index_ops, scalar_ops, shuffle_ops, tile_ops
+from lightnet.backends.llvm import control, index_ops, memory_ops, scalar_ops, shuffle_ops, slice_ops, vector_ops
 from lightnet.backends.llvm.function import Function, flatten
 from lightnet.backends.llvm.launch_list import emit_main
 from lightnet.backends.llvm.values import llvm_type
@@ -24,7 +24,9 @@ from lightnet.dialects import launch
 HANDLERS = {
     **scalar_ops.HANDLERS,
     **index_ops.HANDLERS,
-    **tile_ops.HANDLERS,
+    **memory_ops.HANDLERS,
+    **slice_ops.HANDLERS,
+    **vector_ops.HANDLERS,
     **shuffle_ops.HANDLERS,
     **control.HANDLERS,
 }

@@ -8,8 +8,8 @@ Three rules give the code its quality without LLVM's middle end:
 * *Freeze*: in register-tiled kernels the pointer of each loop level is frozen, so that scalar evolution sees no
   recurrence and loop strength reduction (half of the time of code generation) has nothing to do.
 
-The handlers of the ops are in `scalar_ops`, `index_ops`, `tile_ops`, `shuffle_ops` and `control`. Imports xDSL and
-`lightnet.dialects.tile`.
+The handlers of the ops are in `scalar_ops`, `index_ops`, `memory_ops`, `slice_ops`, `vector_ops`, `shuffle_ops` and
+`control`. Imports xDSL.
 """
 
 from __future__ import annotations

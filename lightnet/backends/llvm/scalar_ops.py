@@ -28,7 +28,7 @@ from lightnet.backends.llvm.values import (
     splat_literal,
 )
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects import tile
+from lightnet.dialects import tile_arith
 
 _FLAG_ORDER = ("reassoc", "nnan", "ninf", "nsz", "arcp", "contract", "afn")
 
@@ -276,7 +276,7 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     arith.ExtFOp: _CASTS["extf"], arith.TruncFOp: _CASTS["truncf"], arith.ExtSIOp: _CASTS["extsi"],
     arith.ExtUIOp: _CASTS["extui"], arith.TruncIOp: _CASTS["trunci"], arith.SIToFPOp: _CASTS["sitofp"],
     arith.UIToFPOp: _CASTS["uitofp"], arith.FPToSIOp: _CASTS["fptosi"], arith.FPToUIOp: _CASTS["fptoui"],
-    arith.BitcastOp: _CASTS["bitcast"], tile.CmpOp: _cmp, tile.CastOp: _tile_cast,
+    arith.BitcastOp: _CASTS["bitcast"], tile_arith.CmpOp: _cmp, tile_arith.CastOp: _tile_cast,
     math.RsqrtOp: _rsqrt, math.AbsIOp: _int_intrinsic("abs", "false"),
     math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"), math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
     math.CtPopOp: _int_intrinsic("ctpop"),
@@ -296,7 +296,7 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
 
 def _computes(op: Operation) -> bool:
     """Whether an op with short floats is arithmetic on them, and no conversion that takes them as they are."""
-    if isinstance(op, tile.CastOp):
+    if isinstance(op, tile_arith.CastOp):
         return op.properties["kind"].data not in ("extf", "truncf", "bitcast")
     return not isinstance(op, arith.ExtFOp | arith.TruncFOp | arith.BitcastOp)
 
@@ -380,7 +380,7 @@ def _select(e: Function, op: arith.SelectOp) -> None:
     e.bind(result, e.vec(result.type, make_leaf, make_scalar, _roots([a, b])))
 
 
-def _vector_select(e: Function, op: tile.SelectOp) -> None:
+def _vector_select(e: Function, op: tile_arith.SelectOp) -> None:
     mask, a, b = (e.get_vec(v) for v in op.operands)
 
     def make_leaf(f: int) -> str:
@@ -417,6 +417,6 @@ HANDLERS: dict[type[Operation], Handler] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
     arith.ConstantOp: _constant,
     arith.SelectOp: _select,
-    tile.SelectOp: _vector_select,
+    tile_arith.SelectOp: _vector_select,
     arith.IndexCastOp: _index_cast,
 }

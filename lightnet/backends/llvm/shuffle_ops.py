@@ -13,7 +13,7 @@ from xdsl.ir import Operation
 from lightnet.backends.llvm.function import Function, Handler
 from lightnet.backends.llvm.values import Vec, row_major
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects import tile
+from lightnet.dialects import tile_arith
 
 
 def _shuffle(e: Function, op: vector.ShuffleOp) -> None:
@@ -40,7 +40,7 @@ def _shuffle(e: Function, op: vector.ShuffleOp) -> None:
     e.bind(op.result, vec)
 
 
-def _transpose(e: Function, op: tile.TransposeOp) -> None:
+def _transpose(e: Function, op: tile_arith.TransposeOp) -> None:
     sources = [e.get_vec(v) for v in op.operands_]
     roots = frozenset().union(*(s.roots for s in sources))
     n = len(sources)
@@ -117,4 +117,4 @@ def _transposed(e: Function, sources: list[Vec], j: int, type: VectorType, roots
     return vec
 
 
-HANDLERS: dict[type[Operation], Handler] = {vector.ShuffleOp: _shuffle, tile.TransposeOp: _transpose}
+HANDLERS: dict[type[Operation], Handler] = {vector.ShuffleOp: _shuffle, tile_arith.TransposeOp: _transpose}

@@ -24,19 +24,13 @@ from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked import conv_model
 from lightnet.backends.cpu.blocked.bands_body import EXPAND, WINDOW, chain_of, form_of
 from lightnet.backends.cpu.blocked.bands_parts import parts_of, plan_of, sizes_of, tiles_of
-from lightnet.backends.cpu.blocked.base import (
-    BlockedKernel,
-    Host,
-    Machine,
-    Window,
-    blocks_of,
-    map_lanes,
-)
+from lightnet.backends.cpu.blocked.base import Machine, blocks_of, lanes_of
 from lightnet.backends.cpu.blocked.conv import DIRECT, DirectKernel
 from lightnet.backends.cpu.blocked.conv_choices import machine_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Walk
 from lightnet.backends.cpu.blocked.depthwise import DepthwiseKernel, halo_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
 from lightnet.backends.cpu.launches import Launch
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
@@ -76,7 +70,7 @@ class Bands:
         return found
 
     def scratch_bytes(self, kernel: KernelOp) -> int:
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         return sum(map(align_up, sizes_of(kernel, plan_of(kernel, machine_of(lanes)), parts_of(kernel), lanes)))
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
@@ -122,7 +116,7 @@ class _BandKernel(BlockedKernel):
     """Builds one kernel function over pictures x bands. Maps in between stand in scratch memory, one picture of each."""
 
     def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         self.plan, self.chain = plan_of(kernel, machine_of(lanes)), chain_of(kernel.ops)
         self.parts, self.aliases = parts_of(kernel), aliases
         self.sizes = sizes_of(kernel, self.plan, self.parts, lanes)

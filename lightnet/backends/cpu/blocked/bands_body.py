@@ -15,17 +15,17 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked.bands_model import Chain
-from lightnet.backends.cpu.blocked.base import Generator, Halo, Machine
+from lightnet.backends.cpu.blocked.base import Generator, Machine
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_model import Geometry
-from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE
+from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE, is_depthwise
 from lightnet.backends.cpu.blocked.first import CHANNELS, FIRST
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
-from lightnet.ir.target import Form
+from lightnet.ir.target import Form, Halo
 
 #: The stages, by the names of the choices that have their tiles.
 EXPAND, WINDOW, PROJECT = "expand", "depthwise", "project"
@@ -86,7 +86,7 @@ def _reads_picture(op: LnOp) -> bool:
 
 
 def _is_depthwise(op: LnOp) -> bool:
-    return op.group == op.operand_specs[0].dims[1] == op.operand_specs[1].dims[0] and not Geometry.of(op).is_pointwise
+    return is_depthwise(op) and not Geometry.of(op).is_pointwise
 
 
 def form_of(body: Body, lanes: int) -> Form | None:

@@ -15,7 +15,7 @@ from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked import conv_choices, depthwise
 from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, Stage, chain_of, stages_of
 from lightnet.backends.cpu.blocked.bands_model import Plan
-from lightnet.backends.cpu.blocked.base import Machine, choice_ints, map_lanes
+from lightnet.backends.cpu.blocked.base import Machine, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv_choices import machine_of
 from lightnet.backends.cpu.blocked.depthwise import halo_of
 from lightnet.backends.cpu.blocked.first import FIRST
@@ -89,7 +89,7 @@ class Part:
 
 def parts_of(kernel: KernelOp) -> list[Part]:
     """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is read."""
-    stages, lanes = stages_of(kernel.ops), map_lanes(kernel)
+    stages, lanes = stages_of(kernel.ops), lanes_of(kernel)
     assert stages is not None
     plan = plan_of(kernel, machine_of(lanes))
     tiles = tiles_of(plan)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from xdsl.dialects.builtin import StringAttr
 
 from lightnet.backends.cpu.blocked import selection
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import Machine, lanes_of
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import SUFFIX
 from lightnet.ir.types import spec_of
@@ -36,10 +36,9 @@ def changes(kernels: Sequence[KernelOp], machine: Machine, budget: int | None) -
     no more than `budget` bytes (None: the default) beyond the plain ones. What loses least time for a byte gives way first."""
     grown = [k for k in kernels if (g := selection.generator_of(k)) is not None and not g.exact]
     total = sum(map(_excess, grown))
-    if budget is None and total > LEAST:
-        weights = {k.operands[i] for k in kernels for i in selection.packing(k)}
-        budget = max(TIMES * sum(spec_of(v.type).nbytes for v in weights), LEAST)
-    if total <= (LEAST if budget is None else budget):
+    if budget is None:
+        budget = LEAST if total <= LEAST else _default(kernels)
+    if total <= budget:
         return {}
     found: dict[KernelOp, _Step] = {}
     for step in sorted((s for k in grown for s in _steps(k, machine)), key=lambda s: s.loss / s.saved):
@@ -52,6 +51,12 @@ def changes(kernels: Sequence[KernelOp], machine: Machine, budget: int | None) -
     return {kernel: step.alg for kernel, step in found.items()}
 
 
+def _default(kernels: Sequence[KernelOp]) -> int:
+    """Bytes that transformed weights of a network may take beyond the plain ones, where nothing else is said."""
+    weights = {k.operands[i] for k in kernels for i in selection.packing(k)}
+    return max(TIMES * sum(spec_of(v.type).nbytes for v in weights), LEAST)
+
+
 def _excess(kernel: KernelOp) -> int:
     """Bytes that the packed weights of a kernel take beyond the plain ones, by its present choices."""
     specs = [(layout, spec_of(kernel.operands[i].type)) for i, layout in selection.packing(kernel).items()]
@@ -62,7 +67,7 @@ def _steps(kernel: KernelOp, machine: Machine) -> Iterator[_Step]:
     """What else a kernel could do with less memory."""
     before, now = dict(kernel.attributes), _excess(kernel)
     time = selection.cost_of(kernel, machine)
-    lanes = selection.lanes_of(kernel)
+    lanes = lanes_of(kernel)
     for generator, form in selection.candidates(kernel, lanes):
         if not selection.fits(form, kernel, lanes):
             continue

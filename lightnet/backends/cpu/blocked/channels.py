@@ -17,17 +17,8 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.base import (
-    NO_HALO,
-    BlockedKernel,
-    Generator,
-    Machine,
-    blocks_of,
-    joined_rows,
-    map_lanes,
-    memref_of,
-    read_rate,
-)
+from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
 from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
@@ -189,7 +180,7 @@ class _ChannelKernel(BlockedKernel):
         values = [*kernel.body.args, *kernel.terminator.operands]
         self.joined = joined_rows(values, (height, width))
         self.rows, self.cols = height // self.joined, width * self.joined
-        super().__init__(kernel, name, map_lanes(kernel), {})
+        super().__init__(kernel, name, lanes_of(kernel), {})
         self.target = self.yielded[0]
         self.runs = runs_of(table, self.lanes)
 

@@ -17,24 +17,17 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import (
-    BlockedKernel,
-    Generator,
-    Host,
-    Machine,
-    Tile,
-    epilogue_form,
-    map_lanes,
-    vector_layouts,
-)
+from lightnet.backends.cpu.blocked.base import Generator, Machine, lanes_of
 from lightnet.backends.cpu.blocked.conv_choices import chosen, machine_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
+from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
 from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import MAX_HALO, Blocked, Layout, Packed, layout_of
+from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
 from lightnet.ir.op import LnOp
-from lightnet.ir.target import Form
+from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 
 
@@ -45,21 +38,13 @@ class Direct(Generator):
     exact = True
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        if not ops or not isinstance(ops[0], Conv2d):
-            return None
-        conv, rest = ops[0], ops[1:]
-        src, weight, bias = conv.operands
-        if conv.result_specs[0].len == 0 or conv.operand_specs[0].len == 0:
-            return None
-        geometry = Geometry.of(conv)
-        if geometry.groups > 1 and (geometry.channels % lanes or geometry.outputs % lanes):
-            return None
-        if weight in (src, bias) or any(v is weight for op in rest for v in op.operands):
-            return None  # it lies in memory in one way only
-        halo = model.halo_of(geometry, machine_of(lanes))
-        if max(halo) > MAX_HALO:
-            return None
-        return epilogue_form(conv, rest, yielded, {src: halo}, (weight, bias))
+        def halo_of(conv: Conv2d) -> Halo | None:
+            geometry = Geometry.of(conv)
+            if geometry.groups > 1 and (geometry.channels % lanes or geometry.outputs % lanes):
+                return None
+            return model.halo_of(geometry, machine_of(lanes))
+
+        return convolution_form(ops, yielded, Conv2d, halo_of)
 
     def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
         _, shape, walk = chosen(kernel, machine)
@@ -76,7 +61,7 @@ class Direct(Generator):
         return 100 + max(compute + model.TRAFFIC * moved, moved)
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         form = self.takes(kernel.ops, list(kernel.terminator.operands), lanes)
         assert form is not None
         _, shape, _ = chosen(kernel, machine_of(lanes))
@@ -96,7 +81,7 @@ class DirectKernel(BlockedKernel):
     mixes_channels = True
 
     def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         self.geometry, self.shape, self.walk = chosen(kernel, machine_of(lanes), flat=host is None)
         super().__init__(kernel, name, lanes, aliases, host=host)
         self.src, self.weight, self.bias = self.anchor.operands

@@ -14,26 +14,18 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import (
-    BlockedKernel,
-    Generator,
-    Machine,
-    Tile,
-    blocks_of,
-    choice_ints,
-    epilogue_form,
-    map_lanes,
-    vector_layouts,
-)
+from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import summed_channels
 from lightnet.backends.cpu.blocked.conv_choices import check_tile, machine_of
 from lightnet.backends.cpu.blocked.conv_model import Geometry, Shape
+from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
 from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects.ln.conv import Deconv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import MAX_HALO, Layout, Packed
+from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
-from lightnet.ir.target import Form
+from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 
 
@@ -44,20 +36,7 @@ class Transposed(Generator):
     exact = True
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        if not ops or not isinstance(ops[0], Deconv2d):
-            return None
-        deconv, rest = ops[0], ops[1:]
-        src, weight, bias = deconv.operands
-        if deconv.group != 1 or tuple(deconv.dilation) != (1, 1) or deconv.operand_specs[0].len == 0:
-            return None
-        if min(deconv.derived_values()["pad"]) < 0:
-            return None  # rows that nothing reaches
-        if weight in (src, bias) or any(v is weight for op in rest for v in op.operands):
-            return None  # it lies in memory in one way only
-        columns = halo_columns(deconv)
-        return (
-            epilogue_form(deconv, rest, yielded, {src: (0, columns)}, (weight, bias)) if columns <= MAX_HALO else None
-        )
+        return convolution_form(ops, yielded, Deconv2d, _halo_of)
 
     def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
         shape = chosen(kernel, machine)
@@ -69,7 +48,7 @@ class Transposed(Generator):
         return 100 + model.tiles_time(geometry, machine, shape) + model.TRAFFIC * moved
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         form = self.takes(kernel.ops, list(kernel.terminator.operands), lanes)
         assert form is not None
         weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
@@ -78,6 +57,15 @@ class Transposed(Generator):
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [_Kernel(kernel, name, aliases).build()]
+
+
+def _halo_of(op: Deconv2d) -> Halo | None:
+    """The halo of the input, None for deconvolutions that there is no kernel for."""
+    if op.group != 1 or tuple(op.dilation) != (1, 1):
+        return None
+    if min(op.derived_values()["pad"]) < 0:
+        return None  # rows that nothing reaches
+    return 0, halo_columns(op)
 
 
 def halo_columns(op: Deconv2d) -> int:
@@ -112,7 +100,7 @@ class _Kernel(BlockedKernel):
     mixes_channels = True
 
     def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         super().__init__(kernel, name, lanes, aliases)
         op = self.anchor
         self.src, self.weight, self.bias = op.operands

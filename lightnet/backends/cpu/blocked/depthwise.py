@@ -13,29 +13,18 @@ from xdsl.dialects import vector
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import (
-    BlockedKernel,
-    Form,
-    Generator,
-    Halo,
-    Host,
-    Machine,
-    Tile,
-    blocks_of,
-    choice_ints,
-    epilogue_form,
-    map_lanes,
-    read_rate,
-    vector_layouts,
-)
+from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.conv_model import Geometry
+from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
 from lightnet.backends.cpu.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import MAX_HALO, Layout, Packed
+from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of
 
 #: Multiply-adds of an unrolled body, at most, and taps of one: their weights should stay in registers. Taps of an unrolled row.
@@ -51,19 +40,7 @@ class Depthwise(Generator):
     exact = True
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        if not ops or not isinstance(ops[0], Conv2d):
-            return None
-        conv, rest = ops[0], ops[1:]
-        src, weight, bias = conv.operands
-        channels = conv.operand_specs[0].dims[1]
-        if conv.group != channels or conv.operand_specs[1].dims[0] != channels:
-            return None
-        if weight in (src, bias) or any(v is weight for op in rest for v in op.operands):
-            return None  # it lies in memory in one way only
-        halo = halo_of(conv)
-        if max(halo) > MAX_HALO:
-            return None
-        return epilogue_form(conv, rest, yielded, {src: halo}, (weight, bias))
+        return convolution_form(ops, yielded, Conv2d, lambda conv: halo_of(conv) if is_depthwise(conv) else None)
 
     def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
         rows, columns = tile_of(kernel, machine)
@@ -81,12 +58,17 @@ class Depthwise(Generator):
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
         assert form is not None
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
         return {**vector_layouts(kernel, form, lanes), weight: Packed("d", lanes)}
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [DepthwiseKernel(kernel, name, aliases).build()]
+
+
+def is_depthwise(conv: Conv2d) -> bool:
+    """Whether each channel of the result is one channel of the input, filtered."""
+    return conv.group == conv.operand_specs[0].dims[1] == conv.operand_specs[1].dims[0]
 
 
 def halo_of(conv: Conv2d) -> Halo:
@@ -138,7 +120,7 @@ class DepthwiseKernel(BlockedKernel):
     """Builds one kernel function, or (`walk`) part of another. The grid is pictures x blocks of channels x bands of rows."""
 
     def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
-        super().__init__(kernel, name, map_lanes(kernel), aliases, host=host)
+        super().__init__(kernel, name, lanes_of(kernel), aliases, host=host)
         self.rows, self.columns = tile_of(kernel, Machine(lanes=self.lanes))
         conv = self.anchor
         self.pad = conv.derived_values()["pad"]

@@ -14,25 +14,16 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import (
-    BlockedKernel,
-    Form,
-    Generator,
-    Host,
-    Machine,
-    Tile,
-    blocks_of,
-    epilogue_form,
-    map_lanes,
-    read_rate,
-    vector_layouts,
-)
+from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.first_model import scratch_of, shape_of, staged_bytes, staged_dims
+from lightnet.backends.cpu.blocked.forms import epilogue_form, vector_layouts
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
 from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
 
 #: Channels of a picture, at most.
@@ -51,12 +42,10 @@ class First(Generator):
         if not ops or not isinstance(ops[0], Conv2d):
             return None
         conv, rest = ops[0], ops[1:]
-        src, weight, bias = conv.operands
+        _, weight, bias = conv.operands
         if conv.group != 1 or conv.operand_specs[0].dims[1] > CHANNELS or conv.operand_specs[0].len == 0:
             return None
-        if weight in (src, bias) or any(v in (src, weight) for op in rest for v in op.operands):
-            return None  # each lies in memory in one way only
-        form = epilogue_form(conv, rest, yielded, {}, (weight, bias))
+        form = epilogue_form(conv, rest, yielded, {}, [weight], [bias])
         return None if form is None or staged_bytes(conv, 1) > MAX_STAGED else form
 
     def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
@@ -82,13 +71,13 @@ class First(Generator):
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
         assert form is not None
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
         vectors = shape_of(kernel, Machine(lanes=lanes)).vectors
         return {**vector_layouts(kernel, form, lanes), weight: Packed("o", vectors * lanes)}
 
     def scratch_bytes(self, kernel: KernelOp) -> int:
-        return scratch_of(kernel.ops[0], shape_of(kernel, Machine(lanes=map_lanes(kernel))))
+        return scratch_of(kernel.ops[0], shape_of(kernel, Machine(lanes=lanes_of(kernel))))
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [FirstKernel(kernel, name, aliases).build()]
@@ -107,7 +96,7 @@ class FirstKernel(BlockedKernel):
         host: Host | None = None,
         scratch: SSAValue | None = None,
     ):
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         self.shape = shape_of(kernel, Machine(lanes=lanes))
         conv = kernel.ops[0]
         size = scratch_of(conv, self.shape)

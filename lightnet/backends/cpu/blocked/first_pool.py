@@ -16,20 +16,10 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import (
-    BlockedKernel,
-    Form,
-    Generator,
-    Halo,
-    Host,
-    Machine,
-    Window,
-    blocks_of,
-    choice_ints,
-    map_lanes,
-)
+from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
 from lightnet.backends.cpu.blocked.first_model import band_of, tile_of
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
 from lightnet.backends.cpu.blocked.pool import POOL, WindowsKernel
 from lightnet.backends.cpu.blocked.pool_model import PoolWindow, window_of
 from lightnet.backends.cpu.launches import Launch
@@ -39,6 +29,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, byte_size, layout_of, with_layout
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 from lightnet.runtime.arrays import align_up
 
@@ -70,7 +61,7 @@ class FirstPool(Generator):
         return FIRST.cost(conv, machine) + POOL.cost(pool, machine) - between / machine.l3_bytes
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         found: dict[int, Layout] = {}
         for generator, part in zip((FIRST, POOL), parts_of(kernel, plan_of(kernel, Machine(lanes=lanes)), lanes)):
             for number, layout in generator.weights(part.kernel).items():
@@ -80,7 +71,7 @@ class FirstPool(Generator):
         return found
 
     def scratch_bytes(self, kernel: KernelOp) -> int:
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         return sum(_sizes(kernel, plan_of(kernel, Machine(lanes=lanes)), lanes))
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
@@ -238,7 +229,7 @@ class _Kernel(BlockedKernel):
     """Builds one kernel function over pictures x bands; each thread walks neighbouring bands in order."""
 
     def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         self.plan = plan_of(kernel, Machine(lanes=lanes))
         sizes = _sizes(kernel, self.plan, lanes)
         super().__init__(kernel, name, lanes, aliases, scratch=sum(sizes))

@@ -13,21 +13,10 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import (
-    BlockedEvaluator,
-    BlockedKernel,
-    Generator,
-    Machine,
-    Tile,
-    blocks_of,
-    elementwise_form,
-    joined_rows,
-    keeps_zero,
-    map_lanes,
-    memref_of,
-    read_rate,
-    vector_layouts,
-)
+from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
+from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, vector_layouts
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile, joined_rows, memref_of
 from lightnet.backends.cpu.expressions import bind_op
 from lightnet.backends.cpu.launches import Launch
 from lightnet.ir import bound
@@ -77,10 +66,10 @@ class Maps(Generator):
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         form = self.takes(kernel.ops, kernel.terminator.operands, 0)
         assert form is not None
-        return vector_layouts(kernel, form, map_lanes(kernel))
+        return vector_layouts(kernel, form, lanes_of(kernel))
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_MapKernel(kernel, name, map_lanes(kernel), aliases).build()]
+        return [_MapKernel(kernel, name, lanes_of(kernel), aliases).build()]
 
 
 class _MapKernel(BlockedKernel):

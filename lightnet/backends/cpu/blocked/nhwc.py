@@ -17,17 +17,9 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import (
-    NO_HALO,
-    BlockedKernel,
-    Generator,
-    Machine,
-    blocks_of,
-    map_lanes,
-    memref_of,
-    read_rate,
-)
+from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.channels import MAX_CHANNELS, gathered
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, memref_of
 from lightnet.backends.cpu.expressions import Evaluator, runs_on_tiles
 from lightnet.backends.cpu.expressions import Tile as PlainTile
 from lightnet.backends.cpu.launches import Launch
@@ -151,7 +143,7 @@ class _NhwcKernel(BlockedKernel):
         assert chain is not None
         self.chain = chain
         self.pictures, _, self.rows, self.cols = spec_of(chain.source.type).dims
-        super().__init__(kernel, name, map_lanes(kernel), {})
+        super().__init__(kernel, name, lanes_of(kernel), {})
 
     def memref(self, value: SSAValue) -> MemRefType:
         type = memref_of(value.type)

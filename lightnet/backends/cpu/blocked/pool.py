@@ -18,20 +18,9 @@ from xdsl.dialects.builtin import MemRefType, i64
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import (
-    NO_HALO,
-    BlockedKernel,
-    Form,
-    Generator,
-    Host,
-    Machine,
-    Tile,
-    blocks_of,
-    epilogue_form,
-    map_lanes,
-    read_rate,
-    vector_layouts,
-)
+from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.forms import epilogue_form, vector_layouts
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
 from lightnet.backends.cpu.blocked.pool_model import (
     Axis,
     has_table,
@@ -44,6 +33,7 @@ from lightnet.backends.cpu.launches import Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
 
 #: Vectors that one block of the grid folds, about.
@@ -82,12 +72,12 @@ class Pool(Generator):
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
         assert form is not None
-        return vector_layouts(kernel, form, map_lanes(kernel))
+        return vector_layouts(kernel, form, lanes_of(kernel))
 
     def scratch_bytes(self, kernel: KernelOp) -> int:
         window = window_of(kernel.ops[0])
         assert window is not None
-        return scratch_of(window, map_lanes(kernel))
+        return scratch_of(window, lanes_of(kernel))
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         window = window_of(kernel.ops[0])
@@ -105,7 +95,7 @@ class _PoolKernel(BlockedKernel):
     """What both kernels share: how two tiles are folded."""
 
     def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
-        lanes, window = map_lanes(kernel), window_of(kernel.ops[0])
+        lanes, window = lanes_of(kernel), window_of(kernel.ops[0])
         assert window is not None
         super().__init__(kernel, name, lanes, aliases, scratch_of(window, lanes), host=host)
         self.window = window

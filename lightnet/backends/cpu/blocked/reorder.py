@@ -14,18 +14,10 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import (
-    BlockedKernel,
-    Generator,
-    Machine,
-    blocks_of,
-    joined_rows,
-    map_lanes,
-    memref_of,
-    read_rate,
-)
+from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
 from lightnet.backends.cpu.launches import Launch
-from lightnet.dialects import tile
+from lightnet.dialects import tile_arith
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, byte_size, layout_of
@@ -76,7 +68,7 @@ class _ReorderKernel(BlockedKernel):
         self.joined = joined_rows(values, (height, width))
         self.rows, self.cols = height // self.joined, width * self.joined
         self.packs = layout_of(kernel.operands[0].type).is_plain
-        super().__init__(kernel, name, map_lanes(kernel), {})
+        super().__init__(kernel, name, lanes_of(kernel), {})
         self.source, self.target = kernel.body.args[0], self.yielded[0]
         self.read, self.write = self.inputs[self.source], self.results[0]
 
@@ -160,7 +152,7 @@ class _ReorderKernel(BlockedKernel):
             b.tile_store(row, self.write, [n, b.add(first, c), y, x], [3], valid=valid)
 
     def transposed(self, rows: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        return self.b.append(tile.TransposeOp(list(rows))).results
+        return self.b.append(tile_arith.TransposeOp(list(rows))).results
 
 
 REORDER = Reorder()

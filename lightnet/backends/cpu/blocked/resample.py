@@ -12,20 +12,10 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import INDEX, Index
-from lightnet.backends.cpu.blocked.base import (
-    NO_HALO,
-    BlockedEvaluator,
-    BlockedKernel,
-    Generator,
-    Machine,
-    Tile,
-    blocks_of,
-    elementwise_form,
-    keeps_zero,
-    map_lanes,
-    read_rate,
-    vector_layouts,
-)
+from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
+from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, vector_layouts
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
 from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects.ln.resize import Interpolate, Resize, Upsample
 from lightnet.ir.kernel import KernelOp
@@ -74,10 +64,10 @@ class Resample(Generator):
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
         assert form is not None
-        return vector_layouts(kernel, form, map_lanes(kernel))
+        return vector_layouts(kernel, form, lanes_of(kernel))
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_ResampleKernel(kernel, name, map_lanes(kernel), aliases).build()]
+        return [_ResampleKernel(kernel, name, lanes_of(kernel), aliases).build()]
 
 
 def _anchor(kernel: KernelOp) -> LnOp:

@@ -8,22 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked import generators
-from lightnet.backends.cpu.blocked.base import Generator, Machine
-from lightnet.backends.cpu.blocked.dense import DENSE
+from lightnet.backends.cpu.blocked.base import Generator, Machine, chosen_lanes, lanes_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.body import choice
+from lightnet.ir.body import OfEqualKernels, choice
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.registry import GENERATORS
 from lightnet.ir.target import Blocking, Form, reorder_time
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.views import place_of
@@ -69,29 +70,57 @@ def candidates(kernel: KernelOp, lanes: int) -> list[tuple[Generator, Form]]:
 
 def blocking(kernel: KernelOp, features: str) -> Blocking | None:
     """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least, or that of its choice `alg`."""
+    owners = (v.owner for v in kernel.operands)
+    inputs = tuple(isinstance(owner, Source) and not isinstance(owner, ParamOp) for owner in owners)
+    beside, args = (features, inputs, GENERATORS.version), kernel.body.args
+
+    def make() -> Blocking | None:
+        return _in_terms_of(_blocking(kernel, features, inputs), {arg: i for i, arg in enumerate(args)})
+
+    return _in_terms_of(_BLOCKINGS.get(kernel, beside, make), dict(enumerate(args)))
+
+
+#: In terms of the numbers of operands, where `Form` has block arguments: what is kept keeps no IR.
+_BLOCKINGS: OfEqualKernels[Blocking | None] = OfEqualKernels()
+
+
+def _in_terms_of(found: Blocking | None, names: Mapping[Any, Any]) -> Blocking | None:
+    """The same with other names for the values of its form."""
+    if found is None:
+        return None
+    maps, weights = {names[v]: halo for v, halo in found.form.maps.items()}, {names[v] for v in found.form.weights}
+    return replace(found, form=replace(found.form, maps=maps, weights=frozenset(weights)))
+
+
+def _blocking(kernel: KernelOp, features: str, inputs: Sequence[bool]) -> Blocking | None:
+    """`blocking`, asked anew; `inputs` says which operands come from outside of the network."""
     machine, pinned = machine_of(features), choice(kernel, "alg")
     found = [(g, form) for g, form in candidates(kernel, machine.lanes) if pinned in (None, g.alg)]
-    if not found or _chosen_lanes(kernel) not in (0, machine.lanes):
+    if not found or chosen_lanes(kernel) not in (0, machine.lanes):
         return None
     costs = [(g.cost(kernel, machine), form) for g, form in found]
     # What comes from outside of the network is plain for certain: a form that reads it so needs no change of layout.
-    owners = zip(kernel.body.args, (v.owner for v in kernel.operands))
-    inputs = {a for a, owner in owners if isinstance(owner, Source) and not isinstance(owner, ParamOp)}
-    cost, form = min(costs, key=lambda c: c[0] + sum(reorder_time(v, machine.lanes) for v in inputs & c[1].maps.keys()))
+    plain_for_sure = {a for a, is_input in zip(kernel.body.args, inputs) if is_input}
+
+    def time(cost: float, form: Form) -> float:
+        return cost + sum(reorder_time(v, machine.lanes) for v in plain_for_sure & form.maps.keys())
+
+    cost, form = min(costs, key=lambda c: time(*c))
     plain = 0.0 if form.tied else plain_cost(kernel.ops, machine)
     return Blocking(form, machine.lanes, cost, plain + (PINNED if pinned not in (None, *PLAIN_ALGS) else 0))
 
 
-def packs(kernel: KernelOp) -> bool:
+def packs(kernel: KernelOp, machine: Machine) -> bool:
     """Whether a kernel on plain tensors is for a generator that reads weights packed: its `alg` says so, or its weights are static and
     it is not planned yet (`pack` comes before `plan`)."""
-    if (pinned := choice(kernel, "alg")) is not None:
-        return pinned == DENSE.alg
-    form = DENSE.takes(kernel.ops, list(kernel.terminator.operands), 0)
-    if form is None or place_of(kernel.results[0]) is not None:
+    pinned, static = choice(kernel, "alg"), {v for v in kernel.operands if isinstance(v.owner, OnceOp)}
+    if pinned is None and (not static or place_of(kernel.results[0]) is not None):
         return False
-    outside = dict(zip(kernel.body.args, kernel.operands))
-    return all(isinstance(outside[v].owner, OnceOp) for v in form.weights)
+    lanes, outside = lanes_of(kernel) or machine.lanes, dict(zip(kernel.body.args, kernel.operands))
+    found = [(g, form.weights) for g, form in candidates(kernel, lanes) if form.weights and fits(form, kernel, lanes)]
+    if pinned is not None:
+        return any(g.alg == pinned for g, _ in found)
+    return any({outside[v] for v in weights} <= static for _, weights in found)
 
 
 def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
@@ -111,7 +140,7 @@ def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
 def fits(form: Form, kernel: KernelOp, lanes: int) -> bool:
     """Whether the layouts of a kernel's operands and results are what a generator needs: all maps are in blocks of `lanes` channels,
     tied ones in one layout, and what is neither a map nor weights is plain."""
-    if lanes not in LANES or _chosen_lanes(kernel) not in (0, lanes):
+    if lanes not in LANES or chosen_lanes(kernel) not in (0, lanes):
         return False
 
     def is_map(value: SSAValue) -> bool:
@@ -151,19 +180,6 @@ def cost_of(kernel: KernelOp, machine: Machine) -> float:
     return plain_cost(kernel.ops, machine) if generator is None else generator.cost(kernel, machine)
 
 
-def lanes_of(kernel: KernelOp) -> int:
-    """Channels in a block of the maps of a kernel; without maps, elements of the vectors that it is for (0: nothing says)."""
-    layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
-    return next((layout.block for layout in layouts if isinstance(layout, Blocked)), _chosen_lanes(kernel))
-
-
-def _chosen_lanes(kernel: KernelOp) -> int:
-    """The kernel's choice `lanes`; 0 where it has none, -1 where that is no number."""
-    attr = kernel.attributes.get("lanes")
-    value = attr.value.data if isinstance(attr, IntegerAttr) else attr.data if isinstance(attr, ParamAttr) else attr
-    return 0 if value is None else value if type(value) is int else -1
-
-
 def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attribute]:
     """The choices of a kernel on blocked maps: of the generators that take it (that which its `alg` names, if it has one; none that
     is inexact if it has to be `exact`) the one that costs least. Raises `LightNetError` where none does."""
@@ -180,7 +196,7 @@ def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attr
         raise refusals[0]
     if not found:
         layouts = ", ".join(dict.fromkeys(str(layout_of(v.type)) for v in (*kernel.operands, *kernel.results)))
-        what = f"layouts {layouts}, lanes = {_chosen_lanes(kernel) or lanes}" + (
+        what = f"layouts {layouts}, lanes = {chosen_lanes(kernel) or lanes}" + (
             f", alg = '{pinned}'" if pinned is not None else ""
         )
         others = f"; alg may be {', '.join(g.alg for g in fitting)}" if fitting else ""
@@ -195,5 +211,12 @@ def choose(kernel: KernelOp, machine: Machine, exact: bool) -> Mapping[str, Attr
 
 def packing(kernel: KernelOp) -> Mapping[int, Layout]:
     """The layouts of a kernel's weights (`Target.packing`)."""
-    generator = generator_of(kernel)
-    return {} if generator is None else generator.weights(kernel)
+
+    def make() -> Mapping[int, Layout]:
+        generator = generator_of(kernel)
+        return {} if generator is None else generator.weights(kernel)
+
+    return _PACKINGS.get(kernel, GENERATORS.version, make)
+
+
+_PACKINGS: OfEqualKernels[Mapping[int, Layout]] = OfEqualKernels()

@@ -13,13 +13,15 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked import winograd_kernel
-from lightnet.backends.cpu.blocked.base import Form, Generator, Machine, epilogue_form, map_lanes, vector_layouts
+from lightnet.backends.cpu.blocked.base import Generator, Machine, lanes_of
+from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
 from lightnet.backends.cpu.blocked.winograd_model import Axis, Plan, plan_of, time_of
 from lightnet.backends.cpu.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import MAX_HALO, Layout, Packed
+from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 
 #: The windows that are taken.
@@ -35,23 +37,12 @@ class Winograd(Generator):
         self.m, self.alg = m, f"winograd{m}"
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        if not ops or not isinstance(ops[0], Conv2d):
-            return None
-        conv, rest = ops[0], ops[1:]
-        src, weight, bias = conv.operands
-        if (
-            conv.operand_specs[0].len == 0
-            or conv.group != 1
-            or tuple(conv.stride) != (1, 1)
-            or tuple(conv.size) not in SIZES
-        ):
-            return None
-        if weight in (src, bias) or any(v is weight for op in rest for v in op.operands):
-            return None  # it lies in memory in one way only
-        halo = Axis.of(conv, 0, self.m).reach, Axis.of(conv, 1, self.m).reach
-        if max(halo) > MAX_HALO:
-            return None
-        return epilogue_form(conv, rest, yielded, {src: halo}, (weight, bias))
+        def halo_of(conv: Conv2d) -> Halo | None:
+            if conv.group != 1 or tuple(conv.stride) != (1, 1) or tuple(conv.size) not in SIZES:
+                return None
+            return Axis.of(conv, 0, self.m).reach, Axis.of(conv, 1, self.m).reach
+
+        return convolution_form(ops, yielded, Conv2d, halo_of)
 
     def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
         plan = plan_of(kernel, self.m, machine)
@@ -75,7 +66,7 @@ class Winograd(Generator):
 
     def plan(self, kernel: KernelOp) -> Plan:
         """The plan of a kernel that has its choices and layouts."""
-        lanes = map_lanes(kernel)
+        lanes = lanes_of(kernel)
         return plan_of(kernel, self.m, Machine(lanes=lanes, registers=16 if lanes == 8 else 32))
 
     def scratch_bytes(self, kernel: KernelOp) -> int:

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import MemRefType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cpu.blocked.base import BlockedKernel, Tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
 from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, Axis, Plan
 from lightnet.backends.cpu.blocked.winograd_transforms import (
     Inputs,

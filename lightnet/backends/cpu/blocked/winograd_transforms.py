@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import MemRefType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.base import memref_of
+from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.winograd_model import Axis, Plan
 from lightnet.backends.cpu.launches import Argument, Launch
 from lightnet.ir import winograd

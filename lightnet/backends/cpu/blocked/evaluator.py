@@ -1,0 +1,77 @@
+"""Elementwise definitions on tiles of blocked maps: the epilogue of a kernel, and kernels that are nothing else.
+
+Imports the evaluator of plain tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import vector_type
+from lightnet.backends.cpu.expressions import Evaluator
+from lightnet.backends.cpu.expressions import Tile as PlainTile
+from lightnet.ir import bound
+from lightnet.ir.layout import layout_of
+from lightnet.ir.types import spec_of
+
+if TYPE_CHECKING:
+    from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
+
+
+class BlockedEvaluator(Evaluator):
+    """Evaluates elementwise definitions on tiles of blocked maps."""
+
+    def __init__(self, owner: BlockedKernel, tile: Tile):
+        indices = [tile.n, 0, tile.y, tile.x]
+        super().__init__(
+            owner.b, PlainTile(indices, (2, 3, 1, 1), tile.shape, (1, 1, 1, 1), None), owner.inputs.__getitem__
+        )
+        self.owner, self.blocked = owner, tile
+        self.narrow = False  # whether what is evaluated is one value a channel: a tile of one pixel
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what is evaluated."""
+        return (1, 1, *self.blocked.shape[2:]) if self.narrow else self.blocked.shape
+
+    def type(self, element: Attribute) -> Attribute:
+        return vector_type(self.shape, element)
+
+    def _node(self, node, names, position, cache) -> SSAValue:
+        """What depends on the channel alone is computed once, then repeated for each pixel."""
+        if self.narrow or not isinstance(node, bound.Apply) or not self.by_channel(node, names):
+            return super()._node(node, names, position, cache)
+        self.narrow = True
+        value = super()._node(node, names, position, {})
+        self.narrow = False
+        return self.b.broadcast(value, self.shape)
+
+    def by_channel(self, node: bound.Node, names: Mapping[str, SSAValue]) -> bool:
+        """Whether a node reads no map and nothing that is in registers."""
+        values = [names[r.tensor] for r in bound.reads(node)]
+        return all(v not in self.registers and spec_of(v.type).dims != self.dims for v in values)
+
+    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: Mapping[str, int]) -> SSAValue:
+        """The tile of `value` at the current position: a map of the result's shape, or one value a channel (and picture) or in all,
+        repeated."""
+        if value in self.registers:
+            return self.registers[value]
+        b, tile, owner = self.b, self.blocked, self.owner
+        memref, dims = owner.inputs[value], spec_of(value.type).dims
+        if dims == self.dims:
+            where = owner.at(value, tile.n, tile.block, tile.y, tile.x)
+            return b.tile_load(memref, where, [2, 3, 1, 4], tile.shape, steps=tile.strides)
+        if layout_of(value.type).is_plain:  # one value in all
+            return b.broadcast(b.load(memref, [0] * len(memref.type.get_shape())), self.shape)
+        walked = {position[s.name] for s in subs if isinstance(s, bound.Idx)}
+        shape = (1, 1, *tile.shape[2:])
+        if len(memref.type.get_shape()) == 2:  # a vector by channel: [blocks, lanes]
+            lanes = b.tile_load(memref, [tile.block, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
+        else:  # a map [N, C, 1, 1]
+            lanes = b.tile_load(
+                memref, owner.at(value, tile.n if 0 in walked else 0, tile.block, 0, 0), [2, 3, 1, 4], shape
+            )
+        return lanes if self.narrow else b.broadcast(lanes, tile.shape)

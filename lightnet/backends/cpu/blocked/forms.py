@@ -1,0 +1,108 @@
+"""Which bodies most generators of blocked maps take: elementwise ops, behind an anchor (a convolution, a pool) or alone, and what
+these need.
+
+Imports the epilogue and layouts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from lightnet.backends.cpu.blocked.base import NO_HALO
+from lightnet.backends.cpu.expressions import runs_on_tiles
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import MAX_HALO, Layout, Packed
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form, Halo
+from lightnet.ir.types import TensorSpec, spec_of
+
+
+def convolution_form(ops: Sequence[LnOp], yielded: Sequence[SSAValue], kind: type[LnOp],
+                     halo_of: Callable[[Any], Halo | None]) -> Form | None:  # fmt: skip
+    """The form of a body that is a convolution (an op of `kind` with operands src, weight and bias) and an epilogue, see `epilogue_form`.
+    `halo_of` says with how much halo the convolution reads its map, None where the generator does not take it."""
+    if not ops or not isinstance(ops[0], kind):
+        return None
+    conv, (src, weight, bias) = ops[0], ops[0].operands
+    if conv.operand_specs[0].len == 0 or conv.result_specs[0].len == 0:
+        return None
+    halo = halo_of(conv)
+    if halo is None or max(halo) > MAX_HALO:
+        return None
+    return epilogue_form(conv, ops[1:], yielded, {src: halo}, [weight], [bias])
+
+
+def epilogue_form(anchor: LnOp, rest: Sequence[LnOp], yielded: Sequence[SSAValue], halos: Mapping[SSAValue, Halo],
+                  weights: Sequence[SSAValue] = (), vectors: Sequence[SSAValue] = ()) -> Form | None:  # fmt: skip
+    """The form of a body that is `anchor` and elementwise ops `rest` on its result, of f32 and of its shape [N, C, H, W]; `halos`
+    has the maps that the anchor reads, `weights` what it wants packed in a way of its own, `vectors` its vectors by channel. None where
+    the rest is no epilogue. Operands of the epilogue that have the result's shape and [N, C, 1, 1] are maps; vectors by channel are
+    packed as ``v16``, so they must be static; scalars stay plain."""
+    reads = Counter(v for op in (anchor, *rest) for v in op.operands)
+    alone = {v for v in anchor.operands if v not in halos and v not in vectors}
+    if any(reads[v] > 1 for v in alone.union(weights)):
+        return None  # each lies in memory in one way only
+    form = elementwise_form(anchor.result_specs[0], rest, yielded, halos, (*weights, *vectors), anchor.results)
+    inside = set(anchor.results)
+    for op in rest:
+        if not inside & set(op.operands):
+            return None
+        inside |= set(op.results)
+    return form
+
+
+def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[SSAValue],
+                     halos: Mapping[SSAValue, Halo], weights: Sequence[SSAValue] = (),
+                     given: Sequence[SSAValue] = ()) -> Form | None:  # fmt: skip
+    """The form of elementwise ops with results of `shape`, [N, C, H, W] of f32, on the values `given`, which are in registers, and
+    on others; see `epilogue_form`."""
+    if shape.dtype.name != "f32" or shape.ndim != 4 or shape.len == 0:
+        return None
+    inside, maps, packed = set(given), dict(halos), set(weights)
+    for op in ops:
+        if op.result_specs != [shape] or not runs_on_tiles(op):
+            return None
+        for value in op.operands:
+            spec = spec_of(value.type)
+            dims = spec.dims
+            if value in inside:
+                continue
+            if spec.dtype != shape.dtype:
+                return None
+            if dims == shape.dims or (len(dims) == 4 and spec.len > 1 and dims[1:] == (shape.dims[1], 1, 1)):
+                maps.setdefault(value, NO_HALO)
+            elif all(d == 1 for d in dims):
+                continue
+            elif len(dims) < 4 and dims[0] == shape.dims[1] and all(d == 1 for d in dims[1:]):
+                packed.add(value)
+            else:
+                return None
+        inside |= set(op.results)
+    return Form(maps, frozenset(packed)) if inside >= set(yielded) else None
+
+
+def keeps_zero(ops: Sequence[LnOp]) -> bool:
+    """Whether elementwise ops give 0 where everything they read is 0: then unused lanes, whose weights and biases are 0, stay 0."""
+    inside = {r for op in ops for r in op.results}
+    for op in ops:
+        if any(s.len == 1 and v not in inside for s, v in zip(op.operand_specs, op.operands)):
+            return False  # a scalar, which need not be 0
+        zeros = [np.zeros(s.dims[:0] + (1,) * s.ndim, s.dtype.np) for s in op.operand_specs]
+        with np.errstate(all="ignore"):
+            found = op.reference(*zeros)
+        found = found[0] if isinstance(found, tuple | list) else found
+        if np.any(np.asarray(found) != 0):
+            return False
+    return True
+
+
+def vector_layouts(kernel: KernelOp, form: Form, lanes: int) -> dict[int, Layout]:
+    """The layouts of what a kernel wants packed that is one value a channel."""
+    outside = dict(zip(kernel.body.args, range(len(kernel.operands))))
+    flat = {v: spec_of(v.type).dims for v in form.weights}
+    return {outside[v]: Packed("v", lanes) for v, dims in flat.items() if all(d == 1 for d in dims[1:])}

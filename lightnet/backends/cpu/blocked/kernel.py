@@ -1,0 +1,285 @@
+"""What all kernels on blocked maps share: the memrefs, tiles and their epilogue, halos and unused lanes, the grid.
+
+A map [N, C, H, W] in the layout ``c16h1`` is the memref [N, ceil(C/16), H+2, W+2, 16]. A tile of it is [rows, columns, vectors, 16]:
+pixels by blocks of channels, in the order in which `tile.fma` makes it from pixels [rows, columns, K] and weights [K, vectors, 16].
+Positions are logical: the halo of each map is added where it is read or written. Imports the builder, the evaluator and layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of
+from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
+from lightnet.backends.cpu.blocked.forms import keeps_zero
+from lightnet.backends.cpu.launches import Argument, Launch
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Halo
+from lightnet.ir.types import spec_of, storage_type
+from lightnet.runtime.arrays import align_up
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of the result: picture `n`, from block `block` of channels and logical row `y` and column `x` on, of `shape`
+    (rows, columns, vectors, lanes). `used` lanes of the last block of channels are channels (all
+    of them where the others stay 0 by themselves)."""
+
+    n: Index
+    block: Index
+    y: Index
+    x: Index
+    shape: tuple[int, int, int, int]
+    used: int
+    #: Rows and columns of the result from one pixel of the tile to the next.
+    steps: tuple[int, int] = (1, 1)
+
+    @property
+    def strides(self) -> list[int] | None:
+        """The steps of a slice of a map; None where its pixels are neighbours."""
+        return None if self.steps == (1, 1) else [*self.steps, 1, 1]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some rows of one picture of a map, in memory that is used again: those from row `first` of the layout on, or (`ring`) each row
+    at its number modulo `ring`, so that the last so many rows are there. Of all blocks of channels, or those from `block` on."""
+
+    first: Index = 0
+    ring: int = 0
+    block: Index = 0
+
+    def within(self, b: Builder, block: Index) -> Index:
+        """The block of the memory for a block of the map."""
+        return block if b.number(self.block) == 0 else b.op(arith.SubiOp, b.index(block), b.index(self.block))
+
+    def row(self, b: Builder, row: Index) -> Index:
+        """The row of the memory for a row of the layout."""
+        row = row if b.number(self.first) == 0 else b.op(arith.SubiOp, b.index(row), b.index(self.first))
+        return b.op(arith.RemSIOp, b.index(row), b.index(self.ring)) if self.ring else row
+
+
+@dataclass
+class Host:
+    """The function that a kernel's code becomes part of, instead of a function of its own: its builder, the memrefs of the kernel's
+    operands and results, and the `windows` of maps that are not there as a whole."""
+
+    b: Builder
+    inputs: dict[SSAValue, SSAValue]
+    results: list[SSAValue]
+    windows: dict[SSAValue, Window]
+
+
+class BlockedKernel:
+    """A kernel function under construction. Memrefs: the kernel's operands, its results (but for those in `aliases`, which take an
+    operand's memory), then `workspace` bytes, which the launches of the kernel share, and `scratch` bytes of the thread."""
+
+    #: Whether the anchor makes each lane of all channels: then an infinity or NaN of any of them reaches unused lanes, too, as
+    #: infinity * 0 is NaN.
+    mixes_channels = False
+
+    def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0,
+                 workspace: int = 0, host: Host | None = None):  # fmt: skip
+        self.kernel, self.ops, self.lanes = kernel, kernel.ops, lanes
+        self.anchor: LnOp = kernel.ops[0]
+        self.yielded = list(kernel.terminator.operands)
+        self.element = storage_type(self.anchor.result_specs[0].dtype)
+        self.windows: Mapping[SSAValue, Window] = {}
+        #: Whether a tile may lie on another: what is computed again would read its own result where that overwrites an operand.
+        self.overlaps = not aliases
+        if host is not None:
+            self.b, self.inputs, self.results, self.windows = host.b, host.inputs, host.results, host.windows
+            return
+        fresh = [i for i in range(len(self.yielded)) if i not in aliases]
+        values = [*kernel.body.args, *(self.yielded[i] for i in fresh)]
+        types = [self.memref(v) for v in values]
+        self.scratch_bytes = align_up(scratch) if scratch else 0
+        types += [MemRefType(IntegerType(8), [align_up(size)]) for size in (workspace, scratch) if size]
+        self.b = Builder.kernel(name, types, opt="none")
+        args = list(self.b.args)
+        self.inputs: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, args))
+        made = dict(zip(fresh, args[len(kernel.body.args) :]))
+        self.results = [args[aliases[i]] if i in aliases else made[i] for i in range(len(self.yielded))]
+        self.scratch: SSAValue | None = args[-1] if scratch else None
+        self.workspace: SSAValue | None = args[-2 if scratch else -1] if workspace else None
+        operands = [Argument("operand", i) for i in range(len(kernel.operands))]
+        tail = [Argument(kind, 0) for kind, size in (("workspace", workspace), ("scratch", scratch)) if size]
+        self.arguments = (*operands, *(Argument("result", i) for i in fresh), *tail)
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """The memref of a value from outside or of a result: a kernel may see the same bytes under other dims."""
+        return memref_of(value.type)
+
+    # -- geometry
+
+    def halo(self, value: SSAValue) -> Halo:
+        """The halo of a map."""
+        layout = layout_of(value.type)
+        return layout.halo if isinstance(layout, Blocked) else NO_HALO
+
+    def at(self, value: SSAValue, n: Index, block: Index, y: Index, x: Index, lane: Index = 0) -> list[Index]:
+        """The memref indices of a logical position of a map."""
+        rows, cols = self.halo(value)
+        return [*self.held(value, n, block, self.b.add(y, rows)), self.b.add(x, cols), lane]
+
+    def held(self, value: SSAValue, n: Index, block: Index, row: Index) -> tuple[Index, Index, Index]:
+        """Where the memref of a map has a picture, a block and a row of its layout: there, unless it holds a window only."""
+        window = self.windows.get(value)
+        return (n, block, row) if window is None else (0, window.within(self.b, block), window.row(self.b, row))
+
+    @property
+    def masked(self) -> int:
+        """Lanes of the last block that are channels, where the others would not stay 0 by themselves; else 0."""
+        channels = self.anchor.result_specs[0].dims[1]
+        return channels % self.lanes if self.mixes_channels or not keeps_zero(self.ops[1:]) else 0
+
+    @cached_property
+    def used(self) -> int:
+        """What a `Tile` says of lanes that are channels: how many are in the last block, or all."""
+        return self.masked or self.lanes
+
+    # -- writing
+
+    def finish(self, tile: Tile, value: SSAValue) -> None:
+        """Run the epilogue on a finished tile of the anchor's result, and store what the kernel yields."""
+        evaluator = BlockedEvaluator(self, tile)
+        evaluator.registers[self.anchor.results[0]] = value
+        for op in self.ops[1:]:
+            evaluator.run(op)
+        for yielded, memref in zip(self.yielded, self.results):
+            self.put(tile, evaluator.registers[yielded], yielded, memref)
+
+    def put(self, tile: Tile, value: SSAValue, yielded: SSAValue, memref: SSAValue) -> None:
+        """Store a tile of a result; lanes of the last vector that are no channels become 0."""
+        b, where = self.b, self.at(yielded, tile.n, tile.block, tile.y, tile.x)
+
+        def store(cleared: bool) -> None:
+            kept = self.without_unused(tile, value) if cleared else value
+            b.tile_store(kept, memref, where, [2, 3, 1, 4], steps=tile.strides)
+
+        block, last = b.add(tile.block, tile.shape[2] - 1), blocks_of(spec_of(yielded.type).dims[1], self.lanes) - 1
+        known = b.number(block)
+        if known is not None or tile.used == self.lanes:
+            store(known == last and tile.used < self.lanes)
+            return
+        for predicate, cleared in (("ne", False), ("eq", True)):
+            with b.when(b.cmpi(predicate, b.index(block), b.index(last))):
+                store(cleared)
+
+    def without_unused(self, tile: Tile, value: SSAValue) -> SSAValue:
+        """A tile with 0 in the lanes of its last vector that are no channels."""
+        b, (_, _, vectors, lanes) = self.b, tile.shape
+        bits = [v < vectors - 1 or lane < tile.used for v in range(vectors) for lane in range(lanes)]
+        mask = b.broadcast(b.mask((1, 1, vectors, lanes), bits), tile.shape)
+        return b.select(mask, value, b.broadcast(b.const(0.0, self.element), tile.shape))
+
+    def zero_halos(self, n: Index, block: Index, blocks: int, first: Index, last: Index) -> None:
+        """Write the halo of every result around its rows [first, last): the columns beside them, and the rows above and below where
+        they are the first and the last of the picture. For `blocks` blocks of channels from `block` on."""
+        for yielded, memref in zip(self.yielded, self.results):
+            if self.halo(yielded) != NO_HALO:
+                self.zero_halo(yielded, memref, n, block, blocks, first, last)
+
+    def zero_halo(
+        self, value: SSAValue, memref: SSAValue, n: Index, block: Index, blocks: int, first: Index, last: Index
+    ) -> None:
+        """`zero_halos` of one result."""
+        b, (rows, cols) = self.b, self.halo(value)
+        _, _, height, width = spec_of(value.type).dims
+        zero = b.const(0.0, self.element)
+        with b.loop(0, blocks) as v:
+            at = b.add(block, v.iv)
+            if cols:
+                column = b.broadcast(zero, (cols, self.lanes))
+                with b.loop(b.add(first, rows), b.add(last, rows)) as y:
+                    for x in (0, width + cols):
+                        b.tile_store(column, memref, [n, at, y.iv, x, 0], [3, 4])
+            if rows:
+                pixel = b.broadcast(zero, (self.lanes,))
+                for edge, position, start in ((first, 0, 0), (last, height, height + rows)):
+                    with self.only(edge, position), b.loop(start, start + rows) as y, b.loop(0, width + 2 * cols) as x:
+                        b.tile_store(pixel, memref, [n, at, y.iv, x.iv, 0], [4])
+
+    def row_end(self, first: Index, band: int, rows: int) -> Index:
+        """The end of the band of rows that starts at `first`."""
+        end = self.b.add(first, band)
+        return end if rows % band == 0 else self.b.op(arith.MinSIOp, self.b.index(end), self.b.index(rows))
+
+    def across(self, width: int, columns: int, body: Callable[[Index, int], None]) -> None:
+        """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or is narrower."""
+        b, rest = self.b, width % columns
+        if rest and self.overlaps:
+            with b.loop(0, width, columns) as x:
+                body(b.op(arith.MinSIOp, x.iv, b.index(width - columns)), columns)
+            return
+        with b.loop(0, width - rest, columns) as x:
+            body(x.iv, columns)
+        if rest:
+            body(width - rest, rest)
+
+    def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
+        """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows of a picture leave
+        is a tile that lies on the one before, or single rows. A range is whole tiles, or all rows."""
+        b, rest = self.b, height % rows
+        if rest == 0 or self.overlaps:
+            with b.loop(first, last, rows) as y:
+                body(b.op(arith.MinSIOp, y.iv, b.index(height - rows)) if rest else y.iv, rows)
+            return
+        with b.loop(first, height - rest, rows) as y:
+            body(y.iv, rows)
+        with b.loop(height - rest, last) as y:
+            body(y.iv, 1)
+
+    @contextmanager
+    def only(self, value: Index, number: int) -> Iterator[None]:
+        """What is built inside runs where an index equals a number."""
+        known = self.b.number(value)
+        if known is not None and known == number:
+            yield
+            return
+        with self.b.when(self.b.cmpi("eq", self.b.index(value), self.b.index(number))):
+            yield
+
+    # -- the grid
+
+    def coordinates(self, block: SSAValue, extents: Sequence[int]) -> list[Index]:
+        """A block's number as indices, the last extent running fastest."""
+        found: list[Index] = []
+        for extent in reversed(extents[1:]):
+            block, index = self.b.divmod(block, extent)
+            found.insert(0, index)
+        return [block, *found]
+
+    def done(self, grid: int) -> Launch:
+        """The finished function over `grid` blocks."""
+        return Launch(self.b.finish(), grid, self.arguments)
+
+
+def memref_of(type: Attribute) -> MemRefType:
+    """The memref of a tensor in its layout."""
+    spec = spec_of(type)
+    return MemRefType(storage_type(spec.dtype), layout_of(type).physical_dims(spec.dims))
+
+
+#: Pixels of a row up to which rows are joined, where there is no halo between them.
+SHORT_ROW = 64
+
+
+def joined_rows(values: Iterable[SSAValue], picture: tuple[int, int]) -> int:
+    """How many rows of a picture (height, width) may count as one long row: 1 where one of the maps of that size has a halo."""
+    height, width = picture
+    for value in values:
+        layout = layout_of(value.type)
+        if isinstance(layout, Blocked) and layout.halo != NO_HALO and spec_of(value.type).dims[2:] == picture:
+            return 1
+    return next(k for k in range(1, height + 1) if height % k == 0 and (k * width >= SHORT_ROW or k == height))

@@ -1,0 +1,189 @@
+"""`vector`, and the arithmetic of `tile` that folds tiles, as LLVM instructions: what works on registers alone.
+Part of the emitter; see `function.py`.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import vector
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation
+
+from lightnet.backends.llvm.function import Function, Handler
+from lightnet.backends.llvm.scalar_ops import ELEMENTWISE
+from lightnet.backends.llvm.values import Vec, mangled, row_major, slice_offsets
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects import tile_arith
+
+
+def _broadcast(e: Function, op: vector.BroadcastOp) -> None:
+    type = op.vector.type
+    if not isinstance(op.source.type, VectorType):
+        text = e.operand(op.source)
+        vec = e.vec(type, lambda f: e.splat(vec.elem, vec.lanes, text), lambda i: text)
+        e.bind(op.vector, vec)
+        return
+    source, target = e.get_vec(op.source), type.get_shape()
+    lead = len(target) - len(source.shape)
+    if lead < 0 or any(s not in (1, t) for s, t in zip(source.shape, target[lead:])):
+        raise LightNetError(f"vector.broadcast: {op.source.type} does not extend to {type}")
+    steps = (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(source.shape, row_major(source.shape)))
+    origin = slice_offsets(target, steps)
+
+    def make_leaf(f: int) -> str:
+        first = origin[f * vec.lanes]
+        if source.shape[-1] == target[-1]:
+            return source.leaf(first // vec.lanes)
+        return e.splat(vec.elem, vec.lanes, e.element(source, first))
+
+    vec = e.vec(type, make_leaf, lambda i: e.element(source, origin[i]), source.roots)
+    e.bind(op.vector, vec)
+
+
+def _vector_fma(e: Function, op: vector.FMAOp) -> None:
+    operands = [e.get_vec(v) for v in (op.lhs, op.rhs, op.acc)]
+    type = operands[0].leaf_type
+
+    def make_leaf(f: int) -> str:
+        return e.intrinsic("fma", type, [(type, v.leaf(f)) for v in operands])
+
+    roots = operands[0].roots | operands[1].roots | operands[2].roots
+    e.bind(op.res, e.vec(op.res.type, make_leaf, roots=roots))
+
+
+def _position(op: vector.ExtractOp | vector.InsertOp, shape: tuple[int, ...]) -> int:
+    """The row-major offset of a static position."""
+    position = op.static_position.get_values()
+    if op.dynamic_position:
+        raise LightNetError(f"{op.name}: only static positions are supported at level 4")
+    if any(not 0 <= p < n for p, n in zip(position, shape)):
+        raise LightNetError(f"{op.name}: position {list(position)} is outside {shape}")
+    return sum(p * s for p, s in zip(position, row_major(shape)))
+
+
+def _extract(e: Function, op: vector.ExtractOp) -> None:
+    source = e.get_vec(op.vector)
+    first = _position(op, source.shape)
+    if not isinstance(op.result.type, VectorType):
+        e.scalar_result(op.result, e.element(source, first))
+        return
+    vec = e.vec(
+        op.result.type,
+        lambda f: source.leaf(first // source.lanes + f),
+        lambda i: e.element(source, first + i),
+        source.roots,
+    )
+    e.bind(op.result, vec)
+
+
+def _insert(e: Function, op: vector.InsertOp) -> None:
+    dest = e.get_vec(op.dest)
+    first = _position(op, dest.shape)
+    leaves = [dest.leaf(f) for f in range(dest.count)]
+    f = first // dest.lanes
+    if isinstance(op.source.type, VectorType):
+        source = e.get_vec(op.source)
+        leaves[f : f + source.count] = [source.leaf(k) for k in range(source.count)]
+    elif dest.lanes == 1:
+        leaves[f] = e.operand(op.source)
+    else:
+        text = f"{dest.leaf_type} {leaves[f]}, {dest.elem} {e.operand(op.source)}, i64 {first % dest.lanes}"
+        leaves[f] = e.ins(f"insertelement {text}")
+    e.vals[op.result] = Vec.of_leaves(dest.elem, dest.shape, dest.lanes, leaves)
+
+
+def _tile_fma(e: Function, op: tile_arith.FmaOp) -> None:
+    """The micro-kernel: for each k, each row of `a` broadcast times the vectors of `b`; eager, k outermost."""
+    a, b, acc = (e.get_vec(v) for v in (op.a, op.b, op.acc))
+    depth, type = b.shape[0], acc.leaf_type
+    columns = b.count // depth
+    rows = acc.count // columns
+    leaves = [acc.leaf(f) for f in range(acc.count)]
+    call = e.declared_call(f"llvm.fma.{mangled(type)}", type, (type, type, type))
+    for k in range(depth):
+        vectors = [b.leaf(k * columns + n) for n in range(columns)]
+        for p in range(rows):
+            factor = e.splat(acc.elem, acc.lanes, e.element(a, p * depth + k))
+            for n in range(columns):
+                leaves[p * columns + n] = e.ins(
+                    f"{call}({type} {factor}, {type} {vectors[n]}, {type} {leaves[p * columns + n]})"
+                )
+    e.vals[op.result] = Vec.of_leaves(acc.elem, acc.shape, acc.lanes, leaves)
+
+
+#: LLVM's horizontal reductions and the instructions for two leaves, by kind: (float, integer).
+_COMBINE = {
+    "add": ("fadd reassoc contract", "add"), "mul": ("fmul reassoc contract", "mul"),
+    "max": ("maximum", "smax"), "min": ("minimum", "smin"), "umax": ("umax", "umax"), "umin": ("umin", "umin"),
+}  # fmt: skip
+_ACROSS = {
+    "add": ("fadd", "add"), "mul": ("fmul", "mul"), "max": ("fmaximum", "smax"), "min": ("fminimum", "smin"),
+    "umax": ("umax", "umax"), "umin": ("umin", "umin"),
+}  # fmt: skip
+
+
+def _reduce(e: Function, op: tile_arith.ReduceOp) -> None:
+    """Fold leaf by leaf across registers first, then across the lanes of one register."""
+    vec, kind, dims = e.get_vec(op.value), op.kind.data, op.dims.get_values()
+    integer = vec.elem.startswith("i")
+    rank = len(vec.shape)
+    kept = tuple(n for d, n in enumerate(vec.shape) if d not in dims)
+    kept_strides = iter(row_major(kept))
+    target = slice_offsets(vec.shape, tuple(0 if d in dims else next(kept_strides) for d in range(rank)))
+    folds_lanes = rank - 1 in dims
+
+    def combine(x: str, y: str, type: str) -> str:
+        return _combine(e, _COMBINE[kind][integer], type, x, y)
+
+    groups: dict[int, list[int]] = {}
+    for f in range(vec.count):
+        groups.setdefault(target[f * vec.lanes], []).append(f)
+
+    def folded(first: int) -> str:
+        leaves = [vec.leaf(f) for f in groups[first]]
+        while len(leaves) > 1:  # pairwise: a shallow tree, also the more accurate sum
+            pairs = [combine(x, y, vec.leaf_type) for x, y in zip(leaves[::2], leaves[1::2])]
+            leaves = pairs + leaves[len(pairs) * 2 :]
+        return _across(e, vec, kind, integer, leaves[0]) if folds_lanes else leaves[0]
+
+    if not kept:
+        e.scalar_result(op.result, folded(0))
+        return
+    if folds_lanes:
+        parts = [folded(t) for t in sorted(groups)]
+        result = e.vec(
+            op.result.type,
+            lambda f: e.leaf_of_elements(vec.elem, parts[f * result.lanes : (f + 1) * result.lanes]),
+            parts.__getitem__,
+        )
+    else:
+        firsts = sorted(groups)
+        result = e.vec(op.result.type, lambda f: folded(firsts[f]), roots=vec.roots)
+    e.bind(op.result, result)
+
+
+def _combine(e: Function, instruction: str, type: str, x: str, y: str) -> str:
+    if instruction in ("maximum", "minimum", "smax", "smin", "umax", "umin"):
+        return e.intrinsic(instruction, type, [(type, x), (type, y)])
+    return e.ins(f"{instruction} {type} {x}, {y}")
+
+
+def _across(e: Function, vec: Vec, kind: str, integer: bool, leaf: str) -> str:
+    """Fold the lanes of one leaf."""
+    if vec.lanes == 1:
+        return leaf
+    name = f"vector.reduce.{_ACROSS[kind][integer]}"
+    args, flags = [(vec.leaf_type, leaf)], ""
+    if kind in ("add", "mul") and not integer:
+        args, flags = [(vec.elem, "-0.0" if kind == "add" else "1.0"), *args], "reassoc "
+    return e.intrinsic(name, vec.elem, args, flags, suffix=mangled(vec.leaf_type))
+
+
+HANDLERS: dict[type[Operation], Handler] = {
+    vector.BroadcastOp: _broadcast,
+    vector.FMAOp: _vector_fma,
+    vector.ExtractOp: _extract,
+    vector.InsertOp: _insert,
+    tile_arith.FmaOp: _tile_fma,
+    tile_arith.ReduceOp: _reduce,
+}
+assert not set(HANDLERS) & set(ELEMENTWISE)

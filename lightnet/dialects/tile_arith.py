@@ -1,0 +1,299 @@
+"""The ops of the `tile` dialect on registers: `tile.fma`, elementwise ones where those of `arith` take scalars only in xDSL,
+`tile.transpose` and `tile.reduce`. Imports xDSL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerType, StringAttr, VectorType, i1
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    VarConstraint,
+    base,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+
+#: The kinds of `tile.reduce`. `max`/`min` propagate NaN on floats and are signed on integers.
+REDUCE_KINDS = ("add", "mul", "max", "min", "umax", "umin")
+#: The casts of `tile.cast`, with the meaning of arith's ops of these names.
+CAST_KINDS = ("extf", "truncf", "extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "bitcast")
+#: The predicates of `tile.cmp` on integers and floats, with the meaning of `arith.cmpi` and `arith.cmpf`.
+INT_PREDICATES = tuple(arith.CMPI_COMPARISON_OPERATIONS)
+FLOAT_PREDICATES = tuple(arith.CMPF_COMPARISON_OPERATIONS)
+
+
+@irdl_op_definition
+class FmaOp(IRDLOperation):
+    """``acc[p.., n..] + sum over k of a[p.., k] * b[k, n..]``, each product fused; floats only.
+
+    `a` is taken element by element (broadcast), `b` and `acc` as vectors along their last dimension.
+    """
+
+    name = "tile.fma"
+
+    T: ClassVar = VarConstraint("T", base(VectorType))
+
+    a = operand_def(VectorType)
+    b = operand_def(VectorType)
+    acc = operand_def(T)
+    result = result_def(T)
+
+    traits = traits_def(Pure())
+    assembly_format = "$a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc)"
+
+    def __init__(self, a: SSAValue | Operation, b: SSAValue | Operation, acc: SSAValue | Operation):
+        super().__init__(operands=[a, b, acc], result_types=[SSAValue.get(acc).type])
+
+    def verify_(self) -> None:
+        a, b, acc = (v.type.get_shape() for v in (self.a, self.b, self.acc))
+        if len({v.type.element_type for v in (self.a, self.b, self.acc)}) != 1:
+            raise VerifyException("the operands have one element type")
+        if isinstance(self.acc.type.element_type, IntegerType | IndexType):
+            raise VerifyException("expected a float element type")
+        if len(b) < 2 or a[-1] != b[0] or acc != (*a[:-1], *b[1:]):
+            raise VerifyException(f"expected [P.., K] . [K, N..] -> [P.., N..], got {a} . {b} -> {acc}")
+
+
+@irdl_op_definition
+class SelectOp(IRDLOperation):
+    """Element by element ``mask ? a : b`` (`arith.select` takes a scalar condition only)."""
+
+    name = "tile.select"
+    T: ClassVar = VarConstraint("T", base(VectorType))
+
+    mask = operand_def(VectorType)
+    a = operand_def(T)
+    b = operand_def(T)
+    result = result_def(T)
+
+    traits = traits_def(Pure())
+    assembly_format = "$mask `,` $a `,` $b attr-dict `:` type($mask) `,` type($result)"
+
+    def __init__(self, mask: SSAValue | Operation, a: SSAValue | Operation, b: SSAValue | Operation):
+        super().__init__(operands=[mask, a, b], result_types=[SSAValue.get(a).type])
+
+    def verify_(self) -> None:
+        if self.mask.type != VectorType(i1, self.a.type.get_shape()):
+            raise VerifyException(f"expected a mask of i1 with the shape of {self.a.type}, got {self.mask.type}")
+
+
+@irdl_op_definition
+class CastOp(IRDLOperation):
+    """Element by element conversion: ``tile.cast sitofp %v : vector<4x16xi32> to vector<4x16xf32>``.
+
+    arith's casts take scalars only in xDSL; the kinds are theirs.
+    """
+
+    name = "tile.cast"
+
+    kind = prop_def(StringAttr)
+    value = operand_def(VectorType)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, kind: str, value: SSAValue | Operation, element: Attribute):
+        shape = SSAValue.get(value).type.get_shape()
+        super().__init__(
+            operands=[value], result_types=[VectorType(element, shape)], properties={"kind": StringAttr(kind)}
+        )
+
+    def verify_(self) -> None:
+        if self.kind.data not in CAST_KINDS:
+            raise VerifyException(f"unknown kind {self.kind.data}; there are: {', '.join(CAST_KINDS)}")
+        source, target = self.value.type, self.result.type
+        if source.get_shape() != target.get_shape():
+            raise VerifyException(f"a cast keeps the shape, got {source} and {target}")
+        kind = self.kind.data
+        floats = [not isinstance(t.element_type, IntegerType | IndexType) for t in (source, target)]
+        widths = [getattr(t.element_type, "bitwidth", 64) for t in (source, target)]
+        expected = {"ext": widths[0] < widths[1], "tru": widths[0] > widths[1], "bit": widths[0] == widths[1]}
+        sides = [kind in ("extf", "truncf") or kind.startswith("fp"), kind in ("extf", "truncf") or kind.endswith("fp")]
+        if not expected.get(kind[:3], True) or (kind != "bitcast" and floats != sides):
+            raise VerifyException(f"{kind} cannot take {source} to {target}")
+
+    def print(self, printer: Printer) -> None:
+        _print_kind(printer, self.kind.data, self.operands, self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.value.type)
+        printer.print_string(" to ")
+        printer.print_attribute(self.result.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CastOp:
+        kind = parser.parse_identifier(" of the cast")
+        value = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        operand = parser.resolve_operand(value, parser.parse_type())
+        parser.parse_keyword("to")
+        return cls.build(
+            operands=[operand],
+            result_types=[parser.parse_type()],
+            properties={"kind": StringAttr(kind)},
+            attributes=attributes,
+        )
+
+
+@irdl_op_definition
+class CmpOp(IRDLOperation):
+    """Element by element comparison: ``tile.cmp olt %a, %b : vector<16xf32>`` gives a vector of i1."""
+
+    name = "tile.cmp"
+
+    predicate = prop_def(StringAttr)
+    a = operand_def(VectorType)
+    b = operand_def(VectorType)
+    result = result_def(VectorType)
+
+    traits = traits_def(Pure())
+
+    def __init__(self, predicate: str, a: SSAValue | Operation, b: SSAValue | Operation):
+        shape = SSAValue.get(a).type.get_shape()
+        super().__init__(
+            operands=[a, b],
+            result_types=[VectorType(i1, shape)],
+            properties={"predicate": StringAttr(predicate)},
+        )
+
+    def verify_(self) -> None:
+        integer = isinstance(self.a.type.element_type, IntegerType | IndexType)
+        known = INT_PREDICATES if integer else FLOAT_PREDICATES
+        if self.predicate.data not in known:
+            raise VerifyException(f"unknown predicate {self.predicate.data}; there are: {', '.join(known)}")
+        if self.a.type != self.b.type or self.result.type != VectorType(i1, self.a.type.get_shape()):
+            raise VerifyException("expected operands of one type and a result of i1 with their shape")
+
+    def print(self, printer: Printer) -> None:
+        _print_kind(printer, self.predicate.data, self.operands, self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.a.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CmpOp:
+        predicate = parser.parse_identifier(" of the comparison")
+        a = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        b = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        type = parser.parse_type()
+        if not isinstance(type, VectorType):
+            parser.raise_error(f"expected a vector type, got {type}")
+        op = cls(predicate, parser.resolve_operand(a, type), parser.resolve_operand(b, type))
+        op.attributes |= attributes
+        return op
+
+
+def _print_kind(printer: Printer, kind: str, operands: Sequence[SSAValue], attributes: dict[str, Attribute]) -> None:
+    printer.print_string(f" {kind} ")
+    printer.print_list(operands, printer.print_ssa_value)
+    printer.print_op_attributes(attributes)
+
+
+@irdl_op_definition
+class TransposeOp(IRDLOperation):
+    """n tiles ``[m, r..]`` to m tiles ``[n, r..]``: ``out_j[i] = in_i[j]``. With a nonempty ``r`` it moves nothing."""
+
+    name = "tile.transpose"
+
+    operands_ = var_operand_def(VectorType)
+    results_ = var_result_def(VectorType)
+
+    traits = traits_def(Pure())
+    assembly_format = "$operands_ attr-dict `:` type($operands_) `->` type($results_)"
+
+    def __init__(self, values: Sequence[SSAValue | Operation]):
+        values = [SSAValue.get(v) for v in values]
+        shape = values[0].type.get_shape()
+        out = VectorType(values[0].type.element_type, (len(values), *shape[1:]))
+        super().__init__(operands=[values], result_types=[[out] * shape[0]])
+
+    def verify_(self) -> None:
+        if not self.operands_ or len({v.type for v in self.operands_}) != 1:
+            raise VerifyException("expected operands of one type")
+        source = self.operands_[0].type
+        m, *rest = source.get_shape()
+        expected = VectorType(source.element_type, (len(self.operands_), *rest))
+        if len(self.results_) != m or any(r.type != expected for r in self.results_):
+            raise VerifyException(f"expected {m} results of type {expected}")
+
+
+@irdl_op_definition
+class ReduceOp(IRDLOperation):
+    """Fold dimensions of a tile: ``tile.reduce add %v dims [1] : vector<4x16xf32> to vector<4xf32>``.
+
+    The order of a float sum is not defined. When every dimension is folded the result is a scalar.
+    """
+
+    name = "tile.reduce"
+
+    value = operand_def(VectorType)
+    kind = prop_def(StringAttr)
+    dims = prop_def(DenseArrayBase)
+    result = result_def()
+
+    traits = traits_def(Pure())
+
+    def __init__(self, kind: str, value: SSAValue | Operation, dims: Sequence[int]):
+        type = SSAValue.get(value).type
+        kept = [n for d, n in enumerate(type.get_shape()) if d not in dims]
+        result = VectorType(type.element_type, kept) if kept else type.element_type
+        super().__init__(
+            operands=[value], result_types=[result], properties={"kind": StringAttr(kind), "dims": ints(dims)}
+        )
+
+    def verify_(self) -> None:
+        dims, shape = self.dims.get_values(), self.value.type.get_shape()
+        if self.kind.data not in REDUCE_KINDS:
+            raise VerifyException(f"unknown kind {self.kind.data}; there are: {', '.join(REDUCE_KINDS)}")
+        if self.kind.data in ("umax", "umin") and not isinstance(self.value.type.element_type, IntegerType):
+            raise VerifyException(f"{self.kind.data} is for integers")
+        if not dims or list(dims) != sorted(set(dims)) or not 0 <= dims[0] <= dims[-1] < len(shape):
+            raise VerifyException(f"dims {list(dims)} must be sorted dimensions of {self.value.type}")
+        kept = [n for d, n in enumerate(shape) if d not in dims]
+        element = self.value.type.element_type
+        if self.result.type != (VectorType(element, kept) if kept else element):
+            raise VerifyException(f"folding dims {list(dims)} of {self.value.type} cannot give {self.result.type}")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.kind.data} ")
+        printer.print_ssa_value(self.value)
+        print_ints(printer, "dims", self.dims)
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.value.type)
+        printer.print_string(" to ")
+        printer.print_attribute(self.result.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ReduceOp:
+        kind = parser.parse_identifier(" of the reduction")
+        value = parser.parse_unresolved_operand()
+        if (dims := parse_ints(parser, "dims")) is None:
+            parser.raise_error("expected `dims [...]`")
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        operand = parser.resolve_operand(value, parser.parse_type())
+        parser.parse_keyword("to")
+        return cls.build(
+            operands=[operand],
+            result_types=[parser.parse_type()],
+            properties={"kind": StringAttr(kind), "dims": dims},
+            attributes=attributes,
+        )

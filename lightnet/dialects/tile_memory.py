@@ -1,0 +1,315 @@
+"""The ops of the `tile` dialect that touch memory: `tile.load`, `tile.store` and `tile.prefetch`, and what a memref is at level 4.
+Imports xDSL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    IndexType,
+    IntegerAttr,
+    MemRefType,
+    NoneAttr,
+    UnitAttr,
+    VectorType,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.utils.exceptions import VerifyException
+
+from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+
+#: Bytes that one `tile.prefetch` may name.
+MAX_PREFETCH = 1 << 16
+
+
+class Slice(NamedTuple):
+    """A strided slice: vector dimension d walks memref dimension `dims[d]` by `steps[d]`; only `valid[d]` of it is touched."""
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    steps: tuple[int, ...]
+    valid: tuple[int, ...]
+
+
+def _slice_properties(
+    dims: Sequence[int], steps: Sequence[int] | None, valid: Sequence[int] | None
+) -> dict[str, Attribute | None]:
+    given = {"dims": dims, "steps": steps, "valid": valid}
+    return {key: None if values is None else ints(values) for key, values in given.items()}
+
+
+class _Access(IRDLOperation):
+    """What `tile.load` and `tile.store` share: the slice and its syntax."""
+
+    memref = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    lanes = opt_operand_def(IndexType)
+    dims = prop_def(DenseArrayBase)
+    steps = opt_prop_def(DenseArrayBase)
+    valid = opt_prop_def(DenseArrayBase)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+
+    def slice(self) -> Slice:
+        """The slice as plain numbers, defaults filled in."""
+        shape = self._vector_type().get_shape()
+        steps, valid = self.properties.get("steps"), self.properties.get("valid")
+        return Slice(
+            shape,
+            self.properties["dims"].get_values(),
+            steps.get_values() if steps is not None else (1,) * len(shape),
+            valid.get_values() if valid is not None else shape,
+        )
+
+    def _vector_type(self) -> VectorType:
+        raise NotImplementedError
+
+    def _print_slice(self, printer: Printer) -> None:
+        printer.print_ssa_value(self.memref)
+        printer.print_string("[")
+        printer.print_list(self.indices, printer.print_ssa_value)
+        printer.print_string("]")
+        print_ints(printer, "dims", self.dims)
+        print_ints(printer, "steps", self.steps)
+        print_ints(printer, "valid", self.valid)
+        if self.lanes is not None:
+            printer.print_string(" lanes ")
+            printer.print_ssa_value(self.lanes)
+        printer.print_op_attributes(self.attributes)
+
+    @staticmethod
+    def _parse_slice(parser: Parser):
+        memref = parser.parse_unresolved_operand()
+        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
+        properties = {key: parse_ints(parser, key) for key in ("dims", "steps", "valid")}
+        if properties["dims"] is None:
+            parser.raise_error("expected `dims [...]`")
+        lanes = [parser.parse_operand(IndexType())] if parser.parse_optional_keyword("lanes") else []
+        return memref, parser.resolve_operands(indices, [IndexType()] * len(indices), parser.pos), properties, lanes
+
+    def _verify_slice(self, writes: bool) -> None:
+        memref, vector = self.memref.type, self._vector_type()
+        _verify_memref(memref)
+        if memref.element_type != vector.element_type:
+            raise VerifyException(f"element types differ: {memref} and {vector}")
+        if len(self.indices) != memref.get_num_dims():
+            raise VerifyException(f"expected {memref.get_num_dims()} indices, got {len(self.indices)}")
+        shape, dims, steps, valid = self.slice()
+        if not len(shape) == len(dims) == len(steps) == len(valid):
+            raise VerifyException(f"dims, steps and valid need one number a dimension of {vector}")
+        if any(not 0 <= d < memref.get_num_dims() for d in dims):
+            raise VerifyException(f"dims {list(dims)} are out of range for {memref}")
+        if any(not 0 <= v <= n for v, n in zip(valid, shape)):
+            raise VerifyException(f"valid {list(valid)} exceeds the shape {list(shape)}")
+        reach = [1] * memref.get_num_dims()
+        extents = valid if self.lanes is None else (*valid[:-1], 1)
+        for n, d, s in zip(extents, dims, steps):
+            reach[d] += max(n - 1, 0) * abs(s)
+        if prod(valid) and any(r > n for r, n in zip(reach, memref.get_shape())):
+            raise VerifyException(f"a slice of extent {reach} does not fit {memref}")
+        if writes and (len(set(dims)) != len(dims) or any(s == 0 and v > 1 for s, v in zip(steps, valid))):
+            raise VerifyException("a store must write each element once: distinct dims, steps other than 0")
+
+
+def is_plain(memref: Attribute) -> bool:
+    """Whether a type is a memref as level 4 has them: a static shape, row-major, identity layout."""
+    plain = isinstance(memref, MemRefType) and isinstance(memref.layout, NoneAttr)
+    return plain and min(memref.get_shape(), default=0) >= 0
+
+
+def _verify_memref(memref: Attribute) -> None:
+    if not is_plain(memref):
+        raise VerifyException(f"expected a memref with a static shape and the identity layout, got {memref}")
+
+
+@irdl_op_definition
+class LoadOp(_Access):
+    """Read a strided slice: ``r[v0, v1..] = m[i.. + v_d * steps[d] along dims[d]]``.
+
+    A step of 0 repeats an element; two vector dimensions may walk the same memref dimension (sliding windows). Elements
+    at or beyond `valid` (static extents), or beyond `lanes` (run-time extent of the last dimension), are not accessed
+    and are 0.
+    """
+
+    name = "tile.load"
+
+    result = result_def(VectorType)
+
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self,
+        memref: SSAValue | Operation,
+        indices: Sequence[SSAValue | Operation],
+        dims: Sequence[int],
+        result_type: VectorType,
+        *,
+        steps: Sequence[int] | None = None,
+        valid: Sequence[int] | None = None,
+        lanes: SSAValue | None = None,
+    ):
+        super().__init__(
+            operands=[memref, indices, lanes],
+            result_types=[result_type],
+            properties=_slice_properties(dims, steps, valid),
+        )
+
+    def _vector_type(self) -> VectorType:
+        return self.result.type
+
+    def verify_(self) -> None:
+        self._verify_slice(writes=False)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        self._print_slice(printer)
+        printer.print_string(" : ")
+        printer.print_list([self.memref.type, self.result.type], printer.print_attribute)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LoadOp:
+        memref, indices, properties, lanes = cls._parse_slice(parser)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        memref_type = parser.parse_type()
+        parser.parse_punctuation(",")
+        result_type = parser.parse_type()
+        return cls.build(
+            operands=[parser.resolve_operand(memref, memref_type), indices, lanes],
+            result_types=[result_type],
+            properties=properties,
+            attributes=attributes,
+        )
+
+
+@irdl_op_definition
+class StoreOp(_Access):
+    """Write a tile to a strided slice; the converse of `tile.load`. Elements beyond `valid` or `lanes` are not written."""
+
+    name = "tile.store"
+
+    value = operand_def(VectorType)
+    traits = traits_def(MemoryWriteEffect())
+
+    def __init__(
+        self,
+        value: SSAValue | Operation,
+        memref: SSAValue | Operation,
+        indices: Sequence[SSAValue | Operation],
+        dims: Sequence[int],
+        *,
+        steps: Sequence[int] | None = None,
+        valid: Sequence[int] | None = None,
+        lanes: SSAValue | None = None,
+    ):
+        super().__init__(
+            operands=[value, memref, indices, lanes],
+            properties=_slice_properties(dims, steps, valid),
+        )
+
+    def _vector_type(self) -> VectorType:
+        return self.value.type
+
+    def verify_(self) -> None:
+        self._verify_slice(writes=True)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.value)
+        printer.print_string(", ")
+        self._print_slice(printer)
+        printer.print_string(" : ")
+        printer.print_list([self.value.type, self.memref.type], printer.print_attribute)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> StoreOp:
+        value = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        memref, indices, properties, lanes = cls._parse_slice(parser)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        value_type = parser.parse_type()
+        parser.parse_punctuation(",")
+        memref_type = parser.parse_type()
+        return cls.build(
+            operands=[
+                parser.resolve_operand(value, value_type),
+                parser.resolve_operand(memref, memref_type),
+                indices,
+                lanes,
+            ],
+            properties=properties,
+            attributes=attributes,
+        )
+
+
+@irdl_op_definition
+class PrefetchOp(IRDLOperation):
+    """Ask for the cache lines of `bytes` bytes of memory from an element on, which will be read soon, or written:
+    ``tile.prefetch %w[%k, %c] bytes 1024 write : memref<..>``. A hint without an effect: the position may lie outside of the memref."""
+
+    name = "tile.prefetch"
+
+    memref = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    bytes = prop_def(IntegerAttr)
+    write = opt_prop_def(UnitAttr)
+
+    # So that nobody removes it, or moves it behind the loads that it is for.
+    traits = traits_def(MemoryReadEffect())
+
+    def __init__(
+        self, memref: SSAValue | Operation, indices: Sequence[SSAValue | Operation], bytes: int, write: bool = False
+    ):
+        properties = {"bytes": IntegerAttr(bytes, i64), "write": UnitAttr() if write else None}
+        super().__init__(operands=[memref, indices], properties=properties)
+
+    def verify_(self) -> None:
+        _verify_memref(self.memref.type)
+        if len(self.indices) != self.memref.type.get_num_dims():
+            raise VerifyException(f"expected {self.memref.type.get_num_dims()} indices, got {len(self.indices)}")
+        if not 0 < self.bytes.value.data <= MAX_PREFETCH:
+            raise VerifyException(f"bytes must be 1 to {MAX_PREFETCH}")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.memref)
+        printer.print_string("[")
+        printer.print_list(self.indices, printer.print_ssa_value)
+        printer.print_string(f"] bytes {self.bytes.value.data}{' write' if self.write is not None else ''}")
+        printer.print_op_attributes(self.attributes)
+        printer.print_string(" : ")
+        printer.print_attribute(self.memref.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PrefetchOp:
+        memref = parser.parse_unresolved_operand()
+        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
+        indices = parser.resolve_operands(indices, [IndexType()] * len(indices), parser.pos)
+        parser.parse_keyword("bytes")
+        size = parser.parse_integer()
+        write = parser.parse_optional_keyword("write") is not None
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        op = cls(parser.resolve_operand(memref, parser.parse_type()), indices, size, write)
+        op.attributes |= attributes
+        return op
