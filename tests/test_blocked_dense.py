@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of
+from blocked_kernels import check_blocked, kernel_of, lay_out
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lightnet
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.dense import DENSE
+from lightnet.backends.cpu.blocked.dense_model import CHAINS, FEW, TRIP, best_tile, plan_of, product_time
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.tile import LoadOp, PrefetchOp
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import ParamAttr
@@ -45,7 +48,8 @@ def product(a: tuple[int, ...], n: int, *extra: str) -> tuple[dict[str, str], st
 
 
 SHAPES = [((1, 784), 512), ((1, 37), 130), ((3, 4), 5), ((8, 33), 70), ((7, 40), 64), ((13, 20), 1000), ((50, 41), 101),
-          ((2, 3, 9), 19), ((4, 1, 30), 48), ((1, 1), 2), ((33, 64), 17)]  # fmt: skip
+          ((2, 3, 9), 19), ((4, 1, 30), 48), ((1, 1), 2), ((33, 64), 17), ((1, 1), 300), ((1, 251), 10), ((2, 77), 200),
+          ((3, 5), 65), ((4, 131), 64), ((4, 1), 33), ((5, 31), 66)]  # fmt: skip
 
 
 @pytest.mark.parametrize("a, n", SHAPES, ids=str)
@@ -59,6 +63,42 @@ def test_products(a, n, machine):
 def test_long_sums_wait_in_scratch(m, k, n):
     kernel = check_blocked(DENSE, *product((m, k), n, "bias", "relu"), tolerance=4e-6)
     assert DENSE.scratch_bytes(kernel) > 0 or n == 20
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
+@pytest.mark.parametrize("m, k, n", [(1, 784, 512), (3, 100, 40), (4, 9, 1000), (5, 784, 512), (64, 64, 64)])
+def test_few_rows_fetch_what_they_read_ahead(m, k, n, machine):
+    """A trip asks for as many bytes as it reads, and reads few; products of more rows leave that to the processor."""
+    kernel = kernel_of(*product((m, k), n))
+    lay_out(kernel, DENSE, machine)
+    (launch,) = DENSE.build(kernel, "kernel", {})
+    fetches = [op for op in launch.function.walk() if isinstance(op, PrefetchOp)]
+    assert bool(fetches) == (m <= FEW)
+    matrix = launch.function.body.block.args[3]
+    for fetch in fetches:
+        loads = [op for op in fetch.parent.ops if isinstance(op, LoadOp) and op.memref is matrix]
+        read = 4 * sum(prod(op.result.type.get_shape()) for op in loads)
+        assert fetch.memref is matrix and fetch.bytes.value.data == read <= TRIP
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 3000), st.sampled_from(MACHINES))
+def test_trips_have_sums_that_do_not_wait(m, vectors, k, machine):
+    """A trip has a step of K at least, none beyond K, and in narrow tiles of few rows sums of their own for parts of its steps."""
+    plan = plan_of(m, k, vectors * machine.lanes, (min(m, 6), vectors), machine.lanes, 1)
+    steps, parts = plan.trip(plan.rows)
+    assert 1 <= parts <= steps <= plan.depth
+    assert parts * plan.rows * vectors >= min(CHAINS, steps) or not plan.few
+
+
+def test_a_model_of_time_for_few_rows():
+    """Up to four rows cost little more than reading B, which depends on the cache that has it; many cost what their sums cost."""
+    for k, n in ((2048, 1000), (784, 512)):
+        one, *others = (product_time(m, k, n, best_tile(m, n, Machine()), Machine()) for m in range(1, FEW + 1))
+        assert all(one <= other < 1.15 * one for other in others)
+    near, far = (product_time(1, k, 512, (1, 4), Machine()) for k in (400, 800))
+    assert far > 3 * near
+    sums = 2 * 512**3 / Machine().flops
+    assert sums < product_time(512, 512, 512, best_tile(512, 512, Machine()), Machine()) < 1.1 * sums
 
 
 def test_results_take_the_memory_of_a_residual():
@@ -103,6 +143,17 @@ def test_static_weights_are_packed_unless_the_plan_is_given(plan, expected):
     feeds = {"input": np.random.default_rng(1).standard_normal((1, 784)).astype(np.float32)}
     got, want = executable(feeds), lightnet.compile(model, target="none")(feeds)
     np.testing.assert_allclose(got["classes"], want["classes"], atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_no_bit(threads):
+    model = lightnet.load(str(Path(__file__).parent.parent / "examples/nets/mlp.net"))
+    feeds = {"input": np.random.default_rng(2).standard_normal((1, 784)).astype(np.float32)}
+    want = lightnet.compile(model)(feeds)["classes"]
+    executable = lightnet.compile(model, threads=threads)
+    assert executable.program.widest > 1
+    for _ in range(20):
+        assert np.array_equal(executable(feeds)["classes"], want)
 
 
 @pytest.mark.parametrize("tile", [(0, 4), (4, -1), (1,), (1, 2, 3), (65, 1), (1000, 1000)], ids=str)

@@ -26,12 +26,13 @@ from xdsl.dialects.builtin import ModuleOp
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from blocked_kernels import kernel_of, lay_out
 
-from lightnet.backends.cpu.blocked.base import Generator, Halo, Machine
+from lightnet.backends.cpu.blocked.base import Generator, Machine
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.backends.llvm.jit import Machine as Processor
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.ir.layout import byte_size, to_memory
 from lightnet.ir.registry import resolve
+from lightnet.ir.target import Halo
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.report import roofline
 from lightnet.runtime.arrays import aligned
@@ -185,8 +186,11 @@ def product(m: int, k: int, n: int) -> Case:
 
 
 def dense() -> list[Case]:
-    shapes = [(256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (128, 256, 1024), (196, 192, 768), (196, 2304, 256),
-              (49, 4608, 512), (128, 768, 3072), (1, 784, 512), (1, 512, 256), (4, 784, 512), (1, 2048, 1000)]  # fmt: skip
+    many = [(256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (128, 256, 1024), (196, 192, 768), (3136, 576, 64),
+            (784, 1152, 128), (196, 2304, 256), (49, 4608, 512), (128, 768, 3072)]  # fmt: skip
+    few = [(1, 784, 512), (1, 512, 256), (1, 256, 10), (2, 784, 512), (3, 784, 512), (4, 784, 512), (5, 784, 512), (1, 1280, 1000),
+           (1, 2048, 1000)]  # fmt: skip
+    shapes = many + few
     return [product(*shape) for shape in shapes]
 
 

@@ -3,13 +3,14 @@
 B, [K, N], lies as [ceil(N/64), K, 64] (`Packed`, ``n64``): a tile of rows by one panel reads it front to back, so no panel is copied
 while the network runs (`gemm.py` does that, where B is computed). Where K is so large that a panel would leave the second-level
 cache between two tiles, the sums over parts of K are kept in scratch memory (Goto and van de Geijn, "Anatomy of High-Performance
-Matrix Multiplication", 2008, section 4). Few rows are as fast as B is read. Imports the plain product and the epilogue.
+Matrix Multiplication", 2008, section 4). Of few rows, whose tiles read B but once, lines are fetched ahead. `dense_model.py` has the
+numbers. Imports it, the plain product and the epilogue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from xdsl.dialects import arith
@@ -18,11 +19,13 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
-from lightnet.backends.cpu.blocked.base import Generator, Machine, choice_ints, memref_of, read_rate
+from lightnet.backends.cpu.blocked.base import Generator, Machine, choice_ints
+from lightnet.backends.cpu.blocked.dense_model import Plan, best_tile, plan_of, product_time
+from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.launches import Argument, Launch
-from lightnet.backends.cpu.registers import BODY, cover, even
+from lightnet.backends.cpu.registers import cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
@@ -33,25 +36,8 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, spec_of, storage_type
 
-#: Tiles (rows, vectors) by registers, and the share of the peak that they reach on long sums.
-TILES = {
-    32: (((6, 4), 0.97), ((8, 3), 0.96), ((12, 2), 0.95), ((24, 1), 0.7)),
-    16: (((6, 2), 0.95), ((4, 3), 0.93), ((12, 1), 0.7)),
-}
-#: Few rows take panels of so many columns: enough sums that the latency of a multiply-add does not show.
-STREAM = 64
-#: Bytes of a panel that stay in the second-level cache while all tiles of rows pass; K is cut where a panel has more.
-PANEL = 320 << 10
-#: Blocks that the grid should have at least, where there are enough rows, and tiles of rows that one block has at least.
-BLOCKS, BLOCK_TILES = 16, 4
-#: Instructions of an epilogue on a tile from which on it runs row by row: a long one would be most of the code.
-EPILOGUE = 320
 #: Sums of a tile that a choice may ask for, at most.
 MOST_SUMS = 64
-#: Tiles of rows from which on K is cut: with fewer, B is hardly read again.
-CUT_FROM = 4
-#: Rows of a block whose sums wait in scratch memory, at most.
-CUT_ROWS = 384
 
 
 class Dense(Generator):
@@ -77,10 +63,7 @@ class Dense(Generator):
 
     def cost(self, kernel: KernelOp, machine: Machine) -> float:
         _, m, k, n = gemm_shape(_product(kernel))
-        rows, vectors = tile_of(kernel, machine)
-        compute = 2 * k * tile_time(m, n, rows, vectors, machine.lanes, machine.registers) / machine.flops
-        size = 4 * k * n
-        return max(compute, size / read_rate(machine, size) + 8 * m * n / machine.l2_bytes)
+        return product_time(m, k, n, tile_of(kernel, machine), machine)
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         return {list(kernel.body.args).index(kernel.ops[0].operands[1]): Packed("n", _plan(kernel).columns)}
@@ -97,7 +80,7 @@ def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
     given = choice_ints(kernel, "tile", 2)
     if given is None:
         _, m, _, n = gemm_shape(_product(kernel))
-        return best_tile(m, n, machine.lanes, machine.registers)
+        return best_tile(m, n, machine)
     if min(given) < 1 or given[0] * given[1] > MOST_SUMS:
         raise LightNetError(
             f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums",
@@ -107,57 +90,11 @@ def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
     return given[0], given[1]
 
 
-def best_tile(m: int, n: int, lanes: int, registers: int) -> tuple[int, int]:
-    """Rows and vectors of the tile that takes least time for [m, K] x [K, n]."""
-    tiles = [shape for shape, _ in TILES[registers]]
-    rows, vectors = min(tiles, key=lambda t: tile_time(m, n, *t, lanes, registers))
-    rows = min(rows, m)
-    vectors = max(vectors, STREAM // (lanes * rows))
-    return rows, min(vectors, -(-n // lanes))
-
-
-def tile_time(m: int, n: int, rows: int, vectors: int, lanes: int, registers: int) -> float:
-    """Multiply-adds that [m, 1] x [1, n] costs in tiles, what is done for nothing included. A row of a tile costs as much as reading
-    the panel for it: three rows of it at least are paid for."""
-    share = dict(TILES[registers]).get((rows, vectors), 0.9)
-    panels = -(-n // (vectors * lanes))
-    paid = sum(count // size * max(size, 3) for _, count, size in even(m, rows))
-    return paid * panels * vectors * lanes / share
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a product is cut: tiles of `rows` by `columns`; the grid is `panels` of columns by `bands` of rows; sums over `cuts` parts
-    of K, of `depth` each, wait in `scratch` bytes; so do tiles whose epilogue runs row by row (`by_rows`)."""
-
-    rows: int
-    columns: int
-    panels: int
-    bands: int
-    cuts: int
-    depth: int
-    scratch: int
-    by_rows: bool
-
-
 def _plan(kernel: KernelOp) -> Plan:
     _, m, k, n = gemm_shape(_product(kernel))
     lanes = _lanes(kernel)
     tile = tile_of(kernel, Machine(lanes=lanes, registers=16 if lanes == 8 else 32))
-    rows, columns = tile[0], tile[1] * lanes
-    panels, tiles = -(-n // columns), -(-m // rows)
-    bands = max(1, min(-(-BLOCKS // panels), tiles // BLOCK_TILES))
-    cuts = -(-4 * k * columns // PANEL) if tiles >= CUT_FROM else 1
-    while cuts > 1 and k % cuts:
-        cuts += 1  # parts of one size
-        if cuts > 64:
-            cuts = 1
-    if cuts > 1:
-        bands = max(bands, -(-m // CUT_ROWS))
-    most = sum((-(-(count // size) // bands)) * size for _, count, size in even(m, rows))
-    by_rows = operations(kernel.ops[1:]) * rows * tile[1] > EPILOGUE
-    waiting = most if cuts > 1 else rows if by_rows else 0
-    return Plan(rows, columns, panels, bands, cuts, k // cuts, waiting * columns * 4, by_rows)
+    return plan_of(m, k, n, tile, lanes, operations(kernel.ops[1:]))
 
 
 def _product(kernel: KernelOp) -> Matmul:
@@ -226,8 +163,7 @@ class _DenseKernel(TileKernel):
     def tile(self, panel: Index, row: Index, waiting: Index, rows: int, cut: Index) -> None:
         """One tile: its sum over one part of K, which waits at row `waiting` of the scratch memory until the last part is there."""
         b, plan = self.b, self.plan
-        shape = (rows, plan.columns)
-        zero = b.broadcast(b.const(0.0, self.element), shape)
+        zero, shape = self.zeros(rows), (rows, plan.columns)
         if plan.cuts == 1:
             self.finished(panel, row, rows, self.summed(panel, row, rows, 0, zero), 0)
             return
@@ -239,6 +175,10 @@ class _DenseKernel(TileKernel):
             b.tile_store(total, self.sums, where, [0, 1])
         with b.when(b.cmpi("eq", b.index(cut), b.index(plan.cuts - 1))):
             self.finished(panel, row, rows, total, waiting)
+
+    def zeros(self, rows: int) -> SSAValue:
+        """The first sums of a tile."""
+        return self.b.broadcast(self.b.const(0.0, self.element), (rows, self.plan.columns))
 
     def finished(self, panel: Index, row: Index, rows: int, value: SSAValue, waiting: Index) -> None:
         """The epilogue of a tile, by rows from row `waiting` of the scratch memory where it is long; the last panel may have fewer
@@ -273,13 +213,19 @@ class _DenseKernel(TileKernel):
 
     def summed(self, panel: Index, row: Index, rows: int, start: Index, acc: SSAValue) -> SSAValue:
         """`acc` + A[row.., start..] x the panel's rows from `start` on, as far as one part of K goes."""
-        b, depth = self.b, self.plan.depth
-        vectors = self.plan.columns // self.lanes
-        unroll = max(1, min(8, BODY // (rows * vectors), depth))
-        for first, count, step in cover(depth, unroll):
-            with b.loop(first, first + count, step, carry=[acc]) as k:
-                k.yields(self.products(panel, row, rows, b.add(k.iv, start), step, k.args[0]))
-            acc = k.results[0]
+        b, plan, matrix = self.b, self.plan, self.inputs[self.anchor.operands[1]]
+        steps, parts = plan.trip(rows)
+        for first, count, step in cover(plan.depth, steps):
+            cuts = [step * i // min(parts, step) for i in range(min(parts, step) + 1)]
+            with b.loop(first, first + count, step, carry=[acc, *(self.zeros(rows) for _ in cuts[2:])]) as k:
+                at = b.add(k.iv, start)
+                if plan.ahead:
+                    b.prefetch(matrix, [panel, b.add(at, plan.ahead), 0], 4 * step * plan.columns)
+                pieces = zip(pairwise(cuts), k.args)
+                k.yields(*(self.products(panel, row, rows, b.add(at, i), j - i, sums) for (i, j), sums in pieces))
+            acc, *others = k.results
+            for sums in others:
+                acc = b.op(arith.AddfOp, acc, sums)
         return acc
 
     def products(self, panel: Index, row: Index, rows: int, k: Index, depth: int, acc: SSAValue) -> SSAValue:
