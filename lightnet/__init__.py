@@ -35,6 +35,9 @@ def __getattr__(name: str) -> Any:
         return import_module(f"lightnet.{name}")
     if name not in _API:
         raise AttributeError(f"module 'lightnet' has no attribute '{name}'")
-    value = getattr(import_module(_API[name]), name)
+    from lightnet.ir.collector import collector_paused
+
+    with collector_paused():  # modules and classes are cyclic, and stay
+        value = getattr(import_module(_API[name]), name)
     globals()[name] = value
     return value

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import weakref
+
 import numpy as np
 import pytest
+from blocked_networks import random_network
 from xdsl.dialects import test as xdsl_test
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 import lightnet
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.expressions import bind_op
+from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.norm import Batchnorm, Softmax
+from lightnet.ir import collector
+from lightnet.ir.body import OfEqualKernels
 from lightnet.ir.constraints import ConstraintError
+from lightnet.ir.context import make_context
 from lightnet.ir.layout import Layout, to_memory, with_layout
+from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.types import ParamAttr, TensorSpec, tensor_type
+from lightnet.passes import pipelines
 from lightnet.runtime.dtypes import BY_NAME
 
 F32 = BY_NAME["f32"]
@@ -95,3 +107,99 @@ matmul(a=x, b=w|dst=y|)"""
     x = np.ones((1, 4), np.float32)
     for w in (np.ones((4, 3), np.float32), np.zeros((4, 3), np.float32)):
         np.testing.assert_array_equal(run({"x": x, "w": w})["y"], x @ w)
+
+
+# -- kernels that are equal
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_known_of_equal_kernels_changes_nothing(
+    seed: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planned module is the same where each kernel is asked about anew."""
+    module, _ = random_network(seed, 20)
+    text = planned(module.clone(), threads)
+    monkeypatch.setattr(OfEqualKernels, "get", lambda self, kernel, beside, make: make())
+    assert planned(module, threads) == text
+
+
+def planned(module: ModuleOp, threads: int) -> str:
+    options = {"target": "cpu", "threads": threads}
+    run_pipeline(make_context(), module, parse_pipeline(pipelines.default("cpu", until="plan"), options))
+    return str(module)
+
+
+def test_kernels_are_equal_in_all_that_counts() -> None:
+    """Equal kernels share what is found out; another type, parameter, choice, op or request does not."""
+    known: OfEqualKernels[int] = OfEqualKernels()
+    count = itertools.count()
+
+    def number(dims: tuple[int, ...] = (2, 3), axis: int = 1, beside: object = None, **choices: str) -> int:
+        made = Softmax.make(values(dims), {"axis": axis}, name=f"s{next(count)}")
+        kernel = CpuKernelOp.wrap([made], {k: StringAttr(v) for k, v in choices.items()})
+        return known.get(kernel, beside, lambda: next(count))
+
+    first = number()
+    assert number() == first
+    others = [number((2, 5)), number(axis=0), number(alg="loops"), number(alg="direct"), number(beside=2)]
+    assert len({first, *others}) == 6
+    relu = CpuKernelOp.wrap([Relu.make(values((2, 3)))])
+    assert known.get(relu, None, lambda: -1) == -1
+
+
+def test_what_is_known_of_kernels_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OfEqualKernels, "MOST", 4)
+    known: OfEqualKernels[int] = OfEqualKernels()
+    for n in range(1, 20):
+        kernel = CpuKernelOp.wrap([Relu.make(values((n,)))])
+        assert known.get(kernel, None, lambda n=n: n) == n
+        assert len(known._found) <= 4
+
+
+# -- the collector
+
+
+def test_garbage_made_in_a_pause_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not new objects are handed to the oldest generation: a full collection finds what is dead, and frozen objects stay
+    so."""
+    for unseen in (0, 1 << 30):
+        monkeypatch.setattr(collector, "_UNSEEN", unseen)
+        with collector.collector_paused():
+            assert not gc.isenabled()
+            knot = Knot()
+            knot.itself = knot
+            alive = weakref.ref(knot)
+            del knot
+            assert alive() is not None
+        assert gc.isenabled()
+        gc.collect()
+        assert alive() is None
+
+
+def test_pauses_hand_over_so_many_objects_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "_handed", 0)
+    monkeypatch.setattr(collector, "_UNSEEN", 5000)
+    young = []
+    for _ in range(4):
+        with collector.collector_paused():
+            made = [[] for _ in range(2000)]
+            young.append(gc.get_count()[0] > 2000)
+        young[-1] &= gc.get_count()[0] < 2000
+        assert len(made) == 2000
+    assert young[0] and collector._handed <= 5000
+
+
+def test_frozen_objects_stay_frozen() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with collector.collector_paused():
+            made = [[] for _ in range(1000)]
+        assert made and gc.get_freeze_count() >= frozen - 100  # some die by themselves
+    finally:
+        gc.unfreeze()
+
+
+class Knot:
+    itself: Knot

@@ -615,6 +615,15 @@ def test_uniform_ranges(monkeypatch):
     np.testing.assert_array_equal(uniform("x", 0, 20000, -2, 6), values)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8"])
+@pytest.mark.parametrize("ran", [(-0.1, 0.1), (0, 1e-45), (-3e38, 3e38), (-1e300, 1e300)])
+def test_random_contents_are_converted_uniform_numbers(dtype: str, ran: tuple[float, float]) -> None:
+    """Rounded where they fit, saturated where they do not; of more elements than are made at a time."""
+    got = initial_contents("w", (300, 70), BY_NAME[dtype], ran=ran, seed=3)
+    expected = convert(uniform("w", 3, 21000, *ran), BY_NAME[dtype])
+    assert got.tobytes() == expected.tobytes()
+
+
 def test_initial_contents_by_the_rules_of_create(tmp_path):
     store = open_weights({"w": np.array([1, 2, 3, 4], np.float32)})
     missing: list[str] = []

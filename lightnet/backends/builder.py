@@ -1,7 +1,7 @@
 """A thin builder for level 4: ops through `create` with cached types, constants once a function, trivial sums folded.
 
 The ordinary constructors cost about twice as much, and level 4 is where most ops are made. Every method appends at the
-end of the current block. Imports xDSL and `dialects.tile`.
+end of the current block. Imports xDSL and the dialect `tile`.
 
 ```python
 b = Builder.kernel("scale", [memref, memref], opt="O2")
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
@@ -36,7 +36,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from lightnet.dialects import tile
+from lightnet.dialects import tile_arith, tile_memory
 
 INDEX = IndexType()
 #: An index, or a Python int that stands for a constant.
@@ -58,6 +58,14 @@ def _default_properties(cls: type[Operation]) -> dict[str, Attribute]:
     if "overflowFlags" in names:
         defaults["overflowFlags"] = arith.IntegerOverflowAttr("none")
     return defaults
+
+
+@lru_cache(maxsize=1024)
+def _constant(text: str, value: float, type: Attribute) -> Attribute:
+    """A value of a scalar type, or a splat of a vector's; `text` tells -0.0 from 0.0, and NaN from nothing."""
+    if isinstance(type, VectorType):
+        return DenseIntOrFPElementsAttr.from_list(type, [value])
+    return IntegerAttr(int(value), type) if isinstance(type, IntegerType | IndexType) else FloatAttr(value, type)
 
 
 @cache
@@ -148,14 +156,7 @@ class Builder:
         known = self._constants.get(key)
         if known is not None:
             return known
-        element = type.element_type if isinstance(type, VectorType) else type
-        if isinstance(type, VectorType):
-            attr = DenseIntOrFPElementsAttr.from_list(type, [value])
-        elif isinstance(element, IntegerType | IndexType):
-            attr = IntegerAttr(int(value), element)
-        else:
-            attr = FloatAttr(value, element)
-        op = arith.ConstantOp.create(result_types=[type], properties={"value": attr})
+        op = arith.ConstantOp.create(result_types=[type], properties={"value": _constant(key[0], value, type)})
         self._insert_constant(op)
         self._constants[key] = op.results[0]
         if isinstance(type, IndexType):
@@ -184,7 +185,7 @@ class Builder:
         self._last_constant = op
 
     def index(self, value: Index) -> SSAValue:
-        if isinstance(value, SSAValue):
+        if not isinstance(value, int) and isinstance(value, SSAValue):
             return value
         known = self._indices.get(value)
         if known is None:
@@ -232,25 +233,25 @@ class Builder:
 
     def cmpi(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
         if isinstance(a.type, VectorType):
-            return self.append(tile.CmpOp(predicate, a, b)).results[0]
+            return self.append(tile_arith.CmpOp(predicate, a, b)).results[0]
         number = arith.CMPI_COMPARISON_OPERATIONS.index(predicate)
         return self.op(arith.CmpiOp, a, b, type=i1, predicate=_predicate(number))
 
     def cmpf(self, predicate: str, a: SSAValue, b: SSAValue) -> SSAValue:
         if isinstance(a.type, VectorType):
-            return self.append(tile.CmpOp(predicate, a, b)).results[0]
+            return self.append(tile_arith.CmpOp(predicate, a, b)).results[0]
         number = arith.CMPF_COMPARISON_OPERATIONS.index(predicate)
         return self.op(arith.CmpfOp, a, b, type=i1, predicate=_predicate(number))
 
     def select(self, cond: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
         """A scalar condition chooses a value of any type, a vector of i1 element by element."""
-        kind = tile.SelectOp if isinstance(cond.type, VectorType) else arith.SelectOp
+        kind = tile_arith.SelectOp if isinstance(cond.type, VectorType) else arith.SelectOp
         return self.op(kind, cond, a, b, type=a.type)
 
     def cast(self, kind: str, value: SSAValue, element: Attribute) -> SSAValue:
         """A conversion by arith's name (``sitofp``, ``extui``, ...) of a scalar or a vector to `element`."""
         if isinstance(value.type, VectorType):
-            return self.append(tile.CastOp(kind, value, element)).results[0]
+            return self.append(tile_arith.CastOp(kind, value, element)).results[0]
         return self.op(_CASTS[kind], value, type=element)
 
     # ---- memory --------------------------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ class Builder:
         type = vector_type(tuple(shape), m.type.element_type)
         at, extent = [*map(self.index, indices)], [] if lanes is None else [lanes]
         properties = _slice_properties(dims, steps, valid, (1, len(at), len(extent)))
-        op = tile.LoadOp.create(operands=[m, *at, *extent], result_types=[type], properties=properties)
+        op = tile_memory.LoadOp.create(operands=[m, *at, *extent], result_types=[type], properties=properties)
         return self.append(op).results[0]
 
     def tile_store(
@@ -297,15 +298,15 @@ class Builder:
         """`tile.store`."""
         at, extent = [*map(self.index, indices)], [] if lanes is None else [lanes]
         properties = _slice_properties(dims, steps, valid, (1, 1, len(at), len(extent)))
-        self.append(tile.StoreOp.create(operands=[value, m, *at, *extent], properties=properties))
+        self.append(tile_memory.StoreOp.create(operands=[value, m, *at, *extent], properties=properties))
 
     def prefetch(self, m: SSAValue, indices: Sequence[Index], bytes: int, *, write: bool = False) -> None:
         """`tile.prefetch`."""
-        self.append(tile.PrefetchOp(m, [*map(self.index, indices)], bytes, write))
+        self.append(tile_memory.PrefetchOp(m, [*map(self.index, indices)], bytes, write))
 
     def fma(self, a: SSAValue, b: SSAValue, acc: SSAValue) -> SSAValue:
         """`tile.fma`."""
-        return self.op(tile.FmaOp, a, b, acc, type=acc.type)
+        return self.op(tile_arith.FmaOp, a, b, acc, type=acc.type)
 
     def broadcast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
         """A scalar or a smaller tile (dimensions of 1 stretch) as a tile of `shape`."""
@@ -314,11 +315,11 @@ class Builder:
 
     def transpose(self, values: Sequence[SSAValue]) -> Sequence[SSAValue]:
         """`tile.transpose`: n tiles [m, r..] as m tiles [n, r..]."""
-        return self.append(tile.TransposeOp(values)).results
+        return self.append(tile_arith.TransposeOp(values)).results
 
     def reduce(self, kind: str, value: SSAValue, dims: Sequence[int]) -> SSAValue:
         """`tile.reduce`."""
-        return self.append(tile.ReduceOp(kind, value, dims)).results[0]
+        return self.append(tile_arith.ReduceOp(kind, value, dims)).results[0]
 
     def shuffle(self, a: SSAValue, b: SSAValue, lanes: Sequence[int]) -> SSAValue:
         """`vector.shuffle`: elements of two vectors of n elements, numbered through (those of `b` from n on)."""

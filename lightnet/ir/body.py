@@ -5,8 +5,9 @@ A `Body` may be the union of two kernels that are not merged yet, so that a refu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -14,6 +15,8 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import SUFFIX, LnOp
 from lightnet.ir.types import ParamAttr
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -101,3 +104,28 @@ def _region_key(block: Block) -> object:
 def attribute_key(op: Operation) -> tuple[tuple[str, Attribute], ...]:
     """The attributes that tell equal ops apart: all but names and places."""
     return tuple(sorted((k, v) for k, v in op.attributes.items() if k not in SUFFIX))
+
+
+class OfEqualKernels(Generic[_T]):
+    """What is found out about kernels, once for equal ones: those of the same body, types and attributes, names and places left out.
+    Networks repeat their blocks, and what a generator costs takes longer to find out than whether kernels are equal."""
+
+    #: Kernels that are remembered at a time.
+    MOST = 1 << 12
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, _T] = {}
+
+    def get(self, kernel: KernelOp, beside: Hashable, make: Callable[[], _T]) -> _T:
+        """What `make` gives for a kernel, where all that it depends on beside the kernel itself is `beside`."""
+        ops = [*kernel.body.ops]
+        inside = structure(ops, {a: ("arg", i) for i, a in enumerate(kernel.body.args)})
+        kinds = kernel.name, *map(type, ops)  # a plugin's op may have the name of one that went with another plugin
+        key = kinds, inside, tuple(kernel.operand_types), attribute_key(kernel), beside
+        try:
+            return self._found[key]
+        except KeyError:
+            if len(self._found) >= self.MOST:
+                self._found.clear()
+        found = self._found[key] = make()
+        return found

@@ -136,7 +136,7 @@ class KernelOp(RegionOp):
     @property
     def ops(self) -> list[LnOp]:
         """The ops of the body, the terminator left out."""
-        return [op for op in self.body.ops if not isinstance(op, YieldOp)]
+        return [op for op in self.body.ops if type(op) is not YieldOp]
 
     @property
     def choices(self) -> dict[str, Attribute]:

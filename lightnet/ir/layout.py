@@ -280,7 +280,7 @@ class LayoutAttr(Data[Layout]):
 def layout_of(type: Attribute) -> Layout:
     """The layout of a tensor type."""
     encoding = type.encoding if isinstance(type, TensorType) else None
-    return encoding.data if isinstance(encoding, LayoutAttr) else PLAIN
+    return encoding.data if encoding.__class__ is LayoutAttr else PLAIN
 
 
 def is_plain(op: Operation) -> bool:

@@ -283,11 +283,11 @@ class LnOp(Operation):
     def remembered(self, make: Callable[[Self], _T]) -> _T:
         """What `make`, a function of a module, gives for this op: something immutable that follows from its types and parameters alone. It
         is made again when one of these is another one."""
-        now = [v.type for v in self.operands], [v.type for v in self.results], dict(self.properties)
-        then, found = self.__dict__.get("_remembered", (None, {}))
-        if then != now:
-            found = {}
-            self.__dict__["_remembered"] = now, found
+        types = [v.type for v in (*self.operands, *self.results)]
+        then = self.__dict__.get("_remembered")
+        if then is None or then[0] != types or then[1] != self.properties:
+            then = self.__dict__["_remembered"] = types, dict(self.properties), {}
+        found = then[2]
         if make not in found:
             found[make] = make(self)
         return found[make]

@@ -135,6 +135,7 @@ class _Driver:
 
     def __init__(self, region: Region, patterns: Sequence[RewritePattern], dce: bool, limit: int | None):
         self.region, self.patterns, self.dce = region, patterns, dce
+        self.by_name: dict[str, list[RewritePattern]] = {}
         ops = sum(1 for block in region.blocks for op in block.ops for _ in op.walk())
         self.limit = limit if limit is not None else REWRITES_BESIDE + REWRITES_PER_OP * ops
         self.count: Counter[str] = Counter()
@@ -166,10 +167,19 @@ class _Driver:
         for op in block.walk(reverse=True, region_first=True):
             self.worklist.push(op)
 
+    def patterns_for(self, op: Operation) -> list[RewritePattern]:
+        """The patterns that may match an op of this name: those that do not say of which names they are, too."""
+        found = self.by_name.get(op.name)
+        if found is None:
+            found = self.by_name[op.name] = [p for p in self.patterns if op.name in getattr(p, "roots", (op.name,))]
+        return found
+
     def visit(self, op: Operation) -> bool:
         if op.parent is None:  # a pattern made it and left it out: it uses values still
             return False
         dead = self.dce and is_trivially_dead(op)
+        if not dead and not self.patterns_for(op):
+            return False
         self.step = self.rewrites.begin("dead-code", [op])
         if self.step is None:
             return False
@@ -192,7 +202,7 @@ class _Driver:
         """The pattern that rewrites `op`, once it has."""
         where = op.location
         with matching_on(op) as match:
-            for pattern in self.patterns:
+            for pattern in self.patterns_for(op):
                 match.pattern = pattern
                 try:
                     pattern.match_and_rewrite(op, rewriter)

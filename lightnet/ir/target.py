@@ -149,7 +149,8 @@ class Target:
     `schedule` gives a block's ops another order. `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it costs;
     `settle(kernels, request)` then may change those of kernels whose algorithm nobody pinned, for what only all of them together show.
     `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
-    fit there stands in the arena. `blocking(kernel, features)` says how a kernel would run on blocked maps,
+    fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are memory of the caller, read and written where it
+    is (0: they are copied into the arena and out of it). `blocking(kernel, features)` says how a kernel would run on blocked maps,
     `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of rows,
     `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number.
     `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
@@ -174,6 +175,7 @@ class Target:
     chain: Callable[[KernelOp, Request], list[KernelOp]] = _no_chain
     packing: Callable[[KernelOp], Mapping[int, Layout]] = _nothing_packed
     home: Callable[[OpResult], str] | None = None
+    ports: int = 0
     lowering: str | None = None
     emitters: Mapping[str, Callable[[ModuleOp], str]] = field(default_factory=dict)
 

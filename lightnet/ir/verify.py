@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import cache
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -103,7 +104,8 @@ def _verify_op(op: Operation, in_place: bool) -> None:
 
 def _check_place(op: Operation) -> None:
     """Terminators end blocks, and blocks that need one have one; successors are blocks of the same region."""
-    if op.has_trait(SymbolTable):
+    has_symbols, is_terminator, needs_none = _traits(type(op))
+    if has_symbols:
         _check_symbols(op)
     block = op.parent
     region = block.parent if block is not None else None
@@ -114,13 +116,19 @@ def _check_place(op: Operation) -> None:
             raise fail(op, "branches to a block of another region")
     for inner in op.regions:
         blocks = inner.blocks
-        if len(blocks) == 1 and blocks[0].last_op is None and not op.has_trait(NoTerminator):
+        if len(blocks) == 1 and blocks[0].last_op is None and not needs_none:
             raise fail(op, "its block is empty, but needs a terminator")
-    if block is None or region is None or block.last_op is not op or op.has_trait(IsTerminator):
+    if block is None or region is None or block.last_op is not op or is_terminator:
         return
     parent = region.parent
     if len(region.blocks) > 1 or (parent is not None and not parent.has_trait(NoTerminator)):
         raise fail(op, "ends its block, but is not a terminator")
+
+
+@cache
+def _traits(cls: type[Operation]) -> tuple[bool, bool, bool]:
+    """What `_check_place` asks of each op, asked of its class once."""
+    return cls.has_trait(SymbolTable), cls.has_trait(IsTerminator), cls.has_trait(NoTerminator)
 
 
 def _check_symbols(table: Operation) -> None:

@@ -8,7 +8,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 from xdsl.pattern_rewriter import PatternRewriter
-from xdsl.traits import is_side_effect_free
 
 from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.rules import is_yielded, replace_by_values
@@ -18,7 +17,7 @@ from lightnet.ir.body import attribute_key, structure
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
-from lightnet.passes.graph import graphs
+from lightnet.passes.graph import graphs, is_pure
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def _may_merge(op: Operation) -> bool:
     if isinstance(op, Forward) and all(map(is_yielded, op.dst.uses)):
         return False  # it is there for its name
     if isinstance(op, LnOp):
-        return not op.unique and bool(op.results) and is_side_effect_free(op)
+        return not op.unique and bool(op.results) and is_pure(op)
     return isinstance(op, KernelOp)
 
 

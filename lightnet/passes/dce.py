@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Block
-from xdsl.traits import is_side_effect_free
 
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir import rewrites
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.op import PLACES, LnOp, places_of, set_tensor_names, tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.passes.graph import graphs
+from lightnet.passes.graph import graphs, is_pure
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def remove_dead(block: Block) -> bool:
     op = block.last_op
     while op is not None:
         before = op.prev_op
-        if isinstance(op, LnOp | KernelOp | OnceOp) and is_side_effect_free(op):
+        if isinstance(op, LnOp | KernelOp | OnceOp) and is_pure(op):
             if not any(r.first_use for r in op.results):
                 if (step := rewrites.begin("dead-code", [op])) is None:
                     return changed

@@ -9,14 +9,13 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
-from xdsl.traits import is_side_effect_free
 
 from lightnet.dialects.ln.move import Forward, Reshape
 from lightnet.dialects.ln.source import Arange, Zeros
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.passes import LnPass, rewrite_greedily
 from lightnet.ir.types import TensorSpec, spec_of
-from lightnet.passes.graph import is_constant
+from lightnet.passes.graph import is_constant, is_pure
 
 #: Elements of the largest tensor, operand or result, that folding computes.
 MAX_ELEMENTS = 64
@@ -48,7 +47,7 @@ class FoldConstants(RewritePattern):
 
     # op(constants) = constant
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, LnOp) or not op.operands or not op.results or not is_side_effect_free(op):
+        if not isinstance(op, LnOp) or not op.operands or not op.results or not is_pure(op):
             return
         if isinstance(op, Forward):  # its own rule removes it, unless it keeps the name of an output
             return

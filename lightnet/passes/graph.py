@@ -6,34 +6,57 @@ Imports xDSL, `ir` and the `ln` dialect.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.traits import is_side_effect_free
+from xdsl.traits import MemoryEffect, NoMemoryEffect, is_side_effect_free
 
 from lightnet.dialects.ln.source import Arange, ParamOp, Source, Zeros
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.op import LnOp, tensor_names
+from lightnet.ir.op import TENSORS, LnOp, tensor_names
 
 
 def graphs(module: ModuleOp) -> Iterator[Block]:
-    """The body of each function that is a graph of `ln` ops: level 1 to 3 (functions of level 4 are left alone)."""
+    """The body of each function that is a graph of `ln` ops: level 1 to 3 (functions of level 4 are left alone). A `@main` that
+    returns its arguments as they are is one, too."""
     for op in module.ops:
         if isinstance(op, FuncOp) and len(op.body.blocks) == 1:
             block = op.body.block
-            if any(isinstance(inner, LnOp | KernelOp | OnceOp) for inner in block.ops):
+            returned = isinstance(block.first_op, ReturnOp) and block.args and op.sym_name.data == "main"
+            if returned or any(isinstance(inner, LnOp | KernelOp | OnceOp) for inner in block.ops):
                 yield block
 
 
 def is_constant(op: Operation) -> bool:
     """Ops whose result the program itself spells out: also described ones with a `static_run` and no operands."""
-    if isinstance(op, Zeros | Arange):
-        return True
-    if not isinstance(op, LnOp) or isinstance(op, Source) or op.operands or not op.results:
-        return False
-    return all(r.static for r in op.schema.results)
+    kind = _kind(type(op))
+    return kind.is_constant or (kind.computes_constants and not op.operands and bool(op.results))
+
+
+def is_pure(op: Operation) -> bool:
+    """Whether an op has no effects for sure."""
+    return _kind(type(op)).is_pure or is_side_effect_free(op)
+
+
+class _Kind(NamedTuple):
+    """What passes ask of every op, as far as its class knows."""
+
+    is_constant: bool
+    computes_constants: bool  # where it has no operands
+    is_given: bool  # there before the network runs
+    is_pure: bool  # by its traits; else an op of it may be, too
+
+
+@lru_cache(maxsize=1 << 10)
+def _kind(cls: type[Operation]) -> _Kind:
+    static = issubclass(cls, LnOp) and not issubclass(cls, Source) and all(r.static for r in cls.schema.results)
+    traits = cls.get_traits_of_type(MemoryEffect)
+    pure = bool(traits) and all(isinstance(t, NoMemoryEffect) for t in traits)
+    return _Kind(issubclass(cls, Zeros | Arange), static, issubclass(cls, ParamOp | OnceOp), pure)
 
 
 def static_values(block: Block) -> set[SSAValue]:
@@ -47,13 +70,14 @@ def static_values(block: Block) -> set[SSAValue]:
 
 def is_static(op: Operation, static: set[SSAValue]) -> bool:
     """Whether the results of `op` depend on params alone, if `static` are the values before it that do."""
-    if isinstance(op, ParamOp | OnceOp) or is_constant(op):
+    if _kind(type(op)).is_given or is_constant(op):
         return True
-    if not isinstance(op, LnOp | KernelOp) or not op.operands or not is_side_effect_free(op):
+    if not op.operands or not isinstance(op, LnOp | KernelOp) or not is_pure(op):
         return False
     return all(v in static for v in op.operands)
 
 
 def tensor_names_in(module: ModuleOp) -> set[str]:
     """Every tensor name of a module."""
-    return {name for op in module.walk() for name in tensor_names(op) if name}
+    named = (op for op in module.walk() if TENSORS in op.attributes)
+    return {name for op in named for name in tensor_names(op) if name}

@@ -100,9 +100,12 @@ def _uniform_block(generator: np.random.Philox, count: int, low: float, high: fl
 
 def _fill_uniform(out: np.ndarray, name: str, low: float, high: float, dtype: DType, seed: int) -> None:
     generator = _generator(name, seed)
+    # What lies within the range of a float is rounded by storing it; `convert` looks for what does not.
+    rounds = dtype.name in ("f32", "f64") and max(abs(low), abs(high)) <= dtype.limits[1]
     for start in range(0, out.size, _BLOCK):
         part = out[start : start + _BLOCK]
-        part[:] = convert(_uniform_block(generator, part.size, low, high), dtype)
+        block = _uniform_block(generator, part.size, low, high)
+        part[:] = block if rounds else convert(block, dtype)
 
 
 def _zeros(name: str, dims: Sequence[int], dtype: DType, loc: SourceLoc | None) -> np.ndarray:

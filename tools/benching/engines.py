@@ -76,8 +76,7 @@ class LightNet(Engine):
         self.lightnet = lightnet
         self.read = 0.0
         if not job.get("saved"):  # imports are lazy; what compiling needs would be counted as loading
-            import lightnet.compiler
-            import lightnet.model
+            _ = lightnet.compile, lightnet.load
 
     def load(self) -> None:
         job = self.job

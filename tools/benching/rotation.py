@@ -49,6 +49,8 @@ class Worker:
         self.buffer = b""
         job = {**job, "cores": cores(job["threads"]), "spawned": time.monotonic()}
         environment = {**os.environ, "LIGHTNET_CACHE": job.get("cache", "off")}
+        # Installed packages, as the peers are, come with bytecode; a checkout has it from the second start on, unless this forbids it.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.process = subprocess.Popen([sys.executable, str(WORKER), json.dumps(job)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)  # fmt: skip
         try:

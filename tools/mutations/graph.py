@@ -69,7 +69,7 @@ func.return %y : tensor<16xf32>
 DCE = (
     _of(
         "ln-dce", "ln-dce", "dead-code", "print-is-dead", "drops ops with an effect",
-        Edit("passes/dce.py", "if isinstance(op, LnOp | KernelOp | OnceOp) and is_side_effect_free(op):",
+        Edit("passes/dce.py", "if isinstance(op, LnOp | KernelOp | OnceOp) and is_pure(op):",
              "if isinstance(op, LnOp | KernelOp | OnceOp):"),
         """
 %x = ln.input : tensor<4xf32> as ("x")

@@ -49,7 +49,8 @@ class Batchnorm(LnOp):
         step = max(1, _STEP * src.shape[1] // max(1, src.size))
         for first in range(0, src.shape[1], step):
             part = slice(first, first + step)
-            x = np.subtract(src[:, part], m[part], dtype=np.float64)
+            x = src[:, part].astype(np.float64)
+            x -= m[part]
             x *= ratio[part]
             x += o[part]
             result[:, part] = x

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from lightnet.backends.cpu.blocked.base import Halo, Machine, blocks_of, read_rate
+from lightnet.backends.cpu.blocked.base import Machine, blocks_of, read_rate
 from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir.target import Halo
 
 #: Multiply-adds of an unrolled body, at most: larger ones overflow the cache of decoded instructions.
 BODY = 250
@@ -91,8 +92,7 @@ class Geometry:
 
     def input_steps(self, lanes: int, unroll: int) -> int:
         """Input channels that are summed over, with those that fill up the last step."""
-        whole, rest = divmod(self.channels, lanes)
-        return whole * lanes + -(-rest // unroll) * unroll
+        return _steps(self.channels, lanes, unroll)
 
 
 def _flat(op: Conv2d) -> Geometry:
@@ -153,13 +153,24 @@ def most_pixels(machine: Machine, vectors: int) -> int:
 
 def unroll_of(geometry: Geometry, machine: Machine, sums: int) -> int:
     """Input channels of a step: as many as the body may hold, fewer where the last step would be mostly empty."""
-    choices = [u for u in (16, 8, 4, 2, 1) if u <= machine.lanes and u * sums <= BODY] or [1]
+    return _unroll(geometry.channels, machine.lanes, sums)
+
+
+@cache
+def _unroll(channels: int, lanes: int, sums: int) -> int:
+    choices = [u for u in (16, 8, 4, 2, 1) if u <= lanes and u * sums <= BODY] or [1]
 
     def cost(unroll: int) -> float:
-        steps = geometry.input_steps(machine.lanes, unroll)
+        steps = _steps(channels, lanes, unroll)
         return steps * (sums / 2) + steps / unroll * TRIP_CYCLES
 
     return min(choices, key=cost)
+
+
+def _steps(channels: int, lanes: int, unroll: int) -> int:
+    """So many channels, with those that fill up the last step of `unroll` in the last block."""
+    whole, rest = divmod(channels, lanes)
+    return whole * lanes + -(-rest // unroll) * unroll
 
 
 def shapes(geometry: Geometry, machine: Machine, halo_rows: int | None = None) -> Iterator[Shape]:
