@@ -110,7 +110,7 @@ def compile(
         keep_outputs(module, outputs)
     machine = None if (cpu, triple) == ("host", None) else _machine(cpu, triple)
     features = host_features(machine) if features is None else features
-    spec = pipeline or pipelines.default(target, plan, planned=planned)
+    spec = pipeline or pipelines.default(target, plan, planned=planned, layout=layout)
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
                "threads": threads}  # fmt: skip
     compilation = Compilation(module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads)
@@ -189,10 +189,9 @@ class Compilation:
         return module
 
 
-def build_program(compilation: Compilation) -> Program:
-    """The program of a compilation: machine code (none for target `none`), memory sizes and named tensors."""
-    planned, loops = compilation.planned, compilation.loops
-    main = main_of(planned)
+def interface_of(compilation: Compilation) -> dict[str, Any]:
+    """The fields of the program of a compilation that say what it takes and gives: they need no machine code."""
+    main = main_of(compilation.planned)
     ops = list(main.body.block.ops)
     sources = [op for op in main.walk() if isinstance(op, Source)]
     names = {n for op in ops for n in tensor_names(op) if n} | {op.tensor_names[0] for op in sources}
@@ -202,7 +201,7 @@ def build_program(compilation: Compilation) -> Program:
     declared = [_tensor(op.dst, op.op_name or "") for op in main_of(compilation.source).walk() if isinstance(op, Input)]
     outputs = tuple(_outputs(main))
     readable = {t.name for t in (*inputs, *outputs)} | {op.tensor_names[0] for op in sources}
-    common = {
+    return {
         "inputs": inputs, "outputs": outputs,
         "required": tuple(n for op in ops if isinstance(op, Input) and op.required for n in op.tensor_names if n),
         "unread": tuple(t for t in declared if t.name not in read),
@@ -210,12 +209,19 @@ def build_program(compilation: Compilation) -> Program:
         "fused": tuple(dict.fromkeys(n for n in before if n not in names)),
         "reused": tuple(dict.fromkeys(n for n in before if n in names and n not in readable)),
     }  # fmt: skip
+
+
+def build_program(compilation: Compilation) -> Program:
+    """The program of a compilation: machine code (none for target `none`), memory sizes and named tensors."""
+    planned, loops = compilation.planned, compilation.loops
+    common = interface_of(compilation)
     if loops is None:
         return Program((), {}, threads=compilation.threads, **common)
+    ops = list(main_of(planned).body.block.ops)
     _check_ends(ops)
     native = native_module(compilation)
     if is_upstream(planned) or "static" not in memory_of(planned):
-        common |= _one_space(ops, inputs)
+        common |= _one_space(ops, common["inputs"])
     from llvmlite.binding import get_default_triple
 
     return Program(
@@ -261,7 +267,8 @@ def host_features(machine: Any = None) -> str:
 
 def _tensor(value: SSAValue, default: str) -> Tensor:
     """A named value; without a place where nothing is planned."""
-    assert isinstance(value, OpResult)
+    if not isinstance(value, OpResult):
+        raise LightNetError("@main has arguments: the pass bind makes inputs of them", label="compile.arguments")
     place, spec = place_of(value), spec_of(value.type)
     space, offset = (place.space.data, place.offset.data) if place is not None else ("", 0)
     return Tensor(tensor_names(value.op)[value.index] or default, spec.dims, spec.dtype.name, space, offset)

@@ -30,7 +30,8 @@ from lightnet.ir.types import spec_of
 from lightnet.runtime import artifact, processor
 from lightnet.runtime.arrays import aligned, by_name, checked_array
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.program import Arena, Instance, Program, unknown
+from lightnet.runtime.instance import Arena, Instance
+from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.threads import threads_of_call
 from lightnet.runtime.weights import WeightStore
 
@@ -92,14 +93,14 @@ class Executable:
 
     def started(self, feeds: Mapping[str, Any] | None = None, arena: Arena | None = None) -> tuple[Arena, np.ndarray]:
         """The memory that a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): an
-        arena (a new one, or `arena`) with the inputs in it, and the bytes of the static tensors. Raises as a call does, and
+        arena (a new one, or `arena`) with inputs and ports in place, and the bytes of the static tensors. Raises as a call does, and
         for target `none`."""
         if not self.is_native:
             raise LightNetError("there is no machine code to run: compile for a target other than none")
         arrays = self._feeds(feeds)
         static, residents = self._params(arrays)
-        arena = arena or Arena(self.program.memory.get("arena", 0))
-        self.instance.fill(arena, {**(residents or {}), **arrays}, static)
+        arena = arena or Arena(self.program)
+        self.instance.start(arena, {**(residents or {}), **arrays}, static)
         return arena, static
 
     def interpreted(self, feeds: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
@@ -240,6 +241,13 @@ class Executable:
         return self._part("program", lambda: build_program(self._compilation))
 
     @property
+    def _interface(self) -> dict[str, Any]:
+        """What the program takes and gives. Asking does not make machine code, which a first call makes while it loads the data."""
+        from lightnet.compiler import interface_of
+
+        return self._part("interface", lambda: interface_of(self._compilation))
+
+    @property
     def native(self) -> Any:
         """The native module: LLVM IR, assembly, objects."""
         from lightnet.compiler import native_module
@@ -299,18 +307,19 @@ class Executable:
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and dtype of every input by name."""
-        return artifact.types_of((*self.program.inputs, *self.program.unread))
+        found = self._interface
+        return artifact.types_of((*found["inputs"], *found["unread"]))
 
     @property
     def params(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and dtype of every param by name."""
-        names = {t.name for t in self.program.inputs}
+        names = {t.name for t in self._interface["inputs"]}
         return {n: (s.dims, s.dtype.np) for n, s in self._specs.items() if n in self._sources and n not in names}
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and dtype of every output by name, in order."""
-        return artifact.types_of(self.program.outputs)
+        return artifact.types_of(self._interface["outputs"])
 
     @property
     def plan(self) -> Any:

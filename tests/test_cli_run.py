@@ -111,6 +111,38 @@ def test_comparison_with_a_peer(cli, peer):
     assert (status, err) == (0, "") and out.count("agrees") == 2
 
 
+#: Networks whose outputs have no names, one of them in a kernel, and one that computes nothing.
+UNNAMED = {
+    "two.mlir": """func.func @main(%x : tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %a = ln.relu %x : tensor<4xf32>
+  %b = ln.abs %x : tensor<4xf32> as "b"("b")
+  %c = ln.neg %b : tensor<4xf32>
+  func.return %a, %b, %c : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}""",
+    "kernel.mlir": """func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {
+  %y = cpu.kernel(%x_ = %x) { %a = ln.relu %x_ : tensor<4xf32> ln.yield %a }
+  func.return %y : tensor<4xf32>
+}""",
+    "nothing.mlir": "func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {\n  func.return %x : tensor<4xf32>\n}",
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "none"])
+@pytest.mark.parametrize("file, outputs", [("two.mlir", ["output0", "b", "output2"]), ("kernel.mlir", ["output0"]), ("nothing.mlir", ["x"])])  # fmt: skip
+def test_comparison_of_outputs_without_names(cli, file, outputs, target):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    Path(file).write_text(UNNAMED[file])
+    status, out, err = cli(file, "-i", "x=1,-2,3,-4", "-t", target, "--compare", "onnxruntime", "-o", "out.npz")
+    assert (status, err) == (0, "") and out.count("agrees") == len(outputs)
+    x = np.float32([1, -2, 3, -4])
+    expected = {"x": x, "output0": np.maximum(x, 0), "b": np.abs(x), "output2": -np.abs(x)}
+    with np.load("out.npz") as got:
+        assert sorted(got) == sorted(outputs)
+        for name in outputs:
+            np.testing.assert_array_equal(got[name], expected[name])
+
+
 def test_comparison_with_a_file(cli):
     feeds = ("-i", "a=@in.npz", "-i", "b=@b.npy")
     np.savez("right.npz", c=A + B, d=A * B, e=A)

@@ -9,6 +9,7 @@ import os
 import numpy as np
 import pytest
 from network_cases import other_feeds, random_model
+from pass_lists import some_passes
 
 import lightnet
 from lightnet.backends.interpreter import graph
@@ -17,26 +18,10 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp
 from lightnet.model import Model
+from lightnet.passes import pipelines
 
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 SEEDS = range(1000, 1000 + FACTOR * 25) if FACTOR else range(25)
-#: Passes that a pipeline for the CPU can do without.
-OPTIONAL = (
-    "simplify",
-    "fold-batchnorm",
-    "hoist",
-    "subgraph",
-    "combine",
-    "layout",
-    "bands",
-    "choose",
-    "pack",
-    "schedule",
-)
-PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "bands", "choose",
-          "pack", "schedule", "plan")  # fmt: skip
-#: Passes that those of a set need behind them: blocked maps have no kernels without choices, and choices may ask for packed weights.
-NEEDED = {"choose": {"layout"}, "pack": {"layout", "choose"}}
 
 Run = tuple[dict[str, np.ndarray], str]
 
@@ -85,14 +70,13 @@ def check(seed: int) -> None:
     same(native(executable, other), want_other, f"{seed} fed")
     assert bits(native(executable, {})) == bits(first), f"{seed}: a call left something behind"
     rng = np.random.default_rng(seed)
-    kept = [p for p in PASSES if p not in OPTIONAL or rng.random() < 0.6]
-    kept = [p for p in PASSES if p in kept or NEEDED.get(p, set()) & {*kept}]
+    kept = some_passes(rng, 0.6)
     kept += kept[1:] if rng.random() < 0.2 else []  # passes take their own output, too
     planned = lightnet.compile(model, pipeline=",".join(kept)).planned
     printed = io.StringIO()
     fed = {n: a for n, a in other.items() if n in _sources(planned)}
     same((graph.run(planned, fed, stream=printed), printed.getvalue()), want_other, f"{seed} {kept}")
-    partial = ",".join([*kept, "lower-cpu"])
+    partial = ",".join([*kept, "lower-cpu"]).replace("plan,", f"plan{{ports={seed % 3}}},")
     same(native(lightnet.compile(model, pipeline=partial), other), want_other, f"{seed} native {kept}")
     same(native(lightnet.compile(model, "none"), other), want_other, f"{seed} none")
     check_upstream(model, seed, want, want_other, other)
@@ -144,7 +128,7 @@ def check_capacity(model: Model, executable: lightnet.Executable, seed: int) -> 
     if not arena:
         return
     for capacity in (arena, max(64, arena // 2)):
-        pipeline = ",".join([*PASSES[:-1], f"plan{{capacity={capacity}}}"])
+        pipeline = f"{pipelines.default(until='kernels')},plan{{capacity={capacity}}}"
         try:
             planned = lightnet.compile(model, pipeline=pipeline).planned
         except LightNetError as e:

@@ -13,44 +13,27 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 import onnx
 from onnx_graphs import Known, RandomGraph, differences, random_graph, run_node, session, shrink
+from pass_lists import some_passes
 
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.loading import OpenError
-from lightnet.runtime import program
+from lightnet.runtime import instance
 
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 FIRST, BLOCKS, MOST = (10_000, 15 * FACTOR, 25) if FACTOR else (0, 15, 7)
-#: Passes that a pipeline for the CPU can do without, among those that it needs.
-OPTIONAL = (
-    "simplify",
-    "fold-batchnorm",
-    "hoist",
-    "subgraph",
-    "combine",
-    "layout",
-    "bands",
-    "choose",
-    "pack",
-    "schedule",
-)
-PASSES = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist", "expand", "subgraph", "combine", "layout", "bands", "choose",
-          "pack", "schedule", "plan", "lower-cpu")  # fmt: skip
-#: Passes that those of a set need behind them: blocked maps have no kernels without choices, and choices may ask for packed weights.
-NEEDED = {"choose": {"layout"}, "pack": {"layout", "choose"}}
-
 
 #: Bytes before and behind every arena that nobody may write.
 GUARD = 1 << 15
 
 
 class Arenas:
-    """In place of `runtime.program.aligned`: memory between guards."""
+    """In place of `runtime.instance.aligned`: memory between guards."""
 
     def __init__(self) -> None:
         self.made: list[tuple[np.ndarray, slice]] = []
 
-    def __call__(self, nbytes: int, alignment: int) -> np.ndarray:
+    def __call__(self, nbytes: int, alignment: int = 64) -> np.ndarray:
         whole = np.full(nbytes + 2 * GUARD + alignment, 0xA5, np.uint8)
         start = GUARD + -whole.ctypes.data % alignment
         self.made.append((whole, slice(start, start + nbytes)))
@@ -66,7 +49,7 @@ ARENAS = Arenas()
 
 @pytest.fixture(autouse=True)
 def _guards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "aligned", ARENAS)
+    monkeypatch.setattr(instance, "aligned", ARENAS)
 
 
 def native(graph: RandomGraph) -> dict[str, np.ndarray]:
@@ -79,12 +62,10 @@ def by_reference(graph: RandomGraph) -> dict[str, np.ndarray]:
 
 def fewer_passes(graph: RandomGraph) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(len(graph.values))
-    kept = [p for p in PASSES if p not in OPTIONAL or rng.random() < 0.5]
-    kept = [p for p in PASSES if p in kept or NEEDED.get(p, set()) & {*kept}]
+    kept = [*some_passes(rng, 0.5), "lower-cpu"]
     shapes = {name: a.shape for name, a in graph.feeds().items()}
-    return lightnet.compile(lightnet.loads(graph.model(), ".onnx", shapes=shapes), pipeline=",".join(kept))(
-        graph.feeds()
-    )
+    spec = ",".join(kept).replace("plan,", "plan{ports=1},")
+    return lightnet.compile(lightnet.loads(graph.model(), ".onnx", shapes=shapes), pipeline=spec)(graph.feeds())
 
 
 def exported(graph: RandomGraph) -> dict[str, np.ndarray]:

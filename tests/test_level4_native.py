@@ -75,7 +75,8 @@ def test_main_runs_launches_and_host_calls_in_order():
         native.append((call, ctypes.string_at(args[0], 64), ctypes.string_at(args[1], 128)))
 
     compiled = jit.compile_module(module, verify=True)
-    compiled.code.entry()(memory.ctypes.data, static.ctypes.data, ctypes.cast(host, ctypes.c_void_p))
+    frame = np.array([memory.ctypes.data, static.ctypes.data, ctypes.cast(host, ctypes.c_void_p).value], np.uint64)
+    compiled.code.entry()(frame.ctypes.data)
     assert native == seen and [call for call, _, _ in seen] == list(range(6))
     assert memory.tobytes() == interpreted.tobytes()
     assert "add" in compiled.llvm_ir and "ret" in compiled.assembly
@@ -105,7 +106,8 @@ memory = ctypes.create_string_buffer(bytes(memory) + bytes(64))
 start = -ctypes.addressof(memory) % 64
 ctypes.memmove(ctypes.addressof(memory) + start, bytes((ctypes.c_float * 128)(*[1.0] * 64)), 512)
 host = HOST_FUNCTION(lambda call, args: None)
-code.entry()(ctypes.addressof(memory) + start, 0, ctypes.cast(host, ctypes.c_void_p))
+frame = (ctypes.c_void_p * 3)(ctypes.addressof(memory) + start, 0, ctypes.cast(host, ctypes.c_void_p))
+code.entry()(ctypes.addressof(frame))
 print(ctypes.c_float.from_buffer(memory, start + 3 * 128).value, "xdsl" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

@@ -15,8 +15,8 @@ from lightnet.backends.interpreter.notation import evaluate
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.runtime.arrays import aligned
 from lightnet.runtime.dtypes import BY_NP
-from lightnet.runtime.program import aligned
 
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
 CASES = [(name, i) for name, cls in sorted(OPS.items()) for i in range(len(cls.samples()))]

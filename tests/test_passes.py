@@ -523,6 +523,11 @@ def test_pipelines_parse() -> None:
     assert pipelines.default("none") == "bind"
     with pytest.raises(LightNetError, match="unknown level"):
         pipelines.default("cpu", until="x")
+    assert pipelines.default("cpu", layout="blocked") == pipelines.default("cpu")
+    assert pipelines.default("cpu", "upstream", layout="plain") == pipelines.default("cpu", "upstream")
+    for target, plan, planned in (("cpu", "upstream", False), ("cpu", "default", True), ("none", "default", False)):
+        with pytest.raises(LightNetError, match="leave out layout 'blocked'"):
+            pipelines.default(target, plan, planned=planned, layout="blocked")
 
 
 @pytest.mark.parametrize("pass_", ["combine", "hoist"])

@@ -17,21 +17,27 @@ import numpy as np
 import pytest
 
 from lightnet.backends.llvm import pool
-from lightnet.backends.llvm.jit import Compiler, Machine
+from lightnet.backends.llvm.jit import Compiler, Machine, compile_module
+from lightnet.ir.context import make_context
+from lightnet.ir.parser import parse_mlir
+from lightnet.runtime.arrays import aligned
 from lightnet.runtime.native import NativeCode
 from lightnet.runtime.pool import POOL
 from lightnet.runtime.threads import MAX_THREADS
 
 LENET = Path(__file__).parent.parent / "examples" / "nets" / "lenet.net"
 P, I64 = ctypes.c_void_p, ctypes.c_int64
-BODY = ctypes.CFUNCTYPE(None, P, P, P, I64, I64, P)
-RUN = ctypes.CFUNCTYPE(None, P, P, P, P, I64)
+BODY = ctypes.CFUNCTYPE(None, P, I64, I64, P)
+RUN = ctypes.CFUNCTYPE(None, P, P, I64)
 
-# @meet: `rounds` (at `static`) times, writes the round into its cell of `arena`, waits, and counts in cell 512 + thread the rounds in
+# @meet: `rounds` (at the second word of the frame) times, writes the round into its cell of the array at the first, waits, and counts in cell 512 + thread the rounds in
 # which the next thread's cell holds another one; waits again. Alone it does nothing.
 TEXT = """
-define void @meet(ptr %arena, ptr %static, ptr %host, i64 %thread, i64 %threads, ptr %barrier) {
+define void @meet(ptr %frame, i64 %thread, i64 %threads, ptr %barrier) {
 entry:
+  %arena = load ptr, ptr %frame
+  %second = getelementptr ptr, ptr %frame, i64 1
+  %static = load ptr, ptr %second
   %alone = icmp eq ptr %barrier, null
   br i1 %alone, label %done, label %begin
 begin:
@@ -90,11 +96,16 @@ def run(code):
     return RUN(code.address(POOL))
 
 
+def call_meet(code, run, cells: np.ndarray, count: np.ndarray, threads: int) -> None:
+    frame = np.array([cells.ctypes.data, count.ctypes.data], np.uint64)
+    run(code.address("meet"), frame.ctypes.data, threads)
+
+
 def meets(code, run, threads: int, rounds: int) -> int:
     """Rounds in which some thread did not see what its neighbour wrote before the barrier."""
     cells = np.zeros(1024, np.int64)
     count = np.array([rounds], np.int64)
-    run(code.address("meet"), cells.ctypes.data, count.ctypes.data, None, threads)
+    call_meet(code, run, cells, count, threads)
     assert (cells[: min(threads, MAX_THREADS)] == rounds).all() or threads == 1
     return int(cells[512:].sum())
 
@@ -118,7 +129,7 @@ class Recorder:
         self.function = BODY(self._body)
         self.act, self.errors = act, []
 
-    def _body(self, arena, static, host, thread, threads, barrier):
+    def _body(self, frame, thread, threads, barrier):
         try:
             self.ran.append((thread, threads, barrier is not None, threading.get_native_id()))
             self.act(thread)
@@ -127,7 +138,7 @@ class Recorder:
 
     def __call__(self, run, threads: int) -> list[tuple[int, int, bool, int]]:
         self.ran.clear()
-        run(ctypes.cast(self.function, P), None, None, None, threads)
+        run(ctypes.cast(self.function, P), None, threads)
         assert not self.errors
         return sorted(self.ran)
 
@@ -142,6 +153,46 @@ def test_each_thread_runs_the_body_once(run):
     assert [r[:3] for r in body(run, 0)] == [(0, 1, False)] == [r[:3] for r in body(run, -5)]
     first, again = body(run, 4), body(run, 4)
     assert {r[3] for r in first} == {r[3] for r in again}  # the same workers
+
+
+#: Each block notes what stands in the scratch that it has: a launch for two threads, behind it one for thread 0.
+NOTES = """
+func.func @note(%lo: index, %hi: index, %o: memref<7xi32>, %s: memref<16xi32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  scf.for %block = %lo to %hi step %c1 {
+    %piece = memref.load %s[%c0] : memref<16xi32>
+    memref.store %piece, %o[%block] : memref<7xi32>
+  }
+  func.return
+}
+func.func @main() {
+  tile.launch @note grid 7 threads 2 scratch 64 [arena+0, arena+128]
+  tile.launch @note grid 7 scratch 64 [arena+64, arena+128]
+  func.return
+}"""
+
+
+@pytest.mark.parametrize("threads, first", [(1, 7), (2, 3), (3, 3)])
+def test_blocks_of_a_launch_run_on_its_threads(run, threads, first):
+    """That results are equal shows no second thread: the scratch that a block had says which share of the grid it was in, and the
+    body which thread of the system took that share."""
+    native = compile_module(parse_mlir(make_context(), NOTES, "notes"))
+    arena, ran = aligned(256).view(np.int32), {}
+    arena[:] = 0
+    arena[32:64] = np.repeat([10, 20], 16)  # the scratch of two threads
+    body = BODY(native.code.address("ln_body"))
+
+    @BODY
+    def noted(frame, thread, threads, barrier):
+        ran[thread] = threading.get_native_id()
+        body(frame, thread, threads, barrier)
+
+    frame = np.array([arena.ctypes.data, 0, 0], np.uint64)
+    run(ctypes.cast(noted, P), frame.ctypes.data, threads)
+    assert sorted(ran) == list(range(threads)) and len(set(ran.values())) == threads
+    assert arena[:7].tolist() == [10] * first + [20] * (7 - first)
+    assert arena[16:23].tolist() == [10] * 7
 
 
 @pytest.mark.parametrize("futex", [True, False])
@@ -187,7 +238,7 @@ def test_workers_compute_in_the_callers_mode(code, run):
     text = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
-define void @modes(ptr %arena, ptr %static, ptr %host, i64 %thread, i64 %threads, ptr %barrier) {
+define void @modes(ptr %arena, i64 %thread, i64 %threads, ptr %barrier) {
   %p = getelementptr i32, ptr %arena, i64 %thread
   call void @llvm.x86.sse.stmxcsr(ptr %p)
   ret void
@@ -202,7 +253,7 @@ define void @set(ptr %mode) {
     for mode in (0x1F80 | 0x8040, 0x1F80):  # flush to zero and denormals are zero; the default
         seen, wanted = np.zeros(4, np.uint32), np.array([mode], np.uint32)
         change(wanted.ctypes.data)
-        run(helper.address("modes"), seen.ctypes.data, None, None, 3)
+        run(helper.address("modes"), seen.ctypes.data, 3)
         change(np.array([0x1F80], np.uint32).ctypes.data)
         assert (seen[:3] & ~np.uint32(0x3F) == mode & ~0x3F).all()  # flags of past exceptions left out
 
@@ -216,7 +267,7 @@ def test_callers_on_several_threads(code, run):
 
     def meets(code, run, threads, rounds) -> int:
         cells, count = np.zeros(1024, np.int64), np.array([rounds], np.int64)
-        run(code.address("meet"), cells.ctypes.data, count.ctypes.data, None, threads)
+        call_meet(code, run, cells, count, threads)
         return int(cells[512:].sum()) + int(cells[0] not in (0, rounds)) + int(cells[0] != cells[1])
 
     callers = [threading.Thread(target=calls) for _ in range(4)]

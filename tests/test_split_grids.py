@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Block
 
 import lightnet
-from lightnet.backends import loops
+from lightnet.backends import loop_function
 from lightnet.backends.cpu import generators
 from lightnet.backends.cpu.launches import Launch
 from lightnet.backends.cpu.parallel import Memory, memory_of
@@ -114,7 +114,7 @@ def largest(cls: type[LnOp]) -> tuple:
 
 def test_every_op(monkeypatch):
     """Loops in grids as fine as they get; ops with loops of their own have one block, and do nothing on an empty range."""
-    monkeypatch.setattr(loops, "BLOCK_TRIPS", 4)
+    monkeypatch.setattr(loop_function, "BLOCK_TRIPS", 4)
     cases = [largest(cls) for _, cls in sorted(OPS.items())]
     assert check(cases, 0) > len(OPS) // 2
 
@@ -205,7 +205,7 @@ def test_a_network_block_by_block(name, layout):
     feeds = {n: rng.normal(size=dims).astype(dtype) for n, (dims, dtype) in executable.inputs.items()}
     want = executable(feeds, threads=1)
     arena, static = executable.started(feeds)
-    memory = {"arena": arena.bytes, "static": static}
+    memory = arena.memory(static)
     for line in launches(executable.loops):
         assert isinstance(line, LaunchOp)
         pointers = [memory[p.space.data].ctypes.data + p.offset.data for p in line.args]

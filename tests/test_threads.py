@@ -22,7 +22,7 @@ from lightnet.backends.llvm.launch_list import touches
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import Use, use_of
 from lightnet.dialects.launch import LaunchOp, kernels, launches
-from lightnet.runtime.program import aligned
+from lightnet.runtime.arrays import aligned
 from lightnet.runtime.threads import MAX_THREADS, thread_count
 
 ROOT = Path(__file__).parent.parent

@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.network import Network
 from lightnet.diagnostics import LightNetError, SourceLoc
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
 
 PEERS = ("onnxruntime", "interpreter")
 
@@ -76,6 +80,7 @@ def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence
 
         model = network.model()
         there = tensor_names_in(model.module)  # passes make others: the folded weights of a batch norm
+        model = replace(model, module=with_named_outputs(model.module))
         source = to_onnx(model, outputs=[name for name in further if name in there]).SerializeToString()
         feeds = {name: feeds.get(name, array) for name, array in input_contents(model).items()}
     try:
@@ -86,6 +91,27 @@ def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence
     except Exception as e:  # whatever it raises: its exceptions have no common base
         raise LightNetError(f"ONNX Runtime cannot run this network: {' '.join(str(e).split())[:400]}") from None
     return {name: array for name, array in found.items() if hasattr(array, "dtype")}  # a sequence is a list
+
+
+def with_named_outputs(module: ModuleOp) -> ModuleOp:
+    """A copy of a module in which outputs without a name have those of an executable's outputs: export would make up others."""
+    from xdsl.ir import OpResult
+
+    from lightnet.ir.kernel import KernelOp
+    from lightnet.ir.module import main_of
+    from lightnet.ir.names import set_tensor_names, tensor_names
+
+    module = module.clone()
+    last = main_of(module).body.block.last_op
+    for i, value in enumerate(last.operands if last is not None else ()):
+        if not isinstance(value, OpResult) or tensor_names(value.op)[value.index]:
+            continue
+        while isinstance(value.op, KernelOp):  # export looks into kernels
+            value = value.op.terminator.operands[value.index]
+        names = list(tensor_names(value.op))
+        names[value.index] = f"output{i}"
+        set_tensor_names(value.op, names)
+    return module
 
 
 def with_outputs(path: str, names: Sequence[str]) -> bytes:

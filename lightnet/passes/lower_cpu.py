@@ -37,10 +37,11 @@ from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import storage_type
+from lightnet.ir.types import spec_of, storage_type
 from lightnet.ir.views import Piece, pieces_of, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.program import is_port
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,11 @@ class _Lowering:
                 source = _place(op.operands[operand])
                 start = source.offset.data + offset
                 if (source.space, start) != (to.space, at):
-                    self.copy_bytes(PlaceAttr(source.space, start), PlaceAttr(to.space, at), size, threads)
+                    unit = gcd(_alignment([op.operands[operand], result]), start, at, size, 8)
+                    self.copy_bytes(PlaceAttr(source.space, start), PlaceAttr(to.space, at), size, unit, threads)
                 at += size
 
-    def copy_bytes(self, source: PlaceAttr, to: PlaceAttr, size: int, threads: int) -> None:
-        unit = gcd(source.offset.data, to.offset.data, size, 8)
+    def copy_bytes(self, source: PlaceAttr, to: PlaceAttr, size: int, unit: int, threads: int) -> None:
         key = ("copy", size, unit)
         if key not in self.known:
             type = MemRefType(storage_type(BY_NAME[f"i{unit * 8}"]), [size // unit])
@@ -142,8 +143,7 @@ class _Lowering:
     def launch(self, op: KernelOp) -> None:
         aliases = _aliases(op)
         workspace = _workspace(op)
-        places = [_place(v) for v in (*op.operands, *op.results)]
-        align = _alignment([*places, workspace] if workspace is not None else places)
+        align = gcd(_alignment([*op.operands, *op.results]), workspace.offset.data if workspace is not None else 0)
         values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
         body = structure(list(op.body.ops), values)
         types = tuple(op.operand_types)
@@ -233,9 +233,11 @@ def _bytes(value: SSAValue) -> tuple[int, int]:
     return start, start + byte_size(value.type)
 
 
-def _alignment(places: Sequence[PlaceAttr]) -> int:
-    """The largest power of two, up to the base's alignment, that divides every offset."""
-    return gcd(ALIGNMENT, *(p.offset.data for p in places))
+def _alignment(values: Sequence[SSAValue]) -> int:
+    """The largest power of two, up to that of a space, that divides the address of each value; a port's is its element's."""
+    places = [_place(v) for v in values]
+    elements = (spec_of(v.type).dtype.size for v, p in zip(values, places) if is_port(p.space.data))
+    return gcd(ALIGNMENT, *(p.offset.data for p in places), *elements)
 
 
 def _host_call(op: LnOp) -> HostOp:

@@ -28,16 +28,23 @@ PLANNED = ("bind", "choose")
 LEVELS = ("graph", "kernels", "plan", "loops")
 
 
-def default(target: str = "cpu", plan: str = "default", until: str = "loops", planned: bool = False) -> str:
+def default(
+    target: str = "cpu", plan: str = "default", until: str = "loops", planned: bool = False, layout: str | None = None
+) -> str:
     """The pipeline, as `parse_pipeline` reads it, for a target and a kind of plan (``upstream`` or another one).
 
     `until` is the last level to reach: ``graph``, ``kernels``, ``plan`` or ``loops``; `planned` says that the module
     has places already and is only to be lowered. Options (`target`, `plan`, `layout`) are for `parse_pipeline` to fill
-    in. A target without kernels runs the graph as it was imported, bound.
+    in; a `layout` other than ``plain`` is a `LightNetError` where no pass would read it. A target without kernels runs the graph
+    as it was imported, bound.
     """
     if until not in LEVELS:
         raise LightNetError(f"unknown level '{until}'; there are: {', '.join(LEVELS)}")
     architecture = get_target(target)
+    fixed = {"a network that is planned keeps its layouts": planned, "upstream's plans are of plain tensors": plan == "upstream",
+             f"target '{target}' has no layouts": architecture.kernel is None}  # fmt: skip
+    if layout not in (None, "plain") and (why := next((why for why, holds in fixed.items() if holds), None)):
+        raise LightNetError(f"{why}: leave out layout '{layout}'", label="pipelines.layout")
     if architecture.kernel is None:
         return "bind"
     last = LEVELS.index(until)

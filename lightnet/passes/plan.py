@@ -7,7 +7,8 @@
 `static` holds params and results of `ln.once`, one behind the other, for the whole program. `arena` holds everything
 else: liveness over op positions gives each value an interval, views and in-place results are merged
 (`plan_buffers`), and what is left is packed (`planning.pack`). Inputs live throughout, for a call need not feed them
-again; outputs live to the end. A target may have further spaces, small and near: it says which values should stand there
+again; outputs live to the end. On a target with `Target.ports`, inputs and outputs of so many bytes and more are *ports*, memory
+of the caller that is read and written where it is: each is a space of its own, `in0`, `out0` and so on. A target may have further spaces, small and near: it says which values should stand there
 (`Target.home`), and what does not fit stands in the arena. The checker runs on every result. Dropping the attributes un-plans.
 """
 
@@ -33,6 +34,7 @@ from lightnet.passes.plan_buffers import Network, Problem, best_groups, in_arena
 from lightnet.passes.planning import Plan, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.program import is_port
 
 CAPACITY = Space().capacity
 ALIGNMENT = Space().alignment
@@ -41,7 +43,8 @@ ALIGNMENT = Space().alignment
 @dataclass(frozen=True)
 class PlanPass(LnPass):
     """Plan memory. `plan` is ``default`` or ``upstream``; `capacity` (bytes, of each space) and `alignment` (bytes) are the
-    target's unless given (upstream's alignment is 1); `effort` is the packing's (``fast``, ``default``, ``high`` or a
+    target's unless given (upstream's alignment is 1); `ports` is from how many bytes on inputs and outputs are memory of the caller
+    (0: none; unless given the target's), which plans of upstream's kind do not have; `effort` is the packing's (``fast``, ``default``, ``high`` or a
     number of steps); `report` is a file to write the report to (.txt, .json, .svg or .html)."""
 
     name = "plan"
@@ -51,6 +54,7 @@ class PlanPass(LnPass):
     capacity: int | None = None
     alignment: int | None = None
     effort: str = "default"
+    ports: int | None = None
     report: str | None = None
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -69,7 +73,10 @@ class PlanPass(LnPass):
             target = get_target(self.target)
             others = {name: s for name, s in target.spaces.items() if name not in (ARENA, STATIC)}
             home = target.home or in_arena
-            plan_module(op, alignment=alignment, capacity=capacity, effort=effort, others=others, home=home)
+            ports = target.ports if self.ports is None else self.ports
+            plan_module(
+                op, alignment=alignment, capacity=capacity, effort=effort, others=others, home=home, ports=ports
+            )
         else:
             raise LightNetError(f"unknown plan '{self.plan}'; there are: default, upstream", label="plan.kind")
         check_plan(op, capacity=capacity + 1 if self.plan == "upstream" else capacity, alignment=alignment)
@@ -86,14 +93,15 @@ def plan_module(
     effort: str | int = "default",
     others: Mapping[str, Space] | None = None,
     home: Callable[[OpResult], str] = in_arena,
+    ports: int = 0,
 ) -> Plan:
     """Plan a module of level 1 or 2 in place; returns the plan of the arena. Raises `LightNetError` when a space
     exceeds `capacity`. `home` names the space, the arena or one of `others`, in which a computed value should stand; what
-    does not fit into its space stands in the arena."""
+    does not fit into its space stands in the arena. Inputs and outputs of at least `ports` bytes are ports (0: none is)."""
     if alignment < 1:
         raise LightNetError(f"the alignment should be at least 1, but is {alignment}", label="plan.alignment")
     unplan(module)
-    network = Network.of(module, home)
+    network = Network.of(module, home, ports)
     problem = best_groups(network, alignment, lambda p: pack(p.buffers, effort="fast").peak)
     base, sizes = {}, {}
     if unknown := set(problem.elsewhere).difference(others or ()):
@@ -109,6 +117,8 @@ def plan_module(
     except LightNetError as e:
         raise e if e.label != "plan.capacity" else _overflow(network, problem, e, capacity) from None
     base.update({id(g): plan.offsets[problem.ids[id(g)]] - g.lo for g in problem.groups})
+    for name, group in problem.ports.items():
+        group.space, base[id(group)], sizes[name] = name, -group.lo, group.hi - group.lo
     top = _place_static(problem, alignment, capacity, base)
     places = {v: PlaceAttr(s.group.space, base[id(s.group)] + s.offset) for v, s in network.slots.items()}
     work = {i: PlaceAttr(ARENA, plan.offsets[name]) for i, name in problem.workspaces.items()}
@@ -156,6 +166,8 @@ def fit(problem: Problem, name: str, space: Space) -> tuple[dict[int, int], int]
 def check_spaces(module: ModuleOp, spaces: Mapping[str, Space]) -> None:
     """Raise `LightNetError` where a space of the module is none of the target's, or larger than it is there."""
     for name, size in memory_of(module).items():
+        if is_port(name):
+            continue
         if name not in spaces and name not in (ARENA, STATIC):
             raise LightNetError(f"the target has no memory space '{name}'; there are: {', '.join(spaces)}")
         if name not in (ARENA, STATIC) and size > spaces[name].capacity:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from lightnet.dialects.ln.source import ParamOp, Source
+from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
@@ -118,9 +119,10 @@ class Network:
     pieces: list[list]  # of each op, `views.pieces_of`
     views: list[list]  # of each op
     pairs: list[list[tuple[int, int]]]  # of each op: operands that may be overwritten
+    ports: int = 0  # inputs and outputs of at least so many bytes are ports; 0: none is
 
     @classmethod
-    def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena) -> Network:
+    def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena, ports: int = 0) -> Network:
         """Read a module of level 1 or 2 (old places are ignored); `home` names the space a computed value should stand in."""
         ops = planned_ops(main_of(module).body.block)
         position = {op: i for i, op in enumerate(ops)}
@@ -151,7 +153,29 @@ class Network:
             moves,
             [views_of(op) for op in ops],
             [overwritable(op) if op.operands else [] for op in ops],
+            ports,
         )
+
+    def port_groups(self) -> dict[str, Group]:
+        """The groups that are ports, by the names of these: as merged now, what has the bytes of one input or of one output and no
+        more. All of an input's other values read it, for it is protected; what else an output's memory holds is for nobody to see."""
+        found: dict[str, Group] = {}
+        if not self.ports:
+            return found
+        inputs = [op.results[0] for op in self.ops if isinstance(op, Input)]
+        outputs = self.ops[-1].operands if self.ops and isinstance(self.ops[-1], ReturnOp) else ()
+        for kind, values in (("in", inputs), ("out", outputs)):
+            number = 0
+            for slot in (self.slots[v] for v in values):
+                group = slot.group
+                sources = sum(s.protected for s in group.slots)
+                if group.space != ARENA or sources != (kind == "in") or any(group is g for g in found.values()):
+                    continue
+                if slot.size < self.ports or (group.lo, group.hi) != (slot.offset, slot.offset + slot.size):
+                    continue
+                found[f"{kind}{number}"] = group
+                number += 1
+        return found
 
     def groups(self, disabled: frozenset[int] = frozenset(), inplace: bool = True) -> list[Group]:
         """Merge what can be merged; `disabled` are the positions of ops without doubtful merges."""
@@ -261,7 +285,7 @@ class Network:
 @dataclass
 class Problem:
     """The arena as a packing problem: a buffer for each group and each workspace, and what they stand for; and the groups of the
-    other spaces."""
+    other spaces, and those that are ports."""
 
     groups: list[Group]
     buffers: list[Buffer]
@@ -271,6 +295,7 @@ class Problem:
     elsewhere: dict[str, list[Group]]  # space -> groups
     alignment: int
     names: dict[str, int]  # the ids of buffers that are taken
+    ports: dict[str, Group]  # by name
 
     def spill(self, group: Group) -> None:
         """Move a group of another space into the arena."""
@@ -286,7 +311,9 @@ class Problem:
 
 def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Problem:
     """Buffers for the groups of the arena, and the groups of the static space in order of definition."""
-    arena = [g for g in groups if g.space == ARENA]
+    ports = network.port_groups()
+    given = {id(g) for g in ports.values()}
+    arena = [g for g in groups if g.space == ARENA and id(g) not in given]
     static = sorted((g for g in groups if g.space == STATIC), key=lambda g: min(s.number for s in g.slots))
     names: dict[str, int] = {}
     buffers, ids = [], {}
@@ -301,7 +328,7 @@ def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Pro
     for i, size in network.workspaces:
         workspaces[i] = _unique(f"workspace of {op_label(network.ops[i])}", names)
         buffers.append(Buffer(workspaces[i], i, i + 1, size, alignment))
-    return Problem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names)
+    return Problem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names, ports)
 
 
 def _unique(name: str, names: dict[str, int]) -> str:

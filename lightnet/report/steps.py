@@ -115,7 +115,7 @@ class Stepper:
 
     def call_whole(self) -> None:
         """Run the entry function of the network, from where `restart` leaves the memory. Not for networks that print."""
-        self.executable.instance.main(self.arena, self.static)
+        self.executable.instance.run(self.arena, self.static)
 
     def calls(self, step: Step) -> list[Call]:
         """A call of each launch of a step."""
@@ -123,8 +123,8 @@ class Stepper:
 
     def _call(self, line: LaunchOp) -> Call:
         name, grid = line.callee.string_value(), line.grid.value.data
-        bases = {"arena": self.arena.bytes.ctypes.data, "static": self.static.ctypes.data}
-        pointers = [bases[p.space.data] + p.offset.data for p in line.args]
+        memory = self.arena.memory(self.static)
+        pointers = [memory[p.space.data].ctypes.data + p.offset.data for p in line.args]
         key = name, len(pointers)
         if key not in self._functions:
             self._functions[key] = _callable(self.executable.native.kernel_address(name), len(pointers))
@@ -134,7 +134,7 @@ class Stepper:
         """A copy of what stands where the planned `value` does."""
         place = place_of(value)
         assert place is not None
-        memory = self.arena.bytes if place.space.data == "arena" else self.static
+        memory = self.arena.memory(self.static)[place.space.data]
         raw = memory[place.offset.data : place.offset.data + byte_size(value.type)]
         return from_memory(value.type, raw.copy())
 

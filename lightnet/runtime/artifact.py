@@ -1,6 +1,6 @@
 """A saved executable: one file with a JSON header, machine code and the static tensors, page-aligned to be mapped.
 
-Layout: the magic ``LNEXE3\\n``, the header's length and CRC-32 (8 and 4 bytes, little endian), the header, then sections at
+Layout: the magic ``LNEXE4\\n``, the header's length and CRC-32 (8 and 4 bytes, little endian), the header, then sections at
 multiples of 4096. A file holds one or several variants of the network, for processors of different abilities; equal contents
 stand in it once. Loading runs nothing from the file but its machine code, so load only files that you trust; checksums of
 the header and of what is read find damage, not malice (tensors are mapped, not read, and so not summed). No xDSL, no LLVM.
@@ -22,13 +22,14 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime import dtypes, processor
-from lightnet.runtime.arrays import by_name
+from lightnet.runtime.arrays import ALIGNMENT, aligned, by_name
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import map_descriptor, open_file, write_atomic
 from lightnet.runtime.image import Image, LoadedImage
-from lightnet.runtime.program import ALIGNMENT, Instance, Program, aligned
+from lightnet.runtime.instance import Instance
+from lightnet.runtime.program import Program
 
-MAGIC = b"LNEXE3\n\0"
+MAGIC = b"LNEXE4\n\0"
 PAGE = 4096
 _FIXED = struct.Struct("<QI")
 

@@ -18,7 +18,7 @@ from lightnet.diagnostics import LightNetError
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
 #: Images are laid out in pages of this size.
 PAGE = 4096
-_MAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_MAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _READ_EXECUTE = 1 | 4  # PROT_READ | PROT_EXEC, which are the same numbers on every system
 
 
@@ -86,8 +86,8 @@ class LoadedImage:
             raise LightNetError(f"the compiled objects have no '{symbol}'")
         return self._base + self._image.exports[symbol]
 
-    def entry(self, symbol: str = "ln_main") -> Callable[[int, int, int | None], None]:
-        """``main(arena, static, host)``: addresses of the two memories, and of a host function (or None)."""
+    def entry(self, symbol: str = "ln_main") -> Callable[[int], None]:
+        """The entry, as a function of the address of a frame (`program.FRAME`)."""
         return _MAIN(self.address(symbol))
 
 

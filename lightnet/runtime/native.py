@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.program import ENTRY
 
-_MAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_MAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _numbers = itertools.count()
 
@@ -55,6 +55,6 @@ class NativeCode:
         self._trackers.append(tracker)  # its collection would unload the library
         return tracker[symbol]
 
-    def entry(self) -> Callable[[int, int, int | None], None]:
-        """``main(arena, static, host)``: addresses of the two memories and of a `HOST_FUNCTION` (or None)."""
+    def entry(self) -> Callable[[int], None]:
+        """`ENTRY`, as a function of the address of a frame."""
         return _MAIN(self.address(ENTRY))

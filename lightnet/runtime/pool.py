@@ -10,11 +10,11 @@ import ctypes
 from collections.abc import Callable
 from typing import Protocol
 
-#: The pool's entry, ``void (ptr body, ptr arena, ptr static, ptr host, i64 threads)``: runs the body of a network on so many threads.
+#: The pool's entry, ``void (ptr body, ptr frame, i64 threads)``: runs the body of a network on so many threads.
 POOL = "ln_pool_run"
-Run = Callable[[int, int, int, int | None, int], None]
+Run = Callable[[int, int, int], None]
 
-_RUN = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _shared: dict[str, tuple[Run, object]] = {}
 
 

@@ -22,24 +22,42 @@ from lightnet.backends.cpu.generators import most_blocks, tiled_generator, works
 from lightnet.backends.cpu.parallel import THREADS, worthwhile
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.body import choice
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.body import OfEqualKernels, choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, workspace_size
 from lightnet.ir.names import WORKSPACE
+from lightnet.ir.registry import GENERATORS
 from lightnet.ir.target import Description, Request, Space, Target
+from lightnet.ir.views import place_of
 
 
 def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     """`alg` and what goes with it: on blocked maps what `blocked/selection.py` finds cheapest; on plain ones ``direct``
     (register-tiled, for vectors of `lanes`) where that generator takes the body, else ``loops``. And the bytes of workspace that
     the generator needs, if any."""
+    owners = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
+    beside = request, owners, place_of(kernel.results[0]) is None if kernel.results else None, GENERATORS.version
+    choices = dict(_CHOICES.get(kernel, beside, lambda: _choices(kernel, request)))
+    if WORKSPACE_SIZE in choices:
+        for stale in (WORKSPACE_SIZE, WORKSPACE):  # chosen, and planned, for a body that was another one
+            kernel.attributes.pop(stale, None)
+    kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes and k != WORKSPACE_SIZE})
+    return choices
+
+
+_CHOICES: OfEqualKernels[Mapping[str, Attribute]] = OfEqualKernels()
+
+
+def _choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
+    """`choose`, asked anew. The kernel has the choices afterwards."""
     machine = machine_of(request.features, request.threads)
     if "alg" in kernel.attributes and choice(kernel, "alg") is None:
         raise LightNetError(
             f'the choice alg of {kernel.name} is a name, as in alg = "direct"', loc_of(kernel), label="choose.alg"
         )
-    if is_blocked(kernel) or selection.packs(kernel):
+    if is_blocked(kernel) or selection.packs(kernel, machine):
         choices = dict(selection.choose(kernel, machine, request.exact))
     else:
         choices = _plain_choices(kernel, machine.lanes)
@@ -48,8 +66,6 @@ def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
         choices[THREADS] = kernel.attributes[THREADS] = IntegerAttr(threads, i64)
     if (size := workspace_bytes(kernel)) > workspace_size(kernel):
         choices[WORKSPACE_SIZE] = IntegerAttr(size, i64)
-        for stale in (WORKSPACE_SIZE, WORKSPACE):  # chosen, and planned, for a body that was another one
-            kernel.attributes.pop(stale, None)
     return choices
 
 
@@ -86,6 +102,9 @@ def _plain_choices(kernel: KernelOp, lanes: int) -> dict[str, Attribute]:
     return choices
 
 
+#: Below so many bytes, copying an array takes less time than asking NumPy for its address.
+PORTS = 1 << 16
+
 CPU = Target(
     "cpu",
     spaces={ARENA: Space(), STATIC: Space()},
@@ -101,5 +120,6 @@ CPU = Target(
     blocking=blocking,
     chain=chain,
     packing=packing,
+    ports=PORTS,
     lowering="lower-cpu",
 )

@@ -1,4 +1,4 @@
-"""The C header of a network that is compiled for C: sizes, shapes and places as macros, and a typed prototype.
+"""The C header of a network that is compiled for C: sizes and shapes as macros, and a typed prototype.
 
 Names of tensors become identifiers of C99. Imports the runtime.
 """
@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from lightnet.backends.llvm.library import BAD_ARENA, OK, signature
+from lightnet.backends.llvm.library import BAD_ARENA, BAD_TENSOR, OK, signature
 from lightnet.diagnostics import printable
+from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.program import ALIGNMENT, Program, Tensor
+from lightnet.runtime.program import Program, Tensor
 
 #: The type of an element. A bool is a byte of 0 or 1, f16 and bf16 are their bits.
 C_TYPES = {
@@ -58,8 +59,7 @@ def header(name: str, program: Program, version: str) -> str:
     lines = [
         f"/* A neural network compiled by LightNet {version}, to be called from C or C++.",
         " *",
-        f" * {name}_run copies the inputs into the arena, computes, and copies the outputs out of it. A null pointer leaves a tensor",
-        f" * where it stands in the arena, at {macro}_..._OFFSET bytes: written there before the call, read there after it. The arena",
+        f" * {name}_run reads inputs and writes outputs where the pointers say; an output shares no memory with anything else. The arena",
         " * needs no contents; calls on arenas of their own may run at the same time. Elements are in row-major order.",
         " */",
         f"#ifndef {macro}_H", f"#define {macro}_H", "", "#include <stddef.h>", "#include <stdint.h>", "",
@@ -68,7 +68,8 @@ def header(name: str, program: Program, version: str) -> str:
         f"#define {macro}_INPUTS {count}", f"#define {macro}_OUTPUTS {len(program.outputs)}",
         f"#define {macro}_THREADS {program.widest}", "",
         "/* What the call returns. */", f"#define {macro}_OK {OK}",
-        f"#define {macro}_BAD_ARENA {BAD_ARENA} /* the arena is null, or not aligned */", "",
+        f"#define {macro}_BAD_ARENA {BAD_ARENA} /* the arena is null, or not aligned */",
+        f"#define {macro}_BAD_TENSOR {BAD_TENSOR} /* the pointer to an input or an output is null */", "",
     ]  # fmt: skip
     for i, (tensor, label) in enumerate(zip(tensors, names)):
         unread = len(program.inputs) <= i < count
@@ -110,6 +111,4 @@ def _macros(prefix: str, tensor: Tensor, is_input: bool, unread: bool) -> list[s
         f"#define {prefix}_COUNT {prod(tensor.dims)}",
         f"#define {prefix}_BYTES {prod(tensor.dims) * BY_NAME[tensor.dtype].size}",
     ]
-    if tensor.space == "arena" and not unread:
-        lines.append(f"#define {prefix}_OFFSET {tensor.offset}")
     return [*lines, ""]

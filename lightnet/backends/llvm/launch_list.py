@@ -1,7 +1,9 @@
 """The launch list `@main` as LLVM IR: what each thread of a run does.
 
-    void ln_body(ptr arena, ptr static, ptr host, i64 thread, i64 threads, ptr barrier)
-    void ln_main(ptr arena, ptr static, ptr host)         = ln_body(arena, static, host, 0, 1, null)
+    void ln_body(ptr frame, i64 thread, i64 threads, ptr barrier)
+    void ln_main(ptr frame)                               = ln_body(frame, 0, 1, null)
+
+The frame has the addresses of the memory spaces and of the function for host calls (`runtime.program.FRAME`).
 
 Every thread runs `ln_body`, its part of each grid, and waits where another thread's bytes are needed (`barriers.py`). A launch on n
 threads gives thread t the blocks [grid * t / n, grid * (t + 1) / n); n is no more than the run has. The first word of `barrier` is the
@@ -21,16 +23,14 @@ from lightnet.backends.llvm.barriers import Touch, barriers
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.launch import HostOp, LaunchOp, launches
-from lightnet.ir.memory import ARENA, STATIC
+from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.runtime.program import BODY, ENTRY
+from lightnet.runtime.program import BODY, ENTRY, FRAME, ports_of
 
-#: The memory spaces that the entry takes a pointer for, in its order.
-SPACES = (ARENA, STATIC)
 #: Launches in one function of the launch list: code generation is superlinear in the size of a block.
 CHUNK = 256
 
-_PARAMETERS = "ptr %arena, ptr %static, ptr %host, i64 %thread, i64 %threads, ptr %barrier"
+_PARAMETERS = "ptr %frame, i64 %thread, i64 %threads, ptr %barrier"
 
 # Waiting for the others; and a thread's part of a grid: n = min(most, threads), and nothing for thread n and those behind it.
 _HELPERS = """\
@@ -74,15 +74,15 @@ def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
     """The launch list of a module, in functions of `CHUNK` lines each; `symbols` are those of its kernels."""
     lines = launches(module)
     waits = barriers(touches(module))
-    out = _List(symbols)
+    out = _List(symbols, (*FRAME, *ports_of(memory_of(module))))
     chunks = [
         out.chunk(number, lines[start : start + CHUNK], waits[start : start + CHUNK])
         for number, start in enumerate(range(0, len(lines), CHUNK))
     ]
     calls = "".join(f"  call void @main.{c}({_PARAMETERS})\n" for c in range(len(chunks)))
     body = f"define void @{BODY}({_PARAMETERS}) #0 {{\n{calls}  ret void\n}}"
-    alone = f"call void @{BODY}(ptr %arena, ptr %static, ptr %host, i64 0, i64 1, ptr null)"
-    entry = f"define void @{ENTRY}(ptr %arena, ptr %static, ptr %host) #0 {{\n  {alone}\n  ret void\n}}"
+    alone = f"call void @{BODY}(ptr %frame, i64 0, i64 1, ptr null)"
+    entry = f"define void @{ENTRY}(ptr %frame) #0 {{\n  {alone}\n  ret void\n}}"
     helpers = [_HELPERS] if any(is_split(op) for op in lines) else []
     return "\n".join([*out.declared.values(), *helpers, *chunks, body, entry, "attributes #0 = { nounwind }\n"])
 
@@ -114,15 +114,25 @@ def touches(module: ModuleOp) -> list[list[Touch]]:
 
 @dataclass
 class _List:
-    """The launch list under construction."""
+    """The launch list under construction; `frame` names the words of the frame."""
 
     symbols: dict[str, str]
+    frame: Sequence[str]
     declared: dict[str, str] = field(default_factory=dict)
     host_calls: int = 0
 
     def chunk(self, number: int, lines: Sequence[LaunchOp | HostOp], waits: Sequence[bool]) -> str:
         """One function of consecutive lines. Neighbours that run on thread 0 share a branch."""
         text = [f"define internal void @main.{number}({_PARAMETERS}) #0 {{"]
+        used = {p.space.data for op in lines for p in op.args}
+        if any(isinstance(op, HostOp) for op in lines):
+            used.add("host")
+        for k, word in enumerate(self.frame):
+            if word in used:
+                text += [
+                    f"  %w.{word} = getelementptr ptr, ptr %frame, i64 {k}",
+                    f"  %{word} = load ptr, ptr %w.{word}, align 8",
+                ]
         most = max((len(op.args) for op in lines if isinstance(op, HostOp)), default=0)
         if most:
             text.append(f"  %args = alloca [{most} x ptr], align 8")
@@ -156,7 +166,7 @@ class _List:
             f"  br i1 %any{n}, label %do{n}, label %end{n}",
             f"do{n}:",
         ]
-        pointers = [place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
+        pointers = [self.place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
         if op.scratch_bytes:
             text.append(f"  %skip{n} = mul i64 %thread, {op.scratch_bytes}")
             text.append(f"  %scratch{n} = getelementptr i8, ptr {pointers[-1]}, i64 %skip{n}")
@@ -166,7 +176,7 @@ class _List:
 
     def alone(self, text: list[str], op: LaunchOp | HostOp, n: int) -> None:
         """A line of thread 0."""
-        pointers = [place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
+        pointers = [self.place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
         if isinstance(op, LaunchOp):
             self.call(text, op, f"i64 0, i64 {op.grid.value.data}", pointers)
             return
@@ -184,13 +194,13 @@ class _List:
         self.declared[symbol] = f"declare void @{symbol}(i64, i64{', ptr' * len(pointers)}) #0"
         text.append(f"  call void @{symbol}({blocks}{''.join(f', ptr {p}' for p in pointers)})")
 
-
-def place(text: list[str], at: PlaceAttr, name: str) -> str:
-    """The pointer to a place, called `name` if it needs one."""
-    space, offset = at.space.data, at.offset.data
-    if space not in SPACES:
-        raise LightNetError(f"the CPU has no memory space '{space}'; there are: {', '.join(SPACES)}")
-    if not offset:
-        return f"%{space}"
-    text.append(f"  {name} = getelementptr i8, ptr %{space}, i64 {offset}")
-    return name
+    def place(self, text: list[str], at: PlaceAttr, name: str) -> str:
+        """The pointer to a place, called `name` if it needs one."""
+        space, offset = at.space.data, at.offset.data
+        if space not in self.frame or space == "host":
+            there = ", ".join(s for s in self.frame if s != "host")
+            raise LightNetError(f"the CPU has no memory space '{space}'; there are: {there}")
+        if not offset:
+            return f"%{space}"
+        text.append(f"  {name} = getelementptr i8, ptr %{space}, i64 {offset}")
+        return name

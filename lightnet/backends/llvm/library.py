@@ -2,8 +2,8 @@
 
     int NAME_run(void *arena, const float *x, ..., float *y, ...);
 
-copies the inputs into the arena, runs the launch list, and copies the outputs out; a null pointer leaves the tensor where it is in
-the arena. A network that is compiled for several threads has ``NAME_run_threads``, too, whose first argument says how many. All else is internal to the module. The static tensors are an array `NAME_weights`, which the object file defines
+runs the launch list. It reads inputs and writes outputs where the pointers say if the program has ports for them; the others, small ones,
+are copied into the arena and out of it. A network that is compiled for several threads has ``NAME_run_threads``, too, whose first argument says how many. All else is internal to the module. The static tensors are an array `NAME_weights`, which the object file defines
 (`runtime.elf.with_data`). Imports llvmlite, the runtime and the code generator.
 """
 
@@ -19,11 +19,12 @@ from lightnet.backends.llvm.jit import Compiler, Machine
 from lightnet.backends.llvm.pool import pool_text
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
+from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.pool import POOL
-from lightnet.runtime.program import ALIGNMENT, BODY, ENTRY, Program, Tensor
+from lightnet.runtime.program import BODY, ENTRY, FRAME, Program, Tensor
 
 #: What `NAME_run` returns.
-OK, BAD_ARENA = 0, 1
+OK, BAD_ARENA, BAD_TENSOR = 0, 1, 2
 #: The code reaches its constants within 2 GiB of itself.
 LARGEST_STATIC = (1 << 31) - (1 << 26)
 
@@ -117,7 +118,7 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
     tensors = signature(program)
     pointers = "".join(f", ptr %t{i}" for i in range(len(tensors)))
     several = [
-        f"declare void @{BODY}(ptr, ptr, ptr, i64, i64, ptr)", f"declare void @{POOL}(ptr, ptr, ptr, ptr, i64)",
+        f"declare void @{BODY}(ptr, i64, i64, ptr)", f"declare void @{POOL}(ptr, ptr, i64)",
         f"define i32 @{name}_run_threads(i32 %threads, ptr %arena{pointers}) #0 {{",
         f"  %few = call i32 @llvm.smin.i32(i32 %threads, i32 {threads})", "  %count = sext i32 %few to i64",
         f"  %status = call i32 @{name}.call(i64 %count, ptr %arena{pointers})", "  ret i32 %status", "}",
@@ -125,7 +126,7 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
     ]  # fmt: skip
     lines = [
         f"@{name}_weights = external hidden constant [{static} x i8], align {ALIGNMENT}" if static else "",
-        f"declare void @{ENTRY}(ptr, ptr, ptr)",
+        f"declare void @{ENTRY}(ptr)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg)",
         f"define i64 @{name}_arena_bytes() #0 {{\n  ret i64 {max(program.memory.get('arena', 0), 1)}\n}}",
         f"define i32 @{name}_run(ptr %arena{pointers}) #0 {{",
@@ -138,44 +139,52 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
 
 
 def _call(name: str, program: Program, static: str, pointers: str, threads: int) -> list[str]:
-    """The function that checks the arena, copies, and runs the launch list on so many threads as it is told."""
+    """The function that checks the pointers, makes the frame, copies, and runs the launch list on so many threads as it is told."""
     tensors = signature(program)
-    count = len(tensors) - len(program.outputs)
-    unread = range(len(program.inputs), count)
+    made = len(tensors) - len(program.outputs)
+    unread = range(len(program.inputs), made)
+    given = {t.space: i for i, t in enumerate(tensors) if i not in unread and program.port_tensors().get(t.space) is t}
+    bases = {"arena": "%arena", "static": static, **{space: f"%t{i}" for space, i in given.items()}}
+    copied = [i for i in range(len(tensors)) if i not in given.values() and i not in unread and tensors[i].nbytes]
     lines = [
         f"define internal i32 @{name}.call(i64 %threads, ptr %arena{pointers}) #0 {{",
+        f"  %frame = alloca [{len(FRAME) + len(given)} x ptr], align 8",
         "  %address = ptrtoint ptr %arena to i64",
         f"  %rest = and i64 %address, {ALIGNMENT - 1}",
         "  %odd = icmp ne i64 %rest, 0",
         "  %none = icmp eq ptr %arena, null",
         "  %bad = or i1 %odd, %none",
-        "  br i1 %bad, label %refuse, label %in0",
+        "  br i1 %bad, label %refuse, label %check",
         f"refuse:\n  ret i32 {BAD_ARENA}",
+        f"lacking:\n  ret i32 {BAD_TENSOR}",
+        "check:",
     ]
-    for i, tensor in enumerate(tensors[:count]):
-        lines += _copy(i, f"in{i}", f"in{i + 1}", tensor if i not in unread else None, static, into=True)
-    lines.append(f"in{count}:")
+    for i in sorted([*copied, *given.values()]):
+        lines += [f"  %n{i} = icmp eq ptr %t{i}, null", f"  br i1 %n{i}, label %lacking, label %given{i}", f"given{i}:"]
+    words = {"arena": "%arena", "static": static, "host": "null", **{s: bases[s] for s in program.ports}}
+    for k, word in enumerate(words.values()):
+        lines += [f"  %f{k} = getelementptr ptr, ptr %frame, i64 {k}", f"  store ptr {word}, ptr %f{k}, align 8"]
+    for i in copied:
+        if i < made:
+            lines += _copy(i, tensors[i], bases[tensors[i].space], into=True)
     if threads > 1:
         lines += [
             "  %alone = icmp sle i64 %threads, 1", "  br i1 %alone, label %one, label %several",
-            f"several:\n  call void @{POOL}(ptr @{BODY}, ptr %arena, ptr {static}, ptr null, i64 %threads)", f"  br label %out{count}",
+            f"several:\n  call void @{POOL}(ptr @{BODY}, ptr %frame, i64 %threads)", "  br label %done",
             "one:",
         ]  # fmt: skip
-    lines += [f"  call void @{ENTRY}(ptr %arena, ptr {static}, ptr null)", f"  br label %out{count}"]
-    for i, tensor in enumerate(tensors[count:], count):
-        lines += _copy(i, f"out{i}", f"out{i + 1}", tensor, static, into=False)
-    return [*lines, f"out{len(tensors)}:", f"  ret i32 {OK}", "}"]
+    lines += [f"  call void @{ENTRY}(ptr %frame)", "  br label %done", "done:"]
+    for i in copied:
+        if i >= made:
+            lines += _copy(i, tensors[i], bases[tensors[i].space], into=False)
+    return [*lines, f"  ret i32 {OK}", "}"]
 
 
-def _copy(i: int, label: str, after: str, tensor: Tensor | None, static: str, into: bool) -> Sequence[str]:
-    """The block that copies tensor `i` from its pointer to its place, or back, unless the pointer is null."""
-    if tensor is None or not tensor.nbytes:
-        return [f"{label}:", f"  br label %{after}"]
-    base = "%arena" if tensor.space == "arena" else static
+def _copy(i: int, tensor: Tensor, base: str, into: bool) -> Sequence[str]:
+    """Copy tensor `i` from its pointer to its place, or back."""
     place, pointer = f"%p{i}", f"%t{i}"
     target, source = (place, pointer) if into else (pointer, place)
     return [
-        f"{label}:", f"  %n{i} = icmp eq ptr {pointer}, null", f"  br i1 %n{i}, label %{after}, label %{label}.copy", f"{label}.copy:",
         f"  {place} = getelementptr i8, ptr {base}, i64 {tensor.offset}",
-        f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {tensor.nbytes}, i1 false)", f"  br label %{after}",
-    ]  # fmt: skip
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {tensor.nbytes}, i1 false)",
+    ]

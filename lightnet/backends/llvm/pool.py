@@ -1,8 +1,8 @@
 """The pool of threads that compiled networks run on, as LLVM IR text: machine code of its own, one pool a process.
 
-    void ln_pool_run(ptr body, ptr arena, ptr static, ptr host, i64 threads)
+    void ln_pool_run(ptr body, ptr frame, i64 threads)
 
-calls `body(arena, static, host, thread, threads, barrier)` on so many threads at once and returns when all have: the caller is
+calls `body(frame, thread, threads, barrier)` on so many threads at once and returns when all have: the caller is
 thread 0, the others are workers that live as long as the process. A caller that finds the pool in use runs alone
 (`thread` 0 of 1, `barrier` null): the caller's own result does not change, and processors are not asked to do more than they can.
 So it is with workers that are not there at once, being asleep or kept from their processor by other load: the caller waits for them an
@@ -45,7 +45,7 @@ _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 _TYPES = """\
 %Word = type { i32, i32, [120 x i8] }
 %Barrier = type { ptr, i32, i32, [112 x i8], i32, [124 x i8], %Word }
-%Job = type { ptr, ptr, ptr, ptr, i64, i64 }
+%Job = type { ptr, ptr, i64, i64 }
 """
 
 
@@ -375,13 +375,11 @@ join:
   call void @await(ptr @begin, i32 %earlier, i32 %spins)
   %job = load %Job, ptr @job, align 8
   %body = extractvalue %Job %job, 0
-  %arena = extractvalue %Job %job, 1
-  %static = extractvalue %Job %job, 2
-  %host = extractvalue %Job %job, 3
-  %threads = extractvalue %Job %job, 4
-  %mode = extractvalue %Job %job, 5
+  %frame = extractvalue %Job %job, 1
+  %threads = extractvalue %Job %job, 2
+  %mode = extractvalue %Job %job, 3
   call void @set_mode(i64 %mode)
-  call void %body(ptr %arena, ptr %static, ptr %host, i64 %k, i64 %threads, ptr @barrier)
+  call void %body(ptr %frame, i64 %k, i64 %threads, ptr @barrier)
   %last = call i1 @arrive()
   br label %loop
 }
@@ -464,7 +462,7 @@ define internal void @remember(i64 %since) {
   store i64 %most, ptr @patience, align 8
   ret void
 }
-define void @ln_pool_run(ptr %body, ptr %arena, ptr %static, ptr %host, i64 %threads) {
+define void @ln_pool_run(ptr %body, ptr %frame, i64 %threads) {
 entry:
   %several = icmp sgt i64 %threads, 1
   br i1 %several, label %try, label %alone
@@ -483,9 +481,7 @@ ready:
   br i1 %helped, label %hand, label %free
 hand:
   %j0 = insertvalue %Job poison, ptr %body, 0
-  %j1 = insertvalue %Job %j0, ptr %arena, 1
-  %j2 = insertvalue %Job %j1, ptr %static, 2
-  %j3 = insertvalue %Job %j2, ptr %host, 3
+  %j1 = insertvalue %Job %j0, ptr %frame, 1
   %mode = call i64 @mode()
   %processors = load i64, ptr @processors, align 8
   %fits = icmp ule i64 %n, %processors
@@ -536,19 +532,19 @@ close:
   %together = icmp ne i64 %in, 0
   br i1 %together, label %run, label %nobody
 run:
-  %j4 = insertvalue %Job %j3, i64 %m, 4
-  %j5 = insertvalue %Job %j4, i64 %mode, 5
-  store %Job %j5, ptr @job, align 8
+  %j2 = insertvalue %Job %j1, i64 %m, 2
+  %j3 = insertvalue %Job %j2, i64 %mode, 3
+  store %Job %j3, ptr @job, align 8
   %m32 = trunc i64 %m to i32
   store i32 %m32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 1), align 8
   call void @post(ptr @begin)
-  call void %body(ptr %arena, ptr %static, ptr %host, i64 0, i64 %m, ptr @barrier)
+  call void %body(ptr %frame, i64 0, i64 %m, ptr @barrier)
   call void @meet(ptr @barrier)
   call void @remember(i64 %t3)
   store atomic i32 0, ptr @lock release, align 4
   ret void
 nobody:
-  call void %body(ptr %arena, ptr %static, ptr %host, i64 0, i64 1, ptr null)
+  call void %body(ptr %frame, i64 0, i64 1, ptr null)
   call void @remember(i64 %t3)
   store atomic i32 0, ptr @lock release, align 4
   ret void
@@ -556,7 +552,7 @@ free:
   store atomic i32 0, ptr @lock release, align 4
   br label %alone
 alone:
-  call void %body(ptr %arena, ptr %static, ptr %host, i64 0, i64 1, ptr null)
+  call void %body(ptr %frame, i64 0, i64 1, ptr null)
   ret void
 }
 """

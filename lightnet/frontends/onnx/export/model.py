@@ -17,6 +17,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -50,7 +51,7 @@ def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | Non
     `outputs`; weights that do not fit, or of over 2 GB in all. As in a run, params missing from the weights are 0.
     """
     _need_onnx()
-    module = model.module if isinstance(model, Model) else model
+    module = without_arguments(model.module if isinstance(model, Model) else model)
     store = open_weights(weights) if weights is not None else model.weights if isinstance(model, Model) else None
     seed = seed if seed is not None else model.seed if isinstance(model, Model) else 0
     if outputs:
@@ -171,7 +172,7 @@ def input_contents(model: Model, weights: Mapping[str, np.ndarray] | None = None
     call without arguments does."""
     store = open_weights(weights) if weights is not None else model.weights
     found: dict[str, np.ndarray] = {}
-    for op in model.main.walk():
+    for op in without_arguments(model.module).walk():
         if isinstance(op, Input) or (isinstance(op, Create) and is_data(op.results[0])):
             found[op.tensor_names[0] or op.op_name or op.optype] = op.contents(store, model.seed)
     return found
