@@ -133,7 +133,7 @@ def test_page_and_json(cli):
     net = NETS / "squeezedet.net"
     status, page, err = cli(net)
     assert (status, err) == (0, "")
-    assert "5.28 GMAC" in page and "44,587,584 bytes" in page and "conv2d 32, relu 31" in page
+    assert "5.28 GMAC" in page and "38,836,800 bytes" in page and "conv2d 32, relu 31" in page
     assert "no weight file is given for 66 tensors (input," in page
     layers = cli(net, "--layers")[1]
     assert len(layers.splitlines()) == len(page.splitlines()) + 99 + 2

@@ -22,7 +22,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC, memory_of, set_memory, unplan
 from lightnet.ir.module import op_label
@@ -30,7 +30,7 @@ from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.target import Space, get_target
-from lightnet.passes.plan_buffers import Network, Problem, best_groups, in_arena
+from lightnet.passes.plan_buffers import Group, Network, Problem, best_groups, in_arena
 from lightnet.passes.planning import Plan, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.runtime.arrays import align_up
@@ -119,12 +119,24 @@ def plan_module(
     base.update({id(g): plan.offsets[problem.ids[id(g)]] - g.lo for g in problem.groups})
     for name, group in problem.ports.items():
         group.space, base[id(group)], sizes[name] = name, -group.lo, group.hi - group.lo
+        if sizes[name] > capacity:
+            raise LightNetError(
+                f"'{group.name}' has {sizes[name]} bytes, the capacity is {capacity}",
+                _loc(group),
+                label="plan.capacity",
+            )
     top = _place_static(problem, alignment, capacity, base)
     places = {v: PlaceAttr(s.group.space, base[id(s.group)] + s.offset) for v, s in network.slots.items()}
     work = {i: PlaceAttr(ARENA, plan.offsets[name]) for i, name in problem.workspaces.items()}
     write_places(module, network.ops, places, work)
     set_memory(module, {STATIC: top, ARENA: plan.peak, **sizes})
     return plan
+
+
+def _loc(group: Group) -> SourceLoc | None:
+    """Where the largest value of a group is made."""
+    value = group.largest.value
+    return loc_of(value.owner) if isinstance(value.owner, Operation) else None
 
 
 def _place_static(problem: Problem, alignment: int, capacity: int, base: dict[int, int]) -> int:

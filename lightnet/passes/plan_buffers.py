@@ -74,9 +74,14 @@ class Group:
         return cls([slot], slot.home, 0, slot.size, slot.lower, slot.upper, slot.protected, [], [slot], [])
 
     @property
+    def largest(self) -> Slot:
+        """The slot of its largest value."""
+        return max(self.slots, key=lambda s: (s.size, -s.number))
+
+    @property
     def name(self) -> str:
         """That of its largest value."""
-        return value_name(max(self.slots, key=lambda s: (s.size, -s.number)).value)
+        return value_name(self.largest.value)
 
     def buffer(self, name: str, alignment: int) -> Buffer:
         """What it asks of its space."""

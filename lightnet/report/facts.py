@@ -64,12 +64,13 @@ class Missing:
 @dataclass(frozen=True)
 class MemoryInfo:
     """The planned network, in bytes: `activations` is the peak of the arena and `lower_bound` the most that is live at once; `static`
-    are weights as the target keeps them; `kernels` read and write `traffic` bytes."""
+    are weights as the target keeps them, `ports` large inputs and outputs, which are the caller's memory; `kernels` read and write `traffic` bytes."""
 
     target: str
     activations: int
     lower_bound: int
     static: int
+    ports: int
     kernels: int
     traffic: int
 
@@ -159,7 +160,8 @@ class Inspection:
             lines.append(f"memory traffic of the ops one by one: {size(self.bytes)}")
         if (m := self.memory) is not None:
             lines.append(f"memory on target {m.target}: activations {size(m.activations)} ({m.activations:,} bytes; at least "
-                         f"{m.lower_bound:,} are live at once), weights {size(m.static)}")  # fmt: skip
+                         f"{m.lower_bound:,} are live at once), weights {size(m.static)}"
+                         + f", inputs and outputs of the caller {size(m.ports)}" * bool(m.ports))  # fmt: skip
             lines.append(f"kernels after fusion: {m.kernels}, memory traffic {size(m.traffic)}")
         if self.weights_missing:
             more = ", ..." if len(self.weights_missing) > MAX_NAMED else ""

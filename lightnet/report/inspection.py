@@ -33,6 +33,7 @@ from lightnet.passes.graph import graphs
 from lightnet.passes.planning.module import plan_report
 from lightnet.report import costs
 from lightnet.report.facts import Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
+from lightnet.runtime.program import ports_of
 
 if TYPE_CHECKING:
     from lightnet.model import Model
@@ -135,4 +136,6 @@ def _memory(module: ModuleOp, target: str) -> MemoryInfo:
     plan = plan_report(module).plan
     kernels = [op for op in main_of(module).body.block.ops if isinstance(op, KernelOp) and moves_left(op)]
     traffic = sum(map(costs.bytes_moved, kernels))
-    return MemoryInfo(target, plan.peak, plan.bound, memory_of(module).get("static", 0), len(kernels), traffic)
+    memory = memory_of(module)
+    ports = sum(memory[space] for space in ports_of(memory))
+    return MemoryInfo(target, plan.peak, plan.bound, memory.get("static", 0), ports, len(kernels), traffic)
