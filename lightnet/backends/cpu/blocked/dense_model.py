@@ -34,6 +34,8 @@ FETCHED = 1.3
 LEAST_ROWS = 2
 #: Bytes of a panel that stay in the second-level cache while all tiles of rows pass; K is cut where a panel has more.
 PANEL = 320 << 10
+#: Bytes of a band of rows of A that stay in the second-level cache, beside a panel, while all panels pass.
+BAND = 256 << 10
 #: Blocks that the grid should have at least, where there are enough rows, and tiles of rows that one block has at least.
 BLOCKS, BLOCK_TILES = 16, 4
 #: Instructions of an epilogue on a tile from which on it runs row by row: a long one would be most of the code.
@@ -71,7 +73,7 @@ def product_time(m: int, k: int, n: int, tile: tuple[int, int], machine: Machine
 
 @dataclass(frozen=True)
 class Plan:
-    """How a product is cut: tiles of `rows` by `columns`, of vectors of `lanes`; the grid is `panels` of columns by `bands` of rows;
+    """How a product is cut: tiles of `rows` by `columns`, of vectors of `lanes`; the grid is `bands` of rows by `panels` of columns;
     sums over `cuts` parts of K, of `depth` each, wait in `scratch` bytes; so do tiles whose epilogue runs row by row (`by_rows`). Of
     `few` rows, B is read once."""
 
@@ -105,7 +107,7 @@ def plan_of(m: int, k: int, n: int, tile: tuple[int, int], lanes: int, operation
     """The plan of [m, k] x [k, n] in tiles (rows, vectors), with an epilogue of so many `operations` a vector."""
     rows, columns = tile[0], tile[1] * lanes
     panels, tiles = -(-n // columns), -(-m // rows)
-    bands = max(1, min(-(-BLOCKS // panels), tiles // BLOCK_TILES))
+    bands = max(1, min(max(-(-BLOCKS // panels), -(-4 * m * k // BAND)), tiles // BLOCK_TILES))
     cuts = -(-4 * k * columns // PANEL) if tiles >= CUT_FROM else 1
     while cuts > 1 and k % cuts:
         cuts += 1  # parts of one size
