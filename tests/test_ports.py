@@ -14,6 +14,7 @@ from ports import with_ports
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
+from lightnet.report.profile import profiled
 from lightnet.runtime.program import FRAME, Program, is_port, ports_of
 
 CHAIN = """
@@ -67,7 +68,7 @@ def test_the_plan_and_the_code_say_so() -> None:
 
 
 def test_the_targets_own_size() -> None:
-    large = CHAIN.replace("2x3x4", "2x3x4096")
+    large = CHAIN.replace("2x3x4", "2x3x16384")
     assert lightnet.compile(lightnet.loads(large, ".mlir")).program.ports == ("in0", "out0")
     assert not lightnet.compile(lightnet.loads(CHAIN, ".mlir")).program.ports
 
@@ -166,6 +167,47 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     header["memory"] = {**header["memory"], "in7": 64}
     with pytest.raises(ValueError, match="port"):
         Program.from_header(header, ())
+
+
+def test_kernels_one_by_one_stay_where_they_are() -> None:
+    """Who calls kernels at addresses (the profiler) writes inputs again, and the ports stay."""
+    run = compiled(CHAIN)
+    arena, _ = run.started({"x": random(2, 3, 4).astype(np.float64)})
+    before = list(arena.frame)
+    run.started({"x": random(2, 3, 4).astype(np.float64)}, arena)
+    assert list(arena.frame) == before and set(arena.ports) == {"in0", "out0"}
+    assert profiled(run, {"x": random(2, 3, 4)}, rounds=1).kernels
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("in0 = 96", "in0 = 192", "port 'in0' of 192 bytes is the memory of no input"),
+        ("out0 = 96", "out0 = 96, out5 = 96", "port 'out5' of 96 bytes is the memory of no output"),
+        ("out0", "in7", "port 'in7' of 96 bytes is the memory of no input"),
+        ("in0", "out7", "port 'out7' of 96 bytes is the memory of no output"),
+        ("in0 = 96", "in0 = 96, arena = 0", "Duplicate key"),
+        ("at in0+0", "at out0+0", "overlap|port 'in0'"),
+    ],
+)
+def test_plans_from_files_with_odd_ports(old: str, new: str, message: str) -> None:
+    planned = str(compiled(CHAIN).planned)
+    assert old in planned
+    with pytest.raises(LightNetError, match=message):
+        lightnet.compile(lightnet.loads(planned.replace(old, new), ".mlir"), compiled=True)
+
+
+def test_a_planned_module_goes_through_a_file() -> None:
+    planned, x = str(compiled(CHAIN).planned), random(2, 3, 4)
+    for text in (planned, planned.replace("static = 0 : i64, ", "").replace("static = 0, ", "")):
+        run = lightnet.compile(lightnet.loads(text, ".mlir"), compiled=True)
+        assert run.program.ports == ("in0", "out0") and not run.program.overwritten
+        np.testing.assert_allclose(run({"x": x})["z"], sigmoid(x), rtol=1e-6)
+
+
+def test_a_number_of_bytes() -> None:
+    with pytest.raises(LightNetError, match="ports is a number of bytes"):
+        compiled(CHAIN, -1)
 
 
 @pytest.mark.parametrize("seed", range(12))

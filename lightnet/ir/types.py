@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from math import prod
+from math import copysign, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,6 +118,14 @@ class ParamAttr(Data[ParamValue]):
     def __init__(self, value: ParamValue):
         super().__init__(_plain(value))
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ParamAttr):
+            return NotImplemented
+        return self.data == other.data and _negative_zeros(self.data) == _negative_zeros(other.data)
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> ParamValue:
         with parser.in_angle_brackets():
@@ -125,6 +133,13 @@ class ParamAttr(Data[ParamValue]):
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{format_param_value(self.data)}>")
+
+
+def _negative_zeros(value: ParamValue) -> object:
+    """What tells values that Python takes for equal apart: 0.0 and -0.0 are two."""
+    if isinstance(value, tuple):
+        return [_negative_zeros(v) for v in value]
+    return isinstance(value, float) and value == 0 and copysign(1, value) < 0
 
 
 def _plain(value: Any) -> ParamValue:

@@ -21,7 +21,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import Input, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
@@ -34,6 +34,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut, joined, overwritable, pieces_of
 from lightnet.passes.plan import CAPACITY
+from lightnet.runtime.program import is_port, ports_of
 
 #: (leaf, offset, size): bytes of a computed value, or of None where nothing is known to stand.
 Run = tuple["Leaf | None", int, int]
@@ -132,6 +133,7 @@ class _Checker:
 
     def run(self) -> None:
         self.check_ranges()
+        self.check_ports()
         for op in self.ops:
             if isinstance(op, Source | OnceOp):
                 self.load(op)
@@ -158,6 +160,28 @@ class _Checker:
                 self.check_range(op, value)
             for place in self.workspace(op):
                 self.check_bounds(op, "its workspace", place, workspace_size(op))
+
+    def check_ports(self) -> None:
+        """A port is, as a whole, the memory of one input or of one output."""
+        last = self.ops[-1] if self.ops else None
+        returned = [v for v in last.operands if isinstance(v, OpResult)] if isinstance(last, ReturnOp) else []
+        inputs = [op.results[0] for op in self.ops if isinstance(op, Input)]
+        for space in ports_of(self.sizes):
+            owners = [
+                v for v in (inputs if space.startswith("in") else returned) if self.place(v) == PlaceAttr(space, 0)
+            ]
+            if not any(_size(v) == self.sizes[space] for v in owners):
+                what = "input" if space.startswith("in") else "output"
+                raise LightNetError(f"the plan is wrong: port '{space}' of {self.sizes[space]} bytes is the memory of no {what}",
+                                    label="check-plan.port")  # fmt: skip
+        for op in self.ops:
+            for place in map(self.place, op.results):
+                fits = isinstance(op, Input) and place.space.data.startswith("in")
+                if isinstance(op, Source | OnceOp) and is_port(place.space.data) and not fits:
+                    raise self.error(op, "port", f"stands at {place}, which is for another")
+            for place in self.workspace(op):
+                if is_port(place.space.data):
+                    raise self.error(op, "port", f"its workspace stands at {place}, which is the caller's memory")
 
     def check_range(self, op: Operation, value: OpResult) -> None:
         spec, place = spec_of(value.type), self.place(value)

@@ -74,6 +74,8 @@ class PlanPass(LnPass):
             others = {name: s for name, s in target.spaces.items() if name not in (ARENA, STATIC)}
             home = target.home or in_arena
             ports = target.ports if self.ports is None else self.ports
+            if ports < 0:
+                raise LightNetError(f"ports is a number of bytes, or 0 for none, and is {ports}", label="plan.ports")
             plan_module(
                 op, alignment=alignment, capacity=capacity, effort=effort, others=others, home=home, ports=ports
             )

@@ -8,7 +8,6 @@ returns. Imports NumPy, the standard library and (to link machine code) llvmlite
 from __future__ import annotations
 
 import sys
-import threading
 from array import array as words
 from collections.abc import Callable, Mapping
 from ctypes import c_uint8, c_void_p
@@ -17,12 +16,11 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
-from lightnet.diagnostics import LightNetError
-from lightnet.runtime.arrays import ALIGNMENT, aligned, checked_array
+from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
-from lightnet.runtime.program import BODY, FRAME, HostCall, Program, unknown
+from lightnet.runtime.program import BODY, FRAME, HostCall, Program
 from lightnet.runtime.threads import threads_of_call
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
@@ -88,7 +86,6 @@ class Instance:
         self._body = self._native.address(BODY) if program.widest > 1 else 0
         self._static_address = static.ctypes.data
         self._idle: list[Arena] = []
-        self._lock = threading.Lock()
         self._fed = set(self.inputs)
         self._is_plain = bool(self.inputs) and not (
             program.hosts or program.residents or program.overwritten or program.restore or program.unread
@@ -106,6 +103,7 @@ class Instance:
         try:
             return (arena.quick or self._quick_on(arena))(self, arena, feeds)
         finally:
+            arena.ports.clear()  # the arrays are the caller's
             self._idle.append(arena)
 
     def _quick_on(self, arena: Arena) -> Quick:
@@ -139,9 +137,7 @@ class Instance:
             if has_ports:
                 made = self.bind(arena, feeds)
                 self._enter(arena, self.static, 0, threads)
-                found = self._found(arena, self.static, made)
-                arena.ports.clear()
-                return found
+                return self._found(arena, self.static, made)
             if threads == 1:
                 frame[_STATIC] = static_address
                 main(address)
@@ -167,22 +163,22 @@ class Instance:
         is the number of threads, at most (and unless given) that which the program is compiled for.
         """
         threads = threads_of_call(threads, self.program.threads)
-        arrays = {name: self.checked(name, value) for name, value in feeds.items()}
+        arrays = {name: self.program.checked(name, value) for name, value in feeds.items()}
         self.program.check_fed(arrays)
         for tensor in self.program.unread:
             arrays.pop(tensor.name, None)
         static = self.static if static is None else static
-        with self._lock:
-            arena = self._idle.pop() if self._idle else None
-        arena = arena or Arena(self.program)
+        try:
+            arena = self._idle.pop()
+        except IndexError:
+            arena = Arena(self.program)
         try:
             made = self.start(arena, {**(residents or {}), **arrays}, static)
             self.run(arena, static, stream, threads)
             return self._found(arena, static, made)
         finally:
-            arena.ports.clear()  # the arrays are the caller's
-            with self._lock:
-                self._idle.append(arena)
+            arena.ports.clear()
+            self._idle.append(arena)
 
     def _found(self, arena: Arena, static: np.ndarray, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs of a run: the arrays of ports, and copies of what stands elsewhere."""
@@ -191,14 +187,18 @@ class Instance:
         return {t.name: made[t.name] if t.name in made else t.view(memory).copy() for t in outputs}
 
     def start(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> dict[str, np.ndarray]:
-        """Write the inputs that need it, and let the ports stand for arrays (`bind`): a run on `arena` starts from there."""
+        """Write the inputs that need it (`fill`), and let the ports stand for arrays (`bind`): a run on `arena` starts from there."""
+        self.fill(arena, feeds, static)
+        return self.bind(arena, feeds)
+
+    def fill(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
+        """Write the inputs that need it into the arena."""
         memory = {"arena": arena.bytes, "static": static}
         names = set(self._filled) if arena.stale is None else {*arena.stale, *feeds, *self.program.restore}
         arena.stale = None  # should writing fail, everything is written next time
         for name in names & self._filled.keys():
             self._filled[name].view(memory)[...] = feeds[name] if name in feeds else self.defaults[name]
         arena.stale = set(feeds)
-        return self.bind(arena, feeds)
 
     def bind(self, arena: Arena, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Let the ports stand for the inputs that are fed, which are contiguous, or for what they hold otherwise, and for new arrays:
@@ -234,15 +234,6 @@ class Instance:
             self._main(arena.address)
         else:
             pool_run(self._native)(self._body, arena.address, threads)
-
-    def checked(self, name: str, value: Any) -> np.ndarray:
-        """`value` as an array of input `name`'s type (`arrays.checked_array`)."""
-        tensor = self.inputs.get(name) or next((t for t in self.program.unread if t.name == name), None)
-        if tensor is None:
-            if name in self.program.params:
-                raise LightNetError(f"param '{name}' is fixed in a saved executable: save one with other weights")
-            raise unknown("input", name, self.inputs)
-        return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype])
 
     def _host(self, errors: list[BaseException], stream: TextIO) -> Any:
         from lightnet.runtime.image import HOST_FUNCTION

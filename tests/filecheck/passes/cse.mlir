@@ -61,3 +61,15 @@ func.func @main() {
   ln.print %b {msg = "y"}
   func.return
 }
+
+// -----
+
+// The zeros have signs.
+// CHECK: ln.pad {{.*}}value = 0.0
+// CHECK: ln.pad {{.*}}value = -0.0
+func.func @main() -> (tensor<5xf32>, tensor<5xf32>) {
+  %x = ln.input : tensor<3xf32> as ("x")
+  %a = ln.pad %x {before = [1], after = [1], value = 0.0} : tensor<5xf32> as ("a")
+  %b = ln.pad %x {before = [1], after = [1], value = -0.0} : tensor<5xf32> as ("b")
+  func.return %a, %b : tensor<5xf32>, tensor<5xf32>
+}
