@@ -1,0 +1,160 @@
+"""What a device can do, as far as a compiled network asks it: the `Driver` protocol, and how to get a driver.
+
+There are two drivers: `libcuda.LibCuda`, NVIDIA's, and `emulator.Emulator`, which executes the same PTX on NumPy. All that runs on a
+device goes through this protocol, so that the emulator tests the program that ships. Imports the standard library, NumPy (as a type)
+and `diagnostics`; a driver is imported where it is opened.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lightnet.diagnostics import LightNetError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: The least that compiled programs ask for: PTX 8.0 is read by drivers for CUDA 12.0 and later, kernels are for sm_80 and later.
+LEAST_VERSION = (12, 0)
+LEAST_CAPABILITY = (8, 0)
+
+#: An argument of a kernel: a device address, or a scalar with its type, such as ``("f32", 0.5)``.
+Argument = int | tuple[str, int | float]
+
+_FORMATS = {"u32": "<I", "s32": "<i", "u64": "<Q", "s64": "<q", "f32": "<f", "f64": "<d"}
+
+
+class CudaUnavailable(LightNetError):
+    """No device can be used here; `reason` says why."""
+
+    def __init__(self, reason: str):
+        super().__init__(f"no CUDA device can be used: {reason}; --emulate runs without one")
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a program's launch list.
+
+    `function` is what `Module.function` gave; `grid` counts blocks and `block` threads, along x, y and z; `shared` is
+    dynamic shared memory in bytes. `args` are the kernel's parameters in order.
+    """
+
+    function: Any
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    args: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of this machine. `ordinal` is the driver's number of it, `version` the CUDA version that the driver is for."""
+
+    ordinal: int
+    name: str
+    capability: tuple[int, int]
+    memory_bytes: int
+    version: tuple[int, int]
+
+    @property
+    def arch(self) -> str:
+        """The architecture as PTX spells it: ``sm_90``."""
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether compiled networks run on it."""
+        return self.capability >= LEAST_CAPABILITY
+
+
+class Module(Protocol):
+    """PTX, loaded."""
+
+    def function(self, name: str) -> Any:
+        """The kernel of that name, for `Launch`; LightNetError if there is none."""
+
+
+class Graph(Protocol):
+    """Launches that were recorded once."""
+
+    def launch(self) -> None:
+        """Run all of them in order, behind everything launched before; does not wait."""
+
+
+class Driver(Protocol):
+    """A device. Everything is done in the order of the calls; `launch`, `fill`, `upload` and `Graph.launch` do not wait for the device.
+
+    Any call raises LightNetError where the device reports an error, which may be that of an earlier launch.
+    """
+
+    name: str
+    arch: str
+    memory_bytes: int
+
+    def load(self, ptx: str) -> Module:
+        """Make the kernels of a PTX text ready; LightNetError, at the line of the PTX, if it is refused."""
+
+    def alloc(self, nbytes: int) -> int:
+        """The address of new memory, a multiple of 256; what it holds is undefined."""
+
+    def free(self, address: int) -> None:
+        """Give back what `alloc` gave."""
+
+    def upload(self, address: int, data: np.ndarray) -> None:
+        """Copy an array of any shape and dtype to the device; `data` may be changed once this returns."""
+
+    def download(self, address: int, out: np.ndarray) -> None:
+        """Fill `out` (any shape and dtype) from the device, with what is there after all earlier calls."""
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        """Set `nbytes` bytes to the value `byte`, 0 to 255."""
+
+    def launch(self, launch: Launch) -> None:
+        """Run a kernel."""
+
+    def graph(self, launches: Sequence[Launch]) -> Graph:
+        """Record launches, to be run together any number of times."""
+
+    def synchronize(self) -> None:
+        """Wait for everything; LightNetError names the launch that failed."""
+
+    def time(self, call: Callable[[], None]) -> float:
+        """The seconds that the device takes for what `call` launches."""
+
+    def close(self) -> None:
+        """Give back all memory. Nothing else may be called afterwards; closing again does nothing."""
+
+
+def encode(argument: Argument) -> bytes:
+    """The bytes of a kernel's parameter, little-endian; LightNetError for a value that its type does not hold."""
+    kind, value = argument if isinstance(argument, tuple) else ("u64", argument)
+    if kind not in _FORMATS:
+        raise LightNetError(f"a parameter of a kernel has no type '{kind}'; there are: {', '.join(_FORMATS)}")
+    try:
+        return struct.pack(_FORMATS[kind], value)
+    except (struct.error, OverflowError):
+        raise LightNetError(f"a parameter of a kernel of type {kind} does not hold {value!r}") from None
+
+
+def open_driver(emulate: bool = False, arch: str = "sm_80") -> Driver:
+    """The first supported device that the NVIDIA driver shows (``CUDA_VISIBLE_DEVICES`` selects), or the emulator of one of `arch`.
+    Raises CudaUnavailable."""
+    if emulate:
+        from lightnet.runtime.cuda.emulator import Emulator
+
+        return Emulator(arch)
+    from lightnet.runtime.cuda.libcuda import LibCuda
+
+    return LibCuda()
+
+
+def devices() -> list[Device]:
+    """The devices that the NVIDIA driver shows, supported or not: at least one. Raises CudaUnavailable where there is none, or no
+    driver for them."""
+    from lightnet.runtime.cuda.api import connect, device_list
+
+    return device_list(connect())

@@ -1,0 +1,337 @@
+/* A stand-in for NVIDIA's driver library, for tests on machines without a device.
+ *
+ * What is put on a stream runs only when something waits for it, as late as the API allows; memory is the host's. Kernels are the three
+ * in KERNELS. Every argument goes into a log; `fake_fail` and `fake_break` make calls fail. Where the CUDA toolkit's header is found
+ * (CPATH names its folder), the compiler holds these definitions against it. */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+#undef cuEventElapsedTime
+CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end);
+#else
+typedef int CUresult, CUdevice;
+typedef int CUdevice_attribute, CUfunction_attribute, CUjit_option, CUstreamCaptureMode;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+#endif
+
+enum { SUCCESS, INVALID_VALUE, NO_MEMORY, NOT_READY = 3, INVALID_PTX = 218, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+
+/* -- what tests see and set ----------------------------------------------------------------------------------------- */
+
+static char log_text[1 << 20];
+static size_t log_size;
+static struct { char name[64]; int code, after; } failure;
+static int broken, breaks_at = -1, ran;
+static int alive[8]; /* contexts, modules, device memory, pinned memory, streams, events, graphs, executable graphs */
+enum { CONTEXTS, MODULES, MEMORY, PINNED, STREAMS, EVENTS, GRAPHS, EXECUTABLES };
+int fake_version = 12040, fake_devices = 1, fake_capability = 90;
+
+const char *fake_log(void) { return log_text; }
+void fake_clear(void) { log_size = 0, log_text[0] = 0; }
+const int *fake_alive(void) { return alive; }
+/* The call of `name` after `after` more of them gives `code`. */
+void fake_fail(const char *name, int code, int after) { strncpy(failure.name, name, 63), failure.code = code, failure.after = after; }
+/* The kernel after `after` more of them fails, and every call from when that is known. */
+void fake_break(int code, int after) { broken = -code, breaks_at = ran + after; }
+
+static void note(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int size = vsnprintf(log_text + log_size, sizeof log_text - log_size, format, args);
+  va_end(args);
+  log_size += size < (int)(sizeof log_text - log_size) ? size : 0;
+}
+
+static __thread int current; /* how often the context was pushed on this thread */
+
+static CUresult enter(const char *name, int needs_context) {
+  if (!strcmp(failure.name, name) && failure.after-- == 0) {
+    failure.name[0] = 0;
+    return (CUresult)failure.code;
+  }
+  if (broken > 0) return (CUresult)broken;
+  return (CUresult)(needs_context && !current ? INVALID_CONTEXT : SUCCESS);
+}
+#define ENTER(needs_context) { CUresult bad = enter(__func__, needs_context); if (bad) return bad; }
+
+/* -- the stream ----------------------------------------------------------------------------------------------------- */
+
+struct CUmod_st { char ptx[1 << 12]; };
+struct CUfunc_st { const char *name; int sizes[8]; int static_shared, dynamic_limit; };
+struct CUevent_st { int at, time; };
+typedef struct { enum { KERNEL, TO_DEVICE, TO_HOST, FILL, RECORD, GRAPH } kind; void *to, *from; size_t n; int value;
+                 CUfunction kernel; unsigned size[7]; unsigned char args[64]; } Op;
+typedef struct { Op ops[512]; int count; } Ops;
+struct CUstream_st { Ops queue; int base, done, captures; Ops captured; }; /* `base` operations came before the queue's first */
+struct CUgraph_st { Ops ops; };
+struct CUgraphExec_st { Ops ops; };
+
+static struct CUfunc_st KERNELS[] = {
+    {"axpy", {8, 8, 4, 4}, 0, 49152}, /* y[i] += a * x[i]: y, x, a (f32), n (u32) */
+    {"every", {8, 4, 4, 8, 8, 4, 8, 0}, 1024, 48128},
+    {"empty", {0}, 0, 49152},
+};
+
+static void run_kernel(const Op *op) {
+  if (broken < 0 && ran++ == breaks_at) { broken = -broken; return; }
+  if (strcmp(op->kernel->name, "axpy")) return;
+  float *y, *x, a;
+  unsigned n;
+  memcpy(&y, op->args, 8), memcpy(&x, op->args + 8, 8), memcpy(&a, op->args + 16, 4), memcpy(&n, op->args + 24, 4);
+  for (unsigned i = 0; i < n; i++) y[i] += a * x[i];
+}
+
+static void run(const Ops *ops, int from, int to) {
+  for (int i = from; i < to && broken <= 0; i++) {
+    const Op *op = &ops->ops[i];
+    if (op->kind == KERNEL) run_kernel(op);
+    else if (op->kind == FILL) memset(op->to, op->value, op->n);
+    else if (op->kind == RECORD) ((CUevent)op->to)->time = ran;
+    else if (op->kind == GRAPH) run(op->from, 0, ((Ops *)op->from)->count);
+    else memcpy(op->to, op->from, op->n);
+  }
+}
+
+static CUresult drain(CUstream stream, int to) {
+  if (stream->done < to - stream->base) run(&stream->queue, stream->done, to - stream->base), stream->done = to - stream->base;
+  if (stream->done == stream->queue.count) stream->base += stream->done, stream->done = stream->queue.count = 0;
+  return (CUresult)(broken > 0 ? broken : SUCCESS);
+}
+
+static CUstream the_stream;
+
+static CUresult put(CUstream stream, Op op) {
+  if (!stream) return (CUresult)INVALID_HANDLE;
+  Ops *ops = stream->captures ? &stream->captured : &stream->queue;
+  if (ops->count == 512) return (CUresult)NO_MEMORY;
+  ops->ops[ops->count++] = op;
+  return (CUresult)SUCCESS;
+}
+
+/* -- the API -------------------------------------------------------------------------------------------------------- */
+
+CUresult cuInit(unsigned int flags) { ENTER(0) note("init %u\n", flags); return (CUresult)SUCCESS; }
+CUresult cuDriverGetVersion(int *version) { *version = fake_version; return (CUresult)SUCCESS; }
+
+CUresult cuGetErrorName(CUresult code, const char **text) {
+  *text = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : code == 1 ? "CUDA_ERROR_INVALID_VALUE"
+        : code == 218 ? "CUDA_ERROR_INVALID_PTX" : code == 100 ? "CUDA_ERROR_NO_DEVICE" : NULL;
+  return (CUresult)(*text ? SUCCESS : INVALID_VALUE);
+}
+CUresult cuGetErrorString(CUresult code, const char **text) {
+  const char *name;
+  *text = cuGetErrorName(code, &name) == 0 ? "what it means" : NULL;
+  return (CUresult)(*text ? SUCCESS : INVALID_VALUE);
+}
+
+CUresult cuDeviceGetCount(int *count) { ENTER(0) *count = fake_devices; return (CUresult)SUCCESS; }
+CUresult cuDeviceGet(CUdevice *device, int ordinal) { ENTER(0) *device = ordinal + 40; return (CUresult)SUCCESS; }
+CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+  ENTER(0)
+  snprintf(name, length, "Fake %d", device - 40);
+  return (CUresult)SUCCESS;
+}
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+  ENTER(0)
+  *bytes = device >= 40 ? (size_t)5 << 30 : 0;
+  return (CUresult)SUCCESS;
+}
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+  ENTER(0)
+  if (device < 40) return (CUresult)INVALID_VALUE;
+  *value = attribute == 75 ? fake_capability / 10 : attribute == 76 ? fake_capability % 10 : attribute == 97 ? 232448 : -1;
+  return (CUresult)(*value < 0 ? INVALID_VALUE : SUCCESS);
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+  ENTER(0)
+  alive[CONTEXTS]++;
+  *context = (CUcontext)(uintptr_t)(0x7000 + device);
+  return (CUresult)SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { alive[CONTEXTS]--; return (CUresult)(device < 40); }
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  ENTER(0)
+  if (context < (CUcontext)(uintptr_t)0x7028) return (CUresult)INVALID_CONTEXT;
+  current++;
+  return (CUresult)SUCCESS;
+}
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+  *context = NULL;
+  if (current == 0) abort();
+  current--;
+  return (CUresult)SUCCESS;
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) {
+  ENTER(1)
+  const char *wrong = strstr(image, "wrong");
+  for (unsigned i = 0; i < count; i++) {
+    unsigned option = options[i], number = (unsigned)(uintptr_t)values[i];
+    note("option %u %u\n", option, option == 3 || option == 5 ? 0 : number);
+    if (option == 3 && i + 1 < count) snprintf(values[i], (unsigned)(uintptr_t)values[i + 1], "an info");
+    if (option == 5 && i + 1 < count && wrong) {
+      int line = 1;
+      for (const char *c = image; c < wrong; c++) line += *c == '\n';
+      snprintf(values[i], (unsigned)(uintptr_t)values[i + 1], "ptxas application ptx input, line %d; fatal   : Unexpected\nptxas fatal", line);
+    }
+  }
+  if (wrong) return (CUresult)INVALID_PTX;
+  *module = calloc(1, sizeof **module);
+  strncpy((*module)->ptx, image, sizeof (*module)->ptx - 1);
+  alive[MODULES]++;
+  return (CUresult)SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule module) {
+  if (alive[EXECUTABLES]) note("unloaded while a graph may use it\n");
+  alive[MODULES]--, free(module);
+  return (CUresult)SUCCESS;
+}
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+  ENTER(1)
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(KERNELS[i].name, name) && strstr(module->ptx, name)) return *function = &KERNELS[i], (CUresult)SUCCESS;
+  return (CUresult)NOT_FOUND;
+}
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+  ENTER(1)
+  *value = function->static_shared;
+  return (CUresult)(attribute == 1 ? SUCCESS : INVALID_VALUE);
+}
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  ENTER(1)
+  if (attribute != 8 || value + function->static_shared > 232448) return (CUresult)INVALID_VALUE;
+  function->dynamic_limit = value;
+  return (CUresult)SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+  ENTER(1)
+  if (!bytes) return (CUresult)INVALID_VALUE;
+  if (bytes > (size_t)1 << 30) return (CUresult)NO_MEMORY;
+  *address = (CUdeviceptr)(uintptr_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
+  alive[MEMORY]++;
+  return (CUresult)SUCCESS;
+}
+CUresult cuMemFree_v2(CUdeviceptr address) {
+  if (the_stream && the_stream->done < the_stream->queue.count && !broken) note("freed while it may be in use\n");
+  alive[MEMORY]--, free((void *)(uintptr_t)address);
+  return (CUresult)SUCCESS;
+}
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+  ENTER(1)
+  *free_bytes = 1 << 30, *total = (size_t)5 << 30;
+  return (CUresult)SUCCESS;
+}
+CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned int flags) {
+  ENTER(1)
+  note("pin %zu %u\n", bytes, flags);
+  *memory = malloc(bytes), alive[PINNED]++;
+  return (CUresult)SUCCESS;
+}
+CUresult cuMemFreeHost(void *memory) {
+  for (int i = the_stream->done; i < the_stream->queue.count && !broken; i++)
+    if (the_stream->queue.ops[i].to == memory || the_stream->queue.ops[i].from == memory) note("unpinned while it is in use\n");
+  alive[PINNED]--, free(memory);
+  return (CUresult)SUCCESS;
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
+  ENTER(1)
+  return put(stream, (Op){TO_DEVICE, .to = (void *)(uintptr_t)to, .from = (void *)from, .n = bytes});
+}
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  ENTER(1)
+  return put(stream, (Op){TO_HOST, .to = to, .from = (void *)(uintptr_t)from, .n = bytes});
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
+  ENTER(1)
+  return put(stream, (Op){FILL, .to = (void *)(uintptr_t)to, .n = bytes, .value = value});
+}
+
+CUresult cuStreamCreate(CUstream *stream, unsigned int flags) {
+  ENTER(1)
+  note("stream %u\n", flags);
+  the_stream = *stream = calloc(1, sizeof **stream), alive[STREAMS]++;
+  return (CUresult)SUCCESS;
+}
+CUresult cuStreamDestroy_v2(CUstream stream) { alive[STREAMS]--, free(stream); return (CUresult)SUCCESS; }
+CUresult cuStreamSynchronize(CUstream stream) {
+  ENTER(1)
+  return stream->captures ? (CUresult)900 : drain(stream, stream->base + stream->queue.count);
+}
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  ENTER(1)
+  note("capture %d\n", (int)mode);
+  if (stream->captures) return (CUresult)900;
+  stream->captures = 1, stream->captured.count = 0;
+  return (CUresult)SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+  if (!stream->captures) return (CUresult)900;
+  stream->captures = 0, *graph = NULL;
+  ENTER(1)
+  *graph = calloc(1, sizeof **graph), (*graph)->ops = stream->captured, alive[GRAPHS]++;
+  return (CUresult)SUCCESS;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph graph, unsigned long long flags) {
+  ENTER(1)
+  note("instantiate %d nodes %llu\n", graph->ops.count, flags);
+  *made = calloc(1, sizeof **made), (*made)->ops = graph->ops, alive[EXECUTABLES]++;
+  return (CUresult)SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph graph) { alive[GRAPHS]--, free(graph); return (CUresult)SUCCESS; }
+CUresult cuGraphExecDestroy(CUgraphExec graph) { alive[EXECUTABLES]--, free(graph); return (CUresult)SUCCESS; }
+CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) { ENTER(1) return put(stream, (Op){GRAPH, .from = &graph->ops}); }
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags) {
+  ENTER(1)
+  note("event %u\n", flags);
+  *event = calloc(1, sizeof **event), alive[EVENTS]++;
+  return (CUresult)SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  ENTER(1)
+  CUresult bad = put(stream, (Op){RECORD, .to = event});
+  event->at = stream->base + stream->queue.count;
+  return bad;
+}
+CUresult cuEventSynchronize(CUevent event) { ENTER(1) return drain(the_stream, event->at); }
+CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end) {
+  ENTER(1)
+  *ms = (float)(end->time - start->time); /* a millisecond a kernel */
+  return (CUresult)SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+  Ops *ops = &the_stream->queue; /* it may be destroyed before it is reached */
+  for (int i = 0; i < ops->count; i++)
+    if (ops->ops[i].kind == RECORD && ops->ops[i].to == event) ops->ops[i] = (Op){.kind = FILL};
+  alive[EVENTS]--, free(event);
+  return (CUresult)SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
+                        unsigned int bz, unsigned int shared, CUstream stream, void **args, void **extra) {
+  ENTER(1)
+  note("launch %s grid %u %u %u block %u %u %u shared %u%s", function->name, gx, gy, gz, bx, by, bz, shared, extra ? " extra" : "");
+  if (bx * by * bz > 1024 || (int)shared > function->dynamic_limit) return (CUresult)INVALID_VALUE;
+  Op op = {KERNEL, .kernel = function, .size = {gx, gy, gz, bx, by, bz, shared}};
+  for (int i = 0; function->sizes[i]; i++) {
+    memcpy(op.args + 8 * i, args[i], function->sizes[i]);
+    note(" ");
+    for (int k = 0; k < function->sizes[i]; k++) note("%02x", op.args[8 * i + k]);
+  }
+  note("\n");
+  return put(stream, op);
+}
