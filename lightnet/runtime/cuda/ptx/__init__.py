@@ -1,0 +1,15 @@
+"""An interpreter of PTX in NumPy: a debugger, and the oracle of the cuda target. Imports the standard library, NumPy
+and `lightnet.diagnostics` alone.
+
+From text to a run: `text` reads PTX, `decode` makes one closure an instruction (from the tables of `integers`,
+`floats`, `comparisons`, `conversions`, `access`, `atomics`, `control`, `warp`, `matrix`, `asynchronous`), `machine`
+runs them over all the threads of many blocks at once, `memory` and `races` say what must not happen, `findings` says it
+to the user.
+
+What it cannot see: the weak order of memory beyond races (it runs one order, that of the lowest instruction first;
+threads that spin until another one writes may starve it, which ends at the step limit); the last bits of approximations
+and of the sums of tensor cores; what ptxas makes of the text; speed. Not there: wgmma, TMA, mbarrier, clusters,
+textures, f8, 128-bit arithmetic (`add.cc`), rounding modes other than to nearest in arithmetic. A debugger's hook is
+`Emulator(trace=...)`: it gets the `machine.Batch` before each instruction, whose `kernel.sites[here]` is the
+instruction, `mask_array()` the lanes that execute it, and `register(name)` what they hold.
+"""
