@@ -1,6 +1,6 @@
-"""Print what a level-4 ``.mlir`` file becomes: LLVM IR, or with ``--asm`` the host's machine code as assembly.
+"""Print what a level-4 ``.mlir`` file becomes: LLVM IR, or with ``--asm`` the host's machine code as assembly, with ``--ptx`` PTX.
 
-Run: ``python tools/emit_llvm.py [--asm] [--width LANES] FILE``; FILE may be ``-``.
+Run: ``python tools/emit_llvm.py [--asm] [--width LANES] [--ptx [ARCH]] FILE``; FILE may be ``-``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ def main() -> int:
     parser.add_argument("file")
     parser.add_argument("--asm", action="store_true", help="assembly for this machine")
     parser.add_argument("--width", type=int, default=16, choices=(4, 8, 16), help="lanes of f32 in a vector (16)")
+    parser.add_argument("--ptx", nargs="?", const="sm_80", metavar="ARCH", help="PTX of the cuda kernels (sm_80)")
     options = parser.parse_args()
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
     try:
         module = parse_mlir(make_context(), text, options.file)
         module.verify()
-        if options.asm:
+        if options.ptx:
+            from lightnet.backends.cuda.nvptx import emit_ptx
+
+            print(emit_ptx(module, options.ptx))
+        elif options.asm:
             from lightnet.backends.llvm.jit import compile_module
 
             print(compile_module(module, vectors=Vectors(options.width)).assembly)

@@ -29,11 +29,12 @@ DIALECTS = Table("dialect", {
     "pdl": "xdsl.dialects.pdl:PDL",
     "ln": "lightnet.dialects.ln.dialect:Ln",
     "cpu": "lightnet.dialects.cpu:Cpu",
+    "cuda": "lightnet.dialects.cuda:Cuda",
     "tile": "lightnet.dialects.tile:Tile",
 })  # fmt: skip
 
 #: The dialects of this project, in the order of the levels.
-OURS = ("ln", "cpu", "tile")
+OURS = ("ln", "cpu", "cuda", "tile")
 
 
 #: Tokens of one file of MLIR text: some ten seconds of parsing and 700 MiB, whatever they mean.

@@ -14,9 +14,10 @@ The handlers of the ops are in `scalar_ops`, `index_ops`, `memory_ops`, `slice_o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
+from types import MappingProxyType
 
 from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -55,10 +56,20 @@ class Scope:
 
 class Function:
     """Emits one function's body. `width` is the number of lanes of a hardware vector of f32, `tiled` switches freeze on;
-    `has_half` says that the processor converts between half and float."""
+    `has_half` says that the processor converts between half and float, `has_bfloat` that it rounds to bfloat. `elementary` has the target's own emitters of elementwise
+    ops, which go before those of `scalar_ops`."""
 
-    def __init__(self, width: int, tiled: bool, handlers: dict[type[Operation], Handler], has_half: bool = False):
+    def __init__(
+        self,
+        width: int,
+        tiled: bool,
+        handlers: dict[type[Operation], Handler],
+        has_half: bool = False,
+        has_bfloat: bool = False,
+        elementary: Mapping[type[Operation], Callable[..., str]] = MappingProxyType({}),
+    ):
         self.width, self.tiled, self._handlers, self.has_half = width, tiled, handlers, has_half
+        self.has_bfloat, self.elementary = has_bfloat, elementary
         self.scopes = [Scope([])]
         self.entry: list[str] = []  # allocas: constant in size, so they stand in the entry block
         self.stack = 0  # bytes of them

@@ -303,7 +303,7 @@ def _computes(op: Operation) -> bool:
 
 def elementwise(e: Function, op: Operation) -> None:
     """Any op of `ELEMENTWISE`, on scalars or vectors."""
-    emit, result = ELEMENTWISE[type(op)], op.results[0]
+    emit, result = e.elementary.get(type(op), ELEMENTWISE[type(op)]), op.results[0]
     if not isinstance(result.type, VectorType):
         source = llvm_type(op.operands[0].type)
         if (source in SHORT or llvm_type(result.type) in SHORT) and _computes(op):

@@ -71,8 +71,8 @@ def widen(e: Function, x: str, elem: str, lanes: int) -> str:
 def narrow(e: Function, x: str, elem: str, lanes: int) -> str:
     """A float as a half or bfloat: to nearest, ties to even, overflow to infinity; a NaN stays one."""
     v = _Lanes(e, lanes)
-    if elem == "half" and e.has_half:
-        return v.cast("fptrunc", x, "float", "half")
+    if (elem == "half" and e.has_half) or (elem == "bfloat" and e.has_bfloat):
+        return v.cast("fptrunc", x, "float", elem)
     bits = v.cast("bitcast", x, "float", "i32")
     short = _to_bfloat(v, x, bits) if elem == "bfloat" else _to_half(v, bits)
     return v.cast("bitcast", v.cast("trunc", short, "i32", "i16"), "i16", elem)

@@ -1,0 +1,296 @@
+"""sin, cos, tan and their inverses, and erf, of double; sin and cos of float. Imports `math_code`.
+
+Angles are reduced to ``|r| <= pi/4`` whatever their size: up to 100000 by a sum of three parts of pi/2 (Cody and Waite 1980), beyond with
+as many bits of 2/pi as count (Payne and Hanek 1983).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from math import factorial, tan
+
+from lightnet.backends.cuda.math_code import (
+    INFINITY,
+    NAN,
+    Code,
+    Pair,
+    Value,
+    pair_multiply,
+    quick_sum,
+    split,
+    two_product,
+    two_sum,
+)
+from lightnet.backends.cuda.math_double import exp
+
+#: Bits of pi behind the point; 2/pi is needed to the last bit of the largest number's reduction: 1024 + 64 + 2 * 64.
+_PRECISION = 1400
+#: Zero bits in front of 2/pi, so that every window of bits begins inside; bits of all.
+_PAD, _TABLE_BITS = 64, 64 * 21
+#: Up to here three parts of pi/2 reduce an angle.
+_MEDIUM = 100000.0
+
+
+@cache
+def _pi() -> int:
+    """pi 2^_PRECISION, by Machin's formula: 16 arctan(1/5) - 4 arctan(1/239)."""
+
+    def arctan(n: int) -> int:
+        power, total, k = (1 << _PRECISION + 32) // n, 0, 0
+        while power:
+            total += (-power if k % 2 else power) // (2 * k + 1)
+            power, k = power // (n * n), k + 1
+        return total
+
+    return (16 * arctan(5) - 4 * arctan(239)) >> 32
+
+
+def _parts_of_half_pi() -> tuple[float, float, float]:
+    first, _ = split((_pi(), 1 << _PRECISION + 1))
+    n, d = first.as_integer_ratio()
+    rest = (_pi() * d - (n << _PRECISION + 1), d << _PRECISION + 1)
+    return first, *split(rest)
+
+
+def _pair_of_pi(factor: int = 1) -> tuple[float, float]:
+    """pi / factor as a pair of doubles."""
+    return split((_pi(), factor << _PRECISION))
+
+
+def table() -> str:
+    """The bits of 2/pi behind `_PAD` zeros, in words of 64 bits, the first ones first, as a constant of LLVM."""
+    bits = (1 << _PRECISION + 1 + _TABLE_BITS - _PAD) // _pi()
+    words = [bits >> (_TABLE_BITS - 64 * (k + 1)) & (1 << 64) - 1 for k in range(_TABLE_BITS // 64)]
+    values = ", ".join(f"i64 {word}" for word in words)
+    return f"{TABLE} = internal unnamed_addr addrspace(1) constant [{len(words)} x i64] [{values}], align 8"
+
+
+TABLE = "@ln.two_over_pi"
+
+
+# ---- reduction -------------------------------------------------------------------------------------------------------------
+
+
+def _reduce(c: Code, x: Value) -> tuple[Value, Pair]:
+    """``x = n pi/2 + r``: (n, of which the last two bits count; r)."""
+    whole, hi, lo = c.choose(abs(x) <= _MEDIUM, lambda: _reduce_medium(c, x), lambda: _reduce_large(c, x))
+    return whole, Pair(hi, lo)
+
+
+def _reduce_medium(c: Code, x: Value) -> Sequence[Value]:
+    """The difference with n times the first part is exact; the others make it a pair."""
+    parts = _parts_of_half_pi()
+    n, whole = c.round(x * (1 / parts[0]))
+    second = two_product(-n, c.const(parts[1], "double"))
+    r = two_sum(c.fma(-n, parts[0], x), second.hi)
+    r = quick_sum(r.hi, r.lo + c.fma(-n, parts[2], second.lo))
+    return whole, r.hi, r.lo
+
+
+def _reduce_large(c: Code, x: Value) -> Sequence[Value]:
+    """With ``|x| = M 2^e``, M of 53 bits, the bits of 2/pi above those of weight 2^(2 - e) give multiples of 4 quarters: of the 192 bits
+    behind them, taken for a fraction W, ``M W mod 1`` is x in full turns."""
+    bits = c.bits(x)
+    exponent = (bits >> 52) & 0x7FF
+    mantissa = (bits & (1 << 52) - 1) | (1 << 52)
+    start = exponent + (_PAD - 1075 - 2)
+    first, second, third = _window(c, start)
+    middle = mantissa * second
+    low = middle + _high_product(c, mantissa, third)
+    carry = c.cast("zext", c.ins("i1", f"icmp ult i64 {low.text}, {middle.text}"), "i64")
+    high = mantissa * first + _high_product(c, mantissa, second) + carry
+    # Two bits of quarters; the rest is a fraction of a quarter, from -1/2 to 1/2 when taken with its sign.
+    fraction = _shifted(c, high, low, c.const(2, "i64")), low << 2
+    up = fraction[0] >> 63
+    r = _fraction(c, *fraction)
+    negative = bits < 0
+    sign = c.select(negative, c.const(-1.0, "double"), 1.0)
+    whole = (high >> 62) + up
+    return c.select(negative, 0 - whole, whole), r.hi * sign, r.lo * sign
+
+
+def _high_product(c: Code, a: Value, b: Value) -> Value:
+    """The upper 64 bits of the product of two unsigned numbers."""
+    return c.cast("trunc", (c.cast("zext", a, "i128") * c.cast("zext", b, "i128")) >> 64, "i64")
+
+
+def _shifted(c: Code, high: Value, low: Value, count: Value) -> Value:
+    """The upper 64 bits of 128, shifted left by up to 63."""
+    c.declared.add("declare i64 @llvm.fshl.i64(i64, i64, i64)")
+    return c.ins("i64", f"call i64 @llvm.fshl.i64(i64 {high.text}, i64 {low.text}, i64 {count.text})")
+
+
+def _window(c: Code, start: Value) -> list[Value]:
+    """192 bits of the table, from bit `start` on."""
+    c.declared.add(table())
+    first, shift = start >> 6, start & 63
+    words = []
+    for k in range(4):
+        address = c.ins("ptr addrspace(1)", f"getelementptr i64, ptr addrspace(1) {TABLE}, i64 {(first + k).text}")
+        words.append(c.ins("i64", f"load i64, ptr addrspace(1) {address.text}, align 8"))
+    return [_shifted(c, a, b, shift) for a, b in pairwise(words)]
+
+
+def _fraction(c: Code, high: Value, low: Value) -> Pair:
+    """A fraction of pi/2 with its sign, of 128 bits. The one's complement is off by the last of them; no double is so near a multiple of
+    pi/2 that all of the upper 64 are zeros."""
+    ones = c.ins("i64", f"ashr i64 {high.text}, 63")
+    high, low = high ^ ones, low ^ ones
+    c.declared.add("declare i64 @llvm.ctlz.i64(i64, i1)")
+    zeros = c.ins("i64", f"call i64 @llvm.ctlz.i64(i64 {high.text}, i1 false)") & 63
+    high, low = _shifted(c, high, low, zeros), low << zeros
+    lead = c.cast("uitofp", high & -0x800, "double") * 2.0**-64
+    rest = c.cast("uitofp", ((high & 0x7FF) << 53) | (low >> 11), "double") * 2.0**-117
+    scale = c.power_of_two(0 - zeros, "double")
+    r = pair_multiply(Pair(lead * scale, rest * scale), _pair(c, _pair_of_pi(2)))
+    sign = c.select(ones.equals(0), c.const(1.0, "double"), -1.0)
+    return Pair(r.hi * sign, r.lo * sign)
+
+
+def _pair(c: Code, number: tuple[float, float]) -> Pair:
+    return Pair(c.const(number[0], "double"), c.const(number[1], "double"))
+
+
+# ---- sin, cos, tan ---------------------------------------------------------------------------------------------------------
+
+
+def _sin_near(c: Code, r: Pair, terms: int = 8) -> Value:
+    """sin up to pi/4, by its Taylor sum; the derivative there carries the low part."""
+    z = r.hi * r.hi
+    tail = c.polynomial(z, [(-1) ** k / factorial(2 * k + 1) for k in range(1, terms + 1)])
+    return r.hi + c.fma(r.hi * z, tail, r.lo * (1.0 - z * 0.5))
+
+
+def _cos_near(c: Code, r: Pair, terms: int = 8) -> Value:
+    z = r.hi * r.hi
+    half = z * 0.5
+    lead = 1.0 - half
+    tail = c.polynomial(z, [(-1) ** k / factorial(2 * k) for k in range(2, terms + 1)])
+    return lead + (((1.0 - lead) - half) + c.fma(z * z, tail, -(r.hi * r.lo)))
+
+
+def _finite(c: Code, x: Value, result: Value) -> Value:
+    return c.select(abs(x) < INFINITY, result, NAN)
+
+
+def _turned(c: Code, n: Value, sin: Value, cos: Value) -> Value:
+    """sin of n quarters more than the angle of `sin` and `cos`."""
+    odd = (n & 1).differs(0)
+    value = c.select(odd, cos, sin)
+    return c.select((n & 2).differs(0), -value, value)
+
+
+def sin(c: Code, x: Value) -> Value:
+    n, r = _reduce(c, x)
+    value = _turned(c, n, _sin_near(c, r), _cos_near(c, r))
+    return _finite(c, x, c.select(abs(x) < 2.0**-27, x, value))
+
+
+def cos(c: Code, x: Value) -> Value:
+    n, r = _reduce(c, x)
+    return _finite(c, x, _turned(c, n + 1, _sin_near(c, r), _cos_near(c, r)))
+
+
+def tan_(c: Code, x: Value) -> Value:
+    n, r = _reduce(c, x)
+    s, k = _sin_near(c, r), _cos_near(c, r)
+    odd = (n & 1).differs(0)
+    value = c.select(odd, -k, s) / c.select(odd, s, k)
+    return _finite(c, x, c.select(abs(x) < 2.0**-27, x, value))
+
+
+def _float_parts(c: Code, x: Value) -> tuple[Value, Value, Value]:
+    """Of a float: the quarters of its reduction, and sin and cos of the rest, in float."""
+    n, r = _reduce(c, c.cast("fpext", x, "double"))
+    near = Pair(c.cast("fptrunc", r.hi, "float"), c.const(0.0, "float"))
+    return n, _sin_near(c, near, 4), _cos_near(c, near, 5)
+
+
+def sin_float(c: Code, x: Value) -> Value:
+    n, s, k = _float_parts(c, x)
+    return _finite(c, x, c.select(abs(x) < 2.0**-13, x, _turned(c, n, s, k)))
+
+
+def cos_float(c: Code, x: Value) -> Value:
+    n, s, k = _float_parts(c, x)
+    return _finite(c, x, _turned(c, n + 1, s, k))
+
+
+# ---- inverses ----------------------------------------------------------------------------------------------------------------
+
+#: arctan t = t + t z P(z), z = t², up to tan(pi/8): fitted to 4e-18.
+_ARCTAN = (
+    -0.3333333333333333, 0.19999999999999993, -0.14285714285711518, 0.11111111110754729, -0.0909090906700999,
+    0.07692306736000173, -0.06666642020055166, 0.058819252531928615, -0.052580415542977606, 0.047193950300273096,
+    -0.04104436265754583, 0.030635704112957938, -0.01391822929101273,
+)  # fmt: skip
+_EIGHTH = tan(3.141592653589793 / 8)
+
+
+def _arctan(c: Code, a: Value, b: Value) -> Value:
+    """arctan(a/b) of numbers from 0 to infinity, b may be 0. Within an eighth of a turn of 0, of pi/4 and of pi/2 it is the arctangent of a/b,
+    (a - b)/(a + b) and -b/a, and one of these angles."""
+    low, high = a <= b * _EIGHTH, a > b * (1 / _EIGHTH)
+    t = c.select(low, a, c.select(high, -b, a - b)) / c.select(low, b, c.select(high, a, a + b))
+    z = t * t
+    angle = c.fma(t * z, c.polynomial(z, _ARCTAN), t)
+    quarter, half = _pair_of_pi(4), _pair_of_pi(2)
+    base, rest = (c.select(low, 0.0, c.select(high, half[i], c.const(quarter[i], "double"))) for i in (0, 1))
+    return c.select(low, angle, base + (rest + angle))
+
+
+def atan(c: Code, x: Value) -> Value:
+    return c.copysign(_arctan(c, abs(x), c.const(1.0, x.type)), x)
+
+
+def atan2(c: Code, y: Value, x: Value) -> Value:
+    a, b = abs(y), abs(x)
+    large = (a > 2.0**1000) | (b > 2.0**1000)  # the sum of both is finite
+    scale = c.select(large, c.const(2.0**-10, x.type), 1.0)
+    angle = _arctan(c, a * scale, b * scale)
+    angle = c.select(a.equals(0.0) & b.equals(0.0), 0.0, angle)
+    angle = c.select(a.equals(INFINITY) & b.equals(INFINITY), _pair_of_pi(4)[0], angle)
+    pi, rest = _pair_of_pi()
+    behind = c.ins("i1", f"icmp slt i64 {c.bits(x).text}, 0")
+    angle = c.select(behind, pi - (angle - rest), angle)
+    return c.copysign(c.select(c.is_nan(x) | c.is_nan(y), NAN, angle), y)
+
+
+def asin(c: Code, x: Value) -> Value:
+    a = abs(x)
+    return c.copysign(_arctan(c, a, c.call("sqrt", (1.0 - a) * (a + 1.0))), x)
+
+
+def acos(c: Code, x: Value) -> Value:
+    """Twice arctan(sqrt((1 - x) / (1 + x))), in which nothing cancels."""
+    return _arctan(c, c.call("sqrt", 1.0 - x), c.call("sqrt", x + 1.0)) * 2.0
+
+
+# ---- erf -------------------------------------------------------------------------------------------------------------------------
+
+_TWO_OVER_ROOT_PI = 1.1283791670955126
+#: erf x = x (2/sqrt(pi) + z P(z)), z = x², up to 1: fitted to 1e-17.
+_ERF = (
+    -0.37612638903183754, 0.11283791670955126, -0.026866170645131252, 0.005223977625442186, -0.0008548327023450544,
+    0.0001205533298176089, -1.4925650356656707e-05, 1.6462114292902008e-06, -1.636584253801154e-07,
+    1.4807147150533316e-08, -1.2289855746585177e-09, 9.41507214265476e-11, -6.652074187842492e-12,
+    4.1558617352790287e-13, -1.7988652209572032e-14,
+)  # fmt: skip
+#: erfc x = exp(-x²) P(t), t = (x - 2.5) / (x + 2.5), from 1 to 6: fitted to 4e-17.
+_ERFC = (
+    0.2108063640611436, -0.3717367339489734, 0.2517131932174494, -0.1250330523788247, 0.039922539075574935,
+    -0.003993701166223159, -0.002642365963784453, 0.0008759154630794508, 0.00022838036598153182,
+    -0.00012887741536369735, -3.4182063549802165e-05, 1.8617072081910595e-05, 7.5513017799442535e-06,
+    -2.3140931150942177e-06, -1.79706306540687e-06, 1.2966926825389417e-07, 3.3657006736237105e-07,
+)  # fmt: skip
+
+
+def erf(c: Code, x: Value) -> Value:
+    a = abs(x)
+    z = a * a
+    near = a * c.fma(z, c.polynomial(z, _ERF), _TWO_OVER_ROOT_PI)
+    far = 1.0 - exp(c, -z) * c.polynomial((a - 2.5) / (a + 2.5), _ERFC)
+    value = c.select(a < 1.0, near, c.select(a > 6.0, 1.0, far))
+    return c.copysign(value, x)

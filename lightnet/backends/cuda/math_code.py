@@ -1,0 +1,289 @@
+"""Expressions that write LLVM IR: how the elementary functions of the GPU are put down. Standard library, and texts of the emitter.
+
+A `Value` is an operand; what Python's operators and the methods of `Code` make of it are instructions. Nothing is contracted or
+reordered, so that the errors of sums and products can be computed (`two_sum`, `two_product`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from lightnet.backends.llvm.values import float_literal
+
+FLOATS = ("float", "double")
+#: Bits of a type, of its significand, and the bias of its exponent.
+BITS = {"float": 32, "double": 64}
+DIGITS = {"float": 23, "double": 52}
+BIAS = {"float": 127, "double": 1023}
+SUFFIX = {"float": "f32", "double": "f64"}
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """An operand of LLVM type `type`; the other operand of an operator may be a number."""
+
+    code: Code
+    type: str
+    text: str
+
+    def _op(self, floats: str, integers: str, other: Value | float, swap: bool = False) -> Value:
+        a, b = self, self.code.lift(other, self.type)
+        a, b = (b, a) if swap else (a, b)
+        return self.code.ins(self.type, f"{floats if self.type in FLOATS else integers} {self.type} {a.text}, {b.text}")
+
+    def __add__(self, other: Value | float) -> Value:
+        return self._op("fadd", "add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self._op("fsub", "sub", other)
+
+    def __rsub__(self, other: Value | float) -> Value:
+        return self._op("fsub", "sub", other, swap=True)
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self._op("fmul", "mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self._op("fdiv", "", other)
+
+    def __rtruediv__(self, other: Value | float) -> Value:
+        return self._op("fdiv", "", other, swap=True)
+
+    def __and__(self, other: Value | int) -> Value:
+        return self._op("", "and", other)
+
+    def __or__(self, other: Value | int) -> Value:
+        return self._op("", "or", other)
+
+    def __xor__(self, other: Value | int) -> Value:
+        return self._op("", "xor", other)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self._op("", "shl", other)
+
+    def __rshift__(self, other: Value | int) -> Value:
+        """A logical shift."""
+        return self._op("", "lshr", other)
+
+    def __neg__(self) -> Value:
+        return self.code.ins(self.type, f"fneg {self.type} {self.text}") if self.type in FLOATS else 0 - self
+
+    def __abs__(self) -> Value:
+        return self.code.call("fabs", self)
+
+    def _compare(self, floats: str, integers: str, other: Value | float) -> Value:
+        operation = f"fcmp {floats}" if self.type in FLOATS else f"icmp {integers}"
+        return self.code.ins("i1", f"{operation} {self.type} {self.text}, {self.code.lift(other, self.type).text}")
+
+    def __lt__(self, other: Value | float) -> Value:
+        return self._compare("olt", "slt", other)
+
+    def __le__(self, other: Value | float) -> Value:
+        return self._compare("ole", "sle", other)
+
+    def __gt__(self, other: Value | float) -> Value:
+        return self._compare("ogt", "sgt", other)
+
+    def __ge__(self, other: Value | float) -> Value:
+        return self._compare("oge", "sge", other)
+
+    def equals(self, other: Value | float) -> Value:
+        """Equality; of floats, false where one is NaN."""
+        return self._compare("oeq", "eq", other)
+
+    def differs(self, other: Value | float) -> Value:
+        """Inequality; of floats, true where one is NaN."""
+        return self._compare("une", "ne", other)
+
+
+class Code:
+    """The body of a function while it is written."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self._names = 0
+        self._label = "entry"
+
+    # ---- instructions
+
+    def fresh(self, prefix: str) -> str:
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def ins(self, type: str, text: str) -> Value:
+        """An instruction with a result."""
+        name = self.fresh("%v")
+        self.lines.append(f"  {name} = {text}")
+        return Value(self, type, name)
+
+    def const(self, value: float, type: str) -> Value:
+        return Value(self, type, float_literal(value, type) if type in FLOATS else str(int(value)))
+
+    def lift(self, value: Value | float, type: str) -> Value:
+        """An operand as it is, or a number as a constant."""
+        return value if isinstance(value, Value) else self.const(value, type)
+
+    def call(self, intrinsic: str, *args: Value) -> Value:
+        """An intrinsic of LLVM that is overloaded on the type of its operands."""
+        type = args[0].type
+        return self.called(f"llvm.{intrinsic}.{SUFFIX.get(type, type)}", type, *args)
+
+    def called(self, symbol: str, type: str, *args: Value) -> Value:
+        """A call of a function, by its symbol."""
+        self.declared.add(f"declare {type} @{symbol}({', '.join(a.type for a in args)})")
+        return self.ins(type, f"call {type} @{symbol}({', '.join(f'{a.type} {a.text}' for a in args)})")
+
+    def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
+        """``a b + c``, rounded once."""
+        return self.call("fma", a, self.lift(b, a.type), self.lift(c, a.type))
+
+    def select(self, cond: Value, yes: Value | float, no: Value | float) -> Value:
+        """One of two values, of which one at least is no number."""
+        type = yes.type if isinstance(yes, Value) else no.type  # type: ignore[union-attr]
+        a, b = self.lift(yes, type), self.lift(no, type)
+        return self.ins(type, f"select i1 {cond.text}, {type} {a.text}, {type} {b.text}")
+
+    def cast(self, operation: str, x: Value, type: str) -> Value:
+        """``bitcast``, ``sitofp``, ``fptrunc``, …"""
+        return self.ins(type, f"{operation} {x.type} {x.text} to {type}")
+
+    # ---- floats
+
+    def bits(self, x: Value) -> Value:
+        return self.cast("bitcast", x, f"i{BITS[x.type]}")
+
+    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """The sum of ``c[k] x^k``, by Horner's rule."""
+        total = self.const(coefficients[-1], x.type)
+        for c in coefficients[-2::-1]:
+            total = self.fma(total, x, c)
+        return total
+
+    def power_of_two(self, n: Value, type: str) -> Value:
+        """``2^n`` of an integer within the range of normal numbers."""
+        return self.cast("bitcast", (n + BIAS[type]) << DIGITS[type], type)
+
+    def scale(self, x: Value, n: Value) -> Value:
+        """``x 2^n`` for n within three times the range of exponents, in two factors: the ends of the range come out right, and rounded
+        once unless the result is subnormal."""
+        half = self.ins(n.type, f"ashr {n.type} {n.text}, 1")
+        return x * self.power_of_two(half, x.type) * self.power_of_two(n - half, x.type)
+
+    def round(self, x: Value) -> tuple[Value, Value]:
+        """The nearest whole number, of less than half the digits' range: as a float, and as an integer as wide. By the sum with a number
+        whose neighbours are 1 apart: unlike a conversion, that is defined for NaN."""
+        shift = 1.5 * 2.0 ** DIGITS[x.type]
+        shifted = x + shift
+        return shifted - shift, self.bits(shifted) - self.bits(self.const(shift, x.type))
+
+    def clamp(self, x: Value, low: float, high: float) -> Value:
+        """`x` moved to the nearer end where it is outside; NaN stays."""
+        x = self.select(x < low, low, x)
+        return self.select(x > high, high, x)
+
+    def copysign(self, x: Value, sign: Value) -> Value:
+        return self.call("copysign", x, sign)
+
+    def is_nan(self, x: Value) -> Value:
+        return x.differs(x)
+
+    # ---- control flow
+
+    def choose(
+        self, cond: Value, then: Callable[[], Sequence[Value]], other: Callable[[], Sequence[Value]]
+    ) -> list[Value]:
+        """Run one of two pieces of code; what it gives."""
+        labels = [self.fresh(hint) for hint in ("then", "else", "join")]
+        self.lines.append(f"  br i1 {cond.text}, label %{labels[0]}, label %{labels[1]}")
+        arms = []
+        for label, body in zip(labels, (then, other)):
+            self.lines.append(f"{label}:")
+            self._label = label
+            values = body()
+            arms.append((self._label, values))
+            self.lines.append(f"  br label %{labels[2]}")
+        self.lines.append(f"{labels[2]}:")
+        self._label = labels[2]
+        (first, a), (second, b) = arms
+        return [self.ins(x.type, f"phi {x.type} [ {x.text}, %{first} ], [ {y.text}, %{second} ]") for x, y in zip(a, b)]
+
+
+def function_text(symbol: str, type: str, arity: int, body: Callable[..., Value]) -> tuple[str, set[str]]:
+    """The definition of a function of `arity` floats, and the declarations that it needs. `body` takes a `Code` and the arguments."""
+    code = Code()
+    args = [Value(code, type, f"%x{k}") for k in range(arity)]
+    result = body(code, *args)
+    head = f"define internal {type} @{symbol}({', '.join(f'{a.type} {a.text}' for a in args)}) nounwind alwaysinline"
+    return "\n".join([f"{head} {{", "entry:", *code.lines, f"  ret {type} {result.text}", "}"]), code.declared
+
+
+# ---- pairs: unevaluated sums of two floats, with twice the digits (Dekker 1971) -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``hi + lo``, where hi is the sum, rounded."""
+
+    hi: Value
+    lo: Value
+
+
+def two_sum(a: Value, b: Value) -> Pair:
+    """The sum and its error, exactly (Knuth, TAOCP 2, 4.2.2)."""
+    total = a + b
+    part = total - a
+    return Pair(total, (a - (total - part)) + (b - part))
+
+
+def quick_sum(a: Value, b: Value) -> Pair:
+    """`two_sum` where a is the larger one, or 0."""
+    total = a + b
+    return Pair(total, b - (total - a))
+
+
+def two_product(a: Value, b: Value) -> Pair:
+    """The product and its error, exactly."""
+    product = a * b
+    return Pair(product, a.code.fma(a, b, -product))
+
+
+def pair_add(x: Pair, y: Pair) -> Pair:
+    total = two_sum(x.hi, y.hi)
+    return quick_sum(total.hi, total.lo + (x.lo + y.lo))
+
+
+def pair_multiply(x: Pair, y: Pair) -> Pair:
+    product = two_product(x.hi, y.hi)
+    code = x.hi.code
+    return quick_sum(product.hi, code.fma(x.lo, y.hi, code.fma(x.hi, y.lo, product.lo)))
+
+
+def pair_divide(x: Pair, y: Pair) -> Pair:
+    code = x.hi.code
+    quotient = x.hi / y.hi
+    rest = code.fma(-quotient, y.hi, x.hi)
+    return quick_sum(quotient, (rest + code.fma(-quotient, y.lo, x.lo)) / y.hi)
+
+
+def split(number: tuple[int, int], type: str = "double") -> tuple[float, float]:
+    """A rational number (numerator, denominator) as a pair of floats."""
+    numerator, denominator = number
+    hi = _rounded(numerator / denominator, type)
+    n, d = hi.as_integer_ratio()
+    return hi, _rounded((numerator * d - n * denominator) / (denominator * d), type)
+
+
+def _rounded(x: float, type: str) -> float:
+    return struct.unpack("<f", struct.pack("<f", x))[0] if type == "float" else x
+
+
+INFINITY = inf
+NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000000))[0]

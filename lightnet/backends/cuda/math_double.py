@@ -1,0 +1,246 @@
+"""exp, log, pow and what follows from them, of double. Imports `math_code`.
+
+Where a comment names no other source, the method is the textbook one (Muller, Elementary Functions, 2016): reduce the argument,
+take a polynomial, put the parts together; sums of which one part cancels are kept as pairs.
+"""
+
+from __future__ import annotations
+
+from math import factorial
+
+from lightnet.backends.cuda.math_code import (
+    BITS,
+    DIGITS,
+    INFINITY,
+    NAN,
+    Code,
+    Pair,
+    Value,
+    pair_add,
+    pair_divide,
+    pair_multiply,
+    quick_sum,
+    split,
+    two_product,
+    two_sum,
+)
+
+_DIGITS_OF_LN2 = (693147180559945309417232121458176568075500, 10**42)
+_DIGITS_OF_LOG10_2 = (301029995663981195213738894724493026768190, 10**42)
+_DIGITS_OF_LOG10_E = (434294481903251827651128918916605082294397, 10**42)
+_DIGITS_OF_LOG2_E = (1442695040888963407359924681001892137426646, 10**42)
+LN2, LN2_LOW = split(_DIGITS_OF_LN2)
+LOG2_E = split(_DIGITS_OF_LOG2_E)[0]
+
+
+# ---- exponentials -------------------------------------------------------------------------------------------------------
+
+
+def _reduced(c: Code, x: Value) -> tuple[Value, Value]:
+    """``x = n ln 2 + r`` with ``|r| <= ln 2 / 2``: (n, as an integer; r). The difference with the leading part of ln 2 is exact."""
+    n, whole = c.round(x * LOG2_E)
+    return whole, c.fma(-n, LN2_LOW, c.fma(-n, LN2, x))
+
+
+def exp(c: Code, x: Value) -> Value:
+    whole, r = _reduced(c, c.clamp(x, -746.0, 710.0))
+    return c.scale(c.polynomial(r, [1 / factorial(k) for k in range(14)]), whole)
+
+
+def exp2(c: Code, x: Value) -> Value:
+    x = c.clamp(x, -1080.0, 1030.0)
+    n, whole = c.round(x)
+    return c.scale(c.polynomial((x - n) * LN2, [1 / factorial(k) for k in range(14)]), whole)
+
+
+def expm1(c: Code, x: Value) -> Value:
+    """``2^n (e^r - 1) + (2^n - 1)``, at half the size, which does not overflow before the result does."""
+    whole, r = _reduced(c, c.clamp(x, -50.0, 710.0))
+    q = c.fma(r * r, c.polynomial(r, [1 / factorial(k) for k in range(2, 16)]), r)
+    half = c.power_of_two(whole - 1, "double")
+    return c.copysign(c.select(abs(x) < 0.3, q, c.fma(half, q, half - 0.5) * 2.0), x)
+
+
+def sinh(c: Code, x: Value) -> Value:
+    a = abs(x)
+    e = expm1(c, a)
+    root = exp(c, a * 0.5)
+    return c.copysign(c.select(a < 22.0, (e + e / (e + 1.0)) * 0.5, (root * 0.5) * root), x)
+
+
+def cosh(c: Code, x: Value) -> Value:
+    a = abs(x)
+    e = exp(c, a)
+    root = exp(c, a * 0.5)
+    return c.select(a < 22.0, e * 0.5 + 0.5 / e, (root * 0.5) * root)
+
+
+def tanh(c: Code, x: Value) -> Value:
+    a = abs(x)
+    e = expm1(c, a * 2.0)
+    return c.copysign(c.select(a > 22.0, 1.0, e / (e + 2.0)), x)
+
+
+# ---- logarithms --------------------------------------------------------------------------------------------------------
+
+
+def _split_float(c: Code, x: Value) -> tuple[Value, Value]:
+    """``x = 2^k m`` of a positive number, m from sqrt(1/2) to sqrt(2): (k, as a float; m)."""
+    wide, digits = BITS[x.type], DIGITS[x.type]
+    tiny = x < 2.0 ** (2 - 2 ** (wide - digits - 2))
+    x = c.select(tiny, x * 2.0**digits, x)
+    root = c.bits(c.const(0.5**0.5, x.type))
+    above = c.bits(x) - root
+    k = c.ins(above.type, f"ashr {above.type} {above.text}, {digits}")
+    m = c.cast("bitcast", (above & (2**digits - 1)) + root, x.type)
+    return c.cast("sitofp", k - c.select(tiny, c.const(digits, k.type), 0), x.type), m
+
+
+def log_of(c: Code, k: Value, f: Value, terms: int, ln2: tuple[float, float]) -> Value:
+    """``k ln 2 + log(1 + f)``. With s = f / (2 + f), log(1 + f) = 2 artanh s = f - f²/2 + s (f²/2 + R), R = 2 s²/3 + 2 s⁴/5 + …, so that the
+    rounding of s counts little (as in Sun's fdlibm)."""
+    s = f / (f + 2.0)
+    z = s * s
+    rest = z * c.polynomial(z, [2 / (2 * n + 1) for n in range(1, terms + 1)])
+    half = f * f * 0.5
+    return c.fma(k, ln2[0], c.fma(k, ln2[1], f - (half - s * (half + rest))))
+
+
+def log_ends(c: Code, x: Value, result: Value) -> Value:
+    """The logarithm of 0 is minus infinity, of infinity infinity, of what is below 0 or NaN NaN."""
+    result = c.select(x.equals(INFINITY), INFINITY, result)
+    result = c.select(x.equals(0.0), -INFINITY, result)
+    return c.select(x >= 0.0, result, NAN)
+
+
+def log(c: Code, x: Value) -> Value:
+    k, m = _split_float(c, x)
+    return log_ends(c, x, log_of(c, k, m - 1.0, 10, (LN2, LN2_LOW)))
+
+
+def log_float(c: Code, x: Value) -> Value:
+    """log of float."""
+    k, m = _split_float(c, x)
+    return log_ends(c, x, log_of(c, k, m - 1.0, 4, split(_DIGITS_OF_LN2, "float")))
+
+
+def log1p(c: Code, x: Value) -> Value:
+    """The logarithm of 1 + x, with what the sum loses added to m - 1 again."""
+    total = two_sum(c.const(1.0, x.type), x)
+    k, m = _split_float(c, total.hi)
+    whole = c.cast("fptosi", c.clamp(k, -100.0, 100.0), "i64")  # beyond 2^100 nothing is lost that counts
+    f = (m - 1.0) + total.lo * c.power_of_two(0 - whole, x.type)
+    return c.copysign(log_ends(c, x + 1.0, log_of(c, k, f, 10, (LN2, LN2_LOW))), x)
+
+
+def _log_pair(c: Code, x: Value) -> tuple[Value, Pair]:
+    """``x = 2^k m`` and log m as a pair, to 2^-70: ``2 s (1 + z/3 + z²/5 + …)``, the leading coefficients as pairs."""
+    k, m = _split_float(c, x)
+    zero = c.const(0.0, x.type)
+    f = m - 1.0
+    s = pair_divide(Pair(f, zero), two_sum(c.const(2.0, x.type), f))
+    z = pair_multiply(s, s)
+    tail = c.polynomial(z.hi, [1 / (2 * n + 1) for n in range(4, 15)])
+    total = Pair(tail, zero)
+    for n in (3, 2, 1, 0):
+        total = pair_add(_constant(c, (1, 2 * n + 1)), pair_multiply(z, total))
+    total = pair_multiply(s, total)
+    return k, Pair(total.hi * 2.0, total.lo * 2.0)
+
+
+def _constant(c: Code, number: tuple[int, int]) -> Pair:
+    hi, lo = split(number)
+    return Pair(c.const(hi, "double"), c.const(lo, "double"))
+
+
+def _log_base(c: Code, x: Value, two: tuple[int, int], e: tuple[int, int]) -> Value:
+    """``k log 2 + log m`` to another base, of which the logarithms of 2 and e are given."""
+    k, m = _log_pair(c, x)
+    zero = c.const(0.0, x.type)
+    total = pair_add(pair_multiply(Pair(k, zero), _constant(c, two)), pair_multiply(m, _constant(c, e)))
+    return log_ends(c, x, total.hi)
+
+
+def log2(c: Code, x: Value) -> Value:
+    return _log_base(c, x, (1, 1), _DIGITS_OF_LOG2_E)
+
+
+def log10(c: Code, x: Value) -> Value:
+    return _log_base(c, x, _DIGITS_OF_LOG10_2, _DIGITS_OF_LOG10_E)
+
+
+def asinh(c: Code, x: Value) -> Value:
+    a = abs(x)
+    near = log1p(c, a + a * a / (c.call("sqrt", a * a + 1.0) + 1.0))
+    return c.copysign(c.select(a < 2.0**28, near, log(c, a) + LN2), x)
+
+
+def acosh(c: Code, x: Value) -> Value:
+    t = x - 1.0
+    near = log1p(c, t + c.call("sqrt", t * 2.0 + t * t))
+    return c.select(x >= 1.0, c.select(x < 2.0**28, near, log(c, x) + LN2), NAN)
+
+
+def atanh(c: Code, x: Value) -> Value:
+    a = abs(x)
+    return c.copysign(log1p(c, a * 2.0 / (1.0 - a)) * 0.5, x)
+
+
+# ---- powers --------------------------------------------------------------------------------------------------------------
+
+
+def pow(c: Code, x: Value, y: Value) -> Value:
+    """``exp(y log |x|)`` in pairs, to 0.51 units in the last place: what is exact comes out exact, since powers of integers are made of
+    it. The other cases are those of C (Annex F)."""
+    k, log_m = _log_pair(c, abs(x))
+    zero = c.const(0.0, x.type)
+    total = pair_add(pair_multiply(Pair(k, zero), _constant(c, _DIGITS_OF_LN2)), log_m)
+    product = two_product(total.hi, y)
+    exponent = product.hi
+    inside = abs(exponent) < 760.0
+    low = c.select(inside, c.fma(total.lo, y, product.lo), 0.0)
+    result = _exp_pair(c, c.select(inside, exponent, 0.0), low)
+    result = c.select(inside, result, c.select(exponent > 0.0, INFINITY, zero))
+    return power_ends(c, x, y, result)
+
+
+def _exp_pair(c: Code, hi: Value, lo: Value) -> Value:
+    n, whole = c.round(hi * LOG2_E)
+    r = two_sum(c.fma(-n, LN2, hi), c.fma(-n, LN2_LOW, lo))
+    square = two_product(r.hi, r.hi)
+    cube = square.hi * r.hi * c.polynomial(r.hi, [1 / factorial(k) for k in range(3, 16)])
+    first = two_sum(c.const(1.0, hi.type), r.hi)
+    second = quick_sum(first.hi, square.hi * 0.5)
+    low = first.lo + (second.lo + (square.lo * 0.5 + (r.lo + (r.lo * r.hi + cube))))
+    return c.scale(second.hi + low, whole)
+
+
+def power_ends(c: Code, x: Value, y: Value, result: Value) -> Value:
+    """``x^y``, where `result` is ``|x|^y`` of finite numbers other than 0."""
+    a, one = abs(x), c.const(1.0, x.type)
+    whole = c.call("floor", y).equals(y) & (abs(y) < INFINITY)
+    half = y * 0.5
+    odd = whole & c.call("floor", half).differs(half)
+    end = a.equals(0.0) | a.equals(INFINITY)
+    result = c.select(end, c.select(a.equals(0.0) ^ (y < 0.0), 0.0, c.const(INFINITY, x.type)), result)
+    infinite = c.select((a > 1.0) ^ (y < 0.0), c.const(INFINITY, x.type), 0.0)
+    result = c.select(abs(y).equals(INFINITY), c.select(a.equals(1.0), one, infinite), result)
+    negative = c.ins("i1", f"icmp slt {c.bits(x).type} {c.bits(x).text}, 0")
+    result = c.select(negative & odd, -result, result)
+    undefined = (x < 0.0) & c.ins("i1", f"xor i1 {whole.text}, true") & (a < INFINITY) & (abs(y) < INFINITY)
+    result = c.select(undefined | c.is_nan(x) | c.is_nan(y), NAN, result)
+    return c.select(x.equals(1.0) | y.equals(0.0), one, result)
+
+
+def cbrt(c: Code, x: Value) -> Value:
+    """A third of the logarithm, and one step of Newton's method, whose residue is exact."""
+    a = abs(x)
+    tiny = a < 2.0**-900
+    a = c.select(tiny, a * 2.0**300, a)
+    y = exp(c, log(c, a) * (1 / 3))
+    square = two_product(y, y)
+    rest = c.fma(square.hi, y, -a) + square.lo * y
+    y = y - rest / (square.hi * 3.0)
+    y = c.select(tiny, y * 2.0**-100, y)
+    keep = x.equals(0.0) | abs(x).equals(INFINITY) | c.is_nan(x)
+    return c.select(keep, x, c.copysign(y, x))

@@ -1,0 +1,55 @@
+"""A lowered module as what a device runs: its PTX, and the launch list as data. Imports the emitter and the runtime's `cuda.program`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from xdsl.dialects.builtin import ModuleOp
+
+from lightnet.backends.cuda.nvptx import emit_llvm, emit_program
+from lightnet.dialects.cuda_launch import CudaLaunchOp
+from lightnet.dialects.launch import HostOp
+from lightnet.ir.module import main_of
+from lightnet.ir.place import PlaceAttr
+from lightnet.runtime.cuda.program import CudaCode, HostLine, KernelLine, Place
+
+
+class CudaModule:
+    """The code of a module at level 4 of cuda. Raises LightNetError where it is none."""
+
+    def __init__(self, loops: ModuleOp, arch: str):
+        self._loops, self.arch = loops, arch
+        ptx = emit_program(loops, arch)
+        self.code = CudaCode(ptx.text, arch, tuple(_lines(loops, ptx.entries)))
+
+    @property
+    def assembly(self) -> str:
+        """The PTX text."""
+        return self.code.ptx
+
+    @cached_property
+    def llvm_ir(self) -> str:
+        """The LLVM IR text, before LLVM's own passes."""
+        return emit_llvm(self._loops, self.arch)[0]
+
+
+def _lines(loops: ModuleOp, entries: dict[str, str]) -> list[KernelLine | HostLine]:
+    """The launch list; `entries` are the kernels' names in the PTX."""
+    lines: list[KernelLine | HostLine] = []
+    calls = 0
+    for op in main_of(loops).body.block.ops:
+        if isinstance(op, CudaLaunchOp):
+            x, y, z = op.grid.get_values()
+            tx, ty, tz = op.block.get_values()
+            places = tuple(map(_place, op.args))
+            lines.append(
+                KernelLine(entries[op.callee.string_value()], (x, y, z), (tx, ty, tz), op.shared_bytes, places)
+            )
+        elif isinstance(op, HostOp):
+            lines.append(HostLine(calls, _place(op.args.data[0])))
+            calls += 1
+    return lines
+
+
+def _place(place: PlaceAttr) -> Place:
+    return place.space.data, place.offset.data

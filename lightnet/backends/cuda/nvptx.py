@@ -1,0 +1,194 @@
+"""Level 4 of cuda to PTX: `emit_ptx`.
+
+Kernels become LLVM IR text by the emitter of the CPU's kernels, one lane wide, with the ops of the `cuda` dialect added; `codegen.py`
+makes PTX of that. Equal kernels become one entry. Imports xDSL; LLVM through `codegen`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.utils.exceptions import VerifyException
+
+from lightnet.backends.cuda import codegen, math, nvptx_ops
+from lightnet.backends.llvm import control, emitter
+from lightnet.backends.llvm.function import Function, flatten
+from lightnet.backends.llvm.memory_ops import memory_type
+from lightnet.backends.llvm.values import Lin, Mem, llvm_type, size_of
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.cuda_checks import block_of
+from lightnet.dialects.cuda_launch import cuda_kernels, verify_cuda
+from lightnet.dialects.launch import kernels
+from lightnet.dialects.tile_memory import is_plain
+from lightnet.runtime.arrays import ALIGNMENT
+
+HANDLERS = {**emitter.HANDLERS, **nvptx_ops.HANDLERS}
+
+
+@dataclass(frozen=True)
+class Ptx:
+    """A module's kernels as PTX `text`; `entries` maps a kernel's name in the module to its name in the text."""
+
+    text: str
+    entries: dict[str, str]
+
+
+def emit_ptx(module: ModuleOp, arch: str = "sm_80", ptx: int = 80) -> str:
+    """The PTX text of a module's kernels, for an architecture (``sm_80``, ``sm_90``, …) and a version of PTX (80: 8.0). Raises LightNetError
+    for an op or a form that level 4 of cuda does not have."""
+    return emit_program(module, arch, ptx).text
+
+
+def emit_program(module: ModuleOp, arch: str = "sm_80", ptx: int = 80) -> Ptx:
+    """As `emit_ptx`, with the names of the entries."""
+    text, entries = emit_llvm(module, arch)
+    return Ptx(codegen.ptx(text, arch, ptx), entries)
+
+
+def emit_llvm(module: ModuleOp, arch: str = "sm_80") -> tuple[str, dict[str, str]]:
+    """The LLVM IR text of a module's kernels, before LLVM's own passes, and the entries' names by those of the kernels."""
+    try:
+        verify_cuda(module, arch)
+        table = cuda_kernels(module)
+    except VerifyException as error:
+        raise LightNetError(str(error)) from None
+    texts = _Texts(kernels(module))
+    entries: dict[str, str] = {}
+    for name, function in table.items():
+        entries[name] = texts.kernel(name, function)
+    return texts.text, entries
+
+
+class _Texts:
+    """The texts of a module's functions; those that are equal stand once."""
+
+    def __init__(self, functions: dict[str, FuncOp]):
+        self._functions = functions
+        self._declared: set[str] = set()
+        self._defined: dict[str, str] = {}  # text -> symbol
+        self._helpers: dict[str, str] = {}  # name -> symbol
+        self._active: list[str] = []
+        self._bodies: list[str] = []
+
+    @property
+    def text(self) -> str:
+        declared = sorted(line for line in self._declared if not math.is_function(line))
+        library = math.definitions(line for line in self._declared if math.is_function(line))
+        return (
+            "\n\n".join(["\n".join(dict.fromkeys(declared + library.declared)), *library.texts, *self._bodies]) + "\n"
+        )
+
+    def kernel(self, name: str, function: FuncOp) -> str:
+        """Emit a kernel, unless an equal one is there; the name of its entry."""
+        e, text = self._emit(name, function)
+        own = sorted(line for line in e.declared if nvptx_ops.SHARED in line)
+        self._declared |= e.declared - set(own)
+        return self._define("\n".join([*own, text]), lambda: self._fresh(name))
+
+    def _define(self, text: str, symbol: Callable[[], str]) -> str:
+        """Add a function's text, in which `SELF` stands for its symbol; the symbol."""
+        if text not in self._defined:
+            self._defined[text] = symbol()
+            self._bodies.append(text.replace(nvptx_ops.SELF, self._defined[text]))
+        return self._defined[text]
+
+    def _fresh(self, name: str) -> str:
+        """A name that PTX takes, which no other entry has."""
+        plain = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
+        plain = plain if plain[:1].isalpha() else f"k_{plain}"
+        taken, symbol, number = set(self._defined.values()), plain, 0
+        while symbol in taken:
+            number += 1
+            symbol = f"{plain}_{number}"
+        return symbol
+
+    def _helper(self, name: str) -> str:
+        """Emit a function that others call; its symbol, which is made of its text."""
+        if name in self._helpers:
+            return self._helpers[name]
+        if name not in self._functions:
+            raise LightNetError(f"call of an unknown function @{name}")
+        if name in self._active:
+            raise LightNetError(f"@{name} calls itself")
+        function = self._functions[name]
+        if block_of(function) is not None:
+            raise LightNetError(f"@{name} is a kernel, and cannot be called")
+        e, text = self._emit(name, function)
+        self._declared |= e.declared
+        symbol = "f" + hashlib.sha256(text.encode()).hexdigest()[:20]
+        self._helpers[name] = self._define(text, lambda: symbol)
+        return symbol
+
+    def _emit(self, name: str, function: FuncOp) -> tuple[Function, str]:
+        """The text of a function, whose callees are emitted."""
+        e = Function(1, tiled=False, handlers=HANDLERS, has_half=True, has_bfloat=True, elementary=math.ELEMENTARY)
+        self._active.append(name)
+        try:
+            text = _function_text(e, function)
+            for callee in sorted(e.calls):
+                text = text.replace(f"@{control.quoted(callee)}(", f"@{self._helper(callee)}(")
+        except LightNetError as error:
+            error.notes.append((None, f"while emitting @{name}"))
+            raise
+        self._active.pop()
+        return e, text
+
+
+def _function_text(e: Function, function: FuncOp) -> str:
+    block = block_of(function)
+    bind = _helper_arguments if block is None else _kernel_arguments
+    parameters = bind(e, function)
+    e.block(function.body.block)
+    results = function.function_type.outputs.data
+    body = "\n".join(line if line.endswith(":") else "  " + line for line in flatten(e.scopes[0].lines, []))
+    entry = "".join(f"  {line}\n" for line in e.entry)
+    if block is None:
+        head, attributes = f"internal {llvm_type(results[0]) if results else 'void'}", "nounwind alwaysinline"
+    else:
+        # Without a least number of blocks a processor, ptxas rather spills than takes a thread more than 32 registers.
+        bounds = f'"nvvm.reqntid"="{",".join(map(str, block))}" "nvvm.minctasm"="1"'
+        head, attributes = "ptx_kernel void", f"nounwind {bounds}"
+    return f"define {head} @{nvptx_ops.SELF}({', '.join(parameters)}) {attributes} {{\nentry:\n{entry}{body}\n}}"
+
+
+def _kernel_arguments(e: Function, function: FuncOp) -> list[str]:
+    """Bind a kernel's arguments: pointers to global memory, none of which overlaps one that is written, taken for generic ones."""
+    given = function.attributes.get("tile.align")
+    align = given.value.data if isinstance(given, IntegerAttr) else ALIGNMENT
+    texts = []
+    for n, arg in enumerate(function.body.block.args):
+        type, size = _memref(arg.type)
+        reach = f" dereferenceable({size})" if size else ""
+        texts.append(f"ptr addrspace(1) noalias align {align}{reach} %global{n}")
+        e.entry.append(f"%arg{n} = addrspacecast ptr addrspace(1) %global{n} to ptr")
+        e.vals[arg] = Mem(f"%arg{n}", Lin(0), type, align)
+    return texts
+
+
+def _helper_arguments(e: Function, function: FuncOp) -> list[str]:
+    """Bind the arguments of a function that is called; of its memory only the elements' alignment is known until it is inlined."""
+    texts = []
+    for n, arg in enumerate(function.body.block.args):
+        name = f"%arg{n}"
+        if isinstance(arg.type, MemRefType):
+            type, _ = _memref(arg.type)
+            e.vals[arg] = Mem(name, Lin(0), type, size_of(memory_type(llvm_type(type.element_type))))
+            texts.append(f"ptr {name}")
+        else:
+            texts.append(f"{llvm_type(arg.type)} {name}")
+            e.vals[arg] = e.symbol_at(name, 0) if isinstance(arg.type, IndexType) else name
+    return texts
+
+
+def _memref(type: object) -> tuple[MemRefType, int]:
+    """A memref of level 4, and its bytes."""
+    if not isinstance(type, MemRefType) or not is_plain(type):
+        raise LightNetError(f"level 4 needs a static shape and the identity layout, got {type}")
+    size = size_of(memory_type(llvm_type(type.element_type)))
+    for n in type.get_shape():
+        size *= n
+    return type, size

@@ -1,0 +1,186 @@
+"""The lines of `@main` for cuda: `cuda.launch`, and finding and checking them, and the kernels that they run, in a module.
+
+Imports xDSL and `ir.place`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, SymbolRefAttr, i64
+from xdsl.dialects.func import FuncOp
+from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, traits_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.utils.exceptions import VerifyException
+
+from lightnet.dialects.cuda_checks import (
+    ARCHS,
+    MAX_BLOCK,
+    MAX_GRID,
+    MAX_THREADS,
+    STATIC_SHARED,
+    block_of,
+    shared_allocations,
+)
+from lightnet.dialects.launch import kernels, memref_bytes
+from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+from lightnet.ir.place import PlaceAttr, parse_places, print_places
+
+#: Every allocation of shared memory begins at a multiple of so many bytes.
+SHARED_ALIGNMENT = 128
+#: Memrefs that a kernel may have: 4 KiB of parameters.
+MAX_ARGUMENTS = 512
+
+
+@irdl_op_definition
+class CudaLaunchOp(IRDLOperation):
+    """Run a kernel on every block of a grid: ``cuda.launch @k grid [32, 1, 1] block [128, 1, 1] [arena+0, static+64]``; one place a
+    memref argument.
+
+    ``… block [128, 1, 1] shared 65536 [arena+0]`` gives each block so many bytes of dynamic shared memory: those of a kernel whose
+    `cuda.shared` allocations are together more than 48 KiB.
+    """
+
+    name = "cuda.launch"
+
+    callee = prop_def(SymbolRefAttr)
+    grid = prop_def(DenseArrayBase)
+    block = prop_def(DenseArrayBase)
+    args = prop_def(ArrayAttr[PlaceAttr])
+    shared = opt_prop_def(IntegerAttr)
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(
+        self,
+        callee: str | SymbolRefAttr,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[PlaceAttr],
+        *,
+        shared: int = 0,
+    ):
+        super().__init__(
+            properties={
+                "callee": SymbolRefAttr(callee) if isinstance(callee, str) else callee,
+                "grid": ints(grid),
+                "block": ints(block),
+                "args": ArrayAttr(args),
+                "shared": IntegerAttr(shared, i64) if shared else None,
+            }
+        )
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of dynamic shared memory of a block."""
+        return 0 if self.shared is None else self.shared.value.data
+
+    def verify_(self) -> None:
+        grid, block = tuple(self.grid.get_values()), tuple(self.block.get_values())
+        if len(grid) != 3 or len(block) != 3:
+            raise VerifyException("a grid and a block have three dimensions: grid [32, 1, 1] block [128, 1, 1]")
+        if any(not 1 <= n <= most for n, most in zip(grid, MAX_GRID)):
+            raise VerifyException(f"a grid has 1 to {MAX_GRID} blocks along x, y, z; got {grid}")
+        if any(not 1 <= n <= most for n, most in zip(block, MAX_BLOCK)) or prod(block) > MAX_THREADS:
+            raise VerifyException(
+                f"a block has at most {MAX_BLOCK} threads along x, y, z, and {MAX_THREADS} together; got {block}"
+            )
+        if not 0 <= self.shared_bytes <= max(ARCHS.values()):
+            raise VerifyException(f"a block has at most {max(ARCHS.values())} bytes of shared memory")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_attribute(self.callee)
+        print_ints(printer, "grid", self.grid)
+        print_ints(printer, "block", self.block)
+        if self.shared is not None:
+            printer.print_string(f" shared {self.shared_bytes}")
+        printer.print_string(" ")
+        print_places(printer, self.args.data)
+        printer.print_op_attributes(self.attributes)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CudaLaunchOp:
+        callee = SymbolRefAttr(parser.parse_symbol_name())
+        grid, block = parse_ints(parser, "grid"), parse_ints(parser, "block")
+        if grid is None or block is None:
+            parser.raise_error("expected `grid [x, y, z] block [x, y, z]`")
+        shared = 0
+        if parser.parse_optional_keyword("shared"):
+            shared = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        op = cls(callee, grid.get_values(), block.get_values(), parse_places(parser), shared=shared)
+        op.attributes |= parser.parse_optional_attr_dict()
+        return op
+
+
+def cuda_launches(module: ModuleOp) -> list[CudaLaunchOp]:
+    """The launches of `@main`, in order; empty when the module has none."""
+    for op in module.ops:
+        if isinstance(op, FuncOp) and op.sym_name.data == "main":
+            return [line for line in op.body.block.ops if isinstance(line, CudaLaunchOp)]
+    return []
+
+
+def cuda_kernels(module: ModuleOp) -> dict[str, FuncOp]:
+    """The functions of a module that can be launched, by name. Raises VerifyException for a block that cannot be."""
+    return {name: f for name, f in kernels(module).items() if block_of(f) is not None}
+
+
+def shared_layout(kernel: FuncOp) -> tuple[list[int], int]:
+    """The offset of each `cuda.shared` of a kernel, and the bytes of all of them."""
+    offsets, end = [], 0
+    for op in shared_allocations(kernel):
+        offsets.append(end := -(-end // SHARED_ALIGNMENT) * SHARED_ALIGNMENT)
+        end += memref_bytes(op.results[0].type)
+    return offsets, end
+
+
+def dynamic_shared(kernel: FuncOp) -> int:
+    """Bytes of shared memory that a launch of a kernel has to ask for: all that it has, if that is more than 48 KiB, else 0."""
+    size = shared_layout(kernel)[1]
+    return size if size > STATIC_SHARED else 0
+
+
+def verify_cuda(module: ModuleOp, arch: str) -> None:
+    """Check the kernels of a module for an architecture, and every launch against its kernel (one pass: an op verifier would search
+    the module for each launch).
+
+    Raises VerifyException: an architecture that is not in `ARCHS`, more shared memory than it has, a kernel with arguments other than
+    memrefs or with results, a launch of an unknown kernel, or with other threads, places or dynamic shared memory than it takes.
+    """
+    if arch not in ARCHS:
+        raise VerifyException(f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}")
+    table = cuda_kernels(module)
+    for name, function in table.items():
+        _verify_kernel(name, function, arch)
+    for op in cuda_launches(module):
+        name = op.callee.string_value()
+        if name not in table:
+            raise VerifyException(f"cuda.launch of @{name}, which is no kernel of the module")
+        _verify_launch(op, name, table[name])
+
+
+def _verify_kernel(name: str, function: FuncOp, arch: str) -> None:
+    if function.function_type.outputs.data:
+        raise VerifyException(f"@{name}: a kernel returns nothing")
+    if not all(isinstance(t, MemRefType) for t in function.function_type.inputs.data):
+        raise VerifyException(f"@{name}: the arguments of a kernel are memrefs")
+    if (takes := len(function.function_type.inputs.data)) > MAX_ARGUMENTS:
+        raise VerifyException(f"@{name}: a kernel takes up to {MAX_ARGUMENTS} memrefs, not {takes}")
+    size = shared_layout(function)[1]
+    if size > ARCHS[arch]:
+        raise VerifyException(f"@{name}: {size} bytes of shared memory, and a block of {arch} has {ARCHS[arch]}")
+
+
+def _verify_launch(op: CudaLaunchOp, name: str, function: FuncOp) -> None:
+    block, given = block_of(function), tuple(op.block.get_values())
+    if given != block:
+        raise VerifyException(f"@{name} is for blocks of {block} threads, launched with {given}")
+    takes = len(function.function_type.inputs.data)
+    if takes != len(op.args):
+        raise VerifyException(f"@{name} takes {takes} memrefs, launched with {len(op.args)} places")
+    if op.shared_bytes != (wanted := dynamic_shared(function)):
+        raise VerifyException(f"@{name} takes {wanted} bytes of dynamic shared memory, launched with {op.shared_bytes}")

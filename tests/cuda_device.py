@@ -1,0 +1,75 @@
+"""Runs level-4 kernels of cuda in the PTX interpreter, for the tests: text of MLIR in, arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from lightnet.backends.cuda.nvptx import Ptx, emit_program
+from lightnet.dialects.cuda_launch import cuda_kernels, dynamic_shared
+from lightnet.ir.context import make_context
+from lightnet.ir.parser import parse_mlir
+from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.emulator import Emulator
+
+
+def parse(text: str) -> ModuleOp:
+    module = parse_mlir(make_context(), text, "kernels.mlir")
+    module.verify()
+    return module
+
+
+@cache
+def emitted(text: str, arch: str = "sm_80") -> tuple[Ptx, dict[str, int]]:
+    """The PTX of a module, and the dynamic shared memory of each kernel."""
+    module = parse(text)
+    return emit_program(module, arch), {name: dynamic_shared(f) for name, f in cuda_kernels(module).items()}
+
+
+class Device:
+    """The interpreter with the kernels of a module."""
+
+    def __init__(self, text: str, arch: str = "sm_80"):
+        self.ptx, self._shared = emitted(text, arch)
+        self._driver = Emulator(arch=arch)
+        self._module = self._driver.load(self.ptx.text)
+
+    def run(
+        self, name: str, grid: Sequence[int], block: Sequence[int], inputs: Sequence[np.ndarray], output: np.ndarray
+    ) -> np.ndarray:
+        """Launch a kernel whose last memref is `output` (its contents are uploaded, too); what it holds afterwards."""
+        driver, addresses = self._driver, []
+        for array in (*inputs, output):
+            addresses.append(driver.alloc(max(array.nbytes, 1)))
+            driver.upload(addresses[-1], array)
+        function = self._module.function(self.ptx.entries[name])
+        driver.launch(Launch(function, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self._shared[name], tuple(addresses)))
+        driver.synchronize()
+        result = np.empty_like(output)
+        driver.download(addresses[-1], result)
+        for address in addresses:
+            driver.free(address)
+        return result
+
+
+#: Elements of the arrays of `op_kernel`.
+N = 64
+
+
+def op_kernel(name: str, op: str, source: str, target: str, arity: int) -> str:
+    """One thread an element: ``y[i] = op(a[i], b[i], …)``; `op` has the names of the operands in braces."""
+    operands = ["%a", "%b", "%c"][:arity]
+    arguments = ", ".join(f"{x}m: memref<{N}x{source}>" for x in operands)
+    loads = "\n".join(f"  {x} = memref.load {x}m[%i] : memref<{N}x{source}>" for x in operands)
+    return f"""
+func.func @{name}({arguments}, %y: memref<{N}x{target}>) attributes {{cuda.block = array<i32: {N}, 1, 1>}} {{
+  %i = cuda.thread_id x
+{loads}
+  %r = {op}
+  memref.store %r, %y[%i] : memref<{N}x{target}>
+  func.return
+}}
+"""

@@ -1,0 +1,225 @@
+"""The elementary functions of the GPU: their accuracy, by the same LLVM IR as machine code of this processor, against long double; and the same
+bits from the PTX interpreter."""
+
+from __future__ import annotations
+
+import ctypes
+import math as standard
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from cuda_device import Device
+
+from lightnet.backends.cuda import math
+from lightnet.backends.llvm.jit import Compiler, Machine
+from lightnet.runtime.native import NativeCode
+
+TYPES = {"f32": ("float", np.float32), "f64": ("double", np.float64)}
+#: Units in the last place that a result may be off; of float, those which are computed in double are rounded right but for ties.
+LIMITS = {
+    "f32": dict.fromkeys(math.DOUBLE, 0.501) | {"log": 1.0, "sin": 2.0, "cos": 2.0},
+    "f64": dict.fromkeys(math.DOUBLE, 4.0),
+}
+LIMITS["f64"] |= {"pow": 0.55, "log2": 0.51, "log10": 0.51, "exp": 1.0, "exp2": 1.0}
+#: Of float these are the CPU's, in place (`elementary.py`), and stand in no function.
+IN_PLACE = ("exp", "erf", "tanh")
+CASES = [(name, t) for name in math.DOUBLE for t in TYPES if not (t == "f32" and name in IN_PLACE)]
+SAMPLES = 20000
+
+_LONG = np.finfo(np.longdouble).nmant > 60
+needs_long_double = pytest.mark.skipif(not _LONG, reason="no long double of more digits than double")
+
+
+def caller(name: str, t: str) -> str:
+    """A loop that applies a function to arrays."""
+    type, arity = TYPES[t][0], math.DOUBLE[name][0]
+    loads = "".join(
+        f"  %g{k} = getelementptr {type}, ptr %p{k}, i64 %i\n  %a{k} = load {type}, ptr %g{k}\n" for k in range(arity)
+    )
+    args = ", ".join(f"{type} %a{k}" for k in range(arity))
+    return f"""define void @{name}_{t}(i64 %n, {", ".join(f"ptr %p{k}" for k in range(arity))}, ptr %r) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+{loads}  %v = call {type} @ln.{name}.{t}({args})
+  %g = getelementptr {type}, ptr %r, i64 %i
+  store {type} %v, ptr %g
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}"""
+
+
+@pytest.fixture(scope="module")
+def functions() -> Callable[..., np.ndarray]:
+    """Applies a function to arrays: ``apply(name, type, *arrays)``."""
+    declared = [f"declare {TYPES[t][0]} @ln.{n}.{t}({', '.join([TYPES[t][0]] * math.DOUBLE[n][0])})" for n, t in CASES]
+    library = math.definitions(declared)
+    text = "\n".join([*library.declared, *library.texts, *(caller(*case) for case in CASES)])
+    code = NativeCode([Compiler(Machine.host()).run(text, True, verify=True)])
+
+    def apply(name: str, t: str, *arrays: np.ndarray) -> np.ndarray:
+        out = np.empty_like(arrays[0])
+        pointers = [ctypes.c_void_p] * (len(arrays) + 1)
+        function = ctypes.CFUNCTYPE(None, ctypes.c_int64, *pointers)(code.address(f"{name}_{t}"))
+        function(len(out), *(a.ctypes.data for a in (*arrays, out)))
+        return out
+
+    return apply
+
+
+_NUMPY = {n: f"arc{n[1:]}" for n in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")} | {"pow": "power"}
+
+
+def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
+    if name == "erf":
+        return np.array([standard.erf(x) for x in arrays[0]], np.longdouble)
+    with np.errstate(all="ignore"):
+        return getattr(np, _NUMPY.get(name, name))(*(a.astype(np.longdouble) for a in arrays))
+
+
+def sizes(low: float, high: float, rng: np.random.Generator) -> np.ndarray:
+    """Numbers whose logarithms are spread evenly."""
+    return np.exp(rng.uniform(np.log(low), np.log(high), SAMPLES))
+
+
+def domain(name: str, t: str, rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
+    """Arguments across what a function is defined for."""
+    wide = t == "f64"
+    tiny, huge = (1e-300, 1e300) if wide else (1e-37, 3e38)
+    end = 709.0 if wide else 88.0
+    sign = rng.choice([-1.0, 1.0], SAMPLES)
+    any_size = sizes(tiny, huge, rng)
+    match name:
+        case "exp" | "exp2" | "expm1":
+            found = [rng.uniform(-end if name != "expm1" else -40, end, SAMPLES), sign * sizes(1e-10, 2, rng)]
+        case "log" | "log2" | "log10":
+            found = [any_size, rng.uniform(0.5, 2, SAMPLES)]
+        case "log1p":
+            found = [sign * sizes(1e-17, 0.99, rng), sizes(1e-5, 1e30, rng)]
+        case "acosh":
+            found = [1 + sizes(1e-10, 1e30, rng)]
+        case "sinh" | "cosh" | "tanh":
+            found = [sign * sizes(1e-10, end, rng)]
+        case "asin" | "acos" | "atanh":
+            found = [rng.uniform(-1, 1, SAMPLES), sign * sizes(1e-10, 1, rng), sign * (1 - sizes(1e-12, 1, rng))]
+        case "sin" | "cos" | "tan":
+            found = [rng.uniform(-10, 10, SAMPLES), rng.uniform(-2e5, 2e5, SAMPLES), sign * any_size]
+        case "erf":
+            found = [rng.uniform(-6.5, 6.5, SAMPLES), sign * sizes(1e-10, 1, rng)]
+        case "pow":
+            return [
+                (sizes(1e-5, 1e5, rng).astype(TYPES[t][1]), rng.uniform(-5, 5, SAMPLES).astype(TYPES[t][1])),
+                (rng.uniform(0.9, 1.1, SAMPLES).astype(TYPES[t][1]), (sign * sizes(1, 800, rng)).astype(TYPES[t][1])),
+            ]
+        case "atan2":
+            return [
+                ((sign * sizes(1e-5, 1e5, rng)).astype(TYPES[t][1]), rng.standard_normal(SAMPLES).astype(TYPES[t][1]))
+            ]
+        case _:
+            found = [sign * any_size, rng.uniform(-3, 3, SAMPLES)]
+    return [(x.astype(TYPES[t][1]),) for x in found]
+
+
+@needs_long_double
+@pytest.mark.parametrize(("name", "t"), CASES)
+def test_accuracy(functions, name, t):
+    rng = np.random.default_rng(sum(map(ord, name)))
+    dtype = TYPES[t][1]
+    for arrays in domain(name, t, rng):
+        got, want = functions(name, t, *arrays), reference(name, *arrays)
+        rounded = want.astype(dtype)
+        normal = np.isfinite(rounded) & (np.abs(rounded) >= np.finfo(dtype).tiny)
+        assert (np.isfinite(got) == np.isfinite(rounded)).all()
+        with np.errstate(invalid="ignore"):
+            off = np.abs(got.astype(np.longdouble) - want) / np.spacing(np.abs(rounded))
+        k = int(np.argmax(np.where(normal, off, 0)))
+        # Subnormal results are left out: they have fewer digits. erf is compared with a double, half a unit off itself.
+        assert off[k] <= LIMITS[t][name] + (0.5 if name == "erf" else 0), (
+            f"{name}({[a[k] for a in arrays]}) = {got[k]}, {off[k]} ulp"
+        )
+
+
+def special(dtype: type) -> np.ndarray:
+    info = np.finfo(dtype)
+    ends = [info.max, info.tiny, info.smallest_subnormal, 1 + info.eps, 1 - info.eps / 2, np.inf]
+    numbers = [0, 0.5, 1, 1.5, 2, 3, 4, 8, 10, 100, 1000, 1e10, 1e15, 2.0**53, 3.0000001, *ends]
+    with np.errstate(over="ignore"):
+        return np.array([s * x for x in numbers for s in (1, -1)] + [np.nan], dtype)
+
+
+@needs_long_double
+@pytest.mark.parametrize(("name", "t"), CASES)
+def test_special_values(functions, name, t):
+    """Zeros with their sign, infinities, NaN, the ends of the range: as C has them."""
+    dtype = TYPES[t][1]
+    x = special(dtype)
+    arrays = [a.ravel() for a in np.meshgrid(x, x)] if math.DOUBLE[name][0] == 2 else [x]
+    got = functions(name, t, *arrays)
+    with np.errstate(all="ignore"):
+        want = reference(name, *arrays).astype(dtype)
+        near = (got == want) | (np.abs(got - want) <= 4 * np.spacing(np.abs(want)))
+    same = (np.isnan(got) & np.isnan(want)) | (near & (np.signbit(got) == np.signbit(want)))
+    assert same.all(), [(*(a[k] for a in arrays), got[k], want[k]) for k in np.flatnonzero(~same)[:5]]
+
+
+def test_powers_of_integers_are_exact(functions):
+    """Powers of integers are computed as powers of doubles, and cut to integers."""
+    base, exponent = (x.ravel().astype(np.float64) for x in np.meshgrid(np.arange(-60, 61), np.arange(30)))
+    exact = [int(b) ** int(e) for b, e in zip(base, exponent)]
+    got = functions("pow", "f64", base, exponent)
+    assert [g for g, w in zip(got, exact) if abs(w) <= 2**53] == [w for w in exact if abs(w) <= 2**53]
+
+
+def test_the_interpreter_gives_the_same_bits(functions):
+    """One kernel a function, on special values and random ones."""
+    rng, n = np.random.default_rng(0), 256
+    device = Device("".join(kernel(name, t, n) for name, t in CASES))
+    for name, t in CASES:
+        dtype = TYPES[t][1]
+        drawn = [(rng.standard_normal(n) * 10.0 ** rng.uniform(-8, 8, n)).astype(dtype) for _ in range(2)]
+        if name in ("asin", "acos", "atanh"):
+            drawn[0] = rng.uniform(-1, 1, n).astype(dtype)
+        if name.startswith(("log", "pow", "acosh")):
+            drawn[0] = np.abs(drawn[0])
+        values = special(dtype)
+        drawn[0][: len(values)] = values
+        arrays = drawn[: math.DOUBLE[name][0]]
+        got = device.run(f"{name}_{t}", [2], [n // 2], arrays, np.zeros(n, dtype))
+        want = functions(name, t, *arrays)
+        same = (got.view(f"u{got.itemsize}") == want.view(f"u{want.itemsize}")) | (np.isnan(got) & np.isnan(want))
+        assert same.all(), (name, t, [(*(a[k] for a in arrays), got[k], want[k]) for k in np.flatnonzero(~same)[:3]])
+
+
+def kernel(name: str, t: str, n: int) -> str:
+    op, binary = {"pow": "powf"}.get(name, name), math.DOUBLE[name][0] == 2
+    return f"""
+func.func @{name}_{t}(%x: memref<{n}x{t}>{f", %z: memref<{n}x{t}>" if binary else ""}, %y: memref<{n}x{t}>)
+    attributes {{cuda.block = array<i32: {n // 2}, 1, 1>}} {{
+  %t = cuda.thread_id x
+  %b = cuda.block_id x
+  %h = arith.constant {n // 2} : index
+  %m = arith.muli %b, %h : index
+  %i = arith.addi %m, %t : index
+  %a = memref.load %x[%i] : memref<{n}x{t}>
+  {f"%c = memref.load %z[%i] : memref<{n}x{t}>" if binary else ""}
+  %r = math.{op} %a{", %c" if binary else ""} : {t}
+  memref.store %r, %y[%i] : memref<{n}x{t}>
+  func.return
+}}
+"""
+
+
+def test_the_functions_in_place():
+    """exp, erf and tanh of float."""
+    rng, n = np.random.default_rng(0), 256
+    device = Device("".join(kernel(name, "f32", n) for name in IN_PLACE))
+    x = rng.uniform(-10, 10, n).astype(np.float32)
+    x[:5] = 0, np.inf, -np.inf, np.nan, -100
+    for name in IN_PLACE:
+        got = device.run(f"{name}_f32", [2], [n // 2], [x], np.zeros(n, np.float32))
+        np.testing.assert_allclose(got, reference(name, x).astype(np.float64), rtol=1e-6, atol=1e-37)
