@@ -14,7 +14,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.forms import epilogue_form
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Slice
 from lightnet.ir.kernel import KernelOp

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
+from lightnet.backends.cuda.arch import arch_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import HostOp
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
@@ -35,7 +36,7 @@ from lightnet.ir.views import moves_left, place_of
 from lightnet.model import Model, Weights, combined, load, loads, open_store
 from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
-from lightnet.runtime.program import HostCall, Program, Tensor, unknown
+from lightnet.runtime.program import CUDA_TRIPLE, HostCall, Program, Tensor, unknown
 from lightnet.runtime.threads import thread_count
 from lightnet.specialize import SpecializingExecutable
 
@@ -63,6 +64,8 @@ def compile(
     threads: int | None = None,
     cpu: str = "host",
     triple: str | None = None,
+    arch: str | None = None,
+    emulate: bool = False,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
@@ -78,7 +81,9 @@ def compile(
     `layout` is one of the target's (cpu: ``blocked``, the default, and ``plain``); `exact` refuses algorithms that sum something else than an op's
     definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
     (default: as many as these, and 64 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
-    LIGHTNET_THREADS, else 1); results do not depend on it.
+    LIGHTNET_THREADS, else 1); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
+    which later ones run, too; ``sm_90``), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
+    when the network is first called.
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
     if not isinstance(model, Model):
@@ -87,9 +92,13 @@ def compile(
         except OpenError as opened:
             options = {"plan": plan, "layout": layout, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
-                       "instrumentation": instrumentation}  # fmt: skip
+                       "arch": arch, "emulate": emulate, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
     TARGETS.get(target)
+    if target != "cuda" and (arch is not None or emulate):
+        raise LightNetError(f"arch and emulate are for target cuda, and the target is {target}")
+    if target == "cuda" and (cpu, triple) != ("host", None):
+        raise LightNetError("cpu and triple are for target cpu; of target cuda, arch says what to compile for")
     threads = thread_count(threads)
     if plan not in PLANS:
         raise LightNetError(f"unknown plan '{plan}'; there are: {', '.join(PLANS)}")
@@ -109,11 +118,13 @@ def compile(
             raise LightNetError(f"{model.source}: the network is planned: choose outputs before it is compiled")
         keep_outputs(module, outputs)
     machine = None if (cpu, triple) == ("host", None) else _machine(cpu, triple)
-    features = host_features(machine) if features is None else features
+    features = host_features(machine) if features is None and target != "cuda" else features or ""
     spec = pipeline or pipelines.default(target, plan, planned=planned, layout=layout)
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
-               "threads": threads}  # fmt: skip
-    compilation = Compilation(module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads)
+               "threads": threads, "arch": arch}  # fmt: skip
+    compilation = Compilation(
+        module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads, emulate
+    )
     return Executable(compilation, store, model.seed)
 
 
@@ -153,7 +164,7 @@ class Compilation:
     """A module on its way through a pipeline, and the stages it went through."""
 
     def __init__(self, module: ModuleOp, passes: Sequence[ModulePass], ctx: Any, instrumentation: Sequence[Any] = (),
-                 machine: Any = None, threads: int = 1):  # fmt: skip
+                 machine: Any = None, threads: int = 1, emulate: bool = False):  # fmt: skip
         self.source = module
         self.ctx = ctx or make_context()
         self.passes = list(passes)
@@ -163,6 +174,8 @@ class Compilation:
         self.machine = machine
         #: How many threads a call may use.
         self.threads = threads
+        #: Whether code for cuda runs in the PTX interpreter.
+        self.emulate = emulate
         names = [p.name for p in self.passes]
         planned = max((i + 1 for i, n in enumerate(names) if n in ("bind", "plan", "check-plan")), default=0)
         self.planned = module.clone()
@@ -173,6 +186,11 @@ class Compilation:
             # Verifying xDSL's ops takes as long as making them, and the emitter refuses what it does not know.
             checked = bool(instrumentation) or bool(os.environ.get(VERIFY))
             run_pipeline(self.ctx, self.loops, self.passes[planned:], instrumentation, verify=checked)
+
+    @property
+    def arch(self) -> str | None:
+        """The architecture that code for cuda is for; None where code is for a processor."""
+        return arch_of(self.loops)
 
     def stage(self, name: str) -> ModuleOp:
         """The module after the pass called `name` (``source`` is before all)."""
@@ -219,9 +237,12 @@ def build_program(compilation: Compilation) -> Program:
         return Program((), {}, threads=compilation.threads, **common)
     ops = list(main_of(planned).body.block.ops)
     _check_ends(ops)
-    native = native_module(compilation)
     if is_upstream(planned) or "static" not in memory_of(planned):
         common |= _one_space(ops, common["inputs"])
+    if compilation.arch is not None:
+        return Program((), memory_of(loops), hosts=tuple(_hosts(loops)), threads=compilation.threads, cpu=compilation.arch,
+                       triple=CUDA_TRIPLE, **common)  # fmt: skip
+    native = native_module(compilation)
     from llvmlite.binding import get_default_triple
 
     return Program(
@@ -247,13 +268,18 @@ def _check_ends(ops: Sequence[Operation]) -> None:
 
 
 def native_module(compilation: Compilation) -> Any:
-    """Machine code for the loops of a compilation, made once. Raises `LightNetError` where there are none."""
-    from lightnet.backends.llvm.jit import compile_module
-
+    """Machine code for the loops of a compilation, made once. Raises `LightNetError` where there are none. Of code for cuda it is a
+    `backends.cuda.module.CudaModule`, else a `backends.llvm.jit.NativeModule`."""
     if compilation.loops is None:
         raise LightNetError("there is no machine code: target none runs the reference interpreter")
     with compilation.lock, collector_paused():
-        if compilation.native is None:
+        if compilation.native is None and compilation.arch is not None:
+            from lightnet.backends.cuda.module import CudaModule
+
+            compilation.native = CudaModule(compilation.loops, compilation.arch)
+        elif compilation.native is None:
+            from lightnet.backends.llvm.jit import compile_module
+
             compilation.native = compile_module(compilation.loops, machine=compilation.machine)
         return compilation.native
 
@@ -291,13 +317,14 @@ def _one_space(ops: Sequence[Operation], inputs: Sequence[Tensor]) -> dict[str, 
     begin = np.array([t.offset for t, _ in outputs] + [t.offset for t in filled], np.int64)
     end = begin + np.array([t.nbytes for t, _ in outputs] + [t.nbytes for t in filled], np.int64)
     made = np.array([i for _, i in outputs] + [-1] * len(filled), np.int64)
+    space = np.array([t.space for t, _ in outputs] + [t.space for t in filled])
     by: dict[int, str] = {}
     for i, op in enumerate(ops):
         if isinstance(op, Source | OnceOp | func.ReturnOp) or not op.results:
             continue
         for j, _ in moves_left(op):
             target = _tensor(op.results[j], "")
-            hit = (begin < target.offset + target.nbytes) & (end > target.offset) & (made < i)
+            hit = (begin < target.offset + target.nbytes) & (end > target.offset) & (made < i) & (space == target.space)
             for k in np.flatnonzero(hit):
                 by.setdefault(int(k), _label(op))
     lost = tuple((t.name, by[k]) for k, (t, _) in enumerate(outputs) if k in by)

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from lightnet.executable import Executable
 
 #: Kinds of files -> the suffix of each.
-KINDS = {"lnx": ".lnx", "obj": ".o", "so": ".so", "header": ".h", "asm": ".s", "llvm": ".ll", "mlir": ".mlir"}
+KINDS = {
+    "lnx": ".lnx",
+    "obj": ".o",
+    "so": ".so",
+    "header": ".h",
+    "asm": ".s",
+    "llvm": ".ll",
+    "mlir": ".mlir",
+    "ptx": ".ptx",
+}
+#: Those of code for cuda, and those that there are of nothing else.
+CUDA_KINDS, CUDA_ONLY = ("lnx", "ptx", "llvm", "mlir"), ("ptx",)
 #: Those that refer to the weights in a file beside them.
 BESIDE = ("asm", "llvm")
 WEIGHTS_SUFFIX = ".weights"
@@ -45,6 +56,7 @@ def emit(
         raise LightNetError(f"cannot emit '{unknown[0]:.40}'; there are: {', '.join(KINDS)}")
     if not executable.is_native:
         raise LightNetError("there is no machine code to emit: compile for a target other than none")
+    _check_target(executable, kinds)
     maker = _Maker(executable, name)
     with tempfile.TemporaryDirectory() as folder:
         files: dict[str, Content] = {}
@@ -52,13 +64,22 @@ def emit(
             if kind == "lnx":
                 continue
             files[os.fspath(path)] = maker.make(kind, Path(path), Path(folder))
-            if kind in BESIDE and maker.library.static and os.fspath(path) != "-":
+            if executable.arch is None and kind in BESIDE and maker.library.static and os.fspath(path) != "-":
                 files[os.fspath(Path(path).parent / maker.weights_file)] = maker.write_weights
         if "lnx" in kinds:
             executable.save(kinds["lnx"], variants)
         for path, content in files.items():
             write_atomic(path, content)
     return [*files, *(os.fspath(kinds[k]) for k in kinds if k == "lnx")]
+
+
+def _check_target(executable: Executable, kinds: Iterable[str]) -> None:
+    """Raise LightNetError for kinds of files that there are not of code for this target."""
+    for kind in kinds:
+        if executable.arch is None and kind in CUDA_ONLY:
+            raise LightNetError(f"--emit={kind} is for --target=cuda")
+        if executable.arch is not None and kind not in CUDA_KINDS:
+            raise LightNetError(f"cannot emit '{kind}' for target cuda; there are: {', '.join(CUDA_KINDS)}")
 
 
 class _Maker:
@@ -86,6 +107,8 @@ class _Maker:
 
         if kind == "mlir":
             return str(self.executable.loops) + "\n"
+        if self.executable.arch is not None:
+            return self.executable.ptx if kind == "ptx" else self.executable.llvm_ir
         if kind == "header":
             from lightnet.backends.llvm.cheader import header
 

@@ -29,6 +29,8 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.runtime import artifact, processor
 from lightnet.runtime.arrays import aligned, by_name, checked_array
+from lightnet.runtime.cuda.driver import open_driver
+from lightnet.runtime.cuda.program import CudaInstance
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Arena, Instance
 from lightnet.runtime.program import Program, unknown
@@ -93,14 +95,20 @@ class Executable:
 
     def started(self, feeds: Mapping[str, Any] | None = None, arena: Arena | None = None) -> tuple[Arena, np.ndarray]:
         """The memory that a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): an
-        arena (a new one, or `arena`) with inputs and ports in place, and the bytes of the static tensors. Raises as a call does, and
-        for target `none`."""
+        arena with inputs and ports in place, and the bytes of the static tensors. Of an `arena` from an earlier call the inputs are
+        written again, and the ports stay. Raises as a call does, and for target `none`."""
         if not self.is_native:
             raise LightNetError("there is no machine code to run: compile for a target other than none")
+        if self.arch is not None:
+            raise LightNetError("the kernels of target cuda cannot be run one by one: use target cpu or none")
         arrays = self._feeds(feeds)
         static, residents = self._params(arrays)
-        arena = arena or Arena(self.program)
-        self.instance.start(arena, {**(residents or {}), **arrays}, static)
+        filled = {**(residents or {}), **arrays}
+        if arena is not None:
+            self.instance.fill(arena, filled, static)
+        else:
+            arena = Arena(self.program)
+            self.instance.start(arena, filled, static)
         return arena, static
 
     def interpreted(self, feeds: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
@@ -227,6 +235,11 @@ class Executable:
         """Whether there is machine code; target `none` has the reference interpreter instead."""
         return self._compilation.loops is not None
 
+    @property
+    def arch(self) -> str | None:
+        """The architecture (``sm_80``) that the code is for, of target cuda; None of any other."""
+        return self._compilation.arch
+
     def _part(self, name: str, make: Any) -> Any:
         with self._lock:
             if name not in self._parts:
@@ -255,11 +268,20 @@ class Executable:
         return native_module(self._compilation)
 
     @property
-    def instance(self) -> Instance:
+    def ptx(self) -> str:
+        """The PTX text of the program's kernels. Raises `LightNetError` for a target other than cuda."""
+        if self.arch is None:
+            raise LightNetError("there is no PTX: compile for target cuda")
+        return self.native.assembly
+
+    @property
+    def instance(self) -> Instance | CudaInstance:
         """The program linked into this process, with its static tensors."""
         return self._part("instance", self._link)
 
     def _link(self) -> Instance:
+        arch = self.arch  # the driver comes before all work, since there may be none
+        driver = None if arch is None else open_driver(self._compilation.emulate, arch)
         if self._compilation.machine is not None:
             processor.check(self.program.cpu, self.program.features, self.program.triple)
         # LLVM works while the params are loaded: neither holds the interpreter's lock for long.
@@ -268,6 +290,8 @@ class Executable:
             static, residents = self._static({})
             code.result()
         defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
+        if driver is not None:
+            return CudaInstance(self.program, self.native.code, static, {**residents, **defaults}, driver)
         return Instance(self.program, static, {**residents, **defaults})
 
     def _with_params(self, params: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -375,11 +399,12 @@ class Executable:
         if not self.is_native:
             raise LightNetError("there is no machine code to save: compile for a target other than none")
         self._check_weights()
+        cuda = None if self.arch is None else self.native.code
         if "instance" in self._parts:
-            return artifact.Variant(self.program, self.instance.static, self.instance.defaults)
+            return artifact.Variant(self.program, self.instance.static, self.instance.defaults, cuda)
         defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
         static, residents = self._static({})
-        return artifact.Variant(self.program, static, {**residents, **defaults})
+        return artifact.Variant(self.program, static, {**residents, **defaults}, cuda)
 
 
 def _name(op: Source) -> str:

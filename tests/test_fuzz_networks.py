@@ -83,6 +83,19 @@ def check(seed: int) -> None:
     check_capacity(model, executable, seed)
 
 
+@pytest.mark.parametrize("seed", SEEDS[: max(6, len(SEEDS) // 5)])
+def test_random_networks_on_cuda(seed):
+    """In the PTX interpreter, which takes a second or so for each."""
+    model = random_model(seed)
+    executable = lightnet.compile(model, "cuda", emulate=True)
+    names = {*executable.inputs, *executable.params}
+    other = {n: a for n, a in other_feeds(model.module, list(names), seed).items() if n in names}
+    first = native(executable, {})
+    same(first, reference(model, {}), f"{seed} cuda")
+    same(native(executable, other), reference(model, other), f"{seed} cuda, fed")
+    assert bits(native(executable, {})) == bits(first), f"{seed}: a call left something behind"
+
+
 def _sources(module) -> set[str]:
     return {op.tensor_names[0] for op in graph.sources(module)}
 

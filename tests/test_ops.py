@@ -1,10 +1,11 @@
 """Every op of the dialect on every sample: text round trip, definition (evaluated in NumPy), generated code in the level-4
-interpreter and natively; each against the op's own reference, and the references against ONNX elsewhere."""
+interpreter, natively, and as PTX in its interpreter; each against the op's own reference, and the references against ONNX elsewhere."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from cuda_runs import Regions
 from kernels import agree, op_of
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
@@ -13,6 +14,7 @@ from lightnet.backends.cpu import generators
 from lightnet.backends.cpu.expressions import bind_op
 from lightnet.backends.interpreter.notation import evaluate
 from lightnet.dialects.cpu import CpuKernelOp
+from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.arrays import aligned
@@ -86,6 +88,31 @@ def run_launch(launch, memory, workspace) -> None:
     ]
     call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * len(pointers))
     call(native.kernel_address(launch.function.sym_name.data))(0, launch.grid, *pointers)
+
+
+#: Elements from which on an op that is one thread takes seconds in the PTX interpreter.
+MANY = 500
+
+
+def on_cuda(name: str, long: bool) -> None:
+    """The samples of an op, in one PTX module, in the interpreter: races, bounds and what was never written are errors there."""
+    cases = [op_of(OPS[name], sample, i) for i, sample in enumerate(OPS[name].samples())]
+    cases = [(op, arrays) for op, arrays in cases if (op.has_builder and sum(a.size for a in arrays) >= MANY) == long]
+    regions = Regions([CudaKernelOp.wrap([op]) for op, _ in cases])
+    for k, (op, arrays) in enumerate(cases):
+        for got, want in zip(regions.run(k, arrays), references(op, arrays), strict=True):
+            agree(got, want, 1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_cuda_agrees_with_the_reference(name):
+    on_cuda(name, long=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(name for name, cls in OPS.items() if cls.has_builder))
+def test_long_builders_agree_on_cuda(name):
+    on_cuda(name, long=True)
 
 
 def _few(value: int, dtype: str, n: int = 300) -> np.ndarray:

@@ -227,7 +227,10 @@ def test_ln_ops_know_no_target() -> None:
 
 def test_runtime_needs_no_compiler() -> None:
     """Every module of the runtime can be imported where there is no xDSL."""
-    modules = [f"lightnet.runtime.{p.stem}" for p in (PACKAGE / "runtime").glob("*.py") if p.stem != "__init__"]
+    paths = (
+        p.relative_to(PACKAGE).with_suffix("") for p in (PACKAGE / "runtime").rglob("*.py") if p.stem != "__init__"
+    )
+    modules = [".".join(("lightnet", *p.parts)) for p in paths]
     code = "import sys\nsys.modules['xdsl'] = None\n" + "\n".join(f"import {m}" for m in modules)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

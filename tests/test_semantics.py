@@ -13,10 +13,10 @@ from xdsl.ir import Block
 
 from lightnet.backends.cpu import generators
 from lightnet.backends.cpu.expressions import bind_op
-from lightnet.backends.cpu.parallel import memory_of
 from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.launches import memory_of
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.dialect import optypes

@@ -16,8 +16,7 @@ from xdsl.ir import Block
 import lightnet
 from lightnet.backends import loop_function
 from lightnet.backends.cpu import generators
-from lightnet.backends.cpu.launches import Launch
-from lightnet.backends.cpu.parallel import Memory, memory_of
+from lightnet.backends.launches import Launch, Memory, memory_of
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.launch import LaunchOp, launches

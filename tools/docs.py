@@ -41,6 +41,7 @@ TOOLS = (
     "cache",
     "inspect",
     "describe",
+    "devices",
     "ln_opt",
     "ln_reduce",
     "il2json",

@@ -80,7 +80,7 @@ class LoopFunction:
         shared: int | None,
         private: dict[str, tuple[int, ...]],
         aliases: dict[str, str],
-        blocks: int,
+        blocks: int | None,
     ):
         self.private, self.aliases, self.blocks = private, aliases, blocks
         self.shared = shared
@@ -139,6 +139,8 @@ class LoopFunction:
 
     def _one_nest(self, nest: Nest) -> int:
         """The grid is the leading loops, as many as give enough blocks; a long single loop is cut into pieces."""
+        if self.blocks is None:
+            return self._points(nest)
         if (across := turned(nest)) is not None:
             return self._tiles(across)
         inner = max(1, sum(s.trips for s in nest.statements) // max(1, prod(n for _, n in nest.loops)))
@@ -154,6 +156,13 @@ class LoopFunction:
             self._unpack(block.iv, nest.loops[:lead])
             self._loops(nest, left)
         return grid
+
+    def _points(self, nest: Nest) -> int:
+        """Each point of the loops is a block."""
+        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
+            self._unpack(block.iv, nest.loops)
+            self._body(nest)
+        return prod(n for _, n in nest.loops)
 
     def _cut(self, nest: Nest, lead: int, inner: int) -> int:
         """The last loop in pieces, so that a block has work but not all of it."""

@@ -82,6 +82,8 @@ class Values:
         guarded = has_reads and not self.speculable(node)  # what is read may not be there further out
         if changes or (guarded and not self.hoist_reads):
             return here
+        if has_reads:  # a loop with a step may have no trip, and its base is then outside of its range
+            names = names | {f"{name.removesuffix('.base')}.trip" for name in names if name.endswith(".base")}
         depth = 0
         for k, scope in enumerate(self.scopes):
             if names & scope.indices.keys() or (scope.guard and guarded):

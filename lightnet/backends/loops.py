@@ -42,16 +42,17 @@ def lower_definition(
     definition: BoundDefinition,
     order: Sequence[str] = (),
     aliases: Mapping[str, str] | None = None,
-    blocks: int = BLOCKS,
+    blocks: int | None = BLOCKS,
 ) -> Lowered:
     """Lower a definition (of one op, or composed) to kernel functions called `name`, `name_1`, ….
 
     `order` is the order of the memref arguments (operands and results; unused ones of a launch are left out); workspace
     tensors follow. `aliases` maps an operand to the result that shares its memory (`fusion.identity_reads`); both then
-    stand for one argument, under the result's name. `blocks` is the number of blocks to aim for.
+    stand for one argument, under the result's name. `blocks` is the number of blocks to aim for; None: each point of the
+    loops that are independent is a block of its own, as a GPU's threads want it.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
-    plan = _plan(definition)
+    plan = _plan(definition, blocks is None)
     kernels = []
     for k, launch in enumerate(plan.launches):
         shared = plan.shared if len(launch) > 1 else None
@@ -60,9 +61,9 @@ def lower_definition(
     return Lowered(tuple(kernels), plan.workspace)
 
 
-def workspace_of(definition: BoundDefinition) -> tuple[tuple[str, TensorSpec], ...]:
+def workspace_of(definition: BoundDefinition, blocks: int | None = BLOCKS) -> tuple[tuple[str, TensorSpec], ...]:
     """The workspace tensors that `lower_definition` will ask for."""
-    return _plan(definition).workspace
+    return _plan(definition, blocks is None).workspace
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,9 @@ class _Plan:
     workspace: tuple[tuple[str, TensorSpec], ...]
 
 
-def _plan(definition: BoundDefinition) -> _Plan:
-    """One launch if all nests share enough parallel loops or there is little work, else one for each nest."""
+def _plan(definition: BoundDefinition, by_point: bool) -> _Plan:
+    """One launch if all nests share enough parallel loops (`by_point`: all of them) or there is little work, else one for each
+    nest."""
     groups = nests(definition)
     if not groups:  # every result is empty
         return _Plan([], 0, {}, ())
@@ -84,6 +86,8 @@ def _plan(definition: BoundDefinition) -> _Plan:
     parallel = prod(n for _, n in groups[0].loops[:shared])
     trips = sum(s.trips for g in groups for s in g.statements)
     together = len(groups) == 1 or (shared > 0 and parallel >= 8) or trips <= FEW_TRIPS
+    if by_point:
+        together = all(len(g.loops) == shared for g in groups)
     memory_locals = _memory_locals(definition, groups)
     private = _private(definition, groups, memory_locals, shared) if together and len(groups) > 1 else {}
     workspace = tuple((n, definition.specs[n]) for n in memory_locals if n not in private)

@@ -1,7 +1,7 @@
 """`lightnet compile NET -o NET.lnx`: compile a network to files that run elsewhere (docs/deploy.md).
 
 ``--emit`` says which: `lnx` (default), which `lightnet run` and `lightnet.load_executable` take; or what a C program needs: `obj`,
-`so`, `header`, `asm`, `llvm`, `mlir`. Imports the compiler only when a network is read.
+`so`, `header`, `asm`, `llvm`, `mlir`; and `ptx` of ``--target=cuda``. Imports the compiler only when a network is read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_loading
+from lightnet.cli.network import Network, add_loading, cuda_options
 from lightnet.diagnostics import LightNetError, printable
 
 
@@ -42,6 +42,14 @@ def _parser() -> common.Parser:
     )
     option("--emit", metavar="KIND,...", default="lnx", help=f"what to write: {', '.join(KINDS)} (default: lnx)")
     option("--name", metavar="NAME", help="what the C symbols begin with (default: from the name of the output)")
+    option(
+        "-t",
+        "--target",
+        metavar="NAME",
+        default="cpu",
+        help="cpu (default), or cuda, of which there are lnx, ptx, llvm and mlir",
+    )
+    option("--arch", metavar="NAME", help="cuda: the architecture: sm_80 (default), which later ones run, sm_90, …")
     option("--cpu", metavar="NAME", default="host", help="the processor: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, "
            "generic-aarch64, or baseline, avx2, avx512, neon")  # fmt: skip
     option("--triple", metavar="TRIPLE", help="the system to make code for, as LLVM names it (default: this one)")
@@ -86,6 +94,8 @@ def _kinds(args: argparse.Namespace) -> list[str]:
         raise LightNetError(f"--emit: unknown kind '{unknown[0]:.40}'; there are: {', '.join(KINDS)}")
     if args.variants is not None and kinds != ["lnx"]:
         raise LightNetError("--variants is for --emit=lnx: one file with code for several processors")
+    if args.target != "cpu" and (args.variants is not None or args.cpu != "host" or args.triple):
+        raise LightNetError(f"--cpu, --triple and --variants are for target cpu, and the target is {args.target}")
     if args.variants is not None and (args.cpu != "host" or args.triple):
         raise LightNetError("--variants and --cpu both name processors: give one of them")
     return kinds
@@ -127,11 +137,14 @@ def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
     }
     if args.layout is not None:
         options["layout"] = args.layout
+    if args.target == "cpu":
+        options["cpu"], options["triple"] = args.cpu, args.triple
+    options |= cuda_options(args)
     network.model()  # open shapes are an error that says how to close them
     if names:
-        made = [network.compile("cpu", cpu=name, **options) for name in names]
+        made = [network.compile("cpu", **{**options, "cpu": name}) for name in names]
     else:
-        made = [network.compile("cpu", cpu=args.cpu, triple=args.triple, **options)]
+        made = [network.compile(args.target, **options)]
     for message in made[0].warnings if args.datafile or made[0].missing else ():
         print(printable(f"warning: {message}"), file=sys.stderr)
     stem = next((Path(path).stem for path in files.values() if path != "-"), "network")

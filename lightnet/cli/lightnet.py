@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
-from lightnet.cli.network import add_load, add_shapes
+from lightnet.cli.network import add_cuda, add_load, add_shapes, cuda_options
 from lightnet.diagnostics import LightNetError, SourceLoc
 
 #: What -W takes; `inter` is upstream's kind for messages about its own state, of which there are none here.
@@ -29,6 +29,7 @@ SUBCOMMANDS = {
     "cache": "lightnet.cli.cache:main",
     "inspect": "lightnet.cli.inspect:main",
     "describe": "lightnet.cli.describe:main",
+    "devices": "lightnet.cli.devices:main",
 }
 
 
@@ -75,8 +76,13 @@ def _parser() -> argparse.ArgumentParser:
     option("-v", "--version", action="version", version=f"lightnet {__version__}")
     option("-o", "--outfile", metavar="FILE", help="write the compiled network as JSON IR; - is stdout, ! is nowhere")
     option(
-        "-t", "--target", metavar="NAME", default="cpu", help="the target: cpu (default), or none for the interpreter"
+        "-t",
+        "--target",
+        metavar="NAME",
+        default="cpu",
+        help="the target: cpu (default), cuda, or none for the interpreter",
     )
+    add_cuda(parser)
     option("-f", "--datafile", metavar="FILE", help="weights: .wts, .npz, .safetensors or .params")
     option("-c", "--compile", action="store_true", help="compile only")
     option("-r", "--run", action="store_true", help="run only: SOURCE is a compiled network")
@@ -160,7 +166,13 @@ def _compile_and_run(args: argparse.Namespace) -> int:
     report = watching.Report(args.report, os.path.basename(args.source)) if args.report else None
     watchers = [*timing, *(report.watchers if report is not None else ())]
     executable = compiler.compile(
-        network, args.target, plan=args.plan, layout=args.layout, compiled=only_run, instrumentation=watchers
+        network,
+        args.target,
+        plan=args.plan,
+        layout=args.layout,
+        compiled=only_run,
+        instrumentation=watchers,
+        **cuda_options(args),
     )
     if args.outfile and args.outfile != "!" and not only_run:
         common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))

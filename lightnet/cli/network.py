@@ -24,6 +24,26 @@ def add_shapes(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
                         help="make an input of an ONNX model a constant: @FILE.npy, @FILE.npz:key, or 1,2,3")  # fmt: skip
 
 
+def add_cuda(parser: argparse.ArgumentParser) -> None:
+    """The options of target cuda, for tools that run networks."""
+    parser.add_argument(
+        "--arch",
+        metavar="NAME",
+        help="cuda: the architecture to compile for: sm_80 (default), which later ones run, sm_90, …",
+    )
+    parser.add_argument(
+        "--emulate",
+        action="store_true",
+        help="cuda: run in the PTX interpreter, which needs no device and checks every access",
+    )
+
+
+def cuda_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `lightnet.compile` that `add_cuda` adds, as far as they are given."""
+    given = {"arch": args.arch, "emulate": getattr(args, "emulate", False)}
+    return {name: value for name, value in given.items() if value}
+
+
 def add_load(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """The option ``--load``, which every tool has that reads networks or modules: `plugins.loaded(args.load)`."""
     parser.add_argument("--load", metavar="FILE", action="append", default=[],

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_loading
+from lightnet.cli.network import Network, add_cuda, add_loading, cuda_options
 from lightnet.cli.peers import PEERS, expectation
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.report.tables import table
@@ -72,7 +72,8 @@ def _parser() -> common.Parser:
     option("--repeat", metavar="N", type=int, default=0, help="then run N times more and print the latency")
     option("--threads", metavar="N", type=int,
            help="how many threads the network may use (LIGHTNET_THREADS, else 1; of an executable: as many as it is compiled for)")  # fmt: skip
-    option("-t", "--target", metavar="NAME", default="cpu", help="cpu (default), or none for the interpreter")
+    option("-t", "--target", metavar="NAME", default="cpu", help="cpu (default), cuda, or none for the interpreter")
+    add_cuda(parser)
     add_loading(parser)
     return parser
 
@@ -106,7 +107,7 @@ class _Run:
         for loc, message in network.warnings:
             print(printable(f"{loc}: warning: {message}"), file=sys.stderr)
         threads = self.args.threads
-        executable = network.compile(self.args.target, threads=threads)
+        executable = network.compile(self.args.target, threads=threads, **cuda_options(self.args))
         feeds = self.feeds(network, executable)
         outputs = executable(feeds, threads=threads)
         for message in self.warnings(executable, feeds):

@@ -26,6 +26,7 @@ class SavedNetwork:
     def __init__(self, args: argparse.Namespace, path: str):
         given = [spelt for name, spelt in _NEEDS_NETWORK.items() if getattr(args, name, None)]
         given += [f"--compare {args.compare}"] if args.compare in PEERS else []
+        given += ["--arch"] if args.arch else []
         given += [f"-t {args.target}"] if args.target != "cpu" else []
         if given:
             raise LightNetError(f"{given[0]} needs the network, and this is a compiled executable", SourceLoc(path))
@@ -34,8 +35,8 @@ class SavedNetwork:
         self.shapes: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
 
-    def compile(self, target: str, threads: int | None = None) -> SavedExecutable:
+    def compile(self, target: str, threads: int | None = None, emulate: bool = False) -> SavedExecutable:
         """The executable; nothing is compiled, and how many threads it may use is its own."""
         from lightnet.runtime.artifact import load_executable
 
-        return load_executable(self.path)
+        return load_executable(self.path, emulate=emulate)

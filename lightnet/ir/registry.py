@@ -159,16 +159,19 @@ PASSES = Table("pass", {
     "plan": "lightnet.passes.plan:PlanPass",
     "check-plan": "lightnet.passes.check_plan:CheckPlanPass",
     "lower-cpu": "lightnet.passes.lower_cpu:LowerCpuPass",
+    "lower-cuda": "lightnet.passes.lower_cuda:LowerCudaPass",
 })  # fmt: skip
 
 TARGETS = Table("target", {
     "none": "lightnet.backends.interpreter.target:NONE",
     "cpu": "lightnet.backends.cpu.target:CPU",
+    "cuda": "lightnet.backends.cuda.target:CUDA",
 })  # fmt: skip
 
 #: The kernel op of each target that has one.
 KERNELS = Table("kernel op", {
     "cpu": "lightnet.dialects.cpu:CpuKernelOp",
+    "cuda": "lightnet.dialects.cuda:CudaKernelOp",
 })  # fmt: skip
 
 #: Generators of kernels on blocked maps by the choice `alg` that names them (`backends/cpu/blocked`); of two that cost the same, the

@@ -11,37 +11,21 @@ alias pattern and alignment share one function, whatever their names and places.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from xdsl.context import Context
-from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.builder import Builder
-from lightnet.backends.cpu.generators import Argument, Launch, generate
-from lightnet.backends.cpu.parallel import THREADS, Memory, threads_of
-from lightnet.backends.cpu.parallel import memory_of as memory_of_launches
-from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import HostOp, LaunchOp
-from lightnet.dialects.ln.source import Source
-from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.body import structure
+from lightnet.backends.cpu.generators import generate
+from lightnet.backends.cpu.parallel import THREADS, threads_of
+from lightnet.backends.launches import Launch, Memory
+from lightnet.dialects.launch import LaunchOp
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import byte_size
-from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import ARENA, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
-from lightnet.ir.module import main_of
-from lightnet.ir.op import WORKSPACE, LnOp
+from lightnet.ir.memory import WORKSPACE_SIZE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import spec_of, storage_type
-from lightnet.ir.views import Piece, pieces_of, place_of
-from lightnet.runtime.arrays import ALIGNMENT, align_up
-from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.program import is_port
+from lightnet.passes.lowering import Lowering
 
 
 @dataclass(frozen=True)
@@ -54,196 +38,20 @@ class LowerCpuPass(LnPass):
         _Lowering(op).run()
 
 
-class _Lowering:
-    def __init__(self, module: ModuleOp):
-        self.module = module
-        self.functions: list[func.FuncOp] = []
-        self.known: dict[object, list[Launch]] = {}
-        self.needed: dict[object, Memory] = {}
-        self.lines: list[Operation] = []
-        self.names: dict[str, int] = {}
-        self.added = 0
+class _Lowering(Lowering[Launch]):
+    name = "lower-cpu"
+    free = (WORKSPACE_SIZE, THREADS)
 
-    @property
-    def arena_end(self) -> int:
-        """The first byte behind the planned arena, aligned."""
-        return align_up(memory_of(self.module)[ARENA])
+    def generate(self, op: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return generate(op, name, aliases)
 
-    def grow_arena(self) -> None:
-        if self.added:
-            set_memory(self.module, {**memory_of(self.module), ARENA: self.arena_end + self.added})
+    def adapted(self, launch: Launch) -> Launch:
+        return launch
 
-    def run(self) -> None:
-        main = main_of(self.module)
-        for op in main.body.block.ops:
-            try:
-                self.lower(op)
-            except LightNetError as e:
-                raise e.at(loc_of(op)) from None
-        self.grow_arena()
-        self.module.body.block.erase_op(main)
-        block = self.module.body.block
-        block.add_ops(self.functions)
-        entry = Builder(func.FuncOp("main", ((), ())))
-        for line in self.lines:
-            entry.append(line)
-        block.add_op(entry.finish())
+    def line(self, op: KernelOp, made: Launch, places: Sequence[PlaceAttr], memory: Memory) -> LaunchOp:
+        name, used = made.function.sym_name.data, max(1, min(threads_of(op), made.grid))
+        scratch = memory.scratch if any(a.kind == "scratch" for a in made.args) else 0
+        return LaunchOp(name, made.grid, places, threads=used, scratch=scratch)
 
-    def lower(self, op: Operation) -> None:
-        if isinstance(op, Source | OnceOp | func.ReturnOp):
-            return
-        if isinstance(op, LnOp) and op.is_host:
-            self.lines.append(_host_call(op))
-            return
-        if not isinstance(op, KernelOp):
-            raise LightNetError(
-                f"{op.name} cannot be lowered: the module is at no level that lower-cpu takes (run expand)"
-            )
-        if any(place_of(r) is None for r in op.results):
-            raise LightNetError(f"{op.name} has no place: run plan before lower-cpu")
-        pieces = pieces_of(op)
-        if all(p is not None for p in pieces):
-            self.copy(op, pieces)
-        else:
-            self.launch(op)
-
-    # -- moves
-
-    def copy(self, op: KernelOp, pieces: list[list[Piece]]) -> None:
-        """Copy the pieces of a move that do not stand in place."""
-        threads = threads_of(op)
-        for result, parts in zip(op.results, pieces):
-            to = _place(result)
-            at = to.offset.data
-            for operand, offset, size in parts:
-                source = _place(op.operands[operand])
-                start = source.offset.data + offset
-                if (source.space, start) != (to.space, at):
-                    unit = gcd(_alignment([op.operands[operand], result]), start, at, size, 8)
-                    self.copy_bytes(PlaceAttr(source.space, start), PlaceAttr(to.space, at), size, unit, threads)
-                at += size
-
-    def copy_bytes(self, source: PlaceAttr, to: PlaceAttr, size: int, unit: int, threads: int) -> None:
-        key = ("copy", size, unit)
-        if key not in self.known:
-            type = MemRefType(storage_type(BY_NAME[f"i{unit * 8}"]), [size // unit])
-            b = Builder.kernel(self.fresh("copy"), [type, type])
-            with b.loop(b.lo, b.hi) as i:
-                b.store(b.load(b.args[0], [i.iv]), b.args[1], [i.iv])
-            function = b.finish()
-            function.attributes["tile.align"] = IntegerAttr(unit, i64)
-            self.functions.append(function)
-            self.known[key] = [Launch(function, size // unit, ())]
-        (launch,) = self.known[key]
-        name, grid = launch.function.sym_name.data, launch.grid
-        self.lines.append(LaunchOp(name, grid, [source, to], threads=min(threads, grid)))
-
-    # -- kernels
-
-    def launch(self, op: KernelOp) -> None:
-        aliases = _aliases(op)
-        workspace = _workspace(op)
-        align = gcd(_alignment([*op.operands, *op.results]), workspace.offset.data if workspace is not None else 0)
-        values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
-        body = structure(list(op.body.ops), values)
-        types = tuple(op.operand_types)
-        choices = tuple(sorted((k, v) for k, v in op.choices.items() if k not in (WORKSPACE_SIZE, THREADS)))
-        key = (body, types, choices, tuple(sorted(aliases.items())), align)
-        if key not in self.known:
-            launches = generate(op, self.fresh(_title(op)), aliases)
-            for made in launches:
-                if align != ALIGNMENT:
-                    made.function.attributes["tile.align"] = IntegerAttr(align, i64)
-                self.functions.append(made.function)
-            self.known[key] = launches
-            self.needed[key] = memory_of_launches(launches)
-        memory, threads = self.needed[key], threads_of(op)
-        size = memory.size(max((min(threads, made.grid) for made in self.known[key]), default=0))
-        if workspace is not None and workspace_size(op) < size:
-            raise LightNetError(f"{op.name} needs a workspace of {size} bytes, and {workspace_size(op)} are planned: run choose and "
-                                "plan again", label="kernel.workspace")  # fmt: skip
-        if workspace is None and size:  # planned elsewhere, without our workspace: it goes behind everything
-            self.added = max(self.added, size)
-            workspace = PlaceAttr(ARENA, self.arena_end)
-        for made in self.known[key]:
-            places = [_argument(op, a, workspace, memory) for a in made.args]
-            scratch = memory.scratch if any(a.kind == "scratch" for a in made.args) else 0
-            name, used = made.function.sym_name.data, max(1, min(threads, made.grid))
-            line = LaunchOp(name, made.grid, places, threads=used, scratch=scratch)
-            line.location = op.location
-            self.lines.append(line)
-
-    def fresh(self, title: str) -> str:
-        number = self.names[title] = self.names.get(title, -1) + 1
-        return f"{title}_{number}"
-
-
-def _argument(op: KernelOp, argument: Argument, workspace: PlaceAttr | None, memory: Memory) -> PlaceAttr:
-    """The place of a launch's argument."""
-    if argument.kind == "operand":
-        return _place(op.operands[argument.number])
-    if argument.kind == "result":
-        return _place(op.results[argument.number])
-    assert workspace is not None
-    behind = align_up(memory.shared) if argument.kind == "scratch" else 0
-    return PlaceAttr(workspace.space, workspace.offset.data + behind + argument.number)
-
-
-def _title(kernel: KernelOp) -> str:
-    """A name from the ops of a body: ``conv2d_relu``."""
-    types = [op.optype for op in kernel.ops]
-    return "_".join(types[:3]) + ("_etc" if len(types) > 3 else "")
-
-
-def _place(value: SSAValue) -> PlaceAttr:
-    place = place_of(value)
-    if place is None:
-        raise LightNetError("a value has no place: run plan before lower-cpu")
-    return place
-
-
-def _workspace(op: KernelOp) -> PlaceAttr | None:
-    attr = op.attributes.get(WORKSPACE)
-    return attr.data[0] if isinstance(attr, ArrayAttr) and attr.data else None
-
-
-def _aliases(op: KernelOp) -> dict[int, int]:
-    """Results that take the memory of an operand: result -> operand. Any other overlap of a result with an operand would
-    break the promise that a function's memrefs are apart."""
-    aliases: dict[int, int] = {}
-    for j, result in enumerate(op.results):
-        low, high = _bytes(result)
-        for k, operand in enumerate(op.operands):
-            start, end = _bytes(operand)
-            if _place(operand).space != _place(result).space or end <= low or high <= start:
-                continue
-            if low == high or start == end:  # nothing to share
-                continue
-            if (start, end) != (low, high) or j in aliases or k in aliases.values():
-                raise LightNetError(
-                    f"the plan lets result {j} of a {op.name} overlap its operand {k}: it cannot be lowered"
-                )
-            aliases[j] = k
-    return aliases
-
-
-def _bytes(value: SSAValue) -> tuple[int, int]:
-    """The byte range of a planned value in its space."""
-    start = _place(value).offset.data
-    return start, start + byte_size(value.type)
-
-
-def _alignment(values: Sequence[SSAValue]) -> int:
-    """The largest power of two, up to that of a space, that divides the address of each value; a port's is its element's."""
-    places = [_place(v) for v in values]
-    elements = (spec_of(v.type).dtype.size for v, p in zip(values, places) if is_port(p.space.data))
-    return gcd(ALIGNMENT, *(p.offset.data for p in places), *elements)
-
-
-def _host_call(op: LnOp) -> HostOp:
-    """A run-time call: its parameters, and the type of its tensor."""
-    spec = op.operand_specs[0]
-    attributes: dict[str, Attribute] = {k: StringAttr(str(v)) for k, v in op.param_values().items()}
-    attributes["dims"] = ArrayAttr([IntegerAttr(d, i64) for d in spec.dims])
-    attributes["dtype"] = StringAttr(spec.dtype.name)
-    return HostOp(op.optype, [_place(op.operands[0])], attributes)
+    def workspace_size(self, op: KernelOp, launches: Sequence[Launch], memory: Memory) -> int:
+        return memory.size(max((min(threads_of(op), made.grid) for made in launches), default=0))

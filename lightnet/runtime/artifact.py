@@ -23,11 +23,13 @@ import numpy as np
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime import dtypes, processor
 from lightnet.runtime.arrays import ALIGNMENT, aligned, by_name
+from lightnet.runtime.cuda.driver import open_driver
+from lightnet.runtime.cuda.program import CudaCode, CudaInstance
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import map_descriptor, open_file, write_atomic
 from lightnet.runtime.image import Image, LoadedImage
 from lightnet.runtime.instance import Instance
-from lightnet.runtime.program import Program
+from lightnet.runtime.program import CUDA_TRIPLE, Program
 
 MAGIC = b"LNEXE4\n\0"
 PAGE = 4096
@@ -36,12 +38,13 @@ _FIXED = struct.Struct("<QI")
 
 @dataclass(frozen=True)
 class Variant:
-    """A network compiled for one kind of processor: the program, the bytes of its static space, and what inputs (and residents)
-    hold that nobody feeds."""
+    """A network compiled for one kind of processor: the program, the bytes of its static space, what inputs (and residents)
+    hold that nobody feeds, and, where a device runs it, the code for that."""
 
     program: Program
     static: np.ndarray
     defaults: Mapping[str, np.ndarray]
+    cuda: CudaCode | None = None
 
 
 class _Sections:
@@ -100,14 +103,16 @@ def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
 
     program = variant.program
     code: dict[str, Any]
-    if linker.can_link(program.objects):
+    if variant.cuda is not None:
+        code = {"ptx": sections.add(f"code{i}", variant.cuda.ptx.encode()), **variant.cuda.header()}
+    elif linker.can_link(program.objects):
         image = linker.link(program.objects, linker.entries(program.objects))
         code = {"image": sections.add(f"code{i}", image.data), **image.header()}
     else:
         code = {"objects": [sections.add(f"object{i}.{k}", o) for k, o in enumerate(program.objects)]}
     defaults = {k: sections.add_array(f"default{i}:{k}", v) for k, v in variant.defaults.items()}
     static = sections.add_array(f"static{i}", variant.static)
-    requires = processor.required(program.cpu, program.features)
+    requires = [] if variant.cuda is not None else processor.required(program.cpu, program.features)
     return {"program": program.header(), "requires": requires, "code": code, "static": static, "defaults": defaults}
 
 
@@ -155,6 +160,8 @@ class _File:
 
     def chosen(self) -> dict[str, Any]:
         """The first variant that this processor runs; LightNetError, which says what it lacks, where there is none."""
+        if self.header["variants"][0]["program"]["triple"] == CUDA_TRIPLE:
+            return self.header["variants"][0]
         here, have = processor.architecture(), processor.supported()
         lacking: list[tuple[str, list[str]]] = []
         variants = self.header["variants"]
@@ -178,6 +185,11 @@ class _File:
         names = variant["code"].get("objects", ())
         return Program.from_header(variant["program"], tuple(bytes(self.section(name)) for name in names))
 
+    def cuda(self, variant: Mapping[str, Any], program: Program) -> CudaCode | None:
+        """The code that a device runs; None where a processor does."""
+        code = variant["code"]
+        return CudaCode.from_header(code, bytes(self.section(code["ptx"])).decode(), program) if "ptx" in code else None
+
     def code(self, variant: Mapping[str, Any]) -> LoadedImage | None:
         """The linked machine code; None where the file has objects, which LLVM links."""
         code = variant["code"]
@@ -192,12 +204,15 @@ class _File:
 
 
 class SavedExecutable:
-    """An executable read from a file: called like `lightnet.Executable`; needs no compiler, and its params are fixed."""
+    """An executable read from a file: called like `lightnet.Executable`; needs no compiler, and its params are fixed. `emulate`: of
+    one for cuda, in the PTX interpreter."""
 
-    def __init__(self, path: str | Path):
+    instance: Instance | CudaInstance
+
+    def __init__(self, path: str | Path, emulate: bool = False):
         fd = open_file(path)
         try:
-            self._open(fd, os.fspath(path))
+            self._open(fd, os.fspath(path), emulate)
         except LightNetError as e:
             raise e.at(SourceLoc(os.fspath(path))) from e.__cause__
         except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError):
@@ -208,7 +223,7 @@ class SavedExecutable:
         finally:
             os.close(fd)
 
-    def _open(self, fd: int, name: str) -> None:
+    def _open(self, fd: int, name: str, emulate: bool) -> None:
         self._file = file = _File(fd, name)
         variant = file.chosen()
         self.program = file.program(variant)
@@ -219,6 +234,15 @@ class SavedExecutable:
             static, mapped = aligned(max(static.nbytes, 1)), static
             static[: mapped.nbytes] = mapped
         defaults = {k: file.array(v) for k, v in variant["defaults"].items()}
+        for tensor in (*self.program.inputs, *self.program.residents):
+            if (defaults[tensor.name].shape, defaults[tensor.name].dtype) != (tensor.dims, tensor.np_dtype):
+                raise ValueError("what an input holds is of another type")
+        cuda = file.cuda(variant, self.program)
+        if cuda is not None:
+            self.instance = CudaInstance(self.program, cuda, static, defaults, open_driver(emulate, cuda.arch))
+            return
+        if emulate:
+            raise LightNetError("the executable is for processors: only code for cuda can be emulated")
         self.instance = Instance(self.program, static, defaults, file.code(variant))
 
     @cached_property
@@ -257,6 +281,7 @@ def types_of(tensors: Sequence[Any]) -> dict[str, tuple[tuple[int, ...], np.dtyp
     return {t.name: (t.dims, BY_NAME[t.dtype].np) for t in tensors}
 
 
-def load_executable(path: str | Path) -> SavedExecutable:
-    """Load what `Executable.save` wrote. Raises `LightNetError` for a damaged file or another machine's code."""
-    return SavedExecutable(path)
+def load_executable(path: str | Path, *, emulate: bool = False) -> SavedExecutable:
+    """Load what `Executable.save` wrote; `emulate` runs code for cuda in the PTX interpreter instead of on a device. Raises
+    `LightNetError` for a damaged file or another machine's code."""
+    return SavedExecutable(path, emulate)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
+from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.threads import MAX_THREADS
 
@@ -24,6 +25,8 @@ BODY = "ln_body"
 #: The words of a frame, which is all that the machine code gets to know of a call: the addresses of the arena and of the static
 #: space, of the function for host calls (or null), and of each port.
 FRAME = ("arena", "static", "host")
+#: The `Program.triple` of code for cuda, as LLVM names it.
+CUDA_TRIPLE = "nvptx64-nvidia-cuda"
 _PORT = re.compile(r"(in|out)(0|[1-9][0-9]*)")
 
 
@@ -160,6 +163,15 @@ class Program:
                 raise self.unreadable(name)
         found = run()
         return {name: found[name] for name in names}
+
+    def checked(self, name: str, value: Any) -> np.ndarray:
+        """`value` as an array of input `name`'s type (`arrays.checked_array`)."""
+        tensor = next((t for t in (*self.inputs, *self.unread) if t.name == name), None)
+        if tensor is None:
+            if name in self.params:
+                raise LightNetError(f"param '{name}' is fixed in a saved executable: save one with other weights")
+            raise unknown("input", name, (t.name for t in self.inputs))
+        return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype])
 
     def check_fed(self, names: Iterable[str]) -> None:
         """Raise LightNetError where an input that a call must feed is not among `names`."""

@@ -30,7 +30,7 @@ func.return %y : tensor<1x4x1x1xf32>
 MUTANTS = (
     _lower(
         "copies-from-the-start", "copies a slice from the start of its source",
-        Edit("passes/lower_cpu.py", "                start = source.offset.data + offset\n", "                start = source.offset.data\n"),
+        Edit("passes/lowering.py", "                start = source.offset.data + offset\n", "                start = source.offset.data\n"),
         """
 %x = ln.input : tensor<8x16xf32> as ("x")
 %h = ln.slice %x {axis = 0, start = 4, len = 4} : tensor<4x16xf32>
@@ -51,8 +51,8 @@ func.return %y : tensor<16xf32>
     ),
     _lower(
         "places-of-operands-reversed", "hands the operands over from the last one on",
-        Edit("passes/lower_cpu.py", "        return _place(op.operands[argument.number])",
-             "        return _place(op.operands[-1 - argument.number])"),
+        Edit("passes/lowering.py", "        return placed(op.operands[argument.number])",
+             "        return placed(op.operands[-1 - argument.number])"),
         """
 %a = ln.input : tensor<16xf32> as ("a")
 %b = ln.input : tensor<16xf32> as ("b")

@@ -15,32 +15,11 @@ from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder, Index, vector_type
+from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.loop_values import FLOAT, FLOAT_COMPARE
 from lightnet.ir import bound, notation
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of, storage_type
-
-
-def bind_op(op: LnOp) -> bound.BoundDefinition:
-    """The bound definition of an op; tensors are called by their argument names."""
-    key = type(op), tuple(op.operand_specs), tuple(op.result_specs), repr(op.param_values())
-    if (found := _bound.get(key)) is None:
-        if len(_bound) >= _MOST_BOUND:
-            _bound.clear()
-        found = _bound[key] = _bind(op)
-    return found
-
-
-#: Bound definitions by op class, types and parameters (whose text tells 1 from 1.0): the same epilogue stands in many kernels.
-_bound: dict[object, bound.BoundDefinition] = {}
-_MOST_BOUND = 1 << 10
-
-
-def _bind(op: LnOp) -> bound.BoundDefinition:
-    results = op.arg_names()[1]
-    env = op.env()
-    assert op.definition is not None
-    return notation.bind(notation.parse(op.definition), env.tensors, env.params, results)
 
 
 def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1)) -> bool:

@@ -102,8 +102,8 @@ def _plain_choices(kernel: KernelOp, lanes: int) -> dict[str, Attribute]:
     return choices
 
 
-#: Below so many bytes, copying an array takes less time than asking NumPy for its address.
-PORTS = 1 << 16
+#: Below so many bytes, copying an array takes less time than what NumPy takes to say where it is, and to make an aligned one.
+PORTS = 1 << 18
 
 CPU = Target(
     "cpu",

@@ -5,6 +5,7 @@ They carry a value through their loop, or sort, which index notation does not sa
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import prod
 
 import numpy as np
@@ -157,8 +158,10 @@ class Topk(LnOp):
         if self.by_insertion:
             with b.loop(0, prod(spec.dims[: self.axis])) as block, b.loop(0, inner) as lane:
                 first, to = (b.add(b.mul(block.iv, m * inner), lane.iv) for m in (n, k))
-                with b.loop(0, n) as i:
-                    self._insert(b, src, b.add(first, b.mul(i.iv, inner)), i.iv, (values, indices), to, inner)
+                for low, high in ((0, k), (k, n)):
+                    with b.loop(low, high) as i:
+                        at = b.add(first, b.mul(i.iv, inner))
+                        self._insert(b, src, at, i.iv, (values, indices), to, inner, is_full=low == k)
             return
         keys = b.view(workspace, 0, MemRefType(storage_type(dtype), [2, n]))
         order = b.view(workspace, self._sizes()[0], MemRefType(i64, [2, n]))
@@ -174,21 +177,18 @@ class Topk(LnOp):
                 b.store(b.load(keys, [half, i.iv]), values, [at])
                 b.store(b.load(order, [half, i.iv]), indices, [at])
 
-    def _insert(self, b, src, at, i, lists, to, inner) -> None:
-        """Put element `i` of a line into the list of at most k, at `to`, if it belongs there; of equal ones, behind."""
+    def _insert(self, b, src, at, i, lists, to, inner, is_full) -> None:
+        """Put element `i` of a line into the list of at most k, at `to`, if it belongs there; of equal ones, behind. A list that
+        `is_full` has k elements, any other one i."""
         dtype, k, one = self.operand_specs[0].dtype, self.k, b.index(1)
         x, (values, indices) = b.load(src, [at]), lists
 
         def place(j):
             return [b.add(to, b.mul(j, inner))]
 
-        count = b.op(arith.MinSIOp, i, b.index(k))
-        last = b.op(arith.MinSIOp, i, b.index(k - 1))
-        worst = b.load(
-            values, place(b.index(k - 1))
-        )  # not written yet while there is room, and then it does not matter
-        better = goes_before(b, x, worst, dtype, self.largest)
-        with b.when(b.op(arith.OrIOp, b.cmpi("slt", i, b.index(k)), better)):
+        count, last = (b.index(k), b.index(k - 1)) if is_full else (i, i)
+        better = goes_before(b, x, b.load(values, place(last)), dtype, self.largest) if is_full else None
+        with b.when(better) if better is not None else nullcontext():
             with b.loop(0, count, carry=[b.index(0)]) as j:
                 after = goes_before(b, x, b.load(values, place(j.iv)), dtype, self.largest)
                 j.yields(b.select(after, j.args[0], b.add(j.args[0], one)))

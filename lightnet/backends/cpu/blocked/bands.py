@@ -31,7 +31,7 @@ from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Walk
 from lightnet.backends.cpu.blocked.depthwise import DepthwiseKernel, halo_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, layout_of

@@ -19,7 +19,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size

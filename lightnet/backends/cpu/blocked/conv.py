@@ -22,7 +22,7 @@ from lightnet.backends.cpu.blocked.conv_choices import chosen, machine_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, Packed, layout_of

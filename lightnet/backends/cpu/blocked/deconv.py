@@ -20,7 +20,7 @@ from lightnet.backends.cpu.blocked.conv_choices import check_tile, machine_of
 from lightnet.backends.cpu.blocked.conv_model import Geometry, Shape
 from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Deconv2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed

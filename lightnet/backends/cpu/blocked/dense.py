@@ -24,9 +24,9 @@ from lightnet.backends.cpu.blocked.dense_model import Plan, best_tile, plan_of, 
 from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.expressions import Tile
-from lightnet.backends.cpu.launches import Argument, Launch
 from lightnet.backends.cpu.registers import cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
+from lightnet.backends.launches import Argument, Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
@@ -109,7 +109,7 @@ def _lanes(kernel: KernelOp) -> int:
 
 
 class _DenseKernel(TileKernel):
-    """Builds one kernel function. The grid is panels x bands of rows."""
+    """Builds one kernel function. The grid is bands of rows x panels."""
 
     def __init__(self, kernel: KernelOp, name: str, aliases: dict[int, int]):
         self.plan, self.lanes = _plan(kernel), _lanes(kernel)
@@ -138,7 +138,7 @@ class _DenseKernel(TileKernel):
     def build(self) -> Launch:
         b, plan = self.b, self.plan
         with b.loop(b.lo, b.hi) as block:
-            panel, band = b.divmod(block.iv, plan.bands)
+            band, panel = b.divmod(block.iv, plan.panels)  # the rows of A stay near while the panels pass
             if plan.cuts == 1:
                 self.rows(panel, band, 0)
             else:

@@ -17,7 +17,7 @@ from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, ch
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp

@@ -18,7 +18,7 @@ from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, la
 from lightnet.backends.cpu.blocked.first_model import scratch_of, shape_of, staged_bytes, staged_dims
 from lightnet.backends.cpu.blocked.forms import epilogue_form, vector_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed

@@ -22,7 +22,7 @@ from lightnet.backends.cpu.blocked.first_model import band_of, tile_of
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
 from lightnet.backends.cpu.blocked.pool import POOL, WindowsKernel
 from lightnet.backends.cpu.blocked.pool_model import PoolWindow, window_of
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp

@@ -20,7 +20,7 @@ from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import keeps_zero
-from lightnet.backends.cpu.launches import Argument, Launch
+from lightnet.backends.launches import Argument, Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp

@@ -18,7 +18,7 @@ from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, vector_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile, joined_rows, memref_of
 from lightnet.backends.cpu.expressions import bind_op
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, byte_size

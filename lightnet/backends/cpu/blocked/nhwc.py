@@ -22,7 +22,7 @@ from lightnet.backends.cpu.blocked.channels import MAX_CHANNELS, gathered
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, memref_of
 from lightnet.backends.cpu.expressions import Evaluator, runs_on_tiles
 from lightnet.backends.cpu.expressions import Tile as PlainTile
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.move import Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size, layout_of

@@ -29,7 +29,7 @@ from lightnet.backends.cpu.blocked.pool_model import (
     scratch_of,
     window_of,
 )
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.dialects import tile_arith
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.kernel import KernelOp

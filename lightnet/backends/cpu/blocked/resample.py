@@ -16,7 +16,7 @@ from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, bloc
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, vector_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.resize import Interpolate, Resize, Upsample
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, byte_size

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Concat, Forward, Slice
 from lightnet.ir.kernel import KernelOp

@@ -16,7 +16,7 @@ from lightnet.backends.cpu.blocked import winograd_kernel
 from lightnet.backends.cpu.blocked.base import Generator, Machine, lanes_of
 from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
 from lightnet.backends.cpu.blocked.winograd_model import Axis, Plan, plan_of, time_of
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed

@@ -28,7 +28,7 @@ from lightnet.backends.cpu.blocked.winograd_transforms import (
     tiles_of,
     transform_output,
 )
-from lightnet.backends.cpu.launches import Launch
+from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import align_up

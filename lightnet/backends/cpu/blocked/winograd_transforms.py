@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.winograd_model import Axis, Plan
-from lightnet.backends.cpu.launches import Argument, Launch
+from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of

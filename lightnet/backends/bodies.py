@@ -1,0 +1,88 @@
+"""Which bodies of several ops are one kernel, whatever the target; `combine` merges two kernels if their union is one of them.
+
+    elementwise   ops that read operands at the index they write, all of one shape
+    moves         pure moves in a chain, alone or with elementwise ops before, between and after them
+    anchor        a reduction (a convolution, a pool), then elementwise ops on its result: the epilogue
+
+Which op is what follows from its definition (`ir/access.py`), so that an op added from outside fuses like ours. What all
+have in common: no element is computed twice (so what an elementwise op reads repeatedly, a bias, a scalar, comes from
+outside), and each value inside is used inside alone (`combine` sees to it).
+
+A move that the planner can make free (`LnOp.views`: a reshape, a slice or concat of the outermost axis) is never merged
+into a kernel that could work in place: as a kernel of its own it costs nothing once source and result share their bytes,
+and the ops around it stay able to work in place, while inside a body it would turn their reads into another index. Only
+bodies with a real copy take such moves in (a channel shuffle is reshape, transpose, reshape: one kernel, one pass). `concat`,
+`gather` and `scatter` stay alone: as views they let the producers write into the result directly. Imports `ir`.
+"""
+
+from __future__ import annotations
+
+from lightnet.ir.access import broadcast_operands, data_operands, is_copy, is_elementwise, is_reduction
+from lightnet.ir.body import Body
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import spec_of
+
+
+def kind_of(body: Body) -> str | None:
+    """What a body is as one kernel: ``anchor``, ``elementwise``, ``moves``, or None."""
+    if len(body.yielded) != 1 or _repeats(body):
+        return None
+    if is_reduction(body.ops[0]):
+        return "anchor" if _is_epilogue(body) else None
+    if all(map(is_elementwise, body.ops)):
+        return "elementwise"  # what an elementwise op reads once has the result's shape, so all results have one
+    return "moves" if _copies(body) else None
+
+
+def _repeats(body: Body) -> bool:
+    """Whether an elementwise op reads repeatedly what the body computes."""
+    made: set = set()
+    for op in body.ops:
+        if is_elementwise(op) and any(body.value(op.operands[k]) in made for k in broadcast_operands(op)):
+            return True
+        made.update(op.results)
+    return False
+
+
+def _is_epilogue(body: Body) -> bool:
+    """Elementwise ops, each of which depends on the anchor; one that does not stays outside, as its own operands would
+    live longer than its result."""
+    anchor, *rest = body.ops
+    depends = set(anchor.results)
+    for op in rest:
+        data = {body.value(op.operands[k]) for k in data_operands(op)}
+        if not is_elementwise(op) or depends.isdisjoint(data):
+            return False
+        depends.update(op.results)
+    return True
+
+
+def _copies(body: Body) -> bool:
+    """Moves and elementwise ops with at least one move that no plan makes free: the kernel copies anyway, so free moves
+    in it cost nothing. One at the end of a body that computes stays outside, lest it hide that an operand is read at the
+    index written."""
+    moves = [op for op in body.ops if not is_elementwise(op)]
+    if not all(map(is_copy, moves)) or not any(map(_must_copy, moves)):
+        return False
+    return len(moves) == len(body.ops) or not (is_free(body.ops[-1]) or _computes_twice(body))
+
+
+def _computes_twice(body: Body) -> bool:
+    """Whether a replicating move reads, perhaps through other moves, what an elementwise op computes."""
+    computed: set = set()
+    for op in body.ops:
+        reads_computed = any(body.value(v) in computed for v in op.operands)
+        if reads_computed and not op.is_move and is_copy(op):
+            return True
+        if is_elementwise(op) or reads_computed:
+            computed.update(op.results)
+    return False
+
+
+def is_free(op: LnOp) -> bool:
+    """Whether the planner can make a move cost nothing."""
+    return any(True for _ in op.views())
+
+
+def _must_copy(op: LnOp) -> bool:
+    return not is_free(op) and spec_of(op.results[0].type).len > 1

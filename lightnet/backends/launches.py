@@ -1,0 +1,74 @@
+"""What a generator of kernels gives: functions, their grids, what their memrefs are, and the memory that they ask for. Imports xDSL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.func import FuncOp
+
+from lightnet.dialects.launch import memref_bytes
+from lightnet.runtime.arrays import align_up
+
+
+class Argument(NamedTuple):
+    """A memref argument of a launch: an ``operand`` or ``result`` by number; the ``workspace``, which the launches of a kernel share,
+    or the ``scratch`` of the thread that runs, from a byte on."""
+
+    kind: str
+    number: int
+
+
+class Made(Protocol):
+    """What a target's generators give for one launch: the function that is launched, and all that it needs, itself last."""
+
+    @property
+    def function(self) -> FuncOp: ...
+
+    @property
+    def functions(self) -> tuple[FuncOp, ...]: ...
+
+    @property
+    def args(self) -> tuple[Argument, ...]: ...
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One function of a generated kernel, its grid of blocks, and what its memrefs are."""
+
+    function: FuncOp
+    grid: int
+    args: tuple[Argument, ...]
+
+    @property
+    def functions(self) -> tuple[FuncOp, ...]:
+        """The functions that the launch adds to a module."""
+        return (self.function,)
+
+
+class Memory(NamedTuple):
+    """Bytes that the launches of a kernel need beside operands and results: `shared` is what passes from one to the next, `scratch`
+    what each thread uses while it runs, behind that."""
+
+    shared: int
+    scratch: int
+
+    def size(self, threads: int) -> int:
+        """Bytes for so many threads."""
+        return align_up(self.shared) + threads * self.scratch
+
+
+def memory_of(launches: Sequence[Made]) -> Memory:
+    """What the memrefs of launches ask for."""
+    shared = scratch = 0
+    for launch in launches:
+        types = [t for t in launch.function.body.block.arg_types if isinstance(t, MemRefType)]
+        for argument, type in zip(launch.args, types):
+            if argument.kind == "workspace":
+                shared = max(shared, argument.number + memref_bytes(type))
+            elif argument.kind == "scratch":
+                scratch = max(scratch, align_up(memref_bytes(type)))
+        assert all(a.kind != "scratch" for a in launch.args[:-1]), "scratch is the last argument of a launch, and one"
+    return Memory(shared, scratch)

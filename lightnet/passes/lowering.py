@@ -1,0 +1,258 @@
+"""What lowering planned kernels has in common for all targets that have kernel functions and a launch list (level 3 → level 4).
+
+Kernels of equal structure, choices, alias pattern and alignment share their functions, whatever their names and places; a move whose
+pieces stand in place lowers to nothing, and pieces that do not are copied; run-time calls become lines of ``@main``. A target's own
+pass says what a kernel becomes, and how a launch of it is written. Imports `ir`, the builder and the launch dialect.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import Generic, TypeVar
+
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from lightnet.backends.builder import Builder
+from lightnet.backends.launches import Argument, Launch, Made, Memory
+from lightnet.backends.launches import memory_of as memory_of_launches
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.launch import HostOp
+from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.body import structure
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import byte_size
+from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import ARENA, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
+from lightnet.ir.module import main_of
+from lightnet.ir.op import WORKSPACE, LnOp
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.views import Piece, pieces_of, place_of
+from lightnet.runtime.arrays import ALIGNMENT, align_up
+from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.program import is_port
+
+M = TypeVar("M", bound=Made)
+
+
+class Lowering(ABC, Generic[M]):
+    """One planned module, lowered in place by `run`. `name` is the pass; choices in `free` change no function."""
+
+    name: str
+    free: tuple[str, ...] = (WORKSPACE_SIZE,)
+
+    def __init__(self, module: ModuleOp):
+        self.module = module
+        self.functions: list[func.FuncOp] = []
+        self.known: dict[object, list[M]] = {}
+        self.needed: dict[object, Memory] = {}
+        self.lines: list[Operation] = []
+        self.names: dict[str, int] = {}
+        self.added = 0
+
+    # -- what a target says
+
+    @abstractmethod
+    def generate(self, op: KernelOp, name: str, aliases: Mapping[int, int]) -> list[M]:
+        """The launches of a kernel; `aliases` maps a result to the operand whose memory it takes."""
+
+    @abstractmethod
+    def adapted(self, launch: Launch) -> M:
+        """A launch of a loop function over its blocks, as the target has it."""
+
+    @abstractmethod
+    def line(self, op: KernelOp, made: M, places: Sequence[PlaceAttr], memory: Memory) -> Operation:
+        """The line of ``@main`` that runs a launch on memory at `places`."""
+
+    def workspace_size(self, op: KernelOp, launches: Sequence[M], memory: Memory) -> int:
+        """Bytes of workspace that a kernel needs."""
+        return memory.size(0)
+
+    # -- the module
+
+    @property
+    def arena_end(self) -> int:
+        """The first byte behind the planned arena, aligned."""
+        return align_up(memory_of(self.module)[ARENA])
+
+    def grow_arena(self) -> None:
+        if self.added:
+            set_memory(self.module, {**memory_of(self.module), ARENA: self.arena_end + self.added})
+
+    def run(self) -> None:
+        main = main_of(self.module)
+        for op in main.body.block.ops:
+            try:
+                self.lower(op)
+            except LightNetError as e:
+                raise e.at(loc_of(op)) from None
+        self.grow_arena()
+        self.module.body.block.erase_op(main)
+        block = self.module.body.block
+        block.add_ops(self.functions)
+        entry = Builder(func.FuncOp("main", ((), ())))
+        for line in self.lines:
+            entry.append(line)
+        block.add_op(entry.finish())
+
+    def lower(self, op: Operation) -> None:
+        if isinstance(op, Source | OnceOp | func.ReturnOp):
+            return
+        if isinstance(op, LnOp) and op.is_host:
+            self.lines.append(_host_call(op))
+            return
+        if not isinstance(op, KernelOp):
+            raise LightNetError(
+                f"{op.name} cannot be lowered: the module is at no level that {self.name} takes (run expand)"
+            )
+        if any(place_of(r) is None for r in op.results):
+            raise LightNetError(f"{op.name} has no place: run plan before {self.name}")
+        pieces = pieces_of(op)
+        if all(p is not None for p in pieces):
+            self.copy(op, pieces)
+        else:
+            self.launch(op)
+
+    # -- moves
+
+    def copy(self, op: KernelOp, pieces: list[list[Piece]]) -> None:
+        """Copy the pieces of a move that do not stand in place."""
+        for result, parts in zip(op.results, pieces):
+            to = placed(result)
+            at = to.offset.data
+            for operand, offset, size in parts:
+                source = placed(op.operands[operand])
+                start = source.offset.data + offset
+                if (source.space, start) != (to.space, at):
+                    unit = gcd(_alignment([op.operands[operand], result]), start, at, size, 8)
+                    made = self.copied(size, unit)
+                    places = [PlaceAttr(source.space, start), PlaceAttr(to.space, at)]
+                    self.lines.append(self.line(op, made, places, Memory(0, 0)))
+                at += size
+
+    def copied(self, size: int, unit: int) -> M:
+        """What copies `size` bytes, `unit` at a time."""
+        key = ("copy", size, unit)
+        if key not in self.known:
+            type = MemRefType(storage_type(BY_NAME[f"i{unit * 8}"]), [size // unit])
+            b = Builder.kernel(self.fresh("copy"), [type, type])
+            with b.loop(b.lo, b.hi) as i:
+                b.store(b.load(b.args[0], [i.iv]), b.args[1], [i.iv])
+            arguments = (Argument("operand", 0), Argument("result", 0))
+            self.add(key, [self.adapted(Launch(b.finish(), size // unit, arguments))], unit)
+        return self.known[key][0]
+
+    # -- kernels
+
+    def launch(self, op: KernelOp) -> None:
+        aliases = _aliases(op)
+        workspace = _workspace(op)
+        align = gcd(_alignment([*op.operands, *op.results]), workspace.offset.data if workspace is not None else 0)
+        values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
+        body = structure(list(op.body.ops), values)
+        choices = tuple(sorted((k, v) for k, v in op.choices.items() if k not in self.free))
+        key = (body, tuple(op.operand_types), choices, tuple(sorted(aliases.items())), align)
+        if key not in self.known:
+            self.add(key, self.generate(op, self.fresh(_title(op)), aliases), align)
+        memory, launches = self.needed[key], self.known[key]
+        size = self.workspace_size(op, launches, memory)
+        if workspace is not None and workspace_size(op) < size:
+            raise LightNetError(f"{op.name} needs a workspace of {size} bytes, and {workspace_size(op)} are planned: run choose and "
+                                "plan again", label="kernel.workspace")  # fmt: skip
+        if workspace is None and size:  # planned elsewhere, without our workspace: it goes behind everything
+            self.added = max(self.added, size)
+            workspace = PlaceAttr(ARENA, self.arena_end)
+        for made in launches:
+            line = self.line(op, made, [_argument(op, a, workspace, memory) for a in made.args], memory)
+            line.location = op.location
+            self.lines.append(line)
+
+    def add(self, key: object, launches: list[M], align: int) -> None:
+        """Keep launches for equal kernels, whose memrefs are aligned to `align` bytes."""
+        for function in (function for made in launches for function in made.functions):
+            if align != ALIGNMENT:
+                function.attributes["tile.align"] = IntegerAttr(align, i64)
+            self.functions.append(function)
+        self.known[key] = launches
+        self.needed[key] = memory_of_launches(launches)
+
+    def fresh(self, title: str) -> str:
+        number = self.names[title] = self.names.get(title, -1) + 1
+        return f"{title}_{number}"
+
+
+def _argument(op: KernelOp, argument: Argument, workspace: PlaceAttr | None, memory: Memory) -> PlaceAttr:
+    """The place of a launch's argument."""
+    if argument.kind == "operand":
+        return placed(op.operands[argument.number])
+    if argument.kind == "result":
+        return placed(op.results[argument.number])
+    assert workspace is not None
+    behind = align_up(memory.shared) if argument.kind == "scratch" else 0
+    return PlaceAttr(workspace.space, workspace.offset.data + behind + argument.number)
+
+
+def _title(kernel: KernelOp) -> str:
+    """A name from the ops of a body: ``conv2d_relu``."""
+    types = [op.optype for op in kernel.ops]
+    return "_".join(types[:3]) + ("_etc" if len(types) > 3 else "")
+
+
+def placed(value: SSAValue) -> PlaceAttr:
+    """The place of a value; LightNetError where nothing is planned."""
+    place = place_of(value)
+    if place is None:
+        raise LightNetError("a value has no place: run plan before lowering")
+    return place
+
+
+def _workspace(op: KernelOp) -> PlaceAttr | None:
+    attr = op.attributes.get(WORKSPACE)
+    return attr.data[0] if isinstance(attr, ArrayAttr) and attr.data else None
+
+
+def _aliases(op: KernelOp) -> dict[int, int]:
+    """Results that take the memory of an operand: result -> operand. Any other overlap of a result with an operand would
+    break the promise that a function's memrefs are apart."""
+    aliases: dict[int, int] = {}
+    for j, result in enumerate(op.results):
+        low, high = _bytes(result)
+        for k, operand in enumerate(op.operands):
+            start, end = _bytes(operand)
+            if placed(operand).space != placed(result).space or end <= low or high <= start:
+                continue
+            if low == high or start == end:  # nothing to share
+                continue
+            if (start, end) != (low, high) or j in aliases or k in aliases.values():
+                raise LightNetError(
+                    f"the plan lets result {j} of a {op.name} overlap its operand {k}: it cannot be lowered"
+                )
+            aliases[j] = k
+    return aliases
+
+
+def _bytes(value: SSAValue) -> tuple[int, int]:
+    """The byte range of a planned value in its space."""
+    start = placed(value).offset.data
+    return start, start + byte_size(value.type)
+
+
+def _alignment(values: Sequence[SSAValue]) -> int:
+    """The largest power of two, up to that of a space, that divides the address of each value; a port's is its element's."""
+    places = [placed(v) for v in values]
+    elements = (spec_of(v.type).dtype.size for v, p in zip(values, places) if is_port(p.space.data))
+    return gcd(ALIGNMENT, *(p.offset.data for p in places), *elements)
+
+
+def _host_call(op: LnOp) -> HostOp:
+    """A run-time call: its parameters, and the type of its tensor."""
+    spec = op.operand_specs[0]
+    attributes: dict[str, Attribute] = {k: StringAttr(str(v)) for k, v in op.param_values().items()}
+    attributes["dims"] = ArrayAttr([IntegerAttr(d, i64) for d in spec.dims])
+    attributes["dtype"] = StringAttr(spec.dtype.name)
+    return HostOp(op.optype, [placed(op.operands[0])], attributes)

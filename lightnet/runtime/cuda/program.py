@@ -1,0 +1,196 @@
+"""A network compiled for CUDA, as data, and loaded on a device: one allocation for the static tensors, one for each other memory
+space, and the launch list as CUDA graphs.
+
+All goes through the `Driver` protocol, so that the emulator runs the same program. Imports NumPy, the standard library and the
+runtime: no xDSL, no LLVM.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
+
+import numpy as np
+
+from lightnet.diagnostics import LightNetError
+from lightnet.runtime.cuda.driver import Driver, Graph, Launch
+from lightnet.runtime.instance import host_call
+from lightnet.runtime.program import Program, Tensor
+from lightnet.runtime.threads import threads_of_call
+
+Sizes = tuple[int, int, int]
+#: A place: memory space and byte offset.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """A launch: the kernel's name in the PTX, its grid, the threads of its blocks, bytes of dynamic shared memory, and the places that
+    its pointers stand for."""
+
+    kernel: str
+    grid: Sizes
+    block: Sizes
+    shared: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class HostLine:
+    """A run-time call, by its number in `Program.hosts`, and the place of its tensor."""
+
+    number: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class CudaCode:
+    """What a device runs: PTX, the architecture that it is for, and the lines of the program in order."""
+
+    ptx: str
+    arch: str
+    lines: tuple[KernelLine | HostLine, ...]
+
+    def header(self) -> dict[str, Any]:
+        """Everything but the PTX, as JSON values."""
+        return {"arch": self.arch, "lines": [asdict(line) for line in self.lines]}
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any], ptx: str, program: Program) -> CudaCode:
+        """The code of a header; ValueError, TypeError or KeyError when it is none, or has places outside of the program's memory."""
+        lines = tuple(_line(entry) for entry in header["lines"])
+        places = [p for line in lines for p in (line.places if isinstance(line, KernelLine) else (line.place,))]
+        if not all(0 <= offset <= program.memory[space] for space, offset in places):
+            raise ValueError("a place outside of memory")
+        if [line.number for line in lines if isinstance(line, HostLine)] != list(range(len(program.hosts))):
+            raise ValueError("run-time calls that there are not")
+        return cls(ptx, str(header["arch"]), lines)
+
+
+def _line(entry: Mapping[str, Any]) -> KernelLine | HostLine:
+    if "number" in entry:
+        return HostLine(int(entry["number"]), _place(entry["place"]))
+    grid, block = (tuple(map(int, entry[key])) for key in ("grid", "block"))
+    if len(grid) != 3 or len(block) != 3:
+        raise ValueError("a grid or a block that has not three sizes")
+    return KernelLine(str(entry["kernel"]), grid, block, int(entry["shared"]), tuple(map(_place, entry["places"])))
+
+
+def _place(entry: Sequence[Any]) -> Place:
+    space, offset = entry
+    return str(space), int(offset)
+
+
+#: A piece of the launch list: a graph of kernels, or a run-time call.
+Part = Graph | HostLine
+
+
+class CudaInstance:
+    """A program on a device, which is its own: `driver` is closed with the last reference to it.
+
+    `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading. Calls from several
+    threads are safe: they run one after the other, since there is one arena.
+    """
+
+    def __init__(
+        self, program: Program, code: CudaCode, static: np.ndarray, defaults: Mapping[str, np.ndarray], driver: Driver
+    ):
+        self.program, self.code, self.static, self.driver = program, code, static, driver
+        self.defaults = dict(defaults)
+        self.inputs = {t.name: t for t in program.inputs}
+        self._filled = {t.name: t for t in (*program.inputs, *program.residents)}
+        self._lost = dict(program.overwritten)
+        self._lock = threading.Lock()
+        self._stale: set[str] | None = None  # tensors to write before the next run; None: all of them
+        self._uploaded: np.ndarray | None = None  # the bytes that the static space of the device holds
+        sizes = {space: max(size, 1) for space, size in {"static": 1, "arena": 1, **program.memory}.items()}
+        if sum(sizes.values()) > driver.memory_bytes:
+            raise LightNetError(
+                f"the network needs {sum(sizes.values())} bytes of device memory, and {driver.name} has {driver.memory_bytes}"
+            )
+        #: The device address of each memory space.
+        self.address = {space: driver.alloc(size) for space, size in sizes.items()}
+        self._parts = list(self._recorded())
+
+    def _recorded(self) -> Iterator[Part]:
+        """The launch list in pieces: what stands between run-time calls is a graph."""
+        module = self.driver.load(self.code.ptx)
+        waiting: list[Launch] = []
+        for line in self.code.lines:
+            if isinstance(line, KernelLine):
+                args = tuple(self._at(place) for place in line.places)
+                waiting.append(Launch(module.function(line.kernel), line.grid, line.block, line.shared, args))
+                continue
+            if waiting:
+                yield self.driver.graph(waiting)
+                waiting = []
+            yield line
+        if waiting:
+            yield self.driver.graph(waiting)
+
+    def _at(self, place: Place) -> int:
+        return self.address[place[0]] + place[1]
+
+    def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
+        """The way around checks and look-ups that `Instance` has: there is none here, and `call` does everything."""
+        return None
+
+    def call(
+        self,
+        feeds: Mapping[str, Any],
+        *,
+        static: np.ndarray | None = None,
+        stream: TextIO | None = None,
+        residents: Mapping[str, np.ndarray] | None = None,
+        threads: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Run once on `feeds` (input name → array) and return the outputs, new arrays, in the program's order.
+
+        `static` and `residents` replace the loaded contents of the static space and of residents, for this call. `threads` is
+        checked, and means nothing to a device.
+        """
+        threads_of_call(threads, self.program.threads)
+        arrays = {name: self.program.checked(name, value) for name, value in feeds.items()}
+        self.program.check_fed(arrays)
+        for tensor in self.program.unread:
+            arrays.pop(tensor.name, None)
+        with self._lock:
+            self._start({**(residents or {}), **arrays}, self.static if static is None else static)
+            for part in self._parts:
+                if isinstance(part, HostLine):
+                    self._host(part, stream or sys.stdout)
+                else:
+                    part.launch()
+            found = {t.name: self._read(t) for t in self.program.outputs if t.name not in self._lost}
+            self.driver.synchronize()  # a program without outputs has errors, too
+            return found
+
+    def _start(self, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
+        """Write what a run starts from, as far as it is not there already."""
+        if self._uploaded is not static:
+            self._uploaded = None  # should the copy fail, it is made again next time
+            if static.nbytes:
+                self.driver.upload(self.address["static"], static[: max(self.program.memory.get("static", 0), 1)])
+            self._uploaded = static
+        names = set(self._filled) if self._stale is None else {*self._stale, *feeds, *self.program.restore}
+        self._stale = None
+        for name in names & self._filled.keys():
+            tensor = self._filled[name]
+            array = np.ascontiguousarray(feeds[name] if name in feeds else self.defaults[name], tensor.np_dtype)
+            if array.nbytes:
+                self.driver.upload(self._at((tensor.space, tensor.offset)), array)
+        self._stale = set(feeds)
+
+    def _read(self, tensor: Tensor) -> np.ndarray:
+        found = np.empty(tensor.dims, tensor.np_dtype)
+        if found.nbytes:
+            self.driver.download(self._at((tensor.space, tensor.offset)), found)
+        return found
+
+    def _host(self, line: HostLine, stream: TextIO) -> None:
+        call = self.program.hosts[line.number]
+        array = self._read(Tensor("", call.dims, call.dtype, *line.place))
+        host_call(call, array.ctypes.data, stream)

@@ -1,0 +1,76 @@
+"""Kernel regions and networks of target cuda in the PTX interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import ReturnOp
+
+from lightnet.backends.cuda import generators
+from lightnet.backends.cuda.generators import SimtLaunch
+from lightnet.backends.cuda.nvptx import emit_program
+from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.types import TensorSpec, spec_of
+from lightnet.passes.lower_cuda import _Lowering
+from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.emulator import Emulator
+
+
+class Regions:
+    """Kernel regions as one PTX module, loaded on a device."""
+
+    def __init__(self, regions: Sequence):
+        self.regions = list(regions)
+        self.launches: list[list[SimtLaunch]] = [
+            generators.generate(k, f"k{i}", {}) for i, k in enumerate(self.regions)
+        ]
+        functions = [f for made in self.launches for launch in made for f in launch.functions]
+        module = ModuleOp(functions)
+        module.verify()
+        self.program = emit_program(module) if functions else None
+        self.gpu = Emulator()
+        self.module = self.gpu.load(self.program.text) if self.program is not None else None
+
+    def run(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What a region computes, on memory of its own."""
+        gpu, region = self.gpu, self.regions[number]
+        memory = {("operand", i): _uploaded(gpu, a) for i, a in enumerate(arrays)}
+        specs = [spec_of(r.type) for r in region.results]
+        memory |= {("result", i): gpu.alloc(max(1, s.nbytes)) for i, s in enumerate(specs)}
+        workspace = gpu.alloc(max(1, generators.workspace_bytes(region)))
+        for launch in self.launches[number]:
+            args = (workspace + a.number if a.kind == "workspace" else memory[a.kind, a.number] for a in launch.args)
+            kernel = self.module.function(self.program.entries[launch.function.sym_name.data])
+            gpu.launch(Launch(kernel, launch.grid, launch.block, 0, tuple(args)))
+        return [_downloaded(gpu, memory["result", i], s) for i, s in enumerate(specs)]
+
+
+def _uploaded(gpu: Emulator, array: np.ndarray) -> int:
+    address = gpu.alloc(max(1, array.nbytes))
+    if array.nbytes:
+        gpu.upload(address, np.ascontiguousarray(array))
+    return address
+
+
+def _downloaded(gpu: Emulator, address: int, spec: TensorSpec) -> np.ndarray:
+    out = np.empty(spec.dims, spec.dtype.np)
+    if out.nbytes:
+        gpu.download(address, out)
+    return out
+
+
+class Recorded(_Lowering):
+    """The lowering, saying how many lines each op became."""
+
+    def run(self) -> None:
+        self.counts: list[int] = []
+        super().run()
+
+    def lower(self, op) -> None:
+        before = len(self.lines)
+        super().lower(op)
+        if not isinstance(op, Source | OnceOp | ReturnOp):
+            self.counts.append(len(self.lines) - before)
