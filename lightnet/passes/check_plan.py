@@ -162,11 +162,12 @@ class _Checker:
                 self.check_bounds(op, "its workspace", place, workspace_size(op))
 
     def check_ports(self) -> None:
-        """A port is, as a whole, the memory of one input or of one output."""
+        """A port is, as a whole, the memory of one input or of one output; one in which nothing stands is nobody's."""
         last = self.ops[-1] if self.ops else None
         returned = [v for v in last.operands if isinstance(v, OpResult)] if isinstance(last, ReturnOp) else []
         inputs = [op.results[0] for op in self.ops if isinstance(op, Input)]
-        for space in ports_of(self.sizes):
+        standing = {self.place(v).space.data for op in self.ops for v in op.results}
+        for space in ports_of(space for space in self.sizes if space in standing):
             owners = [
                 v for v in (inputs if space.startswith("in") else returned) if self.place(v) == PlaceAttr(space, 0)
             ]

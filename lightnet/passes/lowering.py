@@ -8,7 +8,7 @@ pass says what a kernel becomes, and how a launch of it is written. Imports `ir`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 from typing import Generic, TypeVar
 
@@ -29,7 +29,7 @@ from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
 from lightnet.ir.module import main_of
-from lightnet.ir.op import WORKSPACE, LnOp
+from lightnet.ir.op import WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of, storage_type
 from lightnet.ir.views import Piece, pieces_of, place_of
@@ -80,9 +80,14 @@ class Lowering(ABC, Generic[M]):
         """The first byte behind the planned arena, aligned."""
         return align_up(memory_of(self.module)[ARENA])
 
-    def grow_arena(self) -> None:
+    def settle_memory(self, ops: Iterable[Operation]) -> None:
+        """Say how large each space is now: the arena with what was added, and ports in which something stands, if only for a caller."""
+        standing = {place.space.data for op in ops for place in places_of(op)}
+        sizes = {k: n for k, n in memory_of(self.module).items() if k in standing or not is_port(k)}
         if self.added:
-            set_memory(self.module, {**memory_of(self.module), ARENA: self.arena_end + self.added})
+            sizes[ARENA] = self.arena_end + self.added
+        if sizes != memory_of(self.module):
+            set_memory(self.module, sizes)
 
     def run(self) -> None:
         main = main_of(self.module)
@@ -91,7 +96,7 @@ class Lowering(ABC, Generic[M]):
                 self.lower(op)
             except LightNetError as e:
                 raise e.at(loc_of(op)) from None
-        self.grow_arena()
+        self.settle_memory(main.body.block.ops)
         self.module.body.block.erase_op(main)
         block = self.module.body.block
         block.add_ops(self.functions)
