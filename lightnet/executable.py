@@ -29,8 +29,6 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.runtime import artifact, processor
 from lightnet.runtime.arrays import aligned, by_name, checked_array
-from lightnet.runtime.cuda.driver import open_driver
-from lightnet.runtime.cuda.program import CudaInstance
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Arena, Instance
 from lightnet.runtime.program import Program, unknown
@@ -39,6 +37,7 @@ from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
     from lightnet.compiler import Compilation
+    from lightnet.runtime.cuda.program import CudaInstance
 
 
 class Executable:
@@ -279,9 +278,12 @@ class Executable:
         """The program linked into this process, with its static tensors."""
         return self._part("instance", self._link)
 
-    def _link(self) -> Instance:
-        arch = self.arch  # the driver comes before all work, since there may be none
-        driver = None if arch is None else open_driver(self._compilation.emulate, arch)
+    def _link(self) -> Instance | CudaInstance:
+        driver = None
+        if self.arch is not None:  # the driver comes before all work, since there may be none
+            from lightnet.runtime.cuda.driver import open_driver
+
+            driver = open_driver(self._compilation.emulate, self.arch)
         if self._compilation.machine is not None:
             processor.check(self.program.cpu, self.program.features, self.program.triple)
         # LLVM works while the params are loaded: neither holds the interpreter's lock for long.
@@ -291,6 +293,8 @@ class Executable:
             code.result()
         defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
         if driver is not None:
+            from lightnet.runtime.cuda.program import CudaInstance
+
             return CudaInstance(self.program, self.native.code, static, {**residents, **defaults}, driver)
         return Instance(self.program, static, {**residents, **defaults})
 

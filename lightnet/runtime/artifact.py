@@ -16,20 +16,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime import dtypes, processor
 from lightnet.runtime.arrays import ALIGNMENT, aligned, by_name
-from lightnet.runtime.cuda.driver import open_driver
-from lightnet.runtime.cuda.program import CudaCode, CudaInstance
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import map_descriptor, open_file, write_atomic
 from lightnet.runtime.image import Image, LoadedImage
 from lightnet.runtime.instance import Instance
 from lightnet.runtime.program import CUDA_TRIPLE, Program
+
+if TYPE_CHECKING:
+    from lightnet.runtime.cuda.program import CudaCode, CudaInstance
 
 MAGIC = b"LNEXE4\n\0"
 PAGE = 4096
@@ -188,7 +189,11 @@ class _File:
     def cuda(self, variant: Mapping[str, Any], program: Program) -> CudaCode | None:
         """The code that a device runs; None where a processor does."""
         code = variant["code"]
-        return CudaCode.from_header(code, bytes(self.section(code["ptx"])).decode(), program) if "ptx" in code else None
+        if "ptx" not in code:
+            return None
+        from lightnet.runtime.cuda.program import CudaCode
+
+        return CudaCode.from_header(code, bytes(self.section(code["ptx"])).decode(), program)
 
     def code(self, variant: Mapping[str, Any]) -> LoadedImage | None:
         """The linked machine code; None where the file has objects, which LLVM links."""
@@ -238,7 +243,11 @@ class SavedExecutable:
             if (defaults[tensor.name].shape, defaults[tensor.name].dtype) != (tensor.dims, tensor.np_dtype):
                 raise ValueError("what an input holds is of another type")
         cuda = file.cuda(variant, self.program)
+        self.instance: Instance | CudaInstance
         if cuda is not None:
+            from lightnet.runtime.cuda.driver import open_driver
+            from lightnet.runtime.cuda.program import CudaInstance
+
             self.instance = CudaInstance(self.program, cuda, static, defaults, open_driver(emulate, cuda.arch))
             return
         if emulate:

@@ -129,9 +129,12 @@ class Instance:
                 write(..., array)
             for name, dims, dtype in ports:
                 array = feeds.get(name)
-                if type(array) is not np.ndarray or array.shape != dims or array.dtype != dtype:
-                    return None
-                if not array.flags.c_contiguous:
+                if (
+                    type(array) is not np.ndarray
+                    or array.shape != dims
+                    or array.dtype != dtype
+                    or not array.flags.c_contiguous
+                ):
                     return None
             arena.stale = self._fed
             if has_ports:
