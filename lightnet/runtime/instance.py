@@ -166,10 +166,7 @@ class Instance:
         is the number of threads, at most (and unless given) that which the program is compiled for.
         """
         threads = threads_of_call(threads, self.program.threads)
-        arrays = {name: self.program.checked(name, value) for name, value in feeds.items()}
-        self.program.check_fed(arrays)
-        for tensor in self.program.unread:
-            arrays.pop(tensor.name, None)
+        arrays = self.program.fed(feeds)
         static = self.static if static is None else static
         try:
             arena = self._idle.pop()

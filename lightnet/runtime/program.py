@@ -173,6 +173,13 @@ class Program:
             raise unknown("input", name, (t.name for t in self.inputs))
         return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype])
 
+    def fed(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The arrays of a call, `checked`, without those that nothing reads. Raises `LightNetError` where one is missing."""
+        arrays = {name: self.checked(name, value) for name, value in feeds.items()}
+        self.check_fed(arrays)
+        unread = {tensor.name for tensor in self.unread}
+        return {name: array for name, array in arrays.items() if name not in unread}
+
     def check_fed(self, names: Iterable[str]) -> None:
         """Raise LightNetError where an input that a call must feed is not among `names`."""
         fed = set(names)

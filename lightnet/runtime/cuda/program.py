@@ -153,10 +153,7 @@ class CudaInstance:
         checked, and means nothing to a device.
         """
         threads_of_call(threads, self.program.threads)
-        arrays = {name: self.program.checked(name, value) for name, value in feeds.items()}
-        self.program.check_fed(arrays)
-        for tensor in self.program.unread:
-            arrays.pop(tensor.name, None)
+        arrays = self.program.fed(feeds)
         with self._lock:
             self._start({**(residents or {}), **arrays}, self.static if static is None else static)
             for part in self._parts:
