@@ -118,7 +118,8 @@ def compile(
             raise LightNetError(f"{model.source}: the network is planned: choose outputs before it is compiled")
         keep_outputs(module, outputs)
     machine = None if (cpu, triple) == ("host", None) else _machine(cpu, triple)
-    features = host_features(machine) if features is None and target != "cuda" else features or ""
+    if features is None:
+        features = arch or "" if target == "cuda" else host_features(machine)
     spec = pipeline or pipelines.default(target, plan, planned=planned, layout=layout)
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
                "threads": threads, "arch": arch}  # fmt: skip

@@ -8,9 +8,9 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 
-from lightnet.backends.cuda import generators
-from lightnet.backends.cuda.generators import SimtLaunch
+from lightnet.backends.cuda import selection as generators
 from lightnet.backends.cuda.nvptx import emit_program
+from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.types import TensorSpec, spec_of

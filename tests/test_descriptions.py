@@ -14,7 +14,7 @@ from kernels import op_of
 from test_ops import run_kernel
 
 import lightnet
-from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.expressions import bind_op
 from lightnet.backends.interpreter.notation import evaluate
 from lightnet.cli.lightnet import main
 from lightnet.descriptions import export, load, load_file, operators, pages

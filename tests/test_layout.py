@@ -160,7 +160,7 @@ def total(assignment: layout._Assignment) -> float:
     for value in {v for n in assignment.nodes.values() for v in (*n.reads, *n.kernel.results)} - assignment.static:
         maps, plain = assignment.readers(value)
         if plain if assignment.is_map(value) else maps:
-            time += reorder_time(value, 16)
+            time += reorder_time(value, Blocked(16))
     return time
 
 

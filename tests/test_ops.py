@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
 
 from lightnet.backends.cpu import generators
-from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.expressions import bind_op
 from lightnet.backends.interpreter.notation import evaluate
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.cuda import CudaKernelOp

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 import lightnet
 from lightnet.backends.cpu.blocked.conv_model import Geometry
-from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.expressions import bind_op
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.elementwise import Relu

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block
 
 from lightnet.backends.cpu import generators
-from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.expressions import bind_op
 from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.interpreter.notation import evaluate

@@ -4,8 +4,8 @@ A type's shape is always logical; the encoding says how memory is arranged:
 
     tensor<1x64x56x56xf32, #ln.layout<"c16h1">>
 
-No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`) and for the weights
-of convolutions and matrix products (`Packed`). Shape rules, references and definitions use logical indices only; `pack` and
+No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`, `ChannelsLast`) and for the
+weights of convolutions and matrix products (`Packed`). Shape rules, references and definitions use logical indices only; `pack` and
 `unpack` take them to memory and back. What a value's layout leaves unused (halo, lanes behind the last channel) its producer
 writes with zeros on every run. Imports xDSL and `ir.types`.
 """
@@ -31,6 +31,7 @@ from lightnet.ir.types import TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO = 1024, 64
 _MAPS = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<rows>\d{1,2})(?:x(?P<cols>\d{1,2}))?)?")
+_LAST = re.compile(r"nhwc([1-9]\d{0,3})")
 _WEIGHTS = re.compile(r"(?:w(?P<winograd>[24]))?(?P<axes>[otdnv])(?P<block>[1-9]\d{0,3})(?:i(?P<inner>[1-9]\d{0,3}))?")
 
 
@@ -43,13 +44,13 @@ class Layout:
         """The layout that a token names; `LightNetError` for any other text. ``plain`` is the one without a token."""
         if token == "plain":
             return PLAIN
-        for kind in (Blocked, Packed):
+        for kind in (Blocked, ChannelsLast, Packed):
             found = kind.of(token)
             if found is not None and str(found) == token:
                 return found
         raise LightNetError(
-            f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; or packed weights, "
-            f"as in 'o32i16', 'w4o32', 'd16' or 'n64' (a block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
+            f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; channels last, as in "
+            f"'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16' or 'n64' (a block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
         )
 
     def __str__(self) -> str:
@@ -144,6 +145,38 @@ class Blocked(Layout):
     def _inside(self, memory: np.ndarray, h: int, w: int) -> np.ndarray:
         rows, cols = self.halo
         return memory[:, :, rows : rows + h, cols : cols + w]
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Layout):
+    """A tensor [N, C, H, W] as [N, H, W, C'], where C' is C rounded up to a multiple of `multiple`, so that the channels of each pixel begin
+    at an aligned address. Weights [O, I, KH, KW] lie as [O, KH, KW, I']. Token: ``nhwc4``."""
+
+    multiple: int = 1
+
+    @classmethod
+    def of(cls, token: str) -> ChannelsLast | None:
+        """The layout that a token names, None where it names none of these."""
+        match = _LAST.fullmatch(token)
+        return cls(int(match[1])) if match is not None and int(match[1]) <= MAX_BLOCK else None
+
+    def __str__(self) -> str:
+        return f"nhwc{self.multiple}"
+
+    def fits(self, dims: Sequence[int]) -> bool:
+        return len(dims) == 4
+
+    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
+        n, c, h, w = dims
+        return (n, h, w, -(-c // self.multiple) * self.multiple)
+
+    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
+        memory = self._zeros(array) if memory is None else memory
+        memory[..., : array.shape[1]] = array.transpose(0, 2, 3, 1)
+        return memory
+
+    def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+        return np.ascontiguousarray(memory[..., : dims[1]].transpose(0, 3, 1, 2))
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,12 @@ GENERATORS = Table("generator", {
     "packed": "lightnet.backends.cpu.blocked.dense:DENSE",
 })  # fmt: skip
 
+#: Generators of kernels of threads by the choice `alg` that names them (`backends/cuda/base.py`); of two that cost the same, the first one
+#: is chosen.
+CUDA_GENERATORS = Table("generator of cuda", {
+    "loops": "lightnet.backends.cuda.loops:LOOPS",
+})  # fmt: skip
+
 #: Front ends by file suffix (`frontends/loading.py` says what they take).
 FRONTENDS = Table("front end", {
     ".net": "lightnet.frontends.loading:IL",

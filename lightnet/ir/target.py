@@ -18,7 +18,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Blocked, Layout
+from lightnet.ir.layout import Layout
 from lightnet.ir.memory import memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS, patterns, resolve
@@ -60,7 +60,7 @@ Halo = tuple[int, int]
 
 @dataclass(frozen=True)
 class Form:
-    """How some generator of a target takes a body on blocked maps (`ir/layout.py`): `maps` are the values from outside that it reads
+    """How some generator of a target takes a body on maps in a layout of their own (`ir/layout.py`): `maps` are the values from outside that it reads
     as maps, with the halo (rows, columns) that each must have at least; `weights` those that it wants packed, which must be
     static. Every result is a map, or none is (`plain_results`). `tied`: all maps and results need the same layout. What else
     comes from outside stays plain."""
@@ -73,10 +73,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Blocking:
-    """What a target makes of a kernel on maps in blocks of `lanes` channels, and nanoseconds of both ways, roughly."""
+    """What a target makes of a kernel on maps in the layout `map` (before a halo is added), and nanoseconds of both ways, roughly."""
 
     form: Form
-    lanes: int
+    map: Layout
     blocked: float
     plain: float
 
@@ -85,22 +85,23 @@ class Blocking:
 class Request:
     """What kernels are chosen for: the `features` of a machine (what they mean is the target's business), the `threads` that a
     kernel may use, and whether results should be `exact`: those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed
-    weights may take beyond the plain ones (None: what the target thinks right)."""
+    weights may take beyond the plain ones (None: what the target thinks right), `precision` to what the factors of products of f32 may be rounded."""
 
     features: str = ""
     threads: int = 1
     exact: bool = False
     weight_memory: int | None = None
+    precision: str = "f32"
 
 
 #: Bytes that a change of layout moves in a nanosecond, read and written.
 REORDER_RATE = 20.0
 
 
-def reorder_time(value: SSAValue, lanes: int) -> float:
-    """Nanoseconds, roughly, that a map takes between row-major memory and blocks of `lanes` channels."""
+def reorder_time(value: SSAValue, layout: Layout) -> float:
+    """Nanoseconds, roughly, that a map takes from row-major memory to a layout of maps, or back, on a processor."""
     spec = spec_of(value.type)
-    return (spec.nbytes + Blocked(lanes).size(spec)) / REORDER_RATE
+    return (spec.nbytes + layout.size(spec)) / REORDER_RATE
 
 
 def _everything(op: LnOp) -> bool:
@@ -152,7 +153,8 @@ class Target:
     fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are memory of the caller, read and written where it
     is (0: they are copied into the arena and out of it). `blocking(kernel, features)` says how a kernel would run on blocked maps,
     `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of rows,
-    `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number.
+    `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number; `reorder(value, layout)` is what a
+    change between row-major memory and a layout of maps costs, in nanoseconds.
     `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
     interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text.
     """
@@ -174,6 +176,7 @@ class Target:
     blocking: Callable[[KernelOp, str], Blocking | None] = _no_blocking
     chain: Callable[[KernelOp, Request], list[KernelOp]] = _no_chain
     packing: Callable[[KernelOp], Mapping[int, Layout]] = _nothing_packed
+    reorder: Callable[[SSAValue, Layout], float] = reorder_time
     home: Callable[[OpResult], str] | None = None
     ports: int = 0
     lowering: str | None = None

@@ -17,7 +17,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from lightnet.ir import notation
 from lightnet.ir.expr import Index, is_flat, read_name, walk
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import PLAIN, Blocked, Layout, byte_size, layout_of
+from lightnet.ir.layout import PLAIN, Blocked, ChannelsLast, Layout, byte_size, layout_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import TensorSpec, spec_of, storage_type
@@ -92,15 +92,17 @@ def _in_layout(operand: Attribute, result: Attribute, offset: int) -> int | None
 
 
 def _same_bytes(one: Layout, other: Layout, dims: Sequence[int]) -> bool:
-    """Whether a tensor has the same memory in both layouts: [N, C, 1, 1] in whole blocks of channels is plain memory."""
+    """Whether a tensor has the same memory in both layouts: [N, C, 1, 1] in whole blocks of channels, or with the channels last and none added,
+    is plain memory."""
     if one == other:
         return True
 
     def is_flat(layout: Layout) -> bool:
-        whole = (
-            isinstance(layout, Blocked) and layout.halo == (0, 0) and dims[2:] == (1, 1) and not dims[1] % layout.block
-        )
-        return layout.is_plain or whole
+        if layout.is_plain or len(dims) != 4 or dims[2:] != (1, 1):
+            return layout.is_plain
+        if isinstance(layout, ChannelsLast):
+            return not dims[1] % layout.multiple
+        return isinstance(layout, Blocked) and layout.halo == (0, 0) and not dims[1] % layout.block
 
     return is_flat(one) and is_flat(other)
 

@@ -35,9 +35,9 @@ class ChoosePass(LnPass):
 
     A choice may change rounding and nothing else. Those that a kernel has already stay: people pin them by hand, or read them
     from a file; and `set` overrides them: ``choose{set="conv1.alg=direct;conv1.tile=[1, 14, 2, 8]"}``, where a kernel goes by a
-    tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu: avx512, avx2, neon), `threads` how many a kernel may use; `exact`
+    tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu: avx512, avx2, neon; cuda: the architecture), `threads` how many a kernel may use; `exact`
     refuses algorithms that sum something else than the definition does (Winograd's); `weight_memory` is how many bytes transformed weights may
-    take beyond the plain ones. It stands before `pack` and `plan`,
+    take beyond the plain ones; `precision` (cuda) is to what the factors of products of f32 may be rounded: ``f32``, not at all, or ``tf32``. It stands before `pack` and `plan`,
     because layouts of weights and workspace depend on it.
     """
 
@@ -47,6 +47,7 @@ class ChoosePass(LnPass):
     threads: int = 1
     exact: bool = False
     weight_memory: int | None = None
+    precision: str = "f32"
     set: str = ""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -57,7 +58,7 @@ class ChoosePass(LnPass):
                 "number of bytes",
                 label="choose.limits",
             )
-        request = Request(self.features, self.threads, self.exact, self.weight_memory)
+        request = Request(self.features, self.threads, self.exact, self.weight_memory, self.precision)
         pinned = _parsed(self.set)
         for block in graphs(op):
             kernels = [kernel for kernel in block.ops if isinstance(kernel, KernelOp)]

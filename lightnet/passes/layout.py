@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, TensorType
@@ -20,7 +20,7 @@ from lightnet.ir.memory import memory_of, unplan
 from lightnet.ir.names import NAME, FreshNames
 from lightnet.ir.op import set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.ir.target import Blocking, Halo, Target, get_target, reorder_time
+from lightnet.ir.target import Blocking, Halo, Target, get_target
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.passes.hoist import hoist_block
 from lightnet.passes.min_cut import TwoLabels
@@ -36,9 +36,9 @@ class LayoutPass(LnPass):
                                                  %y = cpu.kernel(%x_ = %1) { ln.forward … } : tensor<…>
     ```
 
-    `layout` is one of the target's (default: its first): ``plain`` (row-major everywhere) or ``blocked``: kernels run on maps in blocks of channels,
-    with the halo that their readers need, where this costs less than it saves, changes of layout (`ln.forward` from one type to
-    the other) included. What a machine has `features` for decides how long a block is. A kernel whose `alg` is pinned follows
+    `layout` is one of the target's (default: its first): ``plain`` (row-major everywhere); ``blocked`` (cpu): kernels run on maps in blocks of
+    channels, with the halo that their readers need; ``nhwc`` (cuda): on maps with the channels last. A kernel does where this costs less than it
+    saves, changes of layout (`ln.forward` from one type to the other) included. What a machine has `features` for decides how long a block is. A kernel whose `alg` is pinned follows
     that. What was laid out comes in as if it were plain: changes of layout, and the choices made for them, go.
     """
 
@@ -56,8 +56,8 @@ class LayoutPass(LnPass):
         planned = bool(memory_of(op))
         for block in graphs(op):
             changed = _make_plain(block)
-            if layout == "blocked":
-                changed |= _Assignment.of(block, target, self.features).write(target, FreshNames(tensor_names_in(op)))
+            if layout != "plain":
+                changed |= _Assignment.of(block, target, self.features).write(FreshNames(tensor_names_in(op)))
                 hoist_block(block)  # the maps that are static
             if changed and planned:
                 unplan(op)  # places were for values of other sizes
@@ -159,6 +159,7 @@ class _Assignment:
     layout between them and what stays plain included. Exact, as a minimum cut."""
 
     nodes: dict[Operation, _Node]
+    target: Target
     static: set[SSAValue] = field(default_factory=set)
 
     @classmethod
@@ -172,7 +173,7 @@ class _Assignment:
             blocking = target.blocking(op, features)
             if blocking is not None and (node := _Node.of(op, blocking, static)) is not None:
                 nodes[op] = node
-        found = cls(nodes, static)
+        found = cls(nodes, target, static)
         found.decide()
         return found
 
@@ -197,8 +198,8 @@ class _Assignment:
         makes = numbers[owner.kernel] if owner is not None and value in owner.makes else None
         readers = dict.fromkeys(use.operation for use in value.uses)
         maps = [numbers[op] for op in readers if op in self.nodes and value in self.nodes[op].reads]
-        lanes = next(self.nodes[op] for op in (value.owner, *readers) if op in self.nodes).blocking.lanes
-        time = _picoseconds(reorder_time(value, lanes))
+        layout = next(self.nodes[op] for op in (value.owner, *readers) if op in self.nodes).blocking.map
+        time = _picoseconds(self.target.reorder(value, layout))
         cut.any_true(maps, makes, time)
         if makes is not None and len(maps) < len(readers):
             cut.cost(makes, if_true=time)
@@ -224,7 +225,7 @@ class _Assignment:
 
     # -- writing
 
-    def write(self, target: Target, names: FreshNames) -> bool:
+    def write(self, names: FreshNames) -> bool:
         """Put the layouts on types, and kernels in between that change layouts. Whether there is anything to do."""
         chosen = [n for n in self.nodes.values() if n.blocked]
         if not chosen or (step := rewrites.begin("layout", [n.kernel for n in chosen])) is None:
@@ -235,8 +236,9 @@ class _Assignment:
         values = dict.fromkeys(v for n in chosen for v in (*n.reads, *n.makes))
         for value in values:
             maps, plain = self.readers(value)
-            lanes = (maps[0] if maps else self.nodes[value.owner]).blocking.lanes
-            layout = Blocked(lanes, halos.get(value, (0, 0)))
+            layout = (maps[0] if maps else self.nodes[value.owner]).blocking.map
+            if isinstance(layout, Blocked):
+                layout = replace(layout, halo=halos.get(value, (0, 0)))
             if self.is_map(value):
                 set_layout(value, layout)
                 other, users = PLAIN, set(plain)
@@ -244,7 +246,7 @@ class _Assignment:
                 other, users = layout, {n.kernel for n in maps}
             changed.update((u, None) for u in users if isinstance(u, KernelOp))
             if users:
-                made.append(_reorder(target, value, other, users, names))
+                made.append(_reorder(self.target, value, other, users, names))
         for op in (*changed, *made):
             follow(op)
         step.done([*(n.kernel for n in chosen), *made])

@@ -19,7 +19,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from lightnet.backends.cuda.arch import ARCH
-from lightnet.backends.cuda.generators import SimtLaunch, generate, simt
+from lightnet.backends.cuda.loops import simt
+from lightnet.backends.cuda.selection import generate
+from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.launches import Launch, Memory
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS

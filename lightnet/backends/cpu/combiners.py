@@ -5,8 +5,8 @@ nothing in that does not.
 from __future__ import annotations
 
 from lightnet.backends.bodies import kind_of
-from lightnet.backends.cpu.expressions import runs_on_tiles
 from lightnet.backends.cpu.generators import tiled_generator
+from lightnet.backends.expressions import runs_on_tiles
 from lightnet.ir.body import Body
 
 

@@ -12,9 +12,9 @@ from xdsl.dialects.vector import FMAOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.window import Window
 from lightnet.backends.cpu.window_kernel import WindowKernel, pieces_of
+from lightnet.backends.expressions import Tile
 from lightnet.ir.types import spec_of, storage_type
 
 

@@ -17,9 +17,9 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover
 from lightnet.backends.cpu.tile_kernel import TileKernel, is_epilogue
+from lightnet.backends.expressions import Tile
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp

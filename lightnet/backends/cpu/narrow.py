@@ -17,10 +17,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.window import Window
 from lightnet.backends.cpu.window_kernel import TiledKernel, pieces_of
+from lightnet.backends.expressions import Tile
 from lightnet.runtime.arrays import align_up
 
 #: Bytes of the staged rows of one block.

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.cpu.expressions import Evaluator, Tile, runs_on_tiles
+from lightnet.backends.expressions import Evaluator, Tile, runs_on_tiles
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import storage_type

@@ -19,10 +19,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.cpu.window import BLOCKS, Phase, Tap, Window
+from lightnet.backends.expressions import Tile
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import spec_of, storage_type
 

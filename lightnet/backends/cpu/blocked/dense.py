@@ -23,9 +23,9 @@ from lightnet.backends.cpu.blocked.base import Generator, Machine, choice_ints
 from lightnet.backends.cpu.blocked.dense_model import Plan, best_tile, plan_of, product_time
 from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.maps import operations
-from lightnet.backends.cpu.expressions import Tile
 from lightnet.backends.cpu.registers import cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
+from lightnet.backends.expressions import Tile
 from lightnet.backends.launches import Argument, Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import vector_type
-from lightnet.backends.cpu.expressions import Evaluator
-from lightnet.backends.cpu.expressions import Tile as PlainTile
+from lightnet.backends.expressions import Evaluator
+from lightnet.backends.expressions import Tile as PlainTile
 from lightnet.ir import bound
 from lightnet.ir.layout import layout_of
 from lightnet.ir.types import spec_of

@@ -14,7 +14,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked.base import NO_HALO
-from lightnet.backends.cpu.expressions import runs_on_tiles
+from lightnet.backends.expressions import runs_on_tiles
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import MAX_HALO, Layout, Packed
 from lightnet.ir.op import LnOp

@@ -17,7 +17,7 @@ from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, la
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, vector_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile, joined_rows, memref_of
-from lightnet.backends.cpu.expressions import bind_op
+from lightnet.backends.expressions import bind_op
 from lightnet.backends.launches import Launch
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp

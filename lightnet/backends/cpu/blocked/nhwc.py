@@ -20,8 +20,8 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.channels import MAX_CHANNELS, gathered
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, memref_of
-from lightnet.backends.cpu.expressions import Evaluator, runs_on_tiles
-from lightnet.backends.cpu.expressions import Tile as PlainTile
+from lightnet.backends.expressions import Evaluator, runs_on_tiles
+from lightnet.backends.expressions import Tile as PlainTile
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.move import Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp

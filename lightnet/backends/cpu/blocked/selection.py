@@ -103,11 +103,11 @@ def _blocking(kernel: KernelOp, features: str, inputs: Sequence[bool]) -> Blocki
     plain_for_sure = {a for a, is_input in zip(kernel.body.args, inputs) if is_input}
 
     def time(cost: float, form: Form) -> float:
-        return cost + sum(reorder_time(v, machine.lanes) for v in plain_for_sure & form.maps.keys())
+        return cost + sum(reorder_time(v, Blocked(machine.lanes)) for v in plain_for_sure & form.maps.keys())
 
     cost, form = min(costs, key=lambda c: time(*c))
     plain = 0.0 if form.tied else plain_cost(kernel.ops, machine)
-    return Blocking(form, machine.lanes, cost, plain + (PINNED if pinned not in (None, *PLAIN_ALGS) else 0))
+    return Blocking(form, Blocked(machine.lanes), cost, plain + (PINNED if pinned not in (None, *PLAIN_ALGS) else 0))
 
 
 def packs(kernel: KernelOp, machine: Machine) -> bool:

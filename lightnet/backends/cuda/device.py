@@ -1,0 +1,56 @@
+"""What the models of time know of a device, by the architecture that code is for.
+
+Figures are those of data sheets (A100 40 GB, RTX 3090, RTX 4090, H100 SXM), dense, at boost clock. Nothing is measured: a model only has to
+order the ways to compute a kernel. Imports the architectures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.cuda_checks import ARCHS
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device. Rates are per nanosecond (G/s): floating-point operations, 2 a multiply-add, on the cores for f32 and, by the type of the
+    factors, on the tensor cores; bytes of device memory. `launch` is nanoseconds that a launch in a graph takes beside its work."""
+
+    arch: str
+    processors: int
+    flops: float
+    tensor: Mapping[str, float]
+    bytes: float
+    launch: float = 2500.0
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory that a block may have."""
+        return ARCHS[self.arch]
+
+
+def _device(arch: str, processors: int, flops: float, tf32: float, f16: float, bytes: float) -> Device:
+    return Device(arch, processors, flops, {"f32": tf32, "f16": f16, "bf16": f16}, bytes)
+
+
+DEVICES = {
+    d.arch: d
+    for d in (
+        _device("sm_80", 108, 19.5e3, 156e3, 312e3, 1555.0),
+        _device("sm_86", 82, 35.6e3, 35.6e3, 71e3, 936.0),
+        _device("sm_89", 128, 82.6e3, 82.6e3, 165e3, 1008.0),
+        _device("sm_90", 132, 66.9e3, 494e3, 989e3, 3350.0),
+        _device("sm_90a", 132, 66.9e3, 494e3, 989e3, 3350.0),
+    )
+}
+
+
+def device_of(features: str) -> Device:
+    """The device that `features`, an architecture, names (default: sm_80). Raises `LightNetError` for any other text."""
+    if features and features not in DEVICES:
+        raise LightNetError(
+            f"unknown architecture '{features:.40}'; there are: {', '.join(DEVICES)}", label="cuda.arch"
+        )
+    return DEVICES[features or "sm_80"]

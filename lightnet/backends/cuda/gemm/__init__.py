@@ -1,0 +1,1 @@
+"""Products of matrices, and convolutions as such, on tiles in shared memory."""

@@ -1,0 +1,114 @@
+"""A builder of the code of one thread, and what one launch of it is. Imports the builder and the `cuda` dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import DenseArrayBase, FunctionType, MemRefType, StringAttr, VectorType, i32
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.launches import Argument
+from lightnet.dialects.cuda_checks import BLOCK
+from lightnet.dialects.cuda_memory import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp
+from lightnet.dialects.cuda_simt import BarrierOp, BlockIdOp, LaneIdOp, SharedOp, ShuffleOp, ThreadIdOp, WarpIdOp
+
+Sizes = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class SimtLaunch:
+    """One kernel that is launched: its function, the sizes of its grid and of its blocks, what its memrefs are, and the functions that
+    it calls."""
+
+    function: FuncOp
+    grid: Sizes
+    block: Sizes
+    args: tuple[Argument, ...]
+    helpers: tuple[FuncOp, ...] = ()
+
+    @property
+    def functions(self) -> tuple[FuncOp, ...]:
+        """The functions that the launch adds to a module."""
+        return (*self.helpers, self.function)
+
+
+class Simt(Builder):
+    """Builds the code of one thread of a kernel. `args` are its memrefs."""
+
+    @classmethod
+    def thread(cls, name: str, memrefs: Sequence[MemRefType], block: Sizes) -> Simt:
+        """A kernel whose blocks have so many threads along x, y and z."""
+        function = FuncOp(name, FunctionType.from_lists(memrefs, []), Region(Block(arg_types=memrefs)))
+        function.attributes[BLOCK] = DenseArrayBase.from_list(i32, block)
+        function.attributes["tile.opt"] = StringAttr("O2")
+        return cls(function)
+
+    @property
+    def args(self) -> Sequence[SSAValue]:
+        return self.entry.args
+
+    def get(self, op: Operation) -> SSAValue:
+        """Append an op with one result; the result."""
+        return self.append(op).results[0]
+
+    # ---- threads -------------------------------------------------------------------------------------------------
+
+    def thread_id(self, dim: str = "x") -> SSAValue:
+        return self.get(ThreadIdOp(dim))
+
+    def block_id(self, dim: str = "x") -> SSAValue:
+        return self.get(BlockIdOp(dim))
+
+    def lane_id(self) -> SSAValue:
+        return self.get(LaneIdOp())
+
+    def warp_id(self) -> SSAValue:
+        return self.get(WarpIdOp())
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block."""
+        self.append(BarrierOp())
+
+    def shuffle(self, mode: str, value: SSAValue, lane: Index) -> SSAValue:  # type: ignore[override]
+        """`cuda.shuffle`: the value of another lane."""
+        return self.get(ShuffleOp(mode, value, self.index(lane)))
+
+    # ---- memory --------------------------------------------------------------------------------------------------
+
+    def shared(self, shape: Sequence[int], element: Attribute) -> SSAValue:
+        """Memory of the block."""
+        return self.get(SharedOp(shape, element))
+
+    def async_copy(self, to: SSAValue, at: Sequence[Index], source: SSAValue, where: Sequence[Index], bytes: int,
+                   size: SSAValue | None = None) -> None:  # fmt: skip
+        """`cuda.async_copy`: `bytes` bytes to shared memory, zeros behind the first `size` of them."""
+        self.append(AsyncCopyOp(to, [*map(self.index, at)], source, [*map(self.index, where)], bytes, size))
+
+    def commit(self) -> None:
+        """Close the group of asynchronous copies."""
+        self.append(AsyncCommitOp())
+
+    def wait(self, groups: int = 0) -> None:
+        """Wait until at most so many groups of copies are on their way."""
+        self.append(AsyncWaitOp(groups))
+
+    # ---- arithmetic ----------------------------------------------------------------------------------------------
+
+    def least(self, a: Index, b: Index) -> SSAValue:
+        return self.op(arith.MinSIOp, self.index(a), self.index(b))
+
+    def below(self, a: Index, b: Index) -> SSAValue:
+        """Whether ``a < b``."""
+        return self.cmpi("slt", self.index(a), self.index(b))
+
+    def both(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.op(arith.AndIOp, a, b)
+
+    def extract(self, value: SSAValue, at: Sequence[int]) -> SSAValue:
+        """An element of a vector."""
+        assert isinstance(value.type, VectorType)
+        return self.get(vector.ExtractOp(value, list(at), value.type.element_type))
