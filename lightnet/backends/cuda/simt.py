@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import DenseArrayBase, FunctionType, MemRefType, StringAttr, VectorType, i32
+from xdsl.dialects.builtin import DenseArrayBase, FunctionType, MemRefType, VectorType, i32
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
@@ -44,7 +44,6 @@ class Simt(Builder):
         """A kernel whose blocks have so many threads along x, y and z."""
         function = FuncOp(name, FunctionType.from_lists(memrefs, []), Region(Block(arg_types=memrefs)))
         function.attributes[BLOCK] = DenseArrayBase.from_list(i32, block)
-        function.attributes["tile.opt"] = StringAttr("O2")
         return cls(function)
 
     @property
