@@ -6,6 +6,7 @@ Every op runs this way; what a target does faster stands in its folder. Imports 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
@@ -100,8 +101,9 @@ def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
     if size := op.workspace_bytes():
         types.append(MemRefType(IntegerType(8), [size]))
     b = Builder.kernel(name, types)
-    args, count = list(b.args), len(op.operands)
-    with b.when(b.cmpi("slt", b.lo, b.hi)):  # its one block is another thread's where the range is empty
+    args, count, blocks = list(b.args), len(op.operands), op.blocks()
+    # A range of one block may be empty: then the block is another thread's.
+    with b.when(b.cmpi("slt", b.lo, b.hi)) if blocks == 1 else nullcontext():
         op.build_loops(b, args[:count], args[count : len(specs)], args[-1] if size else None)
     read, yielded = list(kernel.body.args), list(kernel.terminator.operands)
     arguments, behind = [Argument("operand", read.index(v)) for v in op.operands], align_up(size)
@@ -112,7 +114,7 @@ def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
             arguments.append(Argument("workspace", behind))
             behind += align_up(spec.nbytes)
     arguments += [Argument("workspace", 0)] if size else []
-    return [Launch(b.finish(), 1, tuple(arguments))]
+    return [Launch(b.finish(), blocks, tuple(arguments))]
 
 
 def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: int | None) -> list[Launch]:

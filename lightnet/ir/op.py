@@ -152,9 +152,13 @@ class LnOp(Operation):
     has_builder: ClassVar[bool] = False
 
     def build_loops(self, b: Any, operands: Sequence[SSAValue], results: Sequence[SSAValue], workspace: Any) -> None:
-        """The op at the loop level: fill a kernel of one block (`backends/builder.py`) on rank-1 memrefs; `workspace` is an i8
-        memref of `workspace_bytes`, or None."""
+        """The op at the loop level: fill a kernel (`backends/builder.py`) on rank-1 memrefs; `workspace` is an i8 memref of
+        `workspace_bytes`, or None. Of an op with `blocks`, those from ``b.lo`` to ``b.hi``."""
         raise NotImplementedError(f"{self.name} has no loop-level builder")
+
+    def blocks(self) -> int:
+        """In how many blocks that do not depend on each other `build_loops` does its work; 1: it does all at once."""
+        return 1
 
     def workspace_bytes(self) -> int:
         """Bytes of workspace that `build_loops` needs."""

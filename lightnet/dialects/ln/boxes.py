@@ -49,6 +49,9 @@ class Nms(LnOp):
         batch, count, _ = self.operand_specs[0].dims
         return 8 * batch * count * count
 
+    def blocks(self):
+        return self.operand_specs[0].dims[0]  # pictures
+
     def build_loops(self, b, operands, results, workspace):
         (boxes, group, valid), (keep,) = operands, results
         spec = self.operand_specs[0]
@@ -57,9 +60,9 @@ class Nms(LnOp):
             return
         element = storage_type(spec.dtype)
         limit, no = b.const(self.threshold, element), b.const(0, _I8)
-        with b.loop(0, batch * count) as row:
+        with b.loop(b.mul(b.lo, count), b.mul(b.hi, count)) as row:
             b.store(b.load(valid, [row.iv]), keep, [row.iv])
-        with b.loop(0, batch) as picture, b.loop(0, count) as i:
+        with b.loop(b.lo, b.hi) as picture, b.loop(0, count) as i:
             first = b.mul(picture.iv, count)
             mine = b.add(first, i.iv)
             with b.when(b.cmpi("ne", b.load(keep, [mine]), no)):

@@ -25,6 +25,11 @@ MAX_INSERTED = 32
 _NUMBERS = tuple(name for name in BY_NAME if name != "i1")
 
 
+def lines(spec: TensorSpec, axis: int) -> int:
+    """How many lines a tensor has along an axis."""
+    return prod(spec.dims[:axis]) * prod(spec.dims[axis + 1 :])
+
+
 class _Scan(LnOp):
     src = operand(min_rank=1, dtypes=_NUMBERS)
     dst = result()
@@ -34,14 +39,16 @@ class _Scan(LnOp):
     has_builder = True
     step = ""
 
+    def blocks(self):
+        return lines(self.operand_specs[0], self.axis)
+
     def build_loops(self, b, operands, results, workspace):
         (src,), (dst,), spec = operands, results, self.operand_specs[0]
         n, inner, dtype = spec.dims[self.axis], prod(spec.dims[self.axis + 1 :]), spec.dtype
-        if spec.len == 0:
-            return
         start = b.const(self.step == "mul", f32 if dtype.is_short else storage_type(dtype))
-        with b.loop(0, prod(spec.dims[: self.axis])) as block, b.loop(0, inner) as lane:
-            first = b.add(b.mul(block.iv, n * inner), lane.iv)
+        with b.loop(b.lo, b.hi) as line:
+            block, lane = b.divmod(line.iv, inner)
+            first = b.add(b.mul(block, n * inner), lane)
             with b.loop(0, n, carry=[start]) as i:
                 place = b.op(arith.SubiOp, b.index(n - 1), i.iv) if self.reverse else i.iv
                 at, (total,) = b.add(first, b.mul(place, inner)), i.args
@@ -149,6 +156,9 @@ class Topk(LnOp):
         n = self.operand_specs[0].dims[self.axis]
         return self.operand_specs[0].len * max(1, max(n - 1, 0).bit_length())
 
+    def blocks(self):
+        return lines(self.operand_specs[0], self.axis) if self.by_insertion else 1
+
     def build_loops(self, b, operands, results, workspace):
         """One line after the other: sorted in the workspace, or into a short list in the results."""
         (src,), (values, indices), spec = operands, results, self.operand_specs[0]
@@ -156,8 +166,9 @@ class Topk(LnOp):
         if self.result_specs[0].len == 0:
             return
         if self.by_insertion:
-            with b.loop(0, prod(spec.dims[: self.axis])) as block, b.loop(0, inner) as lane:
-                first, to = (b.add(b.mul(block.iv, m * inner), lane.iv) for m in (n, k))
+            with b.loop(b.lo, b.hi) as line:
+                block, lane = b.divmod(line.iv, inner)
+                first, to = (b.add(b.mul(block, m * inner), lane) for m in (n, k))
                 for low, high in ((0, k), (k, n)):
                     with b.loop(low, high) as i:
                         at = b.add(first, b.mul(i.iv, inner))

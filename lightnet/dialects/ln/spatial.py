@@ -210,9 +210,12 @@ class RoiAlign(LnOp):
 
     # -- at the loop level
 
+    def blocks(self):
+        return self.operand_specs[1].dims[0]
+
     def build_loops(self, b, operands, results, workspace):
         maths = _Sampler(self, b, operands, results[0])
-        with b.loop(0, self.operand_specs[1].dims[0]) as n:
+        with b.loop(b.lo, b.hi) as n:
             maths.region(n.iv)
 
     # -- in NumPy
