@@ -21,7 +21,7 @@ import pytest
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda import api, driver, staging
-from lightnet.runtime.cuda.api import SIGNATURES, Api
+from lightnet.runtime.cuda.api import SIGNATURES, Api, KernelNode
 from lightnet.runtime.cuda.driver import CudaUnavailable, Launch, encode
 from lightnet.runtime.cuda.libcuda import LibCuda
 from lightnet.runtime.cuda.modules import parameter_sizes
@@ -154,14 +154,13 @@ def got(gpu: LibCuda, address: int, n: int = 5) -> np.ndarray:
 def test_signatures_are_those_of_the_c_definitions() -> None:
     # The C compiler holds these against NVIDIA's header where it finds one.
     kinds = {"int": ctypes.c_int, "unsigned int": ctypes.c_uint, "unsigned char": ctypes.c_ubyte, "size_t": ctypes.c_size_t,
-             "unsigned long long": ctypes.c_ulonglong, "CUdeviceptr": ctypes.c_uint64, "float": ctypes.c_float}  # fmt: skip
+             "unsigned long long": ctypes.c_ulonglong, "CUdeviceptr": ctypes.c_uint64, "float": ctypes.c_float, "CUDA_KERNEL_NODE_PARAMS": KernelNode}  # fmt: skip
     enums = (
         "CUresult",
         "CUdevice",
         "CUdevice_attribute",
         "CUfunction_attribute",
         "CUjit_option",
-        "CUstreamCaptureMode",
     )
     kinds |= dict.fromkeys(enums, ctypes.c_int)
 
@@ -475,8 +474,12 @@ def test_graph(gpu: LibCuda, fake: Fake) -> None:
     launch, y = axpy(gpu)
     fake.clear()
     graph = gpu.graph([launch, launch])
-    assert [line for line in fake.log if not line.startswith("launch")] == ["capture 2", "instantiate 2 nodes 0"]
-    np.testing.assert_array_equal(got(gpu, y), np.ones(5))  # capturing runs nothing
+    assert [line for line in fake.log if not line.startswith("launch")] == [
+        "graph 0",
+        "after 0",
+        "instantiate 2 nodes 0",
+    ]
+    np.testing.assert_array_equal(got(gpu, y), np.ones(5))  # making it runs nothing
     for _ in range(3):
         graph.launch()
     np.testing.assert_array_equal(got(gpu, y), 1 + 12 * np.arange(5))
@@ -487,12 +490,32 @@ def test_graph(gpu: LibCuda, fake: Fake) -> None:
     assert fake.alive[6:] == [0, 0]
 
 
-@pytest.mark.parametrize(
-    "where", ["cuLaunchKernel", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2"]
-)
-def test_graph_that_fails_leaves_the_stream_as_it_was(gpu: LibCuda, fake: Fake, where: str) -> None:
+def test_launches_of_a_graph_wait_for_what_they_are_told_to(gpu: LibCuda, fake: Fake) -> None:
+    n, ones = 5, np.ones(5, np.float32)
+    x, y, z = (gpu.alloc(20) for _ in range(3))
+    function = gpu.load(PTX).function("axpy")
+
+    def add(to: int, source: int) -> Launch:
+        return Launch(function, (1, 1, 1), (256, 1, 1), 0, (to, source, ("f32", 1.0), ("u32", n)))
+
+    launches = [add(y, x), add(z, y), add(z, x)]
+    for after, want in [(None, 4), ([(), (0,), (1,)], 4), ([(), (0,), ()], 4), ([(), (), ()], 3)]:
+        for address in (x, y, z):
+            gpu.upload(address, ones)
+        fake.clear()
+        gpu.graph(launches, after).launch()
+        edges = [line for line in fake.log if line.startswith("after")]
+        assert edges == [f"after {k}" for numbers in after or [(), (0,), (1,)] for k in numbers]
+        np.testing.assert_array_equal(got(gpu, z), want * ones)  # what waits for nothing runs from the last on
+    for wrong in ([(), (1,), ()], [(), (-1,), ()], [()]):
+        with pytest.raises(LightNetError, match="wait for earlier ones"):
+            gpu.graph(launches, wrong)
+
+
+@pytest.mark.parametrize("where", ["cuGraphCreate", "cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags"])
+def test_graph_that_fails_leaves_nothing(gpu: LibCuda, fake: Fake, where: str) -> None:
     launch, y = axpy(gpu)
-    fake.fail(where, 1, after=where == "cuLaunchKernel")
+    fake.fail(where, 1, after=where == "cuGraphAddKernelNode_v2")
     with pytest.raises(LightNetError, match="CUDA_ERROR_INVALID_VALUE"):
         gpu.graph([launch, launch])
     assert fake.alive[6:] == [0, 0]
@@ -500,7 +523,7 @@ def test_graph_that_fails_leaves_the_stream_as_it_was(gpu: LibCuda, fake: Fake, 
     np.testing.assert_array_equal(got(gpu, y), 1 + 2 * np.arange(5))
 
 
-def test_graph_checks_before_it_captures(gpu: LibCuda, fake: Fake) -> None:
+def test_graph_checks_before_it_begins(gpu: LibCuda, fake: Fake) -> None:
     launch, _ = axpy(gpu)
     fake.clear()
     with pytest.raises(LightNetError, match="was given"):

@@ -1,25 +1,28 @@
 """Which bytes the lines of ``@main`` read and write: the places of launches, and what their functions do with the memrefs.
 
-A launch names places; which of them it writes stands in its function alone. Imports xDSL, `ir` and the launch dialect.
+A launch names places; which of them it writes stands in its function alone. Imports xDSL, `ir` and the dialects of launches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from lightnet.dialects import tile_memory
+from lightnet.dialects.cuda_launch import CudaLaunchOp
+from lightnet.dialects.cuda_memory import AsyncCopyOp
 from lightnet.dialects.launch import HostOp, LaunchOp, kernels, memref_bytes
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dtypes import BY_NAME
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """What a function does with a memref argument. `is_bytes`: it makes typed views of it, as of workspace alone."""
 
     reads: bool
@@ -49,7 +52,7 @@ class LineAccesses:
         self._functions = kernels(module)
         self._uses: dict[str, list[Use]] = {}
 
-    def of(self, line: LaunchOp | HostOp) -> list[Access]:
+    def of(self, line: LaunchOp | CudaLaunchOp | HostOp) -> list[Access]:
         """The accesses of one line, one a place; none of a launch whose function is not there. Host calls only read: as many bytes
         as their tensor has, or all that follow where they do not say. Scratch is that of all threads."""
         if isinstance(line, HostOp):
@@ -58,9 +61,9 @@ class LineAccesses:
         function = self._functions.get(line.callee.string_value())
         if function is None:
             return []
-        types = function.body.block.arg_types[2:]
+        types = [arg.type for arg in _memrefs(function)]
         found = [_access(p, memref_bytes(t), t, use) for p, t, use in zip(line.args, types, self.uses(function))]
-        if line.scratch_bytes and found:
+        if isinstance(line, LaunchOp) and line.scratch_bytes and found:
             end = found[-1].begin + line.most_threads * line.scratch_bytes
             found[-1] = replace(found[-1], end=end, is_workspace=True, is_scratch=True)
         return found
@@ -69,8 +72,23 @@ class LineAccesses:
         """What a function does with each of its memrefs."""
         name = function.sym_name.data
         if name not in self._uses:
-            self._uses[name] = [use_of(arg) for arg in function.body.block.args[2:]]
+            self._uses[name] = [self._use_of(arg) for arg in _memrefs(function)]
         return self._uses[name]
+
+    def _use_of(self, argument: SSAValue) -> Use:
+        """`use_of`, where a function of the module that the argument is handed to does with it what it does."""
+        calls: list[Use] = []
+
+        def called(op: CallOp, value: SSAValue) -> bool:
+            function = self._functions.get(op.callee.string_value())
+            if function is None:
+                return False
+            uses = dict(zip(_memrefs(function), self.uses(function)))
+            calls.extend(uses[a] for a, v in zip(function.body.block.args, op.operands) if v is value)
+            return True
+
+        own = use_of(argument, called)
+        return Use(*(any(parts) for parts in zip(own, *calls)))
 
 
 def _access(place: PlaceAttr, size: int, type: Attribute | None, use: Use) -> Access:
@@ -78,8 +96,14 @@ def _access(place: PlaceAttr, size: int, type: Attribute | None, use: Use) -> Ac
     return Access(place.space.data, begin, begin + size, type, use.reads, use.writes, use.is_bytes)
 
 
-def use_of(argument: SSAValue) -> Use:
-    """What happens to a memref argument in its function. Whatever is no load, store or view of it counts as both."""
+def _memrefs(function: FuncOp) -> list[BlockArgument]:
+    """The memref arguments of a function."""
+    return [arg for arg in function.body.block.args if isinstance(arg.type, MemRefType)]
+
+
+def use_of(argument: SSAValue, called: Callable[[CallOp, SSAValue], bool] | None = None) -> Use:
+    """What happens to a memref argument in its function. Whatever is no load, store or view of it counts as both, but for calls that
+    `called` takes."""
     reads = writes = is_bytes = False
     waiting = [argument]
     while waiting:
@@ -93,6 +117,10 @@ def use_of(argument: SSAValue) -> Use:
                 writes = True
             elif op.name.endswith(".load"):
                 reads = True
+            elif isinstance(op, AsyncCopyOp):
+                reads, writes = reads or op.source is value, writes or op.destination is value
+            elif isinstance(op, CallOp) and called is not None and called(op, value):
+                continue
             elif derived and not op.regions:  # a view: what happens to it happens to the argument
                 waiting += derived
                 is_bytes |= op.name == "memref.view"

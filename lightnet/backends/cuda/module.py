@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import groupby
 
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.nvptx import emit_llvm, emit_program
+from lightnet.backends.cuda.waits import waits
+from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import CudaLaunchOp
 from lightnet.dialects.launch import HostOp
 from lightnet.ir.module import main_of
@@ -36,19 +39,24 @@ class CudaModule:
 def _lines(loops: ModuleOp, entries: dict[str, str]) -> list[KernelLine | HostLine]:
     """The launch list; `entries` are the kernels' names in the PTX."""
     lines: list[KernelLine | HostLine] = []
-    calls = 0
-    for op in main_of(loops).body.block.ops:
-        if isinstance(op, CudaLaunchOp):
-            x, y, z = op.grid.get_values()
-            tx, ty, tz = op.block.get_values()
-            places = tuple(map(_place, op.args))
-            lines.append(
-                KernelLine(entries[op.callee.string_value()], (x, y, z), (tx, ty, tz), op.shared_bytes, places)
-            )
-        elif isinstance(op, HostOp):
-            lines.append(HostLine(calls, _place(op.args.data[0])))
-            calls += 1
+    accesses, calls = LineAccesses(loops), 0
+    for is_launch, ops in groupby(main_of(loops).body.block.ops, lambda op: isinstance(op, CudaLaunchOp)):
+        if is_launch:
+            launches = [op for op in ops if isinstance(op, CudaLaunchOp)]
+            after = waits(accesses.of(op) for op in launches)
+            lines += [_line(op, entries[op.callee.string_value()], numbers) for op, numbers in zip(launches, after)]
+            continue
+        for op in ops:
+            if isinstance(op, HostOp):
+                lines.append(HostLine(calls, _place(op.args.data[0])))
+                calls += 1
     return lines
+
+
+def _line(op: CudaLaunchOp, entry: str, after: tuple[int, ...]) -> KernelLine:
+    x, y, z = op.grid.get_values()
+    tx, ty, tz = op.block.get_values()
+    return KernelLine(entry, (x, y, z), (tx, ty, tz), op.shared_bytes, tuple(map(_place, op.args)), after)
 
 
 def _place(place: PlaceAttr) -> Place:

@@ -19,6 +19,16 @@ LIBRARY = "libcuda.so.1"
 _int_p, _size_p, _handle_p = POINTER(c_int), POINTER(c_size_t), POINTER(c_void_p)
 _device, _address = c_int, c_uint64  # CUdevice, CUdeviceptr
 
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2: a kernel of a graph."""
+
+    _fields_ = [
+        ("func", c_void_p), *((f"{what}Dim{dim}", c_uint) for what in ("grid", "block") for dim in "XYZ"), ("sharedMemBytes", c_uint),
+        ("kernelParams", _handle_p), ("extra", _handle_p), ("kern", c_void_p), ("ctx", c_void_p),
+    ]  # fmt: skip
+
+
 #: Function -> the types of its arguments; all give a CUresult. Handles (CUcontext, CUstream, ...) are pointers.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -50,8 +60,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamCreate": (_handle_p, c_uint),
     "cuStreamDestroy_v2": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),
-    "cuStreamBeginCapture_v2": (c_void_p, c_int),
-    "cuStreamEndCapture": (c_void_p, _handle_p),
+    "cuGraphCreate": (_handle_p, c_uint),
+    "cuGraphAddKernelNode_v2": (_handle_p, c_void_p, _handle_p, c_size_t, POINTER(KernelNode)),
     "cuGraphInstantiateWithFlags": (_handle_p, c_void_p, c_ulonglong),
     "cuGraphLaunch": (c_void_p, c_void_p),
     "cuGraphDestroy": (c_void_p,),
@@ -68,7 +78,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 DEVICE_CAPABILITY_MAJOR, DEVICE_CAPABILITY_MINOR, DEVICE_SHARED_PER_BLOCK_OPTIN = 75, 76, 97
 FUNCTION_SHARED_BYTES, FUNCTION_MAX_DYNAMIC_SHARED_BYTES = 1, 8
 JIT_INFO_LOG, JIT_INFO_LOG_BYTES, JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES, JIT_LINE_INFO = 3, 4, 5, 6, 13
-STREAM_NON_BLOCKING, CAPTURE_RELAXED, EVENT_DEFAULT, EVENT_DISABLE_TIMING = 1, 2, 0, 2
+STREAM_NON_BLOCKING, EVENT_DEFAULT, EVENT_DISABLE_TIMING = 1, 0, 2
 OUT_OF_MEMORY, NOT_INITIALIZED, UNSUPPORTED_PTX_VERSION = 2, 3, 222
 #: After one of these the device's memory and kernels are gone for this process, whose every further call fails.
 STICKY = frozenset({214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})

@@ -50,6 +50,16 @@ class Launch:
     args: tuple[Argument, ...]
 
 
+def waits(launches: Sequence[Launch], after: Sequence[Sequence[int]] | None) -> list[tuple[int, ...]]:
+    """For each launch of a graph, the earlier ones that it waits for. LightNetError where `after` is none of `Driver.graph`."""
+    if after is None:
+        return [(i - 1,) if i else () for i in range(len(launches))]
+    found = [tuple(sorted(set(numbers))) for numbers in after]
+    if len(found) != len(launches) or not all(0 <= n < i for i, numbers in enumerate(found) for n in numbers):
+        raise LightNetError("the launches of a graph wait for earlier ones of it")
+    return found
+
+
 @dataclass(frozen=True)
 class Device:
     """A device of this machine. `ordinal` is the driver's number of it, `version` the CUDA version that the driver is for."""
@@ -82,7 +92,7 @@ class Graph(Protocol):
     """Launches that were recorded once."""
 
     def launch(self) -> None:
-        """Run all of them in order, behind everything launched before; does not wait."""
+        """Run all of them, each behind those that it follows, behind everything launched before; does not wait."""
 
 
 class Driver(Protocol):
@@ -116,8 +126,9 @@ class Driver(Protocol):
     def launch(self, launch: Launch) -> None:
         """Run a kernel."""
 
-    def graph(self, launches: Sequence[Launch]) -> Graph:
-        """Record launches, to be run together any number of times."""
+    def graph(self, launches: Sequence[Launch], after: Sequence[Sequence[int]] | None = None) -> Graph:
+        """Record launches, to be run together any number of times. `after` has, for each, the numbers of the earlier ones that it has to
+        wait for; what does not wait for each other, even through others, may run at once (default: each waits for the one before it)."""
 
     def synchronize(self) -> None:
         """Wait for everything; LightNetError names the launch that failed."""

@@ -8,12 +8,13 @@ and reads of what was never written are found always. A finding is a LightNetErr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Launch, encode
+from lightnet.runtime.cuda.driver import Launch, encode, waits
 from lightnet.runtime.cuda.ptx import races
 from lightnet.runtime.cuda.ptx.decode import Decoder
 from lightnet.runtime.cuda.ptx.kernel import Kernel, Symbol
@@ -48,15 +49,34 @@ class Module:
 
 
 class Graph:
-    """Launches that run one after the other."""
+    """Launches that run one after the other, in an order that a device might take: of those that wait for nothing more, the last one
+    goes first. So a launch that does not wait for what it needs finds that it is not there."""
 
-    def __init__(self, emulator: Emulator, launches: Sequence[Launch]) -> None:
-        self._emulator, self._launches = emulator, tuple(launches)
+    def __init__(self, emulator: Emulator, launches: Sequence[Launch], after: Sequence[Sequence[int]]) -> None:
+        self._emulator = emulator
+        self._launches = tuple(launches[i] for i in _late_first(after))
 
     def launch(self) -> None:
         """Run all of them."""
         for launch in self._launches:
             self._emulator.launch(launch)
+
+
+def _late_first(after: Sequence[Sequence[int]]) -> Iterator[int]:
+    """The numbers of launches in the order in which they run."""
+    behind: list[list[int]] = [[] for _ in after]
+    missing = [len(numbers) for numbers in after]
+    for i, numbers in enumerate(after):
+        for n in numbers:
+            behind[n].append(i)
+    ready = [-i for i, count in enumerate(missing) if not count]
+    heapify(ready)
+    while ready:
+        yield (i := -heappop(ready))
+        for k in behind[i]:
+            missing[k] -= 1
+            if not missing[k]:
+                heappush(ready, -k)
 
 
 class Emulator:
@@ -219,9 +239,9 @@ class Emulator:
             store.data[offset : offset + len(raw)] = np.frombuffer(raw, np.uint8)
         return store
 
-    def graph(self, launches: Sequence[Launch]) -> Graph:
+    def graph(self, launches: Sequence[Launch], after: Sequence[Sequence[int]] | None = None) -> Graph:
         """Launches to run together."""
-        return Graph(self, launches)
+        return Graph(self, launches, waits(launches, after))
 
     def synchronize(self) -> None:
         """Nothing: a launch ends before `launch` returns."""

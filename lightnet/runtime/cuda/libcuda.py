@@ -12,14 +12,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_float, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda import api
-from lightnet.runtime.cuda.api import Api, CudaError
+from lightnet.runtime.cuda.api import Api, CudaError, KernelNode
 from lightnet.runtime.cuda.context import Context
-from lightnet.runtime.cuda.driver import LEAST_CAPABILITY, CudaUnavailable, Device, Launch, encode
+from lightnet.runtime.cuda.driver import LEAST_CAPABILITY, CudaUnavailable, Device, Launch, encode, waits
 from lightnet.runtime.cuda.modules import Function, LoadedModule
 from lightnet.runtime.cuda.staging import Staging
 
@@ -37,7 +38,7 @@ class _Call:
     what: str
 
 
-class CapturedGraph:
+class KernelGraph:
     """Launches as one CUDA graph; destroyed when it is collected."""
 
     def __init__(self, driver: LibCuda, handle: int, launches: tuple[Launch, ...]):
@@ -45,7 +46,7 @@ class CapturedGraph:
         self._driver, self._handle, self._launches = driver, handle, launches
 
     def launch(self) -> None:
-        """Run all of them, in order; does not wait."""
+        """Run all of them; does not wait."""
         self._driver._launch_graph(self._handle, self._launches)
 
 
@@ -141,30 +142,38 @@ class LibCuda:
             if self._waits:
                 self._context.wait()
 
-    def graph(self, launches: Sequence[Launch]) -> CapturedGraph:
+    def graph(self, launches: Sequence[Launch], after: Sequence[Sequence[int]] | None = None) -> KernelGraph:
         """Record launches as one CUDA graph. LightNetError as of `launch`."""
         graph, handle = c_void_p(), c_void_p()
         context = self._context
         with context.current():
             calls = [self._prepare(launch) for launch in launches]
-            # Relaxed: what other threads do, and the garbage collector on this one, has no part in the capture and cannot break it.
-            context("cuStreamBeginCapture_v2", context.stream, api.CAPTURE_RELAXED)
+            edges = waits(launches, after)
+            context("cuGraphCreate", graph, 0)
             try:
-                for call in calls:
-                    self._enqueue(call)
-            except BaseException:
-                context.attempt("cuStreamEndCapture", context.stream, graph)
-                if graph.value:
-                    context.attempt("cuGraphDestroy", graph)
-                raise
-            context("cuStreamEndCapture", context.stream, graph)
-            try:
+                nodes: list[int] = []
+                for call, numbers in zip(calls, edges):
+                    nodes.append(self._node(graph, call, [nodes[n] for n in numbers]))
                 context("cuGraphInstantiateWithFlags", handle, graph, 0)
             finally:
                 context.attempt("cuGraphDestroy", graph)
-            made = CapturedGraph(self, context.hold("cuGraphExecDestroy", handle.value or 0), tuple(launches))
+            made = KernelGraph(self, context.hold("cuGraphExecDestroy", handle.value or 0), tuple(launches))
         weakref.finalize(made, context.discard, "cuGraphExecDestroy", made._handle).atexit = False
         return made
+
+    def _node(self, graph: c_void_p, call: _Call, after: Sequence[int]) -> int:
+        """Add a kernel to a graph, behind some of its nodes; the handle of its node. The driver copies the arguments."""
+        node, earlier = c_void_p(), (c_void_p * len(after))(*after)
+        self._checked(
+            call,
+            "cuGraphAddKernelNode_v2",
+            node,
+            graph,
+            earlier,
+            len(after),
+            KernelNode(call.handle, *call.sizes, call.pointers),
+        )
+        return node.value or 0
 
     def _launch_graph(self, handle: int, launches: tuple[Launch, ...]) -> None:
         if self._waits:
@@ -233,8 +242,12 @@ class LibCuda:
         function.dynamic_limit = nbytes
 
     def _enqueue(self, call: _Call) -> None:
+        self._checked(call, "cuLaunchKernel", call.handle, *call.sizes, self._context.stream, call.pointers, None)
+
+    def _checked(self, call: _Call, name: str, *args: Any) -> None:
+        """Call a function of the driver that takes a launch; an error says of which."""
         try:
-            self._context("cuLaunchKernel", call.handle, *call.sizes, self._context.stream, call.pointers, None)
+            self._context(name, *args)
         except CudaError as error:
             if error.code in api.STICKY:
                 raise

@@ -11,12 +11,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, TextIO
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Driver, Graph, Launch
+from lightnet.runtime.cuda.driver import Driver, Graph, Launch, Module
 from lightnet.runtime.instance import host_call
 from lightnet.runtime.program import Program, Tensor
 from lightnet.runtime.threads import threads_of_call
@@ -28,14 +29,15 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class KernelLine:
-    """A launch: the kernel's name in the PTX, its grid, the threads of its blocks, bytes of dynamic shared memory, and the places that
-    its pointers stand for."""
+    """A launch: the kernel's name in the PTX, its grid, the threads of its blocks, bytes of dynamic shared memory, the places that its
+    pointers stand for, and the numbers of the launches that it waits for, among those since the last run-time call."""
 
     kernel: str
     grid: Sizes
     block: Sizes
     shared: int
     places: tuple[Place, ...]
+    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ def _line(entry: Mapping[str, Any]) -> KernelLine | HostLine:
     grid, block = (tuple(map(int, entry[key])) for key in ("grid", "block"))
     if len(grid) != 3 or len(block) != 3:
         raise ValueError("a grid or a block that has not three sizes")
-    return KernelLine(str(entry["kernel"]), grid, block, int(entry["shared"]), tuple(map(_place, entry["places"])))
+    places, after = tuple(map(_place, entry["places"])), tuple(map(int, entry["after"]))
+    return KernelLine(str(entry["kernel"]), grid, block, int(entry["shared"]), places, after)
 
 
 def _place(entry: Sequence[Any]) -> Place:
@@ -118,18 +121,16 @@ class CudaInstance:
     def _recorded(self) -> Iterator[Part]:
         """The launch list in pieces: what stands between run-time calls is a graph."""
         module = self.driver.load(self.code.ptx)
-        waiting: list[Launch] = []
-        for line in self.code.lines:
-            if isinstance(line, KernelLine):
-                args = tuple(self._at(place) for place in line.places)
-                waiting.append(Launch(module.function(line.kernel), line.grid, line.block, line.shared, args))
+        for is_host, lines in groupby(self.code.lines, lambda line: isinstance(line, HostLine)):
+            if is_host:
+                yield from lines
                 continue
-            if waiting:
-                yield self.driver.graph(waiting)
-                waiting = []
-            yield line
-        if waiting:
-            yield self.driver.graph(waiting)
+            kernels = [line for line in lines if isinstance(line, KernelLine)]
+            yield self.driver.graph([self._launch(module, line) for line in kernels], [line.after for line in kernels])
+
+    def _launch(self, module: Module, line: KernelLine) -> Launch:
+        args = tuple(self._at(place) for place in line.places)
+        return Launch(module.function(line.kernel), line.grid, line.block, line.shared, args)
 
     def _at(self, place: Place) -> int:
         return self.address[place[0]] + place[1]

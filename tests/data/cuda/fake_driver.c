@@ -16,7 +16,7 @@
 CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end);
 #else
 typedef int CUresult, CUdevice;
-typedef int CUdevice_attribute, CUfunction_attribute, CUjit_option, CUstreamCaptureMode;
+typedef int CUdevice_attribute, CUfunction_attribute, CUjit_option;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -24,7 +24,15 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct {
+  CUfunction func;
+  unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+  void **kernelParams, **extra;
+  void *kern;
+  CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
 #endif
 
 enum { SUCCESS, INVALID_VALUE, NO_MEMORY, NOT_READY = 3, INVALID_PTX = 218, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
@@ -75,9 +83,11 @@ struct CUevent_st { int at, time; };
 typedef struct { enum { KERNEL, TO_DEVICE, TO_HOST, FILL, RECORD, GRAPH } kind; void *to, *from; size_t n; int value;
                  CUfunction kernel; unsigned size[7]; unsigned char args[64]; } Op;
 typedef struct { Op ops[512]; int count; } Ops;
-struct CUstream_st { Ops queue; int base, done, captures; Ops captured; }; /* `base` operations came before the queue's first */
-struct CUgraph_st { Ops ops; };
-struct CUgraphExec_st { Ops ops; };
+struct CUstream_st { Ops queue; int base, done; }; /* `base` operations came before the queue's first */
+struct CUgraphNode_st { Op op; int after[32], waits; };
+typedef struct { struct CUgraphNode_st nodes[64]; int count; } Nodes;
+struct CUgraph_st { Nodes nodes; };
+struct CUgraphExec_st { Nodes nodes; };
 
 static struct CUfunc_st KERNELS[] = {
     {"axpy", {8, 8, 4, 4}, 0, 49152}, /* y[i] += a * x[i]: y, x, a (f32), n (u32) */
@@ -94,13 +104,27 @@ static void run_kernel(const Op *op) {
   for (unsigned i = 0; i < n; i++) y[i] += a * x[i];
 }
 
+/* Of the nodes that wait for nothing more, the last one runs first. */
+static void run_graph(const Nodes *nodes) {
+  char ended[64] = {0};
+  for (int left = nodes->count; left && broken <= 0; left--) {
+    int next = nodes->count - 1;
+    for (; next >= 0; next--) {
+      int ready = !ended[next];
+      for (int i = 0; i < nodes->nodes[next].waits; i++) ready &= ended[nodes->nodes[next].after[i]];
+      if (ready) break;
+    }
+    run_kernel(&nodes->nodes[next].op), ended[next] = 1;
+  }
+}
+
 static void run(const Ops *ops, int from, int to) {
   for (int i = from; i < to && broken <= 0; i++) {
     const Op *op = &ops->ops[i];
     if (op->kind == KERNEL) run_kernel(op);
     else if (op->kind == FILL) memset(op->to, op->value, op->n);
     else if (op->kind == RECORD) ((CUevent)op->to)->time = ran;
-    else if (op->kind == GRAPH) run(op->from, 0, ((Ops *)op->from)->count);
+    else if (op->kind == GRAPH) run_graph(op->from);
     else memcpy(op->to, op->from, op->n);
   }
 }
@@ -115,9 +139,25 @@ static CUstream the_stream;
 
 static CUresult put(CUstream stream, Op op) {
   if (!stream) return (CUresult)INVALID_HANDLE;
-  Ops *ops = stream->captures ? &stream->captured : &stream->queue;
+  Ops *ops = &stream->queue;
   if (ops->count == 512) return (CUresult)NO_MEMORY;
   ops->ops[ops->count++] = op;
+  return (CUresult)SUCCESS;
+}
+
+/* The operation that a launch is; what is wrong with it, if anything is. */
+static CUresult launched(Op *op, CUfunction function, const unsigned size[7], void **args, void **extra) {
+  note("launch %s grid %u %u %u block %u %u %u shared %u%s", function->name, size[0], size[1], size[2], size[3], size[4], size[5], size[6],
+       extra ? " extra" : "");
+  if (size[3] * size[4] * size[5] > 1024 || (int)size[6] > function->dynamic_limit) return (CUresult)INVALID_VALUE;
+  *op = (Op){KERNEL, .kernel = function};
+  memcpy(op->size, size, sizeof op->size);
+  for (int i = 0; function->sizes[i]; i++) {
+    memcpy(op->args + 8 * i, args[i], function->sizes[i]);
+    note(" ");
+    for (int k = 0; k < function->sizes[i]; k++) note("%02x", op->args[8 * i + k]);
+  }
+  note("\n");
   return (CUresult)SUCCESS;
 }
 
@@ -269,31 +309,37 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags) {
 CUresult cuStreamDestroy_v2(CUstream stream) { alive[STREAMS]--, free(stream); return (CUresult)SUCCESS; }
 CUresult cuStreamSynchronize(CUstream stream) {
   ENTER(1)
-  return stream->captures ? (CUresult)900 : drain(stream, stream->base + stream->queue.count);
+  return drain(stream, stream->base + stream->queue.count);
 }
-CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
   ENTER(1)
-  note("capture %d\n", (int)mode);
-  if (stream->captures) return (CUresult)900;
-  stream->captures = 1, stream->captured.count = 0;
+  note("graph %u\n", flags);
+  *graph = calloc(1, sizeof **graph), alive[GRAPHS]++;
   return (CUresult)SUCCESS;
 }
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-  if (!stream->captures) return (CUresult)900;
-  stream->captures = 0, *graph = NULL;
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *made, CUgraph graph, const CUgraphNode *after, size_t waits,
+                                 const CUDA_KERNEL_NODE_PARAMS *node) {
   ENTER(1)
-  *graph = calloc(1, sizeof **graph), (*graph)->ops = stream->captured, alive[GRAPHS]++;
+  Nodes *nodes = &graph->nodes;
+  unsigned size[] = {node->gridDimX, node->gridDimY, node->gridDimZ, node->blockDimX, node->blockDimY, node->blockDimZ, node->sharedMemBytes};
+  if (nodes->count == 64 || waits > 32 || node->kern || node->ctx) return (CUresult)INVALID_VALUE;
+  struct CUgraphNode_st *new = &nodes->nodes[nodes->count];
+  CUresult bad = launched(&new->op, node->func, size, node->kernelParams, node->extra);
+  if (bad) return bad;
+  new->waits = (int)waits;
+  for (size_t i = 0; i < waits; i++) note("after %d\n", new->after[i] = (int)(after[i] - nodes->nodes));
+  *made = new, nodes->count++;
   return (CUresult)SUCCESS;
 }
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *made, CUgraph graph, unsigned long long flags) {
   ENTER(1)
-  note("instantiate %d nodes %llu\n", graph->ops.count, flags);
-  *made = calloc(1, sizeof **made), (*made)->ops = graph->ops, alive[EXECUTABLES]++;
+  note("instantiate %d nodes %llu\n", graph->nodes.count, flags);
+  *made = calloc(1, sizeof **made), (*made)->nodes = graph->nodes, alive[EXECUTABLES]++;
   return (CUresult)SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) { alive[GRAPHS]--, free(graph); return (CUresult)SUCCESS; }
 CUresult cuGraphExecDestroy(CUgraphExec graph) { alive[EXECUTABLES]--, free(graph); return (CUresult)SUCCESS; }
-CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) { ENTER(1) return put(stream, (Op){GRAPH, .from = &graph->ops}); }
+CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) { ENTER(1) return put(stream, (Op){GRAPH, .from = &graph->nodes}); }
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags) {
   ENTER(1)
@@ -324,14 +370,7 @@ CUresult cuEventDestroy_v2(CUevent event) {
 CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
                         unsigned int bz, unsigned int shared, CUstream stream, void **args, void **extra) {
   ENTER(1)
-  note("launch %s grid %u %u %u block %u %u %u shared %u%s", function->name, gx, gy, gz, bx, by, bz, shared, extra ? " extra" : "");
-  if (bx * by * bz > 1024 || (int)shared > function->dynamic_limit) return (CUresult)INVALID_VALUE;
-  Op op = {KERNEL, .kernel = function, .size = {gx, gy, gz, bx, by, bz, shared}};
-  for (int i = 0; function->sizes[i]; i++) {
-    memcpy(op.args + 8 * i, args[i], function->sizes[i]);
-    note(" ");
-    for (int k = 0; k < function->sizes[i]; k++) note("%02x", op.args[8 * i + k]);
-  }
-  note("\n");
-  return put(stream, op);
+  Op op;
+  CUresult bad = launched(&op, function, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, args, extra);
+  return bad ? bad : put(stream, op);
 }
