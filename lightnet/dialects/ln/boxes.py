@@ -55,7 +55,7 @@ class Nms(LnOp):
     def build_loops(self, b, operands, results, workspace):
         (boxes, group, valid), (keep,) = operands, results
         spec = self.operand_specs[0]
-        batch, count, _ = spec.dims
+        count = spec.dims[1]
         if not spec.len:
             return
         element = storage_type(spec.dtype)
