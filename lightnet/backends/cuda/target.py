@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from lightnet.backends.bodies import kind_of
 from lightnet.backends.cuda.selection import blocking, choose, packing, reorder_time
+from lightnet.backends.subgraphs import InterleaveConcat
 from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Space, Target
@@ -28,6 +29,7 @@ CUDA = Target(
     supports=supports,
     accepts=kind_of,
     choose=choose,
+    subgraphs=(InterleaveConcat,),
     layouts=("nhwc", "plain"),
     blocking=blocking,
     packing=packing,
