@@ -61,7 +61,7 @@ func.return %y : tensor<1x1x15x15xf32>
 
 def _subgraph(pattern: str, mutant: str, what: str, old: str, new: str, network: str) -> Mutant:
     return _of(
-        "expand,subgraph", "subgraph", pattern, mutant, what, Edit("backends/cpu/subgraphs.py", old, new), network
+        "expand,subgraph", "subgraph", pattern, mutant, what, Edit("backends/subgraphs.py", old, new), network
     )
 
 
