@@ -60,9 +60,8 @@ func.return %y : tensor<1x1x15x15xf32>
 
 
 def _subgraph(pattern: str, mutant: str, what: str, old: str, new: str, network: str) -> Mutant:
-    return _of(
-        "expand,subgraph", "subgraph", pattern, mutant, what, Edit("backends/subgraphs.py", old, new), network
-    )
+    file = "backends/cpu/subgraphs.py" if pattern == "WidenProducts" else "backends/subgraphs.py"
+    return _of("expand,subgraph", "subgraph", pattern, mutant, what, Edit(file, old, new), network)
 
 
 def _maxpool(mutant: str, what: str, old: str, new: str) -> Mutant:
