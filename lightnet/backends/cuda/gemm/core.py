@@ -62,6 +62,15 @@ class Core(ABC):
     def b_pitch(self) -> int:
         """The same of B: rows of `depth` elements, or of `cols` where B lies by k."""
 
+    def column(self, b: Simt, line: Index) -> SSAValue:
+        """The column of the tile whose elements of k are line `line` of a stage of B, where B lies by columns. It is what loads lines that says
+        which, so that a core may have them in an order that suits its banks."""
+        return b.index(line)
+
+    def column_behind(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
+        """The same of line ``first + offset``, where `first` is below `count`: what that leaves to be computed."""
+        return self.column(b, b.add(first, offset))
+
     @abstractmethod
     def begin(self, b: Simt) -> list[SSAValue]:
         """The sums at the start (zeros), as values that a loop carries."""

@@ -1,0 +1,221 @@
+"""What becomes of the sums of a product: bias, elementwise ops, and stores that keep inside of the result.
+
+The ops are evaluated on a thread's fragment at once, from their definitions. A thread reads of a tensor of the result's shape the elements that it
+writes, and no others, so that such an operand may share the result's memory; a tensor with a value a column is read where there is one. Imports the
+evaluator, the problem and the fragments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, vector
+from xdsl.dialects.builtin import VectorType, f32, i1
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index, vector_type
+from lightnet.backends.cuda.gemm.core import Fragment
+from lightnet.backends.cuda.gemm.problem import Kind, Problem
+from lightnet.backends.cuda.kernel import KernelFunction
+from lightnet.backends.cuda.simt import Simt
+from lightnet.backends.expressions import Evaluator, Tile
+from lightnet.ir import bound
+from lightnet.ir.types import spec_of, storage_type
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Where a tile stands: the number of its product, and its first row and column there. `rows` and `cols` are those of the tile, or 1 where
+    rows and columns beyond the result do not come here."""
+
+    product: Index
+    row: Index
+    col: Index
+    rows: int = 1
+    cols: int = 1
+
+
+class Epilogue:
+    """Finishes the fragments of a tile."""
+
+    def __init__(self, f: KernelFunction, problem: Problem, at: Corner):
+        self.f, self.b, self.problem, self.at = f, f.b, problem, at
+
+    def write(self, fragment: Fragment) -> None:
+        """Run the ops on a fragment, and store what the kernel yields."""
+        b, p = self.b, self.problem
+        piece = _Piece(self, fragment)
+        total, result = fragment.value, p.anchor.results[0]
+        if p.bias is not None:
+            bias = piece.columns(p.bias, lambda col: [col], p.result_dims[1])
+            total = b.op(arith.AddfOp, total, b.broadcast(widened(b, bias), piece.shape))
+        short = p.anchor.result_specs[0].dtype.is_short
+        piece.registers[result] = b.cast("truncf", total, storage_type(p.dtype)) if short else total
+        for op in p.epilogue:
+            piece.run(op)
+        for number, memref in self.f.outputs.items():
+            piece.store(piece.registers[self.f.kernel.terminator.operands[number]], memref)
+
+
+class _Piece(Evaluator):
+    """Evaluates ops on a fragment. A tile of C is [rows, columns] of a result [batch, rows, columns]."""
+
+    b: Simt
+
+    def __init__(self, owner: Epilogue, fragment: Fragment):
+        b, p, at = owner.b, owner.problem, owner.at
+        type = fragment.value.type
+        assert isinstance(type, VectorType)
+        self.shape = type.get_shape()
+        super().__init__(b, Tile([], [], self.shape, [], None), owner.f.inputs.__getitem__)
+        self.problem, self.step = p, fragment.row_step
+        grouped = p.groups > 1
+        self.product: Index = 0 if grouped else at.product
+        self.row, self.own = b.add(at.row, fragment.row), b.add(at.col, fragment.col)
+        self.col = b.add(self.own, b.mul(at.product, p.cols)) if grouped else self.own
+        self.coords = self._coordinates(at.product)
+        self.rows = [b.add(self.row, i * self.step) for i in range(self.shape[0])]
+        #: Whether a row is one of the result (None: all are), and a column.
+        self.has_row = [None if p.rows % at.rows == 0 else b.below(row, p.rows) for row in self.rows]
+        #: Whether rows lie so that a fragment's columns are one vector of memory.
+        self.whole = p.pitch % self.shape[1] == 0 and p.written % self.shape[1] == 0
+        every = p.written % at.cols == 0
+        count = 1 if self.whole else self.shape[1]
+        self.has_col = [None if every else b.below(b.add(self.own, j), p.written) for j in range(count)]
+        self.known: dict[SSAValue, SSAValue] = {}
+
+    def _coordinates(self, product: Index) -> list[Index]:
+        """The indices of the result's batch dimensions."""
+        p, found = self.problem, list[Index]()
+        if p.kind is not Kind.MATMUL:
+            return found
+        for d in reversed(p.result_dims[:-2]):
+            product, index = self.b.divmod(product, d) if p.batch > 1 else (0, 0)
+            found.insert(0, index)
+        return found
+
+    # ---- what ops read -------------------------------------------------------------------------------------------
+
+    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
+        if value in self.registers:
+            return self.registers[value]
+        if value not in self.known:
+            if spec_of(value.type).dims == self.dims:
+                self.known[value] = self._load(self.memory(value))
+            else:
+                self.known[value] = self.b.broadcast(self._smaller(value, subs, position), self.shape)
+        return self.known[value]
+
+    def _smaller(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
+        """A tensor that is read along some dimensions of the result: one value, or one for each column, row, or both."""
+        last = 1 if self.problem.is_map or self.problem.kind is Kind.DENSE else len(self.dims) - 1
+        roles = [position[s.name] if isinstance(s, bound.Idx) else None for s in subs]
+        if not roles or set(roles) == {None}:
+            return self.b.load(self.memory(value), [0] * len(roles))
+        if self.problem.kind is Kind.MATMUL and last - 1 in roles:
+            return self._by_row(value, roles, last)
+
+        def at(col: Index) -> list[Index]:
+            return [col if r == last else 0 if r is None else self.coords[r] for r in roles]
+
+        if last not in roles:
+            return self.b.load(self.memory(value), at(0))
+        return self.columns(value, at, self.dims[last])
+
+    def _by_row(self, value: SSAValue, roles: Sequence[int | None], last: int) -> SSAValue:
+        """A value for each row, or each element, of a row that is there."""
+        b, p = self.b, self.problem
+        wide = last in roles
+        made = b.const(0.0, vector_type((self.shape[0], self.shape[1] if wide else 1), self._element(value)))
+        for i, row in enumerate(self.rows):
+            row = row if self.has_row[i] is None else b.least(row, p.rows - 1)
+            for j in range(self.shape[1] if wide else 1):
+                col = b.least(b.add(self.own, j), p.cols - 1)
+                at = [col if r == last else row if r == last - 1 else 0 if r is None else self.coords[r] for r in roles]
+                made = b.get(vector.InsertOp(b.load(self.memory(value), at), made, [i, j]))
+        return made
+
+    def columns(self, value: SSAValue, at: Callable[[Index], list[Index]], count: int) -> SSAValue:
+        """A tensor's values for the fragment's columns, [1, columns], of which there are `count` in all; those behind the last one are any."""
+        b, memory, width = self.b, self.memory(value), self.shape[1]
+        if count % width == 0 and self.whole:
+            col = self.col if self.has_col[0] is None else b.least(self.col, count - width)
+            where = at(col)
+            return b.tile_load(memory, where, [0, where.index(col)], (1, width))
+        made = b.const(0.0, vector_type((1, width), self._element(value)))
+        for j in range(width):
+            made = b.get(vector.InsertOp(b.load(memory, at(b.least(b.add(self.col, j), count - 1))), made, [0, j]))
+        return made
+
+    def _element(self, value: SSAValue) -> Attribute:
+        return storage_type(spec_of(value.type).dtype)
+
+    # ---- the result's memory ---------------------------------------------------------------------------------------
+
+    def _load(self, memref: SSAValue) -> SSAValue:
+        """What a tensor of the result's shape has here; zeros outside."""
+        b, (rows, width) = self.b, self.shape
+        element = memref.type.element_type  # type: ignore[attr-defined]
+        made = b.const(0.0, vector_type(self.shape, element))
+        for i in range(rows):
+            if self.whole:
+                zero = b.const(0.0, vector_type((width,), element))
+                part = self._guarded(
+                    self._inside(i, 0), lambda i=i: b.tile_load(memref, self._at(i, 0), [2], (width,)), zero
+                )
+                made = b.get(vector.InsertOp(part, made, [i]))
+                continue
+            for j in range(width):
+                one = self._guarded(
+                    self._inside(i, j), lambda i=i, j=j: b.load(memref, self._at(i, j)), b.const(0.0, element)
+                )
+                made = b.get(vector.InsertOp(one, made, [i, j]))
+        return made
+
+    def store(self, value: SSAValue, memref: SSAValue) -> None:
+        """Write a fragment of a result, with zeros in the lanes that fill a map up."""
+        b, (rows, width) = self.b, self.shape
+        value = self._filled(value)
+        element = memref.type.element_type  # type: ignore[attr-defined]
+        for i in range(rows):
+            if self.whole:
+                row = b.get(vector.ExtractOp(value, [i], vector_type((width,), element)))
+                self._when(self._inside(i, 0), lambda row=row, i=i: b.tile_store(row, memref, self._at(i, 0), [2]))
+                continue
+            for j in range(width):
+                one = b.extract(value, [i, j])
+                self._when(self._inside(i, j), lambda one=one, i=i, j=j: b.store(one, memref, self._at(i, j)))
+
+    def _filled(self, value: SSAValue) -> SSAValue:
+        b, p, width = self.b, self.problem, self.shape[1]
+        if p.written == p.cols:
+            return value
+        mask = b.const(0, vector_type((1, width), i1))
+        for j in range(width):
+            mask = b.get(vector.InsertOp(b.below(b.add(self.own, j), p.cols), mask, [0, j]))
+        return b.select(b.broadcast(mask, self.shape), value, b.const(0.0, value.type))
+
+    def _at(self, i: int, j: int) -> list[Index]:
+        return [self.product, self.rows[i], self.b.add(self.col, j)]
+
+    def _inside(self, i: int, j: int) -> SSAValue | None:
+        """Whether an element is one of the result; None where all are."""
+        row, col = self.has_row[i], self.has_col[j]
+        return row if col is None else col if row is None else self.b.both(row, col)
+
+    def _guarded(self, inside: SSAValue | None, load: Callable[[], SSAValue], otherwise: SSAValue) -> SSAValue:
+        return load() if inside is None else self.b.choose(inside, lambda: [load()], lambda: [otherwise])[0]
+
+    def _when(self, inside: SSAValue | None, store: Callable[[], None]) -> None:
+        if inside is None:
+            store()
+            return
+        with self.b.when(inside):
+            store()
+
+
+def widened(b: Simt, value: SSAValue) -> SSAValue:
+    """A tile of f16 or bf16 as f32."""
+    assert isinstance(value.type, VectorType)
+    return value if value.type.element_type == f32 else b.cast("extf", value, f32)

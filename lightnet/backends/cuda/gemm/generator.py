@@ -1,0 +1,170 @@
+"""The generators of products: ``simt``, exact in f32 on the ordinary cores, and ``mma``, on the tensor cores.
+
+Both take a convolution on maps (groups have channels in whole fours), a dense layer, and a product of tensors, with elementwise ops behind it. Choices:
+``tile`` = [rows, columns, depth], ``stages`` of the ring, ``splits`` of K. Imports the problem, the model and the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from math import prod
+
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, f16
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.cuda.base import Generator
+from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.gemm import kernel as kernels
+from lightnet.backends.cuda.gemm.core import Tile
+from lightnet.backends.cuda.gemm.kernel import Plan
+from lightnet.backends.cuda.gemm.mma_core import MmaCore, shapes
+from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
+from lightnet.backends.cuda.gemm.problem import FLOATS, WEIGHTS, Problem, match
+from lightnet.backends.cuda.gemm.simt_core import SimtCore, across_of
+from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.cuda_checks import MAX_GRID, WARP
+from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.layout import Layout, layout_of
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import ParamAttr, storage_type
+
+#: Tiles [rows, columns, depth] of the ordinary cores: square ones, and flat ones for few rows or columns.
+SIMT_TILES = (
+    (128, 128, 16), (128, 64, 16), (64, 128, 16), (64, 64, 16), (128, 32, 16), (32, 128, 16), (64, 32, 16), (32, 64, 16), (32, 32, 16),
+    (16, 64, 16), (16, 128, 16), (8, 64, 16), (8, 128, 16), (4, 128, 16), (1, 128, 16), (128, 16, 16),
+)  # fmt: skip
+#: Sums that a thread should have at least, where warps multiply.
+LEAST_SUMS = 32
+#: What a choice may be, at most.
+MOST_STAGES, MOST_SIZE = 8, 512
+#: k of a stage, at least.
+SHALLOWEST = 16
+
+
+class Gemm(Generator):
+    """Products on one family of cores."""
+
+    def __init__(self, alg: str, family: Family, dtypes: Sequence[str]):
+        self.alg, self.family, self.dtypes = alg, family, dtypes
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+        return [p.form() for p in match(ops, yielded) if p.dtype.name in self.dtypes]
+
+    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
+        problem = next(p for p in _problems(kernel) if p.is_map == bool(form.maps))
+        return self.family.best(problem, device, Pinned())[0]
+
+    def is_exact(self, ops: Sequence[LnOp]) -> bool:
+        return self.alg == "simt" or ops[0].operand_specs[0].dtype.is_short
+
+    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
+        plan = self._plan(kernel, device)
+        tile = plan.tile
+        return {
+            "tile": choice_attr((tile.rows, tile.cols, tile.depth)),
+            "stages": choice_attr(tile.stages),
+            "splits": choice_attr(plan.splits),
+        }
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        problem = _problem(kernel)
+        return {a.index: WEIGHTS for a in kernel.body.args if a is problem.b and problem.is_map}
+
+    def workspace_bytes(self, kernel: KernelOp) -> int:
+        return kernels.workspace_bytes(_problem(kernel), self._plan(kernel, None).splits)
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        problem, plan = _problem(kernel), self._plan(kernel, None)
+        return kernels.build(kernel, name, aliases, problem, self.family.make(problem, plan.tile), plan)
+
+    def _plan(self, kernel: KernelOp, device: Device | None) -> Plan:
+        """What a kernel's choices say; where they say nothing, the best for `device`. Raises `LightNetError` for choices that cannot be."""
+        problem, pinned = _problem(kernel), self._pinned(kernel)
+        depth = SHALLOWEST if pinned.tile is None else pinned.tile.depth
+        most = min(-(-problem.depth // depth), MAX_GRID[2])
+        if pinned.splits is not None and not 1 <= pinned.splits <= most:
+            raise _refused(kernel, "splits", f"K, of {problem.depth}, is cut into 1 to {most} parts")
+        if device is None:  # what is chosen was checked then, for a device that may have more memory than any
+            device = device_of("sm_90" if None not in pinned else "")
+        try:
+            return self.family.best(problem, device, pinned)[1]
+        except LightNetError as error:
+            raise LightNetError(error.message, loc_of(kernel), label=error.label) from None
+
+    def _pinned(self, kernel: KernelOp) -> Pinned:
+        """The choices that a kernel has. Raises `LightNetError` for one that is no number, or too large."""
+        sizes, ring = _numbers(kernel, "tile", 3), _numbers(kernel, "stages", 1)
+        splits = _numbers(kernel, "splits", 1)
+        if sizes is not None and (min(sizes) < 1 or max(sizes) > MOST_SIZE):
+            raise _refused(kernel, "tile", f"sizes are 1 to {MOST_SIZE}")
+        if ring is not None and not 2 <= ring[0] <= MOST_STAGES:
+            raise _refused(kernel, "stages", f"a ring has 2 to {MOST_STAGES} stages")
+        tile = None
+        if sizes is not None:
+            rows, cols, depth = sizes
+            tile = Tile(rows, cols, depth, ring[0] if ring is not None else 2, self.family.across(rows, cols))
+        return Pinned(tile, None if ring is None else ring[0], None if splits is None else splits[0])
+
+
+def _simt_tiles(problem: Problem) -> Iterator[Tile]:
+    for rows, cols, depth in SIMT_TILES:
+        yield Tile(rows, cols, depth, 2, across_of(rows, cols))
+
+
+def _mma_tiles(problem: Problem) -> Iterator[Tile]:
+    for rows, cols, depth, across in shapes(storage_type(problem.dtype)):
+        if across == mma_across(rows, cols):
+            yield Tile(rows, cols, depth, 2, across)
+
+
+@cache
+def mma_across(rows: int, cols: int) -> tuple[int, int]:
+    """Warps along rows and columns of a tile: as many as have `LEAST_SUMS` sums a thread, else as few as there may be."""
+    found = [s.across for s in shapes(f16) if (s.rows, s.cols) == (rows, cols)]
+    large = [a for a in found if rows * cols >= LEAST_SUMS * WARP * prod(a)]
+    return large[0] if large else found[-1] if found else (1, 1)
+
+
+def _refused(kernel: KernelOp, name: str, why: str) -> LightNetError:
+    return LightNetError(f"{name} = {kernel.attributes[name]}: {why}", loc_of(kernel), label=f"cuda.gemm.{name}")
+
+
+def _numbers(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None:
+    """A choice of so many integers (one: no array), None where the kernel has none. Raises `LightNetError` for anything else."""
+    attr = kernel.attributes.get(name)
+    if attr is None:
+        return None
+    value = attr.data if isinstance(attr, ParamAttr | ArrayAttr) else attr
+    items = value if isinstance(value, tuple | list) else (value,)
+    found = tuple(v.value.data if isinstance(v, IntegerAttr) else v for v in items)
+    is_array = isinstance(value, tuple | list)
+    integers = tuple(v for v in found if type(v) is int)
+    if len(integers) != length or len(found) != length or is_array != (length > 1):
+        raise _refused(kernel, name, "expected " + (f"an array of {length} integers" if length > 1 else "an integer"))
+    return integers
+
+
+def _problems(kernel: KernelOp) -> list[Problem]:
+    return match(kernel.ops, list(kernel.terminator.operands))
+
+
+def _problem(kernel: KernelOp) -> Problem:
+    """The problem of a kernel whose types have their layouts."""
+    is_map = any(not layout_of(r.type).is_plain for r in kernel.results)
+    return next(p for p in _problems(kernel) if p.is_map == is_map)
+
+
+SIMT = Gemm(
+    "simt",
+    Family(_simt_tiles, across_of, SimtCore, lambda p, device: Speed(device.flops, 0.85, 8.0)),
+    ("f32",),
+)
+MMA = Gemm(
+    "mma",
+    Family(_mma_tiles, mma_across, MmaCore, lambda p, device: Speed(device.tensor[p.dtype.name], 0.65, 24.0)),
+    FLOATS,
+)

@@ -1,0 +1,236 @@
+"""Which bodies are one product of matrices: `match`. A convolution is one, as is a dense layer, whose window is the whole picture.
+
+C [rows, cols] = A [rows, depth] · B, `batch` times, then elementwise ops on C. Rows are pixels of the output and k is (window row, window
+column, channel) for a convolution of maps, channels that fill a layout up included. Imports the ops, layouts and the epilogue's conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+
+from xdsl.ir import SSAValue
+
+from lightnet.backends.cuda.base import MAP
+from lightnet.backends.expressions import runs_on_tiles
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.matmul import Matmul, gemm_shape
+from lightnet.ir.layout import ChannelsLast
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import spec_of
+from lightnet.runtime.dtypes import DType
+
+#: Types that are multiplied, and that an epilogue's results may have.
+FLOATS = ("f32", "f16", "bf16")
+
+
+class Kind(Enum):
+    """Where A and B come from: maps and packed weights, or row-major tensors, of a dense layer or of a product."""
+
+    CONV = "conv"
+    DENSE = "dense"
+    MATMUL = "matmul"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product and what becomes of it; all sizes are in elements."""
+
+    kind: Kind
+    ops: tuple[LnOp, ...]
+    batch: int
+    rows: int
+    cols: int
+    depth: int
+
+    @property
+    def anchor(self) -> LnOp:
+        return self.ops[0]
+
+    @property
+    def epilogue(self) -> tuple[LnOp, ...]:
+        return self.ops[1:]
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the factors."""
+        return self.anchor.operand_specs[0].dtype
+
+    @property
+    def a(self) -> SSAValue:
+        return self.anchor.operands[0]
+
+    @property
+    def b(self) -> SSAValue:
+        return self.anchor.operands[1]
+
+    @property
+    def bias(self) -> SSAValue | None:
+        """A value for each column of all products, which C begins with."""
+        return None if self.kind is Kind.MATMUL else self.anchor.operands[2]
+
+    @property
+    def by_k(self) -> bool:
+        """Whether B is [depth, cols] in memory, not [cols, depth]."""
+        return self.kind is Kind.MATMUL
+
+    @property
+    def is_map(self) -> bool:
+        return self.kind is Kind.CONV
+
+    @property
+    def result_dims(self) -> tuple[int, ...]:
+        return self.anchor.result_specs[0].dims
+
+    @property
+    def window(self) -> Conv2d:
+        """The convolution."""
+        assert isinstance(self.anchor, Conv2d)
+        return self.anchor
+
+    @property
+    def padding(self) -> tuple[int, int, int, int]:
+        return self.window.derived_values()["pad"]
+
+    @property
+    def channels(self) -> int:
+        """Channels of A's map that a product reads, as they lie in memory."""
+        return filled(self.anchor.operand_specs[0].dims[1]) // self.batch
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the rows of A are those of a map, one after the other."""
+        return self.window.size == (1, 1) and self.window.stride == (1, 1) and self.padding == (0, 0, 0, 0)
+
+    @property
+    def groups(self) -> int:
+        """Products whose columns stand beside each other in one result."""
+        return self.batch if self.is_map else 1
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one row of a result to the next."""
+        return filled(self.result_dims[1]) if self.is_map else self.cols
+
+    @property
+    def written(self) -> int:
+        """Columns of a product that a kernel writes: with those that fill a map up."""
+        return self.pitch if self.groups == 1 else self.cols
+
+    def shape(self, value: SSAValue) -> tuple[int, ...]:
+        """The row-major shape in which a kernel sees the memory of `value`, the tensors of the product as [batch, rows, columns]: A as
+        [batch, rows, k], a map as [1, pixels, channels]; a smaller tensor as it is."""
+        dims = spec_of(value.type).dims
+        if value is self.b:
+            return self._shape_of_b()
+        if dims == self.result_dims:
+            return (self.batch // self.groups, self.rows, self.pitch)
+        if value is not self.a:
+            return dims
+        if self.is_map:
+            n, h, w, c = MAP.physical_dims(dims)
+            return (1, n * h * w, c)
+        return (prod(dims) // (self.rows * self.depth), self.rows, self.depth)
+
+    def _shape_of_b(self) -> tuple[int, ...]:
+        if self.kind is Kind.MATMUL:
+            dims = self.anchor.operand_specs[1].dims
+            return (prod(dims[:-2]), self.depth, self.cols)
+        return (1, self.cols * self.groups, self.depth)
+
+    def batches(self, operand: int) -> tuple[int, ...]:
+        """The dimensions of operand 0 or 1 that the batch walks, as many as the result has; 1 where an operand is read repeatedly."""
+        outer = self.result_dims[:-2] if self.batch > 1 and self.kind is Kind.MATMUL else ()
+        own = self.anchor.operand_specs[operand].dims[:-2] if outer else ()
+        return (1,) * (len(outer) - len(own)) + own
+
+    def along(self) -> tuple[int, ...]:
+        """The dimensions of the result along which an epilogue may read smaller tensors."""
+        return _along(self.anchor)
+
+    def form(self) -> Form:
+        """How the product's values lie in memory."""
+        if not self.is_map:
+            return Form({}, plain_results=True)
+        wide = [v for op in self.epilogue for v in op.operands if spec_of(v.type).dims == self.result_dims]
+        inside = {r for op in self.ops for r in op.results}
+        return Form({v: (0, 0) for v in (self.a, *wide) if v not in inside}, frozenset([self.b]))
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.rows * self.cols * self.depth
+
+
+#: How weights lie: each output's in one piece, in the order of k.
+WEIGHTS = ChannelsLast(MAP.multiple)
+
+
+def filled(channels: int) -> int:
+    """Channels as they lie in a map."""
+    return -(-channels // MAP.multiple) * MAP.multiple
+
+
+def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[Problem]:
+    """The products that a body can be computed as: none, or one for each form."""
+    if not ops or not isinstance(ops[0], Conv2d | Matmul) or not _is_epilogue(ops, yielded):
+        return []
+    anchor = ops[0]
+    specs = [*anchor.operand_specs, *anchor.result_specs]
+    if specs[0].dtype.name not in FLOATS or 0 in (s.len for s in specs):
+        return []
+    read_again = {v for op in ops[1:] for v in op.operands if spec_of(v.type).dims != anchor.result_specs[0].dims}
+    if (
+        anchor.operands[1] in (anchor.operands[0], *(v for op in ops[1:] for v in op.operands))
+        or anchor.operands[0] in read_again
+    ):
+        return []  # seen in two ways
+    if isinstance(anchor, Matmul):
+        batch, m, k, n = gemm_shape(anchor)
+        return [Problem(Kind.MATMUL, tuple(ops), batch, m, n, k)]
+    return [*_convolution(anchor, tuple(ops)), *_dense(anchor, tuple(ops))]
+
+
+def _convolution(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
+    """On maps. The channels of a group are whole pieces of four, in and out, or there is one group."""
+    o, per_group, kh, kw = anchor.operand_specs[1].dims
+    n, _, oh, ow = anchor.result_specs[0].dims
+    if anchor.group > 1 and (per_group % MAP.multiple or (o // anchor.group) % MAP.multiple):
+        return []
+    depth = kh * kw * filled(per_group)
+    return [Problem(Kind.CONV, ops, anchor.group, n * oh * ow, o // anchor.group, depth)]
+
+
+def _dense(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
+    """On row-major tensors, where each window is the whole picture."""
+    (n, c, h, w), o = anchor.operand_specs[0].dims, anchor.operand_specs[1].dims[0]
+    whole = anchor.size == (h, w) and anchor.result_specs[0].dims[2:] == (1, 1)
+    if not whole or anchor.group > 1 or anchor.derived_values()["pad"] != (0, 0, 0, 0):
+        return []
+    return [Problem(Kind.DENSE, ops, 1, n, o, c * h * w)]
+
+
+def _along(anchor: LnOp) -> tuple[int, ...]:
+    """A product whose batch counts as rows, and pixels, are read along the columns alone."""
+    if isinstance(anchor, Conv2d):
+        return (1,)
+    assert isinstance(anchor, Matmul)
+    ndim = anchor.result_specs[0].ndim
+    return tuple(range(ndim)) if gemm_shape(anchor)[1] == anchor.result_specs[0].dims[-2] else (ndim - 1,)
+
+
+def _is_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
+    """Whether what follows the product are elementwise ops on its result, which make all that is yielded."""
+    anchor, *rest = ops
+    dims, along = anchor.result_specs[0].dims, _along(anchor)
+    inside = set(anchor.results)
+    for op in rest:
+        specs = [*op.operand_specs, *op.result_specs]
+        if any(s.dtype.name not in FLOATS for s in specs) or [s.dims for s in op.result_specs] != [dims]:
+            return False
+        if not runs_on_tiles(op, along, short=True) or inside.isdisjoint(op.operands):
+            return False
+        inside |= set(op.results)
+    return bool(yielded) and len(set(yielded)) == len(yielded) and inside >= set(yielded)

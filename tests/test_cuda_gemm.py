@@ -1,0 +1,488 @@
+"""Products on target cuda, `simt` and `mma`: convolutions, dense layers and products of tensors in ugly shapes, epilogues, split sums and pinned
+choices, in the PTX interpreter against the references; and networks against the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda_maps import Maps
+from kernels import agree
+from xdsl.dialects.builtin import f16
+from xdsl.ir import Block, SSAValue
+
+import lightnet
+from lightnet.backends.cuda import selection
+from lightnet.backends.cuda.device import DEVICES
+from lightnet.backends.cuda.gemm import epilogue
+from lightnet.backends.cuda.gemm.generator import MMA, SIMT, SIMT_TILES, mma_across
+from lightnet.backends.cuda.gemm.mma_core import shapes
+from lightnet.backends.cuda.gemm.model import Pinned
+from lightnet.backends.cuda.gemm.problem import WEIGHTS, match
+from lightnet.backends.cuda.simt import Simt
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.cuda import CudaKernelOp
+from lightnet.dialects.ln.dialect import optypes
+from lightnet.ir.body import Body, OfEqualKernels, build
+from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.layout import layout_of
+from lightnet.ir.module import main_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form, Request
+from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.passes.layout import follow, set_layout
+from lightnet.runtime.dtypes import BY_NAME
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+#: (generator, type of the factors)
+WAYS = [("simt", "f32"), ("mma", "f32"), ("mma", "f16"), ("mma", "bf16")]
+
+
+class Case:
+    """A kernel region, the values of its operands, and what it should compute."""
+
+    def __init__(self, dtype: str = "f32", seed: int = 0):
+        self.dtype, self.block, self.ops = dtype, Block(), list[LnOp]()
+        self.rng = np.random.default_rng(seed)
+        self.arrays: list[np.ndarray] = []
+
+    def input(self, *dims: int, dtype: str | None = None, scale: float = 1.0) -> SSAValue:
+        kind = BY_NAME[dtype or self.dtype]
+        self.arrays.append((self.rng.standard_normal(dims) * scale).astype(np.float32).astype(kind.np))
+        return self.block.insert_arg(tensor_type(TensorSpec(dims, kind)), len(self.block.args))
+
+    def op(self, optype: str, *operands: SSAValue, **params) -> SSAValue:
+        op = optypes()[optype].make(list(operands), params, name=optype)
+        self.block.add_op(op)
+        self.ops.append(op)
+        return op.results[0]
+
+    def conv(self, src: Sequence[int], out: int, size: Sequence[int], **params) -> SSAValue:
+        x, per_group = self.input(*src), src[1] // params.get("group", 1)
+        w = self.input(out, per_group, *size, scale=(per_group * size[0] * size[1]) ** -0.5)
+        return self.op("conv2d", x, w, self.input(out), size=tuple(size), **params)
+
+    def product(self, a: Sequence[int], b: Sequence[int]) -> SSAValue:
+        return self.op("matmul", self.input(*a), self.input(*b, scale=max(1, b[-2]) ** -0.5))
+
+    def want(self, rounded: bool = False) -> list[np.ndarray]:
+        """The references of the ops, one after the other; `rounded`: the factors of the product are rounded to tf32."""
+        values: dict[SSAValue, np.ndarray] = dict(zip(self.block.args, self.arrays))
+        for op in self.ops:
+            arrays = [values[v] for v in op.operands]
+            if rounded and op is self.ops[0]:
+                arrays[:2] = map(tf32, arrays[:2])
+            values.update(zip(op.results, op.evaluate(arrays)))
+        return [values[self.ops[-1].results[0]]]
+
+    def kernels(self, alg: str, **choices) -> list[KernelOp]:
+        """The kernel in each form in which a generator takes it, laid out so."""
+        made = []
+        for number in range(len(self.forms(alg))):
+            block = Block(arg_types=[a.type for a in self.block.args])
+            values: dict[SSAValue, SSAValue] = dict(zip(self.block.args, block.args))
+            ops = []
+            for op in self.ops:
+                ops.append(op.clone(values))
+                block.add_op(ops[-1])
+                values.update(zip(op.results, ops[-1].results))
+            region = build(Body(tuple(ops), (ops[-1].results[0],)), CudaKernelOp)
+            region.attributes["alg"] = choice_attr(alg)
+            region.attributes.update({k: choice_attr(v) for k, v in choices.items()})
+            made.append(laid_out(region, [f for g, f in selection.candidates(region) if g.alg == alg][number]))
+            self.keep = [block, *getattr(self, "keep", [])]
+        return made
+
+    def forms(self, alg: str) -> list[Form]:
+        generator = {g.alg: g for g in (SIMT, MMA)}[alg]
+        return list(generator.takes(self.ops, [self.ops[-1].results[0]]))
+
+
+def tf32(x: np.ndarray) -> np.ndarray:
+    return ((np.ascontiguousarray(x).view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32)
+
+
+def laid_out(kernel: KernelOp, form: Form) -> KernelOp:
+    """The kernel with the types that a form asks for, weights packed."""
+    for arg, operand in zip(kernel.body.args, kernel.operands):
+        if arg in form.maps:
+            set_layout(operand, selection.MAP)
+        if arg in form.weights:
+            set_layout(operand, WEIGHTS)
+    if not form.plain_results:
+        for result in kernel.results:
+            set_layout(result, selection.MAP)
+    follow(kernel)
+    for op in kernel.ops:
+        for value in op.results:
+            set_layout(value, layout_of(kernel.results[0].type))
+    return kernel
+
+
+def check(cases: Sequence[Case], alg: str, **choices) -> list[KernelOp]:
+    """All cases, in all forms, in one module; the kernels."""
+    every = [(case, kernel) for case in cases for kernel in case.kernels(alg, **choices)]
+    assert {id(case) for case, _ in every} == {id(case) for case in cases}, "a case was not taken"
+    regions = Maps([kernel for _, kernel in every])
+    for number, (case, kernel) in enumerate(every):
+        (got,) = regions.run(number, arguments(case, kernel))
+        (want,) = case.want(rounded=alg == "mma" and case.dtype == "f32")
+        agree(np.ascontiguousarray(got), want, 1e-5)
+    return [kernel for _, kernel in every]
+
+
+def arguments(case: Case, kernel: KernelOp) -> list[np.ndarray]:
+    """The operands of a kernel: each value that its ops read, once, in order of use."""
+    read = [v for op in case.ops for v in op.operands if v in case.block.args]
+    return [case.arrays[v.index] for v in dict.fromkeys(read)]
+
+
+def made(dtype: str, build: Callable[..., object], *args: object) -> Case:
+    """A case of what `build` does with it."""
+    case = Case(dtype, seed=len(args))
+    build(case, *args)
+    return case
+
+
+CONVS = {
+    "one channel, padded all round": lambda c: c.conv((1, 1, 5, 4), 1, (3, 3), padding=(1, 1, 1, 1)),
+    "three channels, stride 2": lambda c: c.conv((1, 3, 9, 13), 8, (3, 3), stride=(2, 2), padding=(1, 1, 1, 1)),
+    "five channels, batch 2, asymmetric padding": lambda c: c.conv((2, 5, 7, 6), 9, (3, 3), padding=(2, 0, 1, 3)),
+    "dilation": lambda c: c.conv((1, 8, 9, 8), 6, (3, 3), stride=(2, 1), dilation=(2, 3), padding=(2, 3, 2, 3)),
+    "padding larger than the picture": lambda c: c.conv((1, 3, 3, 2), 5, (3, 3), padding=(5, 4, 4, 5)),
+    "cropped": lambda c: c.conv((1, 4, 9, 8), 4, (1, 1), stride=(4, 3), autopad="SAME_UPPER"),
+    "1x1, many channels": lambda c: c.conv((2, 37, 6, 7), 70, (1, 1)),
+    "1x1, stride 2": lambda c: c.conv((1, 12, 7, 7), 12, (1, 1), stride=(2, 2)),
+    "1x1 on one pixel": lambda c: c.conv((3, 40, 1, 1), 33, (1, 1)),
+    "a row of a window": lambda c: c.conv((1, 8, 3, 20), 20, (1, 5), padding=(0, 2, 0, 2)),
+    "a dense layer": lambda c: c.conv((2, 5, 3, 4), 33, (3, 4)),
+    "groups": lambda c: c.conv((1, 24, 5, 6), 16, (3, 3), group=2, padding=(1, 1, 1, 1)),
+    "groups, 1x1": lambda c: c.conv((2, 16, 4, 3), 80, (1, 1), group=4),
+    "K is a stage": lambda c: c.conv((1, 16, 4, 4), 16, (1, 1)),
+}  # fmt: skip
+PRODUCTS = [
+    ((1, 1), (1, 1)), ((3, 4), (4, 5)), ((1, 37), (37, 130)), ((33, 17), (17, 1)), ((70, 40), (40, 101)), ((5, 64), (64, 12)),
+    ((2, 3, 7, 9), (2, 3, 9, 19)), ((2, 5, 6), (6, 33)), ((7, 6), (3, 6, 20)), ((2, 1, 5, 8), (3, 8, 16)), ((1, 1, 4, 8), (1, 1, 8, 8)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("alg, dtype", WAYS)
+def test_convolutions(alg, dtype):
+    check([made(dtype, build) for build in CONVS.values()], alg)
+
+
+@pytest.mark.parametrize("alg, dtype", WAYS)
+def test_products(alg, dtype):
+    check([made(dtype, Case.product, a, b) for a, b in PRODUCTS], alg)
+
+
+def test_a_dense_layer_is_taken_on_maps_and_plain():
+    kernels = check([made("f32", CONVS["a dense layer"])], "simt")
+    assert [layout_of(k.results[0].type).is_plain for k in kernels] == [False, True]
+
+
+# ---- epilogues -------------------------------------------------------------------------------------------------------
+
+
+def _chain(c: Case, x: SSAValue, dims: tuple[int, ...]) -> SSAValue:
+    """Values by column, a residual, and a function of many operations."""
+    channels = dims[1] if len(dims) == 4 else dims[-1]
+    vector = (1, channels, 1, 1) if len(dims) == 4 else (channels,)
+    x = c.op("add", c.op("mul", x, c.input(*vector)), c.input(*dims))
+    return c.op("silu", c.op("mul", c.input(), x))
+
+
+EPILOGUES: dict[str, Callable[[Case, SSAValue, tuple[int, ...]], SSAValue]] = {
+    "relu": lambda c, x, dims: c.op("relu", x),
+    "residual": lambda c, x, dims: c.op("relu", c.op("add", x, c.input(*dims))),
+    "chain": _chain,
+    "clip": lambda c, x, dims: c.op("clip", x, lo=-0.5, hi=0.25),
+    "twice": lambda c, x, dims: c.op("mul", x, c.op("sigmoid", x)),
+}
+
+
+def finished_conv(c: Case, finish: Callable[..., SSAValue], src: tuple[int, ...], out: int) -> None:
+    finish(c, c.conv(src, out, (1, 1)), (src[0], out, *src[2:]))
+
+
+def finished_product(c: Case, finish: Callable[..., SSAValue], a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    finish(c, c.product(a, b), (*a[:-1], b[-1]))
+
+
+@pytest.mark.parametrize("alg, dtype", WAYS)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_epilogues(alg, dtype, splits):
+    cases = []
+    for finish in EPILOGUES.values():
+        for src, out in [((2, 36, 5, 3), 7), ((1, 36, 4, 4), 16)]:
+            cases.append(made(dtype, finished_conv, finish, src, out))
+        cases.append(made(dtype, finished_product, finish, (2, 6, 36), (36, 9)))
+    check(cases, alg, splits=splits)
+
+
+@pytest.mark.parametrize("alg, dtype", WAYS)
+def test_values_by_row_and_by_matrix(alg, dtype):
+    """What attention adds: a mask for all heads, one by picture, a value for each row."""
+    shapes = [(5, 9), (2, 1, 1, 9), (2, 1, 5, 1), (1, 3, 5, 9), (2, 3, 5, 9), (9,)]
+    check([made(dtype, masked, shape) for shape in shapes], alg)
+
+
+def masked(c: Case, mask: tuple[int, ...]) -> None:
+    c.op("add", c.product((2, 3, 5, 8), (2, 3, 8, 9)), c.input(*mask))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_results_of_another_type(dtype):
+    def build(c: Case) -> None:
+        c.op("relu", c.op("cast", c.conv((1, 8, 4, 5), 12, (3, 3), padding=(1, 1, 1, 1)), dtype="TL_FLOAT"))
+
+    check([made(dtype, build)], "mma")
+    check([made("f32", lambda c: c.op("cast", c.product((6, 9), (9, 8)), dtype=BY_NAME[dtype].tl))], "simt")
+
+
+@pytest.mark.parametrize("optype", ["gelu", "exp", "tanh", "hard_swish", "leaky", "abs", "sqrt"])
+def test_functions(optype):
+    def build(c: Case) -> None:
+        x = c.op("relu", c.product((5, 8), (8, 6)))
+        c.op("lrelu", x, negslope=0.1) if optype == "leaky" else c.op(optype, x)
+
+    check([made("f32", build)], "simt")
+
+
+def _onto_itself(c: Case, src: tuple[int, ...], size: tuple[int, int]) -> None:
+    """The convolution of a map, and the map."""
+    y = c.conv(src, src[1], size, padding=(size[0] // 2, size[1] // 2) * 2)
+    c.op("add", y, c.block.args[0])
+
+
+@pytest.mark.parametrize("alg, dtype", WAYS)
+def test_what_is_multiplied_may_be_added(alg, dtype):
+    cases = [((2, 8, 5, 4), (3, 3)), ((1, 7, 5, 4), (1, 1)), ((3, 12, 1, 1), (1, 1))]
+    check([made(dtype, _onto_itself, *case) for case in cases], alg)
+    check([made(dtype, lambda c: c.op("add", c.product((9, 6), (6, 6)), c.block.args[0]))], alg, splits=1)
+
+
+def test_a_residual_may_be_the_result():
+    """The memory of the operand that is added is that of the result; split and not, in whole vectors and not."""
+    for out, splits in [(16, 1), (7, 1), (16, 3)]:
+        case = made("f32", finished_conv, EPILOGUES["residual"], (1, 40, 5, 5), out)
+        (kernel, *_) = case.kernels("simt", splits=splits)
+        residual = len(kernel.operands) - 1
+        regions = Aliased([kernel], {0: residual})
+        (got,) = regions.run(0, arguments(case, kernel))
+        agree(np.ascontiguousarray(got), case.want()[0], 1e-5)
+
+
+class Aliased(Maps):
+    """A region whose result takes an operand's memory."""
+
+    def __init__(self, regions: Sequence[KernelOp], aliases: dict[int, int]):
+        self.aliases, known = aliases, selection.generate
+        try:
+            selection.generate = lambda kernel, name, _: known(kernel, name, aliases)
+            super().__init__(regions)
+        finally:
+            selection.generate = known
+
+    def launch(self, number, memory) -> None:
+        super().launch(number, memory | {("result", r): memory["operand", o] for r, o in self.aliases.items()})
+
+    def run(self, number, arrays):
+        taken: list[int] = []
+        alloc = self.gpu.alloc
+        self.gpu.alloc = lambda size: taken.append(alloc(size)) or taken[-1]
+        super_result = Maps.result
+        self.result = lambda address, value: super_result(self, taken[next(iter(self.aliases.values()))], value)
+        try:
+            return super().run(number, arrays)
+        finally:
+            self.gpu.alloc = alloc
+
+
+# ---- tiles and choices -----------------------------------------------------------------------------------------------
+
+
+def _tiles() -> list:
+    """Those of the menus that are not too slow here; the others are as these."""
+    small = [t for t in SIMT_TILES if t[0] * t[1] <= 128 * 64]
+    fragments = [s[:3] for s in shapes(f16) if s.rows * s.cols <= 64 * 32 and s.across == mma_across(s.rows, s.cols)]
+    return [("simt", "f32", tile) for tile in small] + [("mma", "f16", tile) for tile in fragments[::2]]
+
+
+@pytest.mark.parametrize("alg, dtype, tile", _tiles())
+def test_every_tile(alg, dtype, tile):
+    """By columns and by k, on more than one tile of rows and columns where these are small, with tails."""
+    rows, cols = min(tile[0] + 3, 70), min(tile[1] + 5, 70)
+    conv = made(dtype, Case.conv, (1, 28, 2, rows), cols, (1, 3))
+    product = made(dtype, Case.product, (rows, 75), (75, cols))
+    check([conv, product], alg, tile=tile, stages=3, splits=2 if tile[2] <= 32 else 1)
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+def test_rings(stages):
+    check([made("f32", Case.product, (9, 150), (150, 33))], "simt", tile=(32, 32, 16), stages=stages, splits=1)
+
+
+def chosen(kernel: KernelOp, arch: str = "sm_80", **request) -> dict[str, object]:
+    return {name: str(value) for name, value in selection.choose(kernel, Request(arch, **request)).items()}
+
+
+def numbers(*values: int) -> str:
+    return str(choice_attr(values if len(values) > 1 else values[0]))
+
+
+def test_choices_that_a_kernel_has_are_kept():
+    case = made("f32", Case.conv, (1, 64, 14, 14), 64, (3, 3))
+    (free,) = case.kernels("simt")
+    assert {"tile", "stages", "splits"} <= chosen(free).keys()
+    for choices in (
+        {"tile": (64, 32, 16)},
+        {"splits": 3},
+        {"stages": 2},
+        {"tile": (16, 64, 8), "splits": 5, "stages": 3},
+    ):
+        (kernel,) = case.kernels("simt", **choices)
+        found = chosen(kernel)
+        for name, value in choices.items():
+            assert found[name] == numbers(*(value if isinstance(value, tuple) else (value,)))
+
+
+@pytest.mark.parametrize(
+    "name, value, label",
+    [
+        ("tile", (64, 32), "cuda.gemm.tile"), ("tile", 3, "cuda.gemm.tile"), ("tile", (0, 1, 2), "cuda.gemm.tile"),
+        ("tile", (1, 1 << 30, 4), "cuda.gemm.tile"), ("tile", (64, 30, 16), "cuda.simt"), ("tile", (64, 32, 5), "cuda.simt"),
+        ("tile", (3, 5, 7), "cuda.simt"), ("tile", (128, 256, 128), "cuda.gemm.stages"), ("tile", "large", "cuda.gemm.tile"),
+        ("stages", 1, "cuda.gemm.stages"), ("stages", 99, "cuda.gemm.stages"), ("stages", (2, 3), "cuda.gemm.stages"),
+        ("splits", 0, "cuda.gemm.splits"), ("splits", -1, "cuda.gemm.splits"), ("splits", 1 << 40, "cuda.gemm.splits"), ("splits", "many", "cuda.gemm.splits"),
+        ("splits", 3, "cuda.gemm.splits"),
+    ],
+)  # fmt: skip
+def test_bad_choices_are_refused(name, value, label):
+    case = made("f32", Case.conv, (1, 8, 5, 5), 8, (1, 1))
+    (kernel,) = case.kernels("simt", **{name: value})
+    with pytest.raises(LightNetError) as error:
+        selection.choose(kernel, Request("sm_80"))
+    assert error.value.label == label
+
+
+def test_tensor_cores_need_whole_fragments():
+    case = made("f16", Case.conv, (1, 8, 5, 5), 8, (1, 1))
+    (kernel,) = case.kernels("mma", tile=(24, 8, 16))
+    with pytest.raises(LightNetError) as error:
+        selection.choose(kernel, Request("sm_80"))
+    assert error.value.label == "cuda.mma"
+
+
+def test_rounding_is_asked_for():
+    """Factors of f32 are rounded to tf32 only where the precision says so; f16 is always multiplied on tensor cores."""
+    case = made("f32", Case.conv, (1, 64, 28, 28), 64, (3, 3))
+    (kernel,) = case.kernels("simt")
+    del kernel.attributes["alg"]
+    assert chosen(kernel)["alg"] == '"simt"'
+    assert chosen(kernel, precision="tf32")["alg"] == '"mma"'
+    assert chosen(kernel, precision="tf32", exact=True)["alg"] == '"simt"'
+    (short,) = made("f16", Case.conv, (1, 64, 28, 28), 64, (3, 3)).kernels("mma")
+    del short.attributes["alg"]
+    assert chosen(short)["alg"] == '"mma"'
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda c: c.conv((1, 6, 5, 5), 6, (3, 3), group=3),  # groups of two channels
+        lambda c: c.op("relu", c.op("conv2d", x := c.input(1, 4, 1, 1), c.input(4, 4, 1, 1), c.input(4), size=(1, 1))) and x,
+        lambda c: c.op("matmul", x := c.input(5, 5), x),  # seen in two ways
+        lambda c: c.op("equal", c.product((3, 4), (4, 5)), c.input(3, 5)),  # no float
+        lambda c: c.op("add", c.conv((2, 4, 3, 3), 4, (1, 1)), c.input(2, 4, 1, 1)),  # by picture and channel
+        lambda c: c.product((3, 0), (0, 4)),
+    ],
+)  # fmt: skip
+def test_what_is_left_to_others(build):
+    case = made("f32", build)
+    assert (case.forms("simt") == []) == (case.ops[-1].optype != "relu")
+
+
+def test_doubles_are_left_to_loops():
+    assert made("f64", Case.product, (3, 4), (4, 5)).forms("simt") == []
+
+
+# ---- the model -------------------------------------------------------------------------------------------------------
+
+
+def plan(generator, dtype: str, build: Callable[..., object], *args: object, arch: str = "sm_80"):
+    case = made(dtype, build, *args)
+    problem = match(case.ops, [case.ops[-1].results[0]])[0]
+    return problem, *generator.family.best(problem, DEVICES[arch], Pinned())
+
+
+def test_small_grids_are_split():
+    """49 pixels of 512 channels are few tiles for so many processors, and K is 4608."""
+    problem, _, found = plan(SIMT, "f32", Case.conv, (1, 512, 7, 7), 512, (3, 3))
+    assert found.splits > 1 and found.blocks(problem) >= 64
+    problem, _, found = plan(SIMT, "f32", Case.conv, (16, 64, 56, 56), 64, (3, 3))
+    assert found.splits == 1
+
+
+def test_one_row_takes_as_long_as_its_matrix_is_read():
+    _, time, found = plan(SIMT, "f32", Case.product, (1, 4096), (4096, 4096))
+    assert found.tile.rows == 1
+    assert time < 2.5 * (4 * 4096 * 4096 / DEVICES["sm_80"].bytes) + 2 * DEVICES["sm_80"].launch
+
+
+def test_large_products_take_large_tiles():
+    for generator, dtype, share in ((SIMT, "f32", 0.5), (MMA, "f16", 0.3)):
+        problem, time, found = plan(generator, dtype, Case.product, (4096, 512), (512, 4096))
+        assert found.tile.rows * found.tile.cols >= 128 * 128 and found.splits == 1
+        device = DEVICES["sm_80"]
+        assert problem.flops / time > share * (device.flops if dtype == "f32" else device.tensor[dtype]) / 2
+
+
+# ---- what proves it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("what", ["barrier", "wait", "zeros", "lanes", "commit"])
+def test_what_is_left_out_is_noticed(what, monkeypatch):
+    """Without a barrier, without waiting, with what lies outside read, with lanes not filled: the interpreter, or the lanes, tell."""
+    if what in ("barrier", "wait", "commit"):
+        monkeypatch.setattr(Simt, what, lambda self, *args: None)
+    elif what == "zeros":
+        copy = Simt.async_copy
+        monkeypatch.setattr(Simt, "async_copy", lambda self, *args: copy(self, *args[:5]))
+    else:
+        monkeypatch.setattr(epilogue._Piece, "_filled", lambda self, value: value)
+    case = made("f32", finished_conv, lambda c, x, dims: c.op("exp", x), (1, 20, 5, 5), 7)
+    with pytest.raises((LightNetError, AssertionError)):
+        check([case], "simt", tile=(32, 32, 16), stages=3, splits=1)
+
+
+# ---- networks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def products_first(monkeypatch):
+    """All that it takes goes to `simt`, whatever the model says of networks so small."""
+    monkeypatch.setattr(SIMT, "cost", lambda kernel, form, device: 1.0)
+    for name in ("_BLOCKINGS", "_CHOICES"):
+        monkeypatch.setattr(selection, name, OfEqualKernels())
+
+
+@pytest.mark.parametrize("net", ["cnn.net", "nets/lenet.net", "nets/mlp.net"])
+@pytest.mark.parametrize("options", [{}, {"layout": "plain"}])
+def test_a_network_has_the_results_of_the_cpu(net, options, products_first):
+    on_cpu, on_cuda = (
+        lightnet.compile(EXAMPLES / net),
+        lightnet.compile(EXAMPLES / net, "cuda", emulate=True, **options),
+    )
+    kernels = [op for op in main_of(on_cuda.planned).body.block.ops if isinstance(op, KernelOp)]
+    assert any(str(k.attributes.get("alg")) == '"simt"' for k in kernels) or (
+        "plain" in options.values() and "mlp" not in net
+    )
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.random(dims, np.float32).astype(dtype) for name, (dims, dtype) in on_cpu.inputs.items()}
+    for (name, got), want in zip(on_cuda(feeds).items(), on_cpu(feeds).values(), strict=True):
+        assert want.std() > 0, name
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max(), err_msg=name)
