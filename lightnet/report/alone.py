@@ -16,7 +16,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import tensor_names
 from lightnet.ir.op import LnOp
 from lightnet.report.differences import Difference, difference
-from lightnet.report.steps import Stepper, specialized
+from lightnet.report.steps import specialized, stepper
 from lightnet.runtime.dtypes import is_float
 
 
@@ -43,14 +43,14 @@ def alone(
     executable, feeds = specialized(executable, feeds)
     if not executable.is_native:
         return None
-    stepper = Stepper(executable, feeds)
-    for step in stepper.steps:
+    walk = stepper(executable, feeds)
+    for step in walk.steps:
         found = isinstance(step.op, KernelOp) and name in tensor_names(step.op)
-        operands = [stepper.read(v) for v in step.op.operands] if found else []  # the kernel may overwrite them
-        for run in stepper.calls(step):
+        operands = [walk.read(v) for v in step.op.operands] if found else []  # the kernel may overwrite them
+        for run in walk.calls(step):
             run()
         if found:
-            got = [stepper.read(r) for r in step.op.results]
+            got = [walk.read(r) for r in step.op.results]
             return _checked(step.op, operands, got, rtol, atol)
     return None
 

@@ -194,7 +194,9 @@ def _plan(report: Report) -> dict[str, Any]:
 
 def _times(profile: Profile) -> dict[str, Any]:
     kernels = [_kernel(k) for k in profile.kernels]
-    return {"kernels": kernels, "whole": profile.whole_seconds, "machine": f"This machine: {profile.peaks}"}
+    sentences = (f"times: {profile.clock}" if profile.clock else "", profile.machine)
+    machine = ". ".join(s[0].upper() + s[1:] for s in sentences if s)
+    return {"kernels": kernels, "whole": profile.whole_seconds, "machine": machine}
 
 
 def _kernel(k: KernelTime) -> list[Any]:

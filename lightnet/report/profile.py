@@ -5,15 +5,15 @@
         print(kernel.name, kernel.seconds, kernel.bound_seconds / kernel.seconds)
 
 Kernel functions are called one by one, in order, on the network's own memory (`steps.py`): the code is what ships. Times are
-processor time of the calling thread, on which launches run, less what calling the function costs from here; the median of the
-rounds. The bound is the roofline's (`roofline.py`). Imports steps, costs and roofline; NumPy and LLVM come with an executable.
+processor time of the calling thread, on which launches run, or the device's own (`Profile.clock`), less what calling the function costs
+from here; the median of the rounds. The bound is the roofline's (`roofline.py`). Imports steps, costs and roofline; NumPy and LLVM
+come with an executable.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -28,13 +28,11 @@ from lightnet.ir.names import name_of, tensor_names
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
 from lightnet.report import costs, roofline
-from lightnet.report.steps import Call, Step, Stepper, idle, specialized
+from lightnet.report.steps import Step, specialized, stepper
 from lightnet.report.tables import count, shape, shortened, some, table
 
 #: Rows of the table on a terminal.
 TOP = 40
-#: Calls of nothing before each launch.
-IDLE_CALLS = 3
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class KernelTime:
 
     `name` is the tensor that it makes, `function` its (first) function at level 4, `ops` what its body computes, as
     ``conv2d conv1``; `launches` calls take `seconds` in all, for `flops` operations and `bytes` of compulsory traffic, which take
-    this machine at least `bound_seconds`. `shapes` has the types of what it reads and makes, `where` is its place in the source.
+    this machine at least `bound_seconds` (0: nobody knows). `shapes` has the types of what it reads and makes, `where` is its place in the source.
     """
 
     name: str
@@ -65,12 +63,14 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """The kernels of a network in program order, and one call of the whole. `whole_seconds` is None for a network that prints."""
+    """The kernels of a network in program order, and one call of the whole. `whole_seconds` is None for a network that prints, and in the
+    PTX interpreter; `peaks` there, and of a device that is not known. `clock` says what the times are of."""
 
     kernels: tuple[KernelTime, ...]
     whole_seconds: float | None
     rounds: int
-    peaks: roofline.Peaks
+    peaks: roofline.Peaks | None
+    clock: str = ""
 
     @property
     def seconds(self) -> float:
@@ -96,9 +96,18 @@ class Profile:
         ]
         if self.whole_seconds is not None:
             lines.append(f"one call of the network: {1e3 * self.whole_seconds:.3f} ms")
-        if self.seconds:
+        if self.seconds and self.peaks is not None:
             lines.append(f"roofline bound: {1e3 * bound:.3f} ms, {bound / self.seconds:.0%} of the time")
-        return [*lines, f"this machine: {self.peaks}"]
+        return [
+            *lines,
+            *([f"times: {self.clock}"] if self.clock else []),
+            *([self.machine] if self.peaks is not None else []),
+        ]
+
+    @property
+    def machine(self) -> str:
+        """What the times are held against, as a sentence."""
+        return "" if self.peaks is None else f"this machine: {self.peaks}"
 
     def json(self) -> str:
         """Everything, as a trace in the JSON form of Chrome's trace viewer (and of Perfetto): one event a kernel, end to end,
@@ -117,7 +126,7 @@ class Profile:
             at += 1e6 * kernel.seconds
         plain = {"kernels": [{**asdict(k), "where": str(k.where) if k.where else None} for k in self.kernels],
                  "seconds": self.seconds, "whole_seconds": self.whole_seconds, "rounds": self.rounds,
-                 "peaks": asdict(self.peaks)}  # fmt: skip
+                 "peaks": None if self.peaks is None else asdict(self.peaks), "clock": self.clock}  # fmt: skip
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "lightnet": plain}, indent=1) + "\n"
 
 
@@ -134,23 +143,23 @@ def profiled(executable: Any, feeds: Mapping[str, Any] | None = None, rounds: in
     executable, feeds = specialized(executable, feeds)
     if not executable.is_native:
         raise LightNetError("there is no machine code to profile: the reference interpreter runs this target")
-    stepper = Stepper(executable, feeds)
-    peaks = roofline.measured()
-    steps = [(step, list(zip(stepper.calls(step), map(idle, step.lines)))) for step in stepper.steps if step.lines]
-    silent = not executable.program.hosts
+    walk = stepper(executable, feeds)
+    steps = [step for step in walk.steps if step.lines]
+    rounds, warm = (rounds, 1) if walk.rounds is None else (min(rounds, walk.rounds), 0)
+    silent = not executable.program.hosts and walk.rounds is None
     times: list[list[float]] = [[] for _ in steps]
     whole: list[float] = []
-    for _ in range(rounds + 1):
+    for _ in range(rounds + warm):
         if silent:
-            stepper.restart()
-            whole.append(_seconds(stepper.call_whole))
-        stepper.restart()
-        for spent, (_, calls) in zip(times, steps):
-            spent.append(sum(_net_seconds(*call) for call in calls))
-    peaks = roofline.raised(peaks)
-    middle = [statistics.median(spent[1:]) for spent in times]  # the first round warms caches up
-    kernels = tuple(_timed(step, seconds, peaks) for (step, _), seconds in zip(steps, middle))
-    return Profile(kernels, statistics.median(whole[1:]) if whole else None, rounds, peaks)
+            walk.restart()
+            whole.append(walk.whole_seconds())
+        walk.restart()
+        for spent, step in zip(times, steps):
+            spent.append(walk.seconds(step))
+    peaks = walk.peaks()
+    middle = [statistics.median(spent[warm:]) for spent in times]  # the first round warms caches up
+    kernels = tuple(_timed(step, seconds, peaks) for step, seconds in zip(steps, middle))
+    return Profile(kernels, statistics.median(whole[warm:]) if whole else None, rounds, peaks, walk.clock)
 
 
 def by_function(kernels: Sequence[KernelTime]) -> list[KernelTime]:
@@ -176,24 +185,11 @@ def by_function(kernels: Sequence[KernelTime]) -> list[KernelTime]:
 # -- one kernel
 
 
-def _seconds(call: Call) -> float:
-    start = time.thread_time()
-    call()
-    return time.thread_time() - start
-
-
-def _net_seconds(call: Call, idle: Call) -> float:
-    """Seconds of a launch, less those of calling. The first idle call finds caches that the kernel before has filled, so that the
-    shortest of a few counts, and the launch does not pay for it either."""
-    overhead = min(_seconds(idle) for _ in range(IDLE_CALLS))
-    return max(_seconds(call) - overhead, 0.0)
-
-
-def _timed(step: Step, seconds: float, peaks: roofline.Peaks) -> KernelTime:
+def _timed(step: Step, seconds: float, peaks: roofline.Peaks | None) -> KernelTime:
     op = step.op
     flops, nbytes = costs.flops(op), costs.bytes_moved(op)
     item = max((spec_of(v.type).dtype.size for v in op.results if spec_of(v.type).dtype.is_float), default=4)
-    bound = peaks.bound(flops, nbytes, item)
+    bound = 0.0 if peaks is None else peaks.bound(flops, nbytes, item)
     return KernelTime(
         kernel_name(op), step.lines[0].callee.string_value(), ops_of(op), len(step.lines), seconds, flops, nbytes, bound,
         shapes_of(op), loc_of(op),
@@ -222,6 +218,6 @@ def _row(k: KernelTime, total: float) -> tuple[str, ...]:
     types = [o.partition(" ")[0] for o in k.ops]
     rate = f"{k.flops / k.seconds / 1e9:.1f}" if k.seconds and k.flops else ""
     traffic = f"{k.bytes / k.seconds / 1e9:.1f}" if k.seconds else ""
-    near = f"{k.share_of_bound:.0%}" if k.seconds else ""
+    near = f"{k.share_of_bound:.0%}" if k.seconds and k.bound_seconds else ""
     return (shortened(k.name, 32), shortened("+".join(types), 32), shortened(k.function, 28), f"{1e6 * k.seconds:.1f}",
             f"{k.seconds / total:.1%}", rate, f"{k.bytes / 1e6:.2f}", traffic, near, shortened(k.shapes, 60))  # fmt: skip

@@ -32,11 +32,14 @@ BUDGET = 0.03
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured limits of one thread: `flops` in f32 operations a second (a multiply-add is two), `bandwidth` in bytes read a
-    second by size of the working set in bytes."""
+    """Limits, measured on one thread if nothing else is said: `flops` in f32 operations a second (a multiply-add is two), `bandwidth` in bytes
+    read a second by size of the working set in bytes. `short_flops` are operations a second on elements of two bytes, where there are
+    units for these."""
 
     flops: float
     bandwidth: tuple[tuple[int, float], ...]
+    short_flops: float = 0.0
+    of: str = "one thread"
 
     def bytes_per_second(self, nbytes: int) -> float:
         """The bandwidth for a working set: that of the largest measured one that is no larger, so that it is an upper limit."""
@@ -44,12 +47,13 @@ class Peaks:
 
     def bound(self, flops: int, nbytes: int, item: int = 4) -> float:
         """Seconds that so many operations on elements of `item` bytes, and so many bytes, take at least."""
-        peak = self.flops * (4 / item if item > 4 else 1)
+        peak = self.short_flops if item == 2 and self.short_flops else self.flops * (4 / item if item > 4 else 1)
         return max(flops / peak, nbytes / self.bytes_per_second(nbytes))
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{rate / 1e9:.0f} GB/s from {_size(size)}" for size, rate in self.bandwidth)
-        return f"{self.flops / 1e9:.0f} GFLOP/s (f32), {sizes}; one thread"
+        short = f", {self.short_flops / 1e9:.0f} GFLOP/s (f16)" if self.short_flops else ""
+        return f"{self.flops / 1e9:.0f} GFLOP/s (f32){short}, {sizes}; {self.of}"
 
 
 @cache

@@ -1,12 +1,15 @@
 """A compiled network one kernel at a time: which launches belong to which kernel, and running them singly.
 
 What profiling and looking at intermediate tensors have in common. The kernels that are called are the ones that the network
-ships; nothing is instrumented. Imports `ir`, the launches of level 4, the builder, the JIT and the runtime.
+ships; nothing is instrumented. Here is what runs on a processor, in `device_steps.py` what runs on a device. Imports `ir`, the launches
+of level 4, the builder, the JIT and the runtime.
 """
 
 from __future__ import annotations
 
 import ctypes
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -21,6 +24,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_launches
 from lightnet.dialects.launch import LaunchOp, launches
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -28,11 +32,16 @@ from lightnet.ir.layout import byte_size, from_memory
 from lightnet.ir.module import main_of, op_label
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
+from lightnet.report.roofline import Peaks, measured, raised
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
 
 Call = Callable[[], None]
+#: A line of the launch list.
+Line = LaunchOp | CudaLaunchOp
+#: Calls of nothing before each launch that is timed.
+IDLE_CALLS = 3
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class Step:
     place has none."""
 
     op: Operation
-    lines: tuple[LaunchOp, ...]
+    lines: tuple[Line, ...]
 
 
 def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Executable, dict[str, Any]]:
@@ -61,7 +70,8 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
     one for each function that it was generated as, which are called ``f``, ``f_1``, ``f_2`` and so on. Raises `LightNetError`
     where the two modules do not go together (a lowering that names its functions in another way).
     """
-    lines = [line for line in launches(loops) if isinstance(line, LaunchOp)]
+    lines: list[Line] = [line for line in launches(loops) if isinstance(line, LaunchOp)]
+    lines += cuda_launches(loops)  # a module has those of one target
     steps, at = [], 0
     for op in main_of(planned).body.block.ops:
         if isinstance(op, Source | OnceOp | ReturnOp):
@@ -76,7 +86,7 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
     return steps
 
 
-def _launch_count(op: Operation, lines: Sequence[LaunchOp], at: int) -> int:
+def _launch_count(op: Operation, lines: Sequence[Line], at: int) -> int:
     if getattr(op, "is_host", False) or not any(spec_of(r.type).len for r in op.results):
         return 0
     left = moves_left(op)
@@ -94,34 +104,83 @@ def _launch_count(op: Operation, lines: Sequence[LaunchOp], at: int) -> int:
     return count
 
 
-class Stepper:
-    """A network whose kernels are called one by one, on memory of its own.
+class Stepper(ABC):
+    """A network whose kernels are called one by one, on memory of its own; `stepper` makes one.
 
-    `feeds` are arrays by input or param name, as for a call. Raises `LightNetError` as a call does, and where there is no
-    machine code. Host calls (`print`) are left out.
+    `clock` says what times are of. `rounds` is how many of them a profile should make, at most: times in the interpreter mean little, and
+    take long. Host calls (`print`) are left out.
     """
 
-    def __init__(self, executable: Executable, feeds: Mapping[str, Any] | None = None):
-        self.executable, self.feeds = executable, dict(feeds or {})
-        self.arena, self.static = executable.started(self.feeds)
+    clock: str
+    rounds: int | None = None
+
+    def __init__(self, executable: Executable, feeds: Mapping[str, Any]):
+        self.executable, self.feeds = executable, dict(feeds)
         loops = executable.loops
         assert loops is not None
         self.steps = steps_of(executable.planned, loops)
-        self._functions: dict[tuple[str, int], Any] = {}
 
+    @abstractmethod
     def restart(self) -> None:
         """Write again what a call starts from."""
+
+    @abstractmethod
+    def call_whole(self) -> None:
+        """Run the whole network, from where `restart` leaves the memory. Not for networks that print."""
+
+    @abstractmethod
+    def calls(self, step: Step) -> list[Call]:
+        """A call of each launch of a step."""
+
+    @abstractmethod
+    def read(self, value: SSAValue) -> np.ndarray:
+        """A copy of what stands where the planned `value` does."""
+
+    @abstractmethod
+    def seconds(self, step: Step) -> float:
+        """Run a step; how long its launches took, without what calling costs from here."""
+
+    @abstractmethod
+    def whole_seconds(self) -> float:
+        """`call_whole`, timed."""
+
+    @abstractmethod
+    def peaks(self) -> Peaks | None:
+        """What the machine can do at most, as far as that is known."""
+
+
+def stepper(executable: Executable, feeds: Mapping[str, Any] | None = None) -> Stepper:
+    """The kernels of an executable, to be called one by one on `feeds`, arrays by input or param name, as for a call. Raises
+    `LightNetError` as a call does, and where there is no machine code."""
+    if executable.arch is None:
+        return NativeStepper(executable, feeds or {})
+    from lightnet.report.device_steps import DeviceStepper
+
+    return DeviceStepper(executable, feeds or {})
+
+
+class NativeStepper(Stepper):
+    """Of a target whose code runs on this processor. Times are processor time of the calling thread, on which launches run."""
+
+    clock = "processor time of one thread"
+
+    def __init__(self, executable: Executable, feeds: Mapping[str, Any]):
+        self.arena, self.static = executable.started(feeds)
+        super().__init__(executable, feeds)
+        self._functions: dict[tuple[str, int], Any] = {}
+        self._timed: dict[Operation, list[tuple[Call, Call]]] = {}
+
+    def restart(self) -> None:
         self.executable.started(self.feeds, self.arena)
 
     def call_whole(self) -> None:
-        """Run the entry function of the network, from where `restart` leaves the memory. Not for networks that print."""
-        self.executable.instance.run(self.arena, self.static)
+        self.executable.instance.run(self.arena, self.static)  # type: ignore[union-attr]
 
     def calls(self, step: Step) -> list[Call]:
-        """A call of each launch of a step."""
         return [self._call(line) for line in step.lines]
 
-    def _call(self, line: LaunchOp) -> Call:
+    def _call(self, line: Line) -> Call:
+        assert isinstance(line, LaunchOp)
         name, grid = line.callee.string_value(), line.grid.value.data
         memory = self.arena.memory(self.static)
         pointers = [memory[p.space.data].ctypes.data + p.offset.data for p in line.args]
@@ -131,15 +190,40 @@ class Stepper:
         return partial(self._functions[key], 0, grid, *pointers)
 
     def read(self, value: SSAValue) -> np.ndarray:
-        """A copy of what stands where the planned `value` does."""
         place = place_of(value)
         assert place is not None
         memory = self.arena.memory(self.static)[place.space.data]
         raw = memory[place.offset.data : place.offset.data + byte_size(value.type)]
         return from_memory(value.type, raw.copy())
 
+    def seconds(self, step: Step) -> float:
+        if not self._timed:
+            measured()  # before the kernels, and `peaks` once more behind them
+        if step.op not in self._timed:
+            self._timed[step.op] = list(zip(self.calls(step), map(idle, step.lines)))
+        return sum(_net_seconds(*call) for call in self._timed[step.op])
 
-def idle(line: LaunchOp) -> Call:
+    def whole_seconds(self) -> float:
+        return _seconds(self.call_whole)
+
+    def peaks(self) -> Peaks:
+        return raised(measured())
+
+
+def _seconds(call: Call) -> float:
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
+
+
+def _net_seconds(call: Call, idle: Call) -> float:
+    """Seconds of a launch, less those of calling. The first idle call finds caches that the kernel before has filled, so that the
+    shortest of a few counts, and the launch does not pay for it either."""
+    overhead = min(_seconds(idle) for _ in range(IDLE_CALLS))
+    return max(_seconds(call) - overhead, 0.0)
+
+
+def idle(line: Line) -> Call:
     """A call of a function that does nothing, on as many arguments as a launch has: what calling costs from here.
 
     (A launch on no block is not that: a kernel may prepare something before it looks at its range.)

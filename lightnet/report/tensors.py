@@ -27,7 +27,7 @@ from lightnet.ir.module import main_of
 from lightnet.ir.names import name_of, tensor_name, tensor_names
 from lightnet.ir.op import LnOp
 from lightnet.report.profile import kernel_name
-from lightnet.report.steps import Stepper, specialized
+from lightnet.report.steps import specialized, stepper
 from lightnet.runtime.dtypes import BFLOAT16, is_float
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.weights import save_npz
@@ -68,17 +68,17 @@ def tensors(executable: Any, feeds: Mapping[str, Any] | None = None) -> Tensors:
 
 def _by_kernels(executable: Any, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """What the compiled code computes: each kernel is run, and its results are read before the next one may overwrite them."""
-    stepper = Stepper(executable, feeds)
+    walk = stepper(executable, feeds)
     main = main_of(executable.planned).body.block
     params = _params(executable.planned)
     assert main.last_op is not None
     wanted = set(main.last_op.operands)  # a network may return a param
     there = [pair for op in main.ops if isinstance(op, Source | OnceOp) for pair in _named(op)]
-    arrays = {n: stepper.read(v) for n, v in there if n not in params or v in wanted}
-    for step in stepper.steps:
-        for run in stepper.calls(step):
+    arrays = {n: walk.read(v) for n, v in there if n not in params or v in wanted}
+    for step in walk.steps:
+        for run in walk.calls(step):
             run()
-        arrays.update((n, stepper.read(v)) for n, v in _named(step.op))
+        arrays.update((n, walk.read(v)) for n, v in _named(step.op))
     return arrays
 
 

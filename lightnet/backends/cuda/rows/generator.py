@@ -1,0 +1,260 @@
+"""``rows``: kernels whose work is reductions: sums and extremes along axes, softmax, norms, global pools; a team of threads for each result.
+
+Bodies are taken by their definitions: every statement runs at the points of one set of loops, and what passes between statements is a
+scalar of its point (`stages.py`). A row is read once where its team can hold it in registers; few long rows are cut in pieces, which are
+blocks of their own and put together by the next launch. Choices: ``order`` and ``team`` (points across, threads of a team) as in
+`teams.py`, ``width`` (elements that a thread takes at a time), ``pieces``. Imports the model of time and the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.cuda.base import MAP, Generator
+from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.kernel import KernelFunction, physical
+from lightnet.backends.cuda.rows.kernel import RowFunction, Way
+from lightnet.backends.cuda.rows.model import MOST_THREADS, Choice, best
+from lightnet.backends.cuda.rows.stages import Rows, rows_of, split
+from lightnet.backends.cuda.rows.teams import ORDERS, WARP, Team
+from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.backends.kernel_loops import bind_op
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.body import choice
+from lightnet.ir.bound import BoundDefinition, reads
+from lightnet.ir.fusion import Part, compose
+from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.layout import ChannelsLast, Layout, layout_of
+from lightnet.ir.locations import loc_of
+from lightnet.ir.notation import parse
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import ParamAttr, TensorSpec, spec_of, storage_type
+from lightnet.runtime.arrays import align_up
+
+#: Pieces that a row is cut in, at most: blocks of a grid along y.
+MOST_PIECES = (1 << 16) - 1
+
+
+class RowsGenerator(Generator):
+    """Takes bodies that reduce rows."""
+
+    alg = "rows"
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+        if not _reduces(ops):
+            return []
+        body = _Body.of(ops, yielded)
+        forms = []
+        if body.rows() is not None:
+            forms.append(Form({}, plain_results=True))
+        maps = [v for v in body.operands if spec_of(v.type).ndim == 4]
+        if maps and all(spec_of(v.type).ndim == 4 for v in yielded) and body.rows(maps) is not None:
+            forms.append(Form(dict.fromkeys(maps, (0, 0))))
+        return forms
+
+    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
+        body = _Body.of(kernel.ops, list(kernel.terminator.operands))
+        rows = body.rows(list(form.maps))
+        assert rows is not None
+        return _best(rows, body.definition, device.arch, _flops(kernel))[1]
+
+    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
+        made = _choice(kernel, device)
+        team = made.way.team
+        return {
+            "order": choice_attr(team.order),
+            "team": choice_attr((team.across, team.size)),
+            "width": choice_attr(made.way.width),
+            "pieces": choice_attr(made.pieces),
+        }
+
+    def workspace_bytes(self, kernel: KernelOp) -> int:
+        return sum(align_up(spec.nbytes) for _, spec in _Plan(kernel).parts)
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        return _Plan(kernel).build(name, aliases)
+
+
+def _reduces(ops: Sequence[LnOp]) -> bool:
+    """Whether any statement of the ops' definitions reduces, and all have one."""
+    if any(op.definition is None or op.has_builder or op.is_host for op in ops):
+        return False
+    return any(s.op != "=" for op in ops for s in parse(op.definition or "").statements)
+
+
+def _flops(kernel: KernelOp) -> int:
+    return sum(op.flops() for op in kernel.ops)
+
+
+class _Body:
+    """The definition of a body: `operands` are the values from outside, called ``in0``, ``in1``, …"""
+
+    def __init__(self, operands: list[SSAValue], definition: BoundDefinition):
+        self.operands, self.definition = operands, definition
+
+    @classmethod
+    def of(cls, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> _Body:
+        made = {r for op in ops for r in op.results}
+        operands = list(dict.fromkeys(v for op in ops for v in op.operands if v not in made))
+        operands += [v for v in dict.fromkeys(yielded) if v not in made and v not in operands]
+        names: dict[SSAValue, str] = {v: f"in{i}" for i, v in enumerate(operands)}
+        for i, value in enumerate(yielded):
+            names.setdefault(value, f"out{i}")
+        for k, op in enumerate(ops):
+            for i, result in enumerate(op.results):
+                names.setdefault(result, f"v{k}.{i}")
+        parts = tuple(
+            Part(bind_op(op), tuple(names[v] for v in op.operands), tuple(names[r] for r in op.results)) for op in ops
+        )
+        read = tuple(names[v] for v in operands if any(v in op.operands for op in ops))
+        return cls(operands, _composed(parts, tuple(names[v] for v in yielded), read))
+
+    def rows(self, maps: Sequence[SSAValue] = ()) -> Rows | None:
+        """The body as rows; where there are `maps`, these and all results are maps."""
+        if not maps:
+            return _rows(self.definition, ())
+        names = [f"in{self.operands.index(v)}" for v in maps] + [n for n, _ in self.definition.results]
+        return _rows(self.definition, tuple((n, MAP) for n in names))
+
+
+@lru_cache(maxsize=512)
+def _composed(parts: tuple[Part, ...], yielded: tuple[str, ...], operands: tuple[str, ...]) -> BoundDefinition:
+    return compose(parts, yielded, operands, [f"out{i}" for i in range(len(yielded))])
+
+
+@lru_cache(maxsize=512)
+def _rows(d: BoundDefinition, layouts: tuple[tuple[str, Layout], ...]) -> Rows | None:
+    return rows_of(d, dict(layouts))
+
+
+@lru_cache(maxsize=512)
+def _best(rows: Rows, d: BoundDefinition, arch: str, flops: int) -> tuple[Choice, float]:
+    pieces = split(rows, 2)
+    return best(rows, d.specs, device_of(arch), 0 if pieces is None else len(pieces), flops)
+
+
+def _choice(kernel: KernelOp, device: Device) -> Choice:
+    """The way that a kernel's choices name, or the best one. Raises `LightNetError` for one that cannot be."""
+    body, rows = _laid_out(kernel)
+    found, _ = _best(rows, body.definition, device.arch, _flops(kernel))
+    order, team = choice(kernel, "order") or found.way.team.order, found.way.team
+    if (numbers := _numbers(kernel, "team", 2)) is not None or order != team.order:
+        team = Team(order, *(numbers or (32, 4)))
+    width = (_numbers(kernel, "width", 1) or (found.way.width if team.order == "row" else 1,))[0]
+    pieces = (_numbers(kernel, "pieces", 1) or (found.pieces if team == found.way.team else 1,))[0]
+    sizes = team.across > 0 and team.size > 0 and not team.threads % WARP and team.threads <= MOST_THREADS
+    powers = sizes and not any(n & (n - 1) for n in (team.across, team.size))
+    if team.order not in ORDERS or not powers or (team.order == "column" and team.across > WARP):
+        _refuse(kernel, "team", f"{team.order} with teams {team.across} x {team.size}: across and size are powers of two, together 32 "
+                        f"to {MOST_THREADS} threads, and the order is {' or '.join(ORDERS)} (of this at most {WARP} across)")  # fmt: skip
+    if width < 1 or any(s.extent % width for s in rows.stages if s.has_row):
+        _refuse(kernel, "width", f"{width} elements at a time of rows of {rows.extent}")
+    if not 1 <= pieces <= MOST_PIECES or (pieces > 1 and split(rows, pieces) is None):
+        _refuse(kernel, "pieces", f"{pieces} pieces of such rows")
+    return Choice(Way.of(team, width, rows.extent), pieces)
+
+
+def _refuse(kernel: KernelOp, name: str, why: str) -> None:
+    raise LightNetError(f"{kernel.name} cannot have {name} {why}", loc_of(kernel), label=f"cuda.rows.{name}")
+
+
+def _numbers(kernel: KernelOp, name: str, count: int) -> tuple[int, ...] | None:
+    """A choice that is a number, or so many; None where there is none."""
+    match kernel.attributes.get(name):
+        case None:
+            return None
+        case IntegerAttr(value=value):
+            numbers: tuple[object, ...] = (value.data,)
+        case ArrayAttr(data=data) if all(isinstance(v, IntegerAttr) for v in data):
+            numbers = tuple(v.value.data for v in data)  # type: ignore[attr-defined]
+        case ParamAttr(data=tuple() as data):
+            numbers = data
+        case ParamAttr(data=value):
+            numbers = (value,)
+        case _:
+            numbers = ()
+    if len(numbers) != count or not all(isinstance(n, int | float) and int(n) == n for n in numbers):
+        _refuse(kernel, name, f"that is not {count} whole numbers")
+    return tuple(int(n) for n in numbers)  # type: ignore[call-overload]
+
+
+def _laid_out(kernel: KernelOp) -> tuple[_Body, Rows]:
+    """The body of a kernel, and its rows in the layouts of its types."""
+    body = _Body.of(kernel.ops, list(kernel.terminator.operands))
+    maps = [v for v in body.operands if isinstance(layout_of(v.type), ChannelsLast)]
+    if not maps and any(not layout_of(r.type).is_plain for r in kernel.results):
+        maps = [v for v in body.operands if spec_of(v.type).ndim == 4]
+    rows = body.rows(maps)
+    assert rows is not None, "a generator builds what it takes"
+    return body, rows
+
+
+class _Plan:
+    """The launches of a kernel, and the partial results between them: `parts`."""
+
+    def __init__(self, kernel: KernelOp):
+        self.kernel = kernel
+        self.body, self.rows = _laid_out(kernel)
+        self.choice = _choice(kernel, device_of(""))
+        pieces = self.choice.pieces
+        launches = split(self.rows, pieces) if pieces > 1 else (self.rows,)
+        assert launches is not None
+        self.launches = launches
+        specs = self.body.definition.specs
+        self.parts = [
+            (part, TensorSpec((self.rows.points * pieces,), specs[part.removesuffix(".parts")].dtype))
+            for launch in launches[:-1]
+            for part in launch.stages[-1].targets
+        ]
+
+    def build(self, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        return [self._launch(f"{name}_{k}" if k else name, rows, aliases) for k, rows in enumerate(self.launches)]
+
+    def _launch(self, name: str, rows: Rows, aliases: Mapping[int, int]) -> SimtLaunch:
+        body, kernel, way = self.body, self.kernel, self.choice.way
+        operands = {f"in{k}": v for k, v in enumerate(body.operands)}
+        results = {n: k for k, (n, _) in enumerate(body.definition.results)}
+        used = {r.tensor for s in rows.stages for r in reads(s.value)} | {
+            r.tensor for s in rows.stages if s.place for r in reads(s.place)
+        }
+        last = rows is self.launches[-1]
+        stored = set(results) if last else set(rows.stages[-1].targets)
+        offsets, at = {}, 0
+        for part, spec in self.parts:
+            offsets[part], at = (at, spec), at + align_up(spec.nbytes)
+        space = [n for n in offsets if n in used or n in stored]
+        f = KernelFunction(
+            kernel, name, (way.team.threads, 1, 1), aliases,
+            reads=[v for n, v in operands.items() if n in used], writes=list(results.values()) if last else [],
+            workspace=[(MemRefType(storage_type(offsets[n][1].dtype), [offsets[n][1].len]), offsets[n][0]) for n in space],
+            shape=_elements,
+        )  # fmt: skip
+        memory = {n: f.inputs[v] for n, v in operands.items() if n in used}
+        memory |= {n: f.outputs[k] for n, k in results.items() if last}
+        memory |= dict(zip(space, f.workspace))
+        sizes = {n: m.type.get_shape()[0] for n, m in memory.items()}  # type: ignore[attr-defined]
+        shared = {n for n, v in operands.items() if n in used and any(memory[n] is m for m in f.outputs.values())}
+        pads = {n: _pad(kernel.results[k]) for n, k in results.items()}
+        return f.launch(RowFunction(f, rows, way, memory, sizes, stored | shared, stored, pads).build())
+
+
+def _elements(value: SSAValue) -> tuple[int]:
+    """The memory of a value as one row of elements."""
+    return (prod(physical(value)),)
+
+
+def _pad(value: SSAValue) -> tuple[int, int]:
+    """The channels of a map, and the lanes behind them."""
+    if not isinstance(layout_of(value.type), ChannelsLast):
+        return 0, 0
+    channels = spec_of(value.type).dims[1]
+    return channels, physical(value)[3] - channels
+
+
+ROWS = RowsGenerator()
