@@ -1,0 +1,139 @@
+"""`simt-to-cpu`: SIMT kernels become loop functions of the CPU, and their launches the CPU's (level 4 of cuda → level 4 of cpu).
+
+What the threads of a block do between two barriers becomes a loop over them, what they keep from one to the next stands in scratch memory, as
+shared memory does (`backends/simt_loops.py`). So a network that is compiled for cuda runs natively where there is no device, at its full
+size. It shows what kernels compute, not whether their threads wait for each other: the PTX interpreter does that.
+
+    func.func @k(%x: …) attributes {cuda.block = …} {      func.func @k(%lo: index, %hi: index, %x: …, %scratch: memref<1024xi8>) {
+      store; cuda.barrier; load }                      →     scf.for %block = %lo to %hi { for threads: store; for threads: load } }
+    cuda.launch @k grid [3, 2, 1] block […] [arena+0]      tile.launch @k grid 6 threads 2 scratch 1024 [arena+0, arena+4096]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.exceptions import VerifyException
+
+from lightnet.backends.cuda.arch import ARCH, arch_of
+from lightnet.backends.cuda.simt import Sizes
+from lightnet.backends.simt_loops import Helpers, loops
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_kernels, cuda_launches, verify_cuda
+from lightnet.dialects.launch import LaunchOp, kernels, memref_bytes
+from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import ARENA, memory_of, set_memory
+from lightnet.ir.passes import LnPass
+from lightnet.ir.place import PlaceAttr
+from lightnet.runtime.arrays import align_up
+
+
+@dataclass(frozen=True)
+class SimtToCpuPass(LnPass):
+    """Turn kernels of threads into loops of the CPU, and their launches into its own.
+
+    `threads` is how many threads of the CPU may share the blocks of a launch.
+    """
+
+    name = "simt-to-cpu"
+    threads: int = 1
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        arch = arch_of(op)
+        if arch is None:
+            raise LightNetError("the module has no kernels for cuda: run lower-cuda", loc_of(op), "simt-to-cpu.arch")
+        try:
+            verify_cuda(op, arch)
+        except VerifyException as error:
+            raise LightNetError(str(error), loc_of(op), "simt-to-cpu.verify") from None
+        _Conversion(op, self.threads).run()
+        del op.attributes[ARCH]
+
+
+class _Conversion:
+    """One module, converted in place. A kernel that is launched on different grids becomes a function for each."""
+
+    def __init__(self, module: ModuleOp, threads: int):
+        self.module, self.threads = module, threads
+        self.kernels = cuda_kernels(module)
+        self.helpers = Helpers({"main", *kernels(module)})
+        self.made: dict[tuple[str, Sizes], tuple[func.FuncOp, int]] = {}
+
+    def run(self) -> None:
+        lines = cuda_launches(self.module)
+        for line in lines:
+            self.function(line.callee.string_value(), tuple(line.grid.get_values()))
+        for name in self.kernels.keys() - {name for name, _ in self.made}:
+            self.function(name, (1, 1, 1))
+        size = self.scratch_size(lines)
+        place = PlaceAttr(ARENA, self.arena_end(lines)) if size else None
+        for line in lines:
+            self.replace(line, place)
+        if place is not None:
+            set_memory(self.module, {**memory_of(self.module), ARENA: place.offset.data + size})
+        self.put_in_place()
+
+    def function(self, name: str, grid: Sizes) -> tuple[func.FuncOp, int]:
+        """The loop function of a kernel for a grid, and its bytes of scratch."""
+        if (name, grid) not in self.made:
+            kernel = self.kernels[name]
+            is_first = all(of != name for of, _ in self.made)
+            try:
+                self.made[name, grid] = loops(
+                    kernel, grid, name if is_first else self.helpers.fresh(name), self.helpers
+                )
+            except LightNetError as error:
+                error.notes.append((None, f"while turning @{name} into loops"))
+                raise error.at(loc_of(kernel)) from None
+        return self.made[name, grid]
+
+    def replace(self, line: CudaLaunchOp, scratch: PlaceAttr | None) -> None:
+        grid = tuple(line.grid.get_values())
+        function, size = self.function(line.callee.string_value(), grid)
+        places = [*line.args, scratch] if size and scratch is not None else [*line.args]
+        blocks = grid[0] * grid[1] * grid[2]
+        made = LaunchOp(
+            function.sym_name.data, blocks, places, threads=self.used(blocks), scratch=align_up(size) if size else 0
+        )
+        made.location = line.location
+        made.attributes.update(line.attributes)
+        block = line.parent_block()
+        assert block is not None
+        block.insert_op_before(made, line)
+        block.erase_op(line)
+
+    def used(self, blocks: int) -> int:
+        return max(1, min(self.threads, blocks))
+
+    def scratch_size(self, lines: list[CudaLaunchOp]) -> int:
+        """Bytes of scratch of all threads of the launch that wants most of it: launches run one after the other."""
+        sizes = [0]
+        for line in lines:
+            grid = tuple(line.grid.get_values())
+            size = self.function(line.callee.string_value(), grid)[1]
+            sizes.append(align_up(size) * self.used(grid[0] * grid[1] * grid[2]))
+        return max(sizes)
+
+    def arena_end(self, lines: list[CudaLaunchOp]) -> int:
+        """The first byte behind all that stands in the arena, aligned."""
+        end = memory_of(self.module).get(ARENA, 0)
+        for line in lines:
+            types = self.kernels[line.callee.string_value()].body.block.arg_types
+            ends = (p.offset.data + memref_bytes(t) for p, t in zip(line.args, types) if p.space.data == ARENA)
+            end = max(end, *ends, 0)
+        return align_up(end)
+
+    def put_in_place(self) -> None:
+        """Loop functions where their kernels stood, and what they call in front of all."""
+        for name, kernel in self.kernels.items():
+            block = kernel.parent_block()
+            assert block is not None
+            block.insert_ops_before([made for (of, _), (made, _) in self.made.items() if of == name], kernel)
+            block.erase_op(kernel)
+        first = self.module.body.block.first_op
+        helpers = list(self.helpers.functions.values())
+        if first is not None and helpers:
+            self.module.body.block.insert_ops_before(helpers, first)
