@@ -54,6 +54,7 @@ def compile(
     *,
     plan: str = "default",
     layout: str | None = None,
+    precision: str = "f32",
     outputs: Sequence[str] = (),
     weights: Weights = None,
     pipeline: str | None = None,
@@ -66,6 +67,7 @@ def compile(
     triple: str | None = None,
     arch: str | None = None,
     emulate: bool = False,
+    on_cpu: bool = False,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
@@ -78,25 +80,30 @@ def compile(
     model is planned already and is to be lowered only; `cpu` is the processor to compile for, with the
     target `triple` of its system: ``host``, or a name of `backends.llvm.machines` (``x86-64-v3``, ``generic-aarch64``), whose code can be
     saved and emitted and need not run here; `features` overrides what decides the shape of kernels (``avx512``, ``avx2``, ``neon``).
-    `layout` is one of the target's (cpu: ``blocked``, the default, and ``plain``); `exact` refuses algorithms that sum something else than an op's
+    `layout` is one of the target's (cpu: ``blocked``, the default, and ``plain``); `precision` is what a network of f32 computes in: ``f32``; ``f16`` or
+    ``bf16``, where its ops allow it (the pass `precision`), inputs and outputs keeping their types; for target cuda also ``tf32``, to which the factors
+    of products are rounded. `exact` refuses algorithms that sum something else than an op's
     definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
     (default: as many as these, and 64 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
     LIGHTNET_THREADS, else 1); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
     which later ones run, too; ``sm_90``), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
-    when the network is first called.
+    when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
+    their threads wait for each other, only the PTX interpreter says).
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
     """
     if not isinstance(model, Model):
         try:
             model = _read(model)
         except OpenError as opened:
-            options = {"plan": plan, "layout": layout, "outputs": outputs, "weights": weights, "pipeline": pipeline,
+            options = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
-                       "arch": arch, "emulate": emulate, "instrumentation": instrumentation}  # fmt: skip
+                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
     TARGETS.get(target)
-    if target != "cuda" and (arch is not None or emulate):
-        raise LightNetError(f"arch and emulate are for target cuda, and the target is {target}")
+    if target != "cuda" and (arch is not None or emulate or on_cpu):
+        raise LightNetError(f"arch, emulate and on_cpu are for target cuda, and the target is {target}")
+    if emulate and on_cpu:
+        raise LightNetError("emulate interprets PTX, and on_cpu makes none: choose one of them")
     if target == "cuda" and (cpu, triple) != ("host", None):
         raise LightNetError("cpu and triple are for target cpu; of target cuda, arch says what to compile for")
     threads = thread_count(threads)
@@ -120,9 +127,14 @@ def compile(
     machine = None if (cpu, triple) == ("host", None) else _machine(cpu, triple)
     if features is None:
         features = arch or "" if target == "cuda" else host_features(machine)
-    spec = pipeline or pipelines.default(target, plan, planned=planned, layout=layout)
+    if pipeline and precision not in ("f32", "tf32"):
+        raise LightNetError(
+            f"a pipeline says itself what it rounds: put precision{{to={precision:.40}}} into it, and leave out the option"
+        )
+    spec = pipeline or pipelines.default(target, plan, planned=planned, layout=layout, precision=precision)
+    spec += ",simt-to-cpu" if on_cpu else ""
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
-               "threads": threads, "arch": arch}  # fmt: skip
+               "threads": threads, "arch": arch, "precision": "tf32" if precision == "tf32" else None}  # fmt: skip
     compilation = Compilation(
         module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads, emulate
     )
@@ -178,7 +190,9 @@ class Compilation:
         #: Whether code for cuda runs in the PTX interpreter.
         self.emulate = emulate
         names = [p.name for p in self.passes]
-        planned = max((i + 1 for i, n in enumerate(names) if n in ("bind", "plan", "check-plan")), default=0)
+        planned = max(
+            (i + 1 for i, n in enumerate(names) if n in ("bind", "precision", "plan", "check-plan")), default=0
+        )
         self.planned = module.clone()
         run_pipeline(self.ctx, self.planned, self.passes[:planned], instrumentation)
         self.loops: ModuleOp | None = None

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -99,16 +99,33 @@ class Executable:
         if not self.is_native:
             raise LightNetError("there is no machine code to run: compile for a target other than none")
         if self.arch is not None:
-            raise LightNetError("the kernels of target cuda cannot be run one by one: use target cpu or none")
-        arrays = self._feeds(feeds)
-        static, residents = self._params(arrays)
-        filled = {**(residents or {}), **arrays}
+            raise LightNetError("the memory of target cuda is its device's: `started_apart` has it")
+        filled, static = self._filled(feeds)
         if arena is not None:
             self.instance.fill(arena, filled, static)
         else:
             arena = Arena(self.program)
             self.instance.start(arena, filled, static)
         return arena, static
+
+    def started_apart(
+        self, feeds: Mapping[str, Any] | None = None, instance: CudaInstance | None = None
+    ) -> CudaInstance:
+        """As `started`, for target cuda: the program on its device, on memory of its own, or an `instance` from an earlier call again.
+        Raises as a call does, and for other targets."""
+        if self.arch is None:
+            raise LightNetError("there is no program for a device: compile for target cuda")
+        filled, static = self._filled(feeds)
+        if instance is None:
+            instance = cast("CudaInstance", self.instance).apart()
+        instance.start(filled, static)
+        return instance
+
+    def _filled(self, feeds: Mapping[str, Any] | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """What the inputs and residents that are fed hold, and the bytes of the static tensors."""
+        arrays = self._feeds(feeds)
+        static, residents = self._params(arrays)
+        return {**(residents or {}), **arrays}, static
 
     def interpreted(self, feeds: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Every named tensor of the planned network (of target none, of the network as it came in), as the reference interpreter

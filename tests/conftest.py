@@ -7,8 +7,33 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+
+import cuda_drivers
+import pytest
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers, and the processes that tests start, inherit the folder
     os.environ["LIGHTNET_CACHE"] = tempfile.mkdtemp(prefix="lightnet-tests-")
     os.environ["LIGHTNET_VERIFY"] = "1"
     atexit.register(shutil.rmtree, os.environ["LIGHTNET_CACHE"], ignore_errors=True)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """With ``-m gpu``: each test of kernels a second time, on a device."""
+    asked = "gpu" in (metafunc.config.option.markexpr or "")
+    runs = cuda_drivers.is_run_on_devices(metafunc.module, metafunc.function.__name__)
+    if asked and runs and not _only_interpreted(metafunc):
+        ways = [cuda_drivers.EMULATOR, pytest.param(cuda_drivers.DEVICE, marks=pytest.mark.gpu)]
+        metafunc.parametrize("cuda_driver", ways, indirect=True)
+
+
+def _only_interpreted(metafunc: pytest.Metafunc) -> bool:
+    return any(metafunc.definition.get_closest_marker(name) is not None for name in ("interpreter", "gpu"))
+
+
+@pytest.fixture(autouse=True)
+def cuda_driver(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Kernels run on the driver that the parameter names, if there is one, else in the interpreter."""
+    cuda_drivers.use(getattr(request, "param", cuda_drivers.EMULATOR))
+    yield
+    cuda_drivers.use(cuda_drivers.EMULATOR)

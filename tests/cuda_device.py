@@ -1,4 +1,4 @@
-"""Runs level-4 kernels of cuda in the PTX interpreter, for the tests: text of MLIR in, arrays out."""
+"""Runs level-4 kernels of cuda in the PTX interpreter, or on a device, for the tests: text of MLIR in, arrays out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+from cuda_drivers import driver
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.nvptx import Ptx, emit_program
@@ -13,7 +14,6 @@ from lightnet.dialects.cuda_launch import cuda_kernels, dynamic_shared
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.runtime.cuda.driver import Launch
-from lightnet.runtime.cuda.emulator import Emulator
 
 
 def parse(text: str) -> ModuleOp:
@@ -30,11 +30,11 @@ def emitted(text: str, arch: str = "sm_80") -> tuple[Ptx, dict[str, int]]:
 
 
 class Device:
-    """The interpreter with the kernels of a module."""
+    """A driver with the kernels of a module."""
 
     def __init__(self, text: str, arch: str = "sm_80"):
         self.ptx, self._shared = emitted(text, arch)
-        self._driver = Emulator(arch=arch)
+        self._driver = driver(arch)
         self._module = self._driver.load(self.ptx.text)
 
     def run(

@@ -1,22 +1,23 @@
-"""Kernel regions and networks of target cuda in the PTX interpreter."""
+"""Kernel regions and networks of target cuda in the PTX interpreter; kernel regions on a device as well (`cuda_drivers.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from cuda_drivers import driver
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 
 from lightnet.backends.cuda import selection as generators
 from lightnet.backends.cuda.nvptx import emit_program
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.dialects.cuda_launch import dynamic_shared
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.passes.lower_cuda import _Lowering
-from lightnet.runtime.cuda.driver import Launch
-from lightnet.runtime.cuda.emulator import Emulator
+from lightnet.runtime.cuda.driver import Driver, Launch
 
 
 class Regions:
@@ -31,7 +32,7 @@ class Regions:
         module = ModuleOp(functions)
         module.verify()
         self.program = emit_program(module) if functions else None
-        self.gpu = Emulator()
+        self.gpu = driver()
         self.module = self.gpu.load(self.program.text) if self.program is not None else None
 
     def run(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -40,22 +41,26 @@ class Regions:
         memory = {("operand", i): _uploaded(gpu, a) for i, a in enumerate(arrays)}
         specs = [spec_of(r.type) for r in region.results]
         memory |= {("result", i): gpu.alloc(max(1, s.nbytes)) for i, s in enumerate(specs)}
-        workspace = gpu.alloc(max(1, generators.workspace_bytes(region)))
+        self.launch(number, memory)
+        return [_downloaded(gpu, memory["result", i], s) for i, s in enumerate(specs)]
+
+    def launch(self, number: int, memory: dict[tuple[str, int], int]) -> None:
+        """Run a region on operands and results at these addresses."""
+        workspace = self.gpu.alloc(max(1, generators.workspace_bytes(self.regions[number])))
         for launch in self.launches[number]:
             args = (workspace + a.number if a.kind == "workspace" else memory[a.kind, a.number] for a in launch.args)
             kernel = self.module.function(self.program.entries[launch.function.sym_name.data])
-            gpu.launch(Launch(kernel, launch.grid, launch.block, 0, tuple(args)))
-        return [_downloaded(gpu, memory["result", i], s) for i, s in enumerate(specs)]
+            self.gpu.launch(Launch(kernel, launch.grid, launch.block, dynamic_shared(launch.function), tuple(args)))
 
 
-def _uploaded(gpu: Emulator, array: np.ndarray) -> int:
+def _uploaded(gpu: Driver, array: np.ndarray) -> int:
     address = gpu.alloc(max(1, array.nbytes))
     if array.nbytes:
         gpu.upload(address, np.ascontiguousarray(array))
     return address
 
 
-def _downloaded(gpu: Emulator, address: int, spec: TensorSpec) -> np.ndarray:
+def _downloaded(gpu: Driver, address: int, spec: TensorSpec) -> np.ndarray:
     out = np.empty(spec.dims, spec.dtype.np)
     if out.nbytes:
         gpu.download(address, out)

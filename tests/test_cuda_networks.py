@@ -248,7 +248,7 @@ def test_options_that_mean_nothing_are_refused(target, options, match):
 
 def test_what_there_is_not_for_cuda_is_refused():
     executable = lightnet.compile(EXAMPLES / "cnn.net", "cuda", emulate=True)
-    with pytest.raises(LightNetError, match="cannot be run one by one"):
+    with pytest.raises(LightNetError, match="is its device's"):
         executable.started()
     with pytest.raises(LightNetError, match="there is no PTX"):
         _ = lightnet.compile(EXAMPLES / "cnn.net").ptx

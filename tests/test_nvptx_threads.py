@@ -70,6 +70,7 @@ MUTANTS = [(kind, i) for kind, n in COUNTS.items() for i in range(n)]
 HARMLESS = {(AsyncWaitOp, 1)}
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize(("kind", "number"), MUTANTS, ids=lambda x: getattr(x, "name", str(x)))
 def test_mutants_are_found(kind, number):
     module = tensor_product(33, 17, 200, f16)
@@ -83,6 +84,7 @@ def test_mutants_are_found(kind, number):
     assert ((kind, number) in HARMLESS) == np.allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.interpreter
 def test_tiled_product_without_a_barrier():
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((32, 32)).astype(np.float32) for _ in range(2))

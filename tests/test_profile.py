@@ -21,7 +21,7 @@ from lightnet.passes.lower_cpu import _Lowering
 from lightnet.report import costs, roofline
 from lightnet.report.profile import KernelTime, by_function, profile, profiled
 from lightnet.report.roofline import Peaks
-from lightnet.report.steps import Stepper, idle, steps_of
+from lightnet.report.steps import idle, steps_of, stepper
 from lightnet.sampling import sampled_weights
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
@@ -80,15 +80,15 @@ def test_kernels_one_by_one_compute_what_a_call_does(net):
         model = lightnet.load(path, weights=sampled_weights(model), override=True)
     executable = lightnet.compile(model)
     want = executable()
-    stepper = Stepper(executable)
+    walk = stepper(executable)
     for _ in range(2):  # the second time from memory that has been used
-        stepper.restart()
-        for step in stepper.steps:
-            for run in stepper.calls(step):
+        walk.restart()
+        for step in walk.steps:
+            for run in walk.calls(step):
                 run()
         last = executable.planned.body.block.last_op.body.block.last_op
         for value, array in zip(last.operands, want.values()):
-            np.testing.assert_array_equal(stepper.read(value), array)
+            np.testing.assert_array_equal(walk.read(value), array)
             assert np.ptp(array) > 0
 
 

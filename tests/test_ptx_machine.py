@@ -666,3 +666,13 @@ def test_the_kernels_of_these_tests_assemble(tmp_path):
     for name, text in (("simt", SIMT), ("mma", MMA)):
         (tmp_path / f"{name}.ptx").write_text(text)
         subprocess.run(["ptxas", "-arch=sm_80", str(tmp_path / f"{name}.ptx"), "-o", str(tmp_path / "out")], check=True)
+
+
+def test_elements_of_a_vector_that_nobody_reads_are_not_accessed():
+    """LLVM reads four elements where three are wanted and the address is aligned: what stands behind them may belong to somebody else, or to
+    nobody. A fourth one that is read counts, and so does the alignment of the whole."""
+    load = "ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd1+16];"
+    three = f"{load} add.u32 %r2, %r2, %r3; add.u32 %r2, %r2, %r4; st.global.u32 [%rd1], %r2;"
+    assert words(three, count=7, threads=1)[0] == 0
+    assert "past the end" in finding(f"{three} st.global.u32 [%rd1], %r5;", "bounds", count=7, threads=1).render()
+    assert "multiple of 16" in finding(three.replace("+16", "+8"), "misaligned", count=7, threads=1).render()

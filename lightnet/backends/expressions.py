@@ -22,20 +22,20 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of, storage_type
 
 
-def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1)) -> bool:
+def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False) -> bool:
     """Whether an `Evaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles have. Tensors of
     other shapes may be read along the dimensions `along`. The default suits pictures (a value for each channel): their
-    last two are a kernel's to walk as it likes."""
-    key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types), tuple(along))
+    last two are a kernel's to walk as it likes. `short`: tiles may be of f16 and bf16, too, and are converted."""
+    key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types), tuple(along), short)
     if key not in _known:
-        _known[key] = _runs_on_tiles(op, along)
+        _known[key] = _runs_on_tiles(op, along, short)
     return _known[key]
 
 
 _known: dict[object, bool] = {}
 
 
-def _runs_on_tiles(op: LnOp, along: Sequence[int]) -> bool:
+def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool) -> bool:
     if op.definition is None or op.is_host or len(op.results) != 1 or not op.operands:
         return False
     if [s.op for s in notation.parse(op.definition).statements] != ["="]:  # binding takes longer than looking
@@ -48,7 +48,7 @@ def _runs_on_tiles(op: LnOp, along: Sequence[int]) -> bool:
         return False
     dims = definition.specs[statement.tensor].dims
     free = {s.name for k, s in enumerate(statement.subs) if k in along and isinstance(s, bound.Idx)}
-    return _supported(statement.value) and all(
+    return _supported(statement.value, short) and all(
         not r.flat
         and r.filler is None
         and (r.subs == statement.subs if definition.specs[r.tensor].dims == dims else _picks(r.subs, free))
@@ -66,15 +66,16 @@ def _picks(subs: Sequence[bound.Node], indices: set[str]) -> bool:
     return all(isinstance(s, _SIMPLE) for s in subs) and set(names) <= indices and len(set(names)) == len(names)
 
 
-def _supported(node: bound.Node) -> bool:
+def _supported(node: bound.Node, short: bool) -> bool:
     if isinstance(node, bound.Apply) and not (
         (node.fn in FLOAT and node.dtype.is_float)
+        or (short and node.fn == "cast" and node.dtype.is_float and node.args[0].dtype.is_float)
         or node.fn in ("select", "and", "or", "not")
         or (node.fn in FLOAT_COMPARE and node.args[0].dtype.is_float)
     ):
         return False
     return not isinstance(node, bound.Idx) and all(
-        _supported(c) for c in (node.args if isinstance(node, bound.Apply) else ())
+        _supported(c, short) for c in (node.args if isinstance(node, bound.Apply) else ())
     )
 
 
@@ -131,6 +132,9 @@ class Evaluator:
             return b.select(*args)
         if node.fn in FLOAT_COMPARE:
             return b.cmpf(FLOAT_COMPARE[node.fn], *args)
+        if node.fn == "cast":
+            longer = node.dtype.size > node.args[0].dtype.size
+            return b.cast("extf" if longer else "truncf", args[0], storage_type(node.dtype))
         if node.fn in ("and", "or"):
             return b.op(arith.AndIOp if node.fn == "and" else arith.OrIOp, *args)
         if node.fn == "not":

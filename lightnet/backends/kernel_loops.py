@@ -20,6 +20,7 @@ from lightnet.ir import bound, notation
 from lightnet.ir.bound import BoundDefinition
 from lightnet.ir.fusion import Part, compose
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import ChannelsLast, is_plain, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
@@ -59,6 +60,14 @@ def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
     return _defined(kernel, name, aliases, blocks)
 
 
+def layouts_of(kernel: KernelOp) -> dict[str, ChannelsLast]:
+    """The operands and results of `composed` that lie with the channels last."""
+    named = [(f"in{i}", a) for i, a in enumerate(kernel.body.args)]
+    named += [(f"out{i}", r) for i, r in enumerate(kernel.results)]
+    found = ((name, layout_of(value.type)) for name, value in named)
+    return {name: layout for name, layout in found if isinstance(layout, ChannelsLast)}
+
+
 def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
     """Bytes that the functions of `generate` ask for beside operands and results."""
     if writes_nothing(kernel):
@@ -67,7 +76,7 @@ def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
         return align_up(op.workspace_bytes()) + sum(align_up(spec_of(r.type).nbytes) for r in _unread(kernel))
     if len(kernel.ops) == 1 and not _has_locals(kernel.ops[0]):
         return 0  # in a body of several ops, one that is dear to recompute becomes a local, too
-    return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel), blocks))
+    return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel), blocks, layouts_of(kernel)))
 
 
 def writes_nothing(kernel: KernelOp) -> bool:
@@ -122,7 +131,7 @@ def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
     definition = composed(kernel)
     names = [n for n, _ in definition.operands + definition.results]
     shared = {f"in{operand}": f"out{result}" for result, operand in aliases.items()}
-    lowered = lower_definition(name, definition, names, shared, blocks)
+    lowered = lower_definition(name, definition, names, shared, blocks, layouts_of(kernel))
     offsets, at = {}, 0
     for workspace, spec in lowered.workspace:
         offsets[workspace], at = at, at + align_up(spec.nbytes)
@@ -182,6 +191,7 @@ def _border_views(kernel: KernelOp) -> list[LnOp]:
         op
         for op in ops
         if isinstance(op, Reshape)
+        and is_plain(op)
         and (
             (op.src in args and op.src.has_one_use() and op.dst not in yielded)
             or (op.src not in args and op.src.has_one_use() and yielded.count(op.dst) == 1 and op.dst.has_one_use())

@@ -1,29 +1,43 @@
-"""Linear addresses: nests of statements whose tensors are their row-major elements, and whose loops are as few as that allows.
+"""Linear addresses: nests of statements whose tensors are the elements of their memory, and whose loops are as few as that allows.
 
 Imports `ir`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lightnet.backends.loop_shapes import collapsed, collapsed_reductions, unfolded
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import I64, Apply, Const, Node, Read, Statement, rebuild
-from lightnet.ir.fusion import Nest, inside, linearize
+from lightnet.ir.fusion import Nest, delinearize, inside, linearize
+from lightnet.ir.layout import ChannelsLast
 from lightnet.ir.types import TensorSpec
+
+#: Tensors [N, C, H, W] that lie with the channels last, by name; all others are row-major.
+Layouts = Mapping[str, ChannelsLast]
+
+
+def channels_last(subs: Sequence[Node]) -> tuple[Node, ...]:
+    """The subscripts of ``[n, c, h, w]`` in memory with the channels last."""
+    n, c, h, w = subs
+    return n, h, w, c
 
 
 class Addresses:
     """The addresses of the tensors `logical`. Those in `private` have one element along the dimensions named there, which the
-    block fixes: `stored` has the shapes in memory."""
+    block fixes; those in `layouts` have another order and gaps: `stored` has the shapes in memory."""
 
-    def __init__(self, logical: Mapping[str, TensorSpec], private: Mapping[str, tuple[int, ...]]):
-        self.logical, self.private = logical, private
+    def __init__(
+        self, logical: Mapping[str, TensorSpec], private: Mapping[str, tuple[int, ...]], layouts: Layouts | None = None
+    ):
+        self.logical, self.private, self.layouts = logical, private, layouts or {}
         self.stored = {name: self._stored(name, spec) for name, spec in logical.items()}
 
     def _stored(self, name: str, spec: TensorSpec) -> TensorSpec:
+        if name in self.layouts:
+            return TensorSpec(self.layouts[name].physical_dims(spec.dims), spec.dtype)
         fixed = self.private.get(name, ())
         return TensorSpec(tuple(1 if k in fixed else n for k, n in enumerate(spec.dims)), spec.dtype)
 
@@ -44,6 +58,9 @@ class Addresses:
         return replace(s, subs=(space.simplify(address),), flat=True, value=value)
 
     def _address(self, tensor: str, subs: tuple[Node, ...], flat: bool) -> Node:
+        if tensor in self.layouts:
+            subs = delinearize(subs[0], self.logical[tensor].dims) if flat else subs
+            return linearize(channels_last(subs), self.stored[tensor].dims)
         if flat:
             return subs[0]
         fixed = self.private.get(tensor, ())

@@ -20,7 +20,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.loop_addresses import Addresses
+from lightnet.backends.loop_addresses import Addresses, Layouts
 from lightnet.backends.loop_shapes import (
     TILE,
     Guarded,
@@ -36,6 +36,7 @@ from lightnet.ir.bound import (
     BOOL,
     I64,
     BoundDefinition,
+    Const,
     Idx,
     Loop,
     Node,
@@ -57,7 +58,7 @@ BLOCK_TRIPS = 1 << 11
 class LoopKernel:
     """One kernel function; `args` names the operands, results and workspace tensors of its memrefs, in order.
 
-    Memrefs are rank-1: the row-major elements of the tensor.
+    Memrefs are rank-1: the elements of the tensor's memory.
     """
 
     func: FuncOp
@@ -80,13 +81,14 @@ class LoopFunction:
         shared: int | None,
         private: dict[str, tuple[int, ...]],
         aliases: dict[str, str],
-        blocks: int | None,
+        blocks: int,
+        layouts: Layouts | None = None,
     ):
         self.private, self.aliases, self.blocks = private, aliases, blocks
         self.shared = shared
-        addresses = Addresses(d.specs, private)
-        self.specs = addresses.stored
-        self.nests = [addresses.flat(g, shared or 0) for g in groups]
+        self.addresses = Addresses(d.specs, private, layouts)
+        self.specs = self.addresses.stored
+        self.groups = groups
         touched = {t for g in groups for s in g.statements for t, _, _ in uses(s)}
         self.touched = {aliases.get(t, t) for t in touched}
         written = {t for g in groups for s in g.statements for t in s.targets}
@@ -108,12 +110,17 @@ class LoopFunction:
             if result in memory:
                 memory[operand] = memory[result]
         sizes = {n: spec.len for n, spec in self.specs.items()}
-        self.values = Values(b, memory, sizes, self.written)
-        if self.shared is not None:
-            grid = self._blocks(self.nests[0].loops[: self.shared])
-        else:
-            grid = self._one_nest(self.nests[0])
+        self.values = self._values(memory, sizes)
+        grid = self._grid()
         return LoopKernel(b.finish(), grid, args)
+
+    def _values(self, memory: dict[str, SSAValue], sizes: dict[str, int]) -> Values:
+        return Values(self.b, memory, sizes, self.written)
+
+    def _grid(self) -> int:
+        """The loops; how many blocks they have."""
+        nests = [self.addresses.flat(g, self.shared or 0) for g in self.groups]
+        return self._one_nest(nests[0]) if self.shared is None else self._blocks(nests, nests[0].loops[: self.shared])
 
     def _stack(self, dtype: DType, count: int) -> SSAValue:
         """Memory on the stack, made once at the head of the function."""
@@ -129,18 +136,16 @@ class LoopFunction:
         spec = self.specs[name]
         return MemRefType(storage_type(spec.dtype), (spec.len,))
 
-    def _blocks(self, loops: tuple[Loop, ...]) -> int:
+    def _blocks(self, group: list[Nest], loops: tuple[Loop, ...]) -> int:
         """Several nests in each block of the shared loops."""
         with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
             self._unpack(block.iv, loops)
-            for nest in self.nests:
+            for nest in group:
                 self._loops(nest, nest.loops[len(loops) :])
         return prod(n for _, n in loops)
 
     def _one_nest(self, nest: Nest) -> int:
         """The grid is the leading loops, as many as give enough blocks; a long single loop is cut into pieces."""
-        if self.blocks is None:
-            return self._points(nest)
         if (across := turned(nest)) is not None:
             return self._tiles(across)
         inner = max(1, sum(s.trips for s in nest.statements) // max(1, prod(n for _, n in nest.loops)))
@@ -156,13 +161,6 @@ class LoopFunction:
             self._unpack(block.iv, nest.loops[:lead])
             self._loops(nest, left)
         return grid
-
-    def _points(self, nest: Nest) -> int:
-        """Each point of the loops is a block."""
-        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
-            self._unpack(block.iv, nest.loops)
-            self._body(nest)
-        return prod(n for _, n in nest.loops)
 
     def _cut(self, nest: Nest, lead: int, inner: int) -> int:
         """The last loop in pieces, so that a block has work but not all of it."""
@@ -329,7 +327,7 @@ class LoopFunction:
             v.space = Space(nest.loops + s.reductions)
             v.hoist_reads = True
             if s.op == "=":
-                results = [v.value(s.value)]
+                results = [v.result(s.value)]
             elif s.arg is not None:
                 results = self._argument(s)
             else:
@@ -353,8 +351,8 @@ class LoopFunction:
     def _initial(self, s: Statement) -> SSAValue:
         dtype = self.specs[s.tensor].dtype
         if s.fresh:
-            return self.b.const(identity(s.op, dtype), scalar_type(dtype))
-        return self.values.value(Read(s.tensor, s.subs, None, dtype, True))
+            return self.values.result(Const(identity(s.op, dtype), dtype))
+        return self.values.result(Read(s.tensor, s.subs, None, dtype, True))
 
     def _reduce(self, s: Statement, nest: Nest) -> SSAValue:
         """A reduction in a register; guards whose filler is its identity become bounds of its loops."""
@@ -366,7 +364,7 @@ class LoopFunction:
 
     def _reduce_over(self, s: Statement, order: tuple[Loop, ...], g: Guarded, start: SSAValue) -> SSAValue:
         if not order:
-            return combine(self.b, s.op, start, self.values.value(g.value), self.specs[s.tensor].dtype)
+            return combine(self.b, s.op, start, self.values.result(g.value), self.specs[s.tensor].dtype)
         (name, n), *rest = order
         with self._bounded(g, name, 0, n, [start]) as loop:
             loop.yields(self._reduce_over(s, tuple(rest), g, loop.args[0]))

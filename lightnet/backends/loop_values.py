@@ -197,6 +197,10 @@ class Values:
                 return self._arithmetic(fn, [self.value(a) for a in args], dtype)
         raise TypeError(node)
 
+    def result(self, node: Node) -> SSAValue:
+        """An expression as the value that a statement gives its target."""
+        return self.value(node)
+
     def speculable(self, node: Node) -> bool:
         """Whether every read falls into memory whatever the guards say."""
         return all(

@@ -1,7 +1,7 @@
 """Index notation → level 4: a bound definition as kernel functions of `scf`, `arith`, `math` and `memref`.
 
 Here is decided which nests of statements make a launch, and where the locals between them live; `loop_function.py` writes the
-functions. Imports `ir` and xDSL.
+functions, `loop_points.py` those of threads. Imports `ir` and xDSL.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from lightnet.backends.loop_addresses import Layouts
 from lightnet.backends.loop_function import LoopFunction, LoopKernel, uses
+from lightnet.backends.loop_points import Part, PointFunction, beside, by_dims, unused_lanes
 from lightnet.ir.bound import BoundDefinition, Idx
 from lightnet.ir.fusion import Nest, nests
+from lightnet.ir.layout import ChannelsLast
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.arrays import align_up
 
@@ -43,27 +46,63 @@ def lower_definition(
     order: Sequence[str] = (),
     aliases: Mapping[str, str] | None = None,
     blocks: int | None = BLOCKS,
+    layouts: Layouts | None = None,
 ) -> Lowered:
     """Lower a definition (of one op, or composed) to kernel functions called `name`, `name_1`, ….
 
     `order` is the order of the memref arguments (operands and results; unused ones of a launch are left out); workspace
     tensors follow. `aliases` maps an operand to the result that shares its memory (`fusion.identity_reads`); both then
     stand for one argument, under the result's name. `blocks` is the number of blocks to aim for; None: each point of the
-    loops that are independent is a block of its own, as a GPU's threads want it.
+    loops that are independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Only then may operands and
+    results lie in `layouts`; zeros are written behind the last channel of results.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
-    plan = _plan(definition, blocks is None)
+    if blocks is None:
+        return _points(name, definition, order, dict(aliases or {}), layouts or {})
+    plan = _plan(definition)
     kernels = []
     for k, launch in enumerate(plan.launches):
-        shared = plan.shared if len(launch) > 1 else None
-        function = LoopFunction(definition, launch, shared, plan.private, dict(aliases or {}), blocks)
+        function = LoopFunction(definition, launch, plan.shared, plan.private, dict(aliases or {}), blocks)
         kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in plan.workspace)]))
     return Lowered(tuple(kernels), plan.workspace)
 
 
-def workspace_of(definition: BoundDefinition, blocks: int | None = BLOCKS) -> tuple[tuple[str, TensorSpec], ...]:
+def _points(
+    name: str, definition: BoundDefinition, order: Sequence[str], aliases: dict[str, str], layouts: Layouts
+) -> Lowered:
+    """`lower_definition` for single points. What launches hand to each other lies with the channels last, where anything does."""
+    definition = by_dims(definition, layouts)
+    plan = _plan(definition, by_point=True)
+    near = {n: ChannelsLast() for n, spec in plan.workspace if layouts and spec.ndim == 4}
+    launches = _parts(plan, aliases)
+    for result, spec in definition.results:
+        lanes = unused_lanes(result, spec, layouts) if result in layouts else None
+        if lanes is not None:
+            launches[0].append([lanes])
+    kernels = []
+    for k, parts in enumerate(launches):
+        function = PointFunction(definition, parts, plan.private, aliases, {**near, **layouts})
+        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in plan.workspace)]))
+    return Lowered(tuple(kernels), plan.workspace)
+
+
+def _parts(plan: _Plan, aliases: dict[str, str]) -> list[list[Part]]:
+    """What stands beside each other in each launch."""
+    if plan.shared is not None:
+        return [[group] for group in plan.launches]
+    return beside([g for group in plan.launches for g in group], aliases)
+
+
+def launches_by_point(definition: BoundDefinition) -> int:
+    """How many launches `lower_definition` makes of a definition for single points."""
+    return len(_parts(_plan(definition, by_point=True), {}))
+
+
+def workspace_of(
+    definition: BoundDefinition, blocks: int | None = BLOCKS, layouts: Layouts | None = None
+) -> tuple[tuple[str, TensorSpec], ...]:
     """The workspace tensors that `lower_definition` will ask for."""
-    return _plan(definition, blocks is None).workspace
+    return _plan(by_dims(definition, layouts or {}), blocks is None).workspace
 
 
 @dataclass(frozen=True)
@@ -71,17 +110,17 @@ class _Plan:
     """Which nests make a launch, how many leading loops they share, and where locals live."""
 
     launches: list[list[Nest]]
-    shared: int
+    shared: int | None
     private: dict[str, tuple[int, ...]]
     workspace: tuple[tuple[str, TensorSpec], ...]
 
 
-def _plan(definition: BoundDefinition, by_point: bool) -> _Plan:
+def _plan(definition: BoundDefinition, by_point: bool = False) -> _Plan:
     """One launch if all nests share enough parallel loops (`by_point`: all of them) or there is little work, else one for each
-    nest."""
+    nest. `shared` is None where no launch has several."""
     groups = nests(definition)
     if not groups:  # every result is empty
-        return _Plan([], 0, {}, ())
+        return _Plan([], None, {}, ())
     shared = _shared_prefix(groups)
     parallel = prod(n for _, n in groups[0].loops[:shared])
     trips = sum(s.trips for g in groups for s in g.statements)
@@ -91,7 +130,8 @@ def _plan(definition: BoundDefinition, by_point: bool) -> _Plan:
     memory_locals = _memory_locals(definition, groups)
     private = _private(definition, groups, memory_locals, shared) if together and len(groups) > 1 else {}
     workspace = tuple((n, definition.specs[n]) for n in memory_locals if n not in private)
-    return _Plan([groups] if together else [[g] for g in groups], shared, private, workspace)
+    several = together and len(groups) > 1
+    return _Plan([groups] if together else [[g] for g in groups], shared if several else None, private, workspace)
 
 
 def _memory_locals(d: BoundDefinition, groups: list[Nest]) -> list[str]:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_loading, cuda_options
+from lightnet.cli.network import Network, add_loading, add_precision, cuda_options
 from lightnet.diagnostics import LightNetError, printable
 
 
@@ -80,6 +80,7 @@ def _parser() -> common.Parser:
     )
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
+    add_precision(parser)
     add_loading(parser)
     return parser
 

@@ -36,11 +36,25 @@ def add_cuda(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="cuda: run in the PTX interpreter, which needs no device and checks every access",
     )
+    parser.add_argument(
+        "--on-cpu",
+        action="store_true",
+        help="cuda: run its kernels as loops on this processor, which needs no device and is fast, and checks no access",
+    )
+
+
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """The option ``--precision``, for tools that compile networks."""
+    parser.add_argument(
+        "--precision",
+        metavar="TYPE",
+        help="what a network of f32 computes in: f32 (default); f16 or bf16, with inputs and outputs as they are; cuda: tf32",
+    )
 
 
 def cuda_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `lightnet.compile` that `add_cuda` adds, as far as they are given."""
-    given = {"arch": args.arch, "emulate": getattr(args, "emulate", False)}
+    """The options of `lightnet.compile` that `add_cuda` and `add_precision` add, as far as they are given."""
+    given = {name: getattr(args, name, None) for name in ("arch", "emulate", "on_cpu", "precision")}
     return {name: value for name, value in given.items() if value}
 
 

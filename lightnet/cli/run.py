@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_cuda, add_loading, cuda_options
+from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, cuda_options
 from lightnet.cli.peers import PEERS, expectation
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.report.tables import table
@@ -73,6 +73,7 @@ def _parser() -> common.Parser:
     option("--threads", metavar="N", type=int,
            help="how many threads the network may use (LIGHTNET_THREADS, else 1; of an executable: as many as it is compiled for)")  # fmt: skip
     option("-t", "--target", metavar="NAME", default="cpu", help="cpu (default), cuda, or none for the interpreter")
+    add_precision(parser)
     add_cuda(parser)
     add_loading(parser)
     return parser

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: Options that need the network itself: attribute of the arguments -> as it is spelt.
 _NEEDS_NETWORK = {
     "layers": "--layers", "check_nan": "--check-nan", "dump_tensors": "--dump-tensors", "tensors": "--tensors", "profile": "--profile",
-    "datafile": "-f", "shapes": "--shape", "values": "--value", "include": "-I", "define": "-D",
+    "datafile": "-f", "precision": "--precision", "shapes": "--shape", "values": "--value", "include": "-I", "define": "-D",
 }  # fmt: skip
 
 
@@ -27,6 +27,7 @@ class SavedNetwork:
         given = [spelt for name, spelt in _NEEDS_NETWORK.items() if getattr(args, name, None)]
         given += [f"--compare {args.compare}"] if args.compare in PEERS else []
         given += ["--arch"] if args.arch else []
+        given += ["--on-cpu"] if args.on_cpu else []
         given += [f"-t {args.target}"] if args.target != "cpu" else []
         if given:
             raise LightNetError(f"{given[0]} needs the network, and this is a compiled executable", SourceLoc(path))

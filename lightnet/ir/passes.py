@@ -28,6 +28,7 @@ from lightnet.ir.registry import PASSES, resolve
 from lightnet.ir.rewrites import Rewrite, Rewrites, crash_place, recording
 from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
 from lightnet.ir.verify import verify_module
+from lightnet.runtime.dtypes import DType
 
 __all__ = [
     "Instrumentation", "LnPass", "ModulePass", "Rewrite", "inherit", "keep_names", "option_text", "parse_pipeline",
@@ -48,6 +49,11 @@ class LnPass(ModulePass):
 
     A field ``target: str`` takes the value of ``--target`` unless the pipeline gives another.
     """
+
+    @property
+    def rounds_to(self) -> DType | None:
+        """The type to which the pass may round what is f32: results may then differ by as much. None: it keeps types."""
+        return None
 
 
 class Instrumentation:

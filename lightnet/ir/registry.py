@@ -146,6 +146,7 @@ PASSES = Table("pass", {
     "decompose": "lightnet.passes.decompose:DecomposePass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
     "simplify": "lightnet.passes.simplify:SimplifyPass",
+    "precision": "lightnet.passes.precision:PrecisionPass",
     "expand": "lightnet.passes.expand:ExpandPass",
     "combine": "lightnet.passes.combine:CombinePass",
     "defuse": "lightnet.passes.defuse:DefusePass",
@@ -160,6 +161,7 @@ PASSES = Table("pass", {
     "check-plan": "lightnet.passes.check_plan:CheckPlanPass",
     "lower-cpu": "lightnet.passes.lower_cpu:LowerCpuPass",
     "lower-cuda": "lightnet.passes.lower_cuda:LowerCudaPass",
+    "simt-to-cpu": "lightnet.passes.simt_to_cpu:SimtToCpuPass",
 })  # fmt: skip
 
 TARGETS = Table("target", {
@@ -198,7 +200,12 @@ GENERATORS = Table("generator", {
 #: Generators of kernels of threads by the choice `alg` that names them (`backends/cuda/base.py`); of two that cost the same, the first one
 #: is chosen.
 CUDA_GENERATORS = Table("generator of cuda", {
+    "simt": "lightnet.backends.cuda.gemm.generator:SIMT",
+    "mma": "lightnet.backends.cuda.gemm.generator:MMA",
+    "depthwise": "lightnet.backends.cuda.depthwise:DEPTHWISE",
+    "reorder": "lightnet.backends.cuda.reorder:REORDER",
     "loops": "lightnet.backends.cuda.loops:LOOPS",
+    "rows": "lightnet.backends.cuda.rows.generator:ROWS",
 })  # fmt: skip
 
 #: Front ends by file suffix (`frontends/loading.py` says what they take).

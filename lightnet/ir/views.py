@@ -222,6 +222,8 @@ def overwritable(op: Operation) -> list[tuple[int, int]]:
             layouts = [layout_of(v.type) for v in (op.operands[k], op.results[j])]
             one_type = storage_type(sizes[0].dtype) == storage_type(sizes[1].dtype)  # one memref stands for both
             same = one_type and sizes[0].nbytes == sizes[1].nbytes and layouts[0] == layouts[1]
+            # With gaps, or in another order, an element of the same row-major number stands elsewhere where the dims are others.
+            same = same and (layouts[0].is_plain or sizes[0].dims == sizes[1].dims)
             if same and relation is not False and needing in ([], [j]):
                 pairs.append((k, j))
     return pairs

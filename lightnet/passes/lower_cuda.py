@@ -3,10 +3,9 @@
 A move whose pieces stand in place lowers to nothing; pieces that do not are copied. Kernels of equal structure, choices,
 alias pattern and alignment share their functions, whatever their names and places.
 
-    %y = cuda.kernel(%x_ = %x) {…ln.relu…} at arena+256      func.func private @relu_0_block(%lo: index, %hi: index, …) {…}
-                                                          →  func.func @relu_0(%x: …, %y: …) attributes {cuda.block = …} {…}
-                                                             func.func @main() {
-                                                               cuda.launch @relu_0 grid [8, 1, 1] block [128, 1, 1] [arena+0, arena+256]
+    %y = cuda.kernel(%x_ = %x) {…ln.relu…} at arena+256      func.func @relu_0(%x: …, %y: …) attributes {cuda.block = …} {…}
+                                                          →  func.func @main() {
+                                                               cuda.launch @relu_0 grid [2, 1, 1] block [128, 1, 1] [arena+0, arena+256]
                                                                func.return }
 """
 

@@ -1,6 +1,6 @@
 """The pipelines: which passes run, in which order, for which target and plan. Imports `ir.target`.
 
-import -> bind -> simplify -> fold-batchnorm -> simplify -> hoist     level 1, the graph
+import -> bind -> simplify -> fold-batchnorm -> simplify (-> precision) -> hoist     level 1, the graph
        -> expand -> subgraph -> hoist -> combine -> layout -> bands -> choose -> pack -> schedule   level 2, kernels
        -> plan                                                         level 3, places
        -> lower-<target>                                               level 4, loops
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.target import get_target
+from lightnet.runtime.dtypes import SHORT
 
 #: Level 1: the same for every target.
 GRAPH = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist")
@@ -28,14 +29,25 @@ PLANNED = ("bind", "choose")
 LEVELS = ("graph", "kernels", "plan", "loops")
 
 
+#: What a network may compute in: as it is written; with the factors of products rounded to tf32, where a target has such; or in a short type,
+#: by the pass `precision`, behind what folds weights, and before `hoist`, so that they are rounded once.
+PRECISIONS = ("f32", "tf32", *SHORT)
+
+
 def default(
-    target: str = "cpu", plan: str = "default", until: str = "loops", planned: bool = False, layout: str | None = None
+    target: str = "cpu",
+    plan: str = "default",
+    until: str = "loops",
+    planned: bool = False,
+    layout: str | None = None,
+    precision: str = "f32",
 ) -> str:
     """The pipeline, as `parse_pipeline` reads it, for a target and a kind of plan (``upstream`` or another one).
 
     `until` is the last level to reach: ``graph``, ``kernels``, ``plan`` or ``loops``; `planned` says that the module
     has places already and is only to be lowered. Options (`target`, `plan`, `layout`) are for `parse_pipeline` to fill
-    in; a `layout` other than ``plain`` is a `LightNetError` where no pass would read it. A target without kernels runs the graph
+    in; a `layout` other than ``plain`` is a `LightNetError` where no pass would read it, and so is a `precision` other than ``f32`` where
+    a plan stands already, or is upstream's. A target without kernels runs the graph
     as it was imported, bound.
     """
     if until not in LEVELS:
@@ -45,8 +57,9 @@ def default(
              f"target '{target}' has no layouts": architecture.kernel is None}  # fmt: skip
     if layout not in (None, "plain") and (why := next((why for why, holds in fixed.items() if holds), None)):
         raise LightNetError(f"{why}: leave out layout '{layout}'", label="pipelines.layout")
+    shorten = _shorten(target, plan, planned, precision)
     if architecture.kernel is None:
-        return "bind"
+        return ",".join(("bind", *shorten))
     last = LEVELS.index(until)
     lowering = (architecture.lowering,) if architecture.lowering is not None else ()
     if planned:
@@ -54,5 +67,25 @@ def default(
     elif plan == "upstream":
         stages = [UPSTREAM[:1], UPSTREAM[1:2], UPSTREAM[2:], (*PLANNED[1:], *lowering)]
     else:
-        stages = [GRAPH, KERNELS, PLAN, lowering]
+        stages = [(*GRAPH[:-1], *shorten, *GRAPH[-1:]), KERNELS, PLAN, lowering]
     return ",".join(name for stage in stages[: last + 1] for name in stage)
+
+
+def _shorten(target: str, plan: str, planned: bool, precision: str) -> tuple[str, ...]:
+    """The pass that a precision asks for beside those that there are."""
+    if precision not in PRECISIONS:
+        raise LightNetError(
+            f"unknown precision '{precision:.40}'; there are: {', '.join(PRECISIONS)}", label="pipelines.precision"
+        )
+    why = None
+    if precision == "tf32" and target != "cuda":
+        why = f"target '{target}' has no tf32, which is of tensor cores"
+    elif precision != "f32" and (planned or plan == "upstream"):
+        why = (
+            "a network that is planned keeps its types"
+            if planned
+            else "upstream's plans are of the types that are written"
+        )
+    if why is not None:
+        raise LightNetError(f"{why}: leave out precision '{precision}'", label="pipelines.precision")
+    return (f"precision{{to={precision}}}",) if precision in SHORT else ()

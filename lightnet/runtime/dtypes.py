@@ -103,6 +103,8 @@ DTYPES = (
 )
 BY_NAME = {d.name: d for d in DTYPES}
 BY_TL = {d.tl: d for d in DTYPES}
+#: The names of the short floats that there are.
+SHORT = tuple(d.name for d in DTYPES if d.is_short)
 
 
 def __getattr__(name: str) -> Any:

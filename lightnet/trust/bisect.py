@@ -91,7 +91,8 @@ def _by_execution(module: ModuleOp, passes: Sequence[ModulePass], options: Optio
         e.notes.append((None, "the module should be executable to be compared with; or a --bisect-command judges"))
         raise
     exact = all(p.name in EXACT for p in passes) if options.exact is None else options.exact
-    return lambda result: baseline.compare(result, exact=exact)
+    rounded = next((type for p in passes if (type := options.rounding_of(p)) is not None), None)
+    return lambda result: baseline.compare(result, exact=exact, rounded=rounded)
 
 
 class _Texts(Instrumentation):

@@ -137,7 +137,8 @@ class Checker(Instrumentation):
             verify_module(module, self.ctx)
         except LightNetError as e:
             return Difference("fails", f"the module does not verify: {e.message}", loc=e.loc)
-        return self.baseline.compare(module, exact=self.options.exact_for(pass_), advance=advance)
+        exact, rounded = self.options.exact_for(pass_), self.options.rounding_of(pass_)
+        return self.baseline.compare(module, exact=exact, advance=advance, rounded=rounded)
 
     def summary(self) -> str:
         """One line on what was compared, and the notes."""

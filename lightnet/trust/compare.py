@@ -45,17 +45,17 @@ def tolerance(dtype: np.dtype) -> float:
     return float(np.finfo(dtype).eps) * (SHORT_ROUNDINGS if dtype.itemsize < 4 else ROUNDINGS)
 
 
-def mismatch(before: np.ndarray, after: np.ndarray, exact: bool) -> Mismatch | None:
+def mismatch(before: np.ndarray, after: np.ndarray, exact: bool, least: float = 0.0) -> Mismatch | None:
     """Where `after` differs from `before`, two arrays of one shape and dtype, or None. `exact`: bit for bit, but for the
-    bits of NaNs. Else a float may differ by `tolerance` times its own magnitude plus the tensor's largest finite one; a NaN
-    or an infinity stands where there was the same."""
+    bits of NaNs. Else a float may differ by its type's `tolerance`, by `least` at least, times its own magnitude plus the
+    tensor's largest finite one; a NaN or an infinity stands where there was the same."""
     if same_bytes(before, after):
         return None
-    wrong = differing(before, after, exact)
+    wrong = differing(before, after, exact, least)
     return _worst(before, after, wrong) if wrong.any() else None
 
 
-def differing(before: np.ndarray, after: np.ndarray, exact: bool) -> np.ndarray:
+def differing(before: np.ndarray, after: np.ndarray, exact: bool, least: float = 0.0) -> np.ndarray:
     """For each element, whether `mismatch` counts it."""
     if not is_float(before.dtype):
         return before != after
@@ -65,7 +65,7 @@ def differing(before: np.ndarray, after: np.ndarray, exact: bool) -> np.ndarray:
         return (bits(before) != bits(after)).reshape(before.shape) & ~nan
     with np.errstate(all="ignore"):
         size = np.where(np.isfinite(old), np.abs(old), 0.0)
-        near = np.abs(old - new) <= tolerance(before.dtype) * (size + size.max(initial=0.0))
+        near = np.abs(old - new) <= max(tolerance(before.dtype), least) * (size + size.max(initial=0.0))
     return ~(near | (old == new) | nan)
 
 

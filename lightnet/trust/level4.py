@@ -1,4 +1,5 @@
-"""Level 4 beside level 3: each distinct kernel function of a lowered module, on some blocks of its grid.
+"""Level 4 beside level 3: each distinct kernel function of a lowered module, on some blocks of its grid. Kernels of threads (target cuda)
+run as what `simt-to-cpu` makes of a copy.
 
 The planned module is executed op by op; before an op whose functions nobody has run yet, its launches run in the loop
 interpreter on a copy of the memory, and what they write is compared with what the op gives. Imports the interpreters and
@@ -15,10 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from lightnet.backends.cuda.arch import arch_of
 from lightnet.backends.interpreter.arena import POISON
 from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.diagnostics import LightNetError
@@ -38,10 +40,11 @@ from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 from lightnet.trust.baseline import Baseline
 from lightnet.trust.compare import Mismatch, differing, mismatch
-from lightnet.trust.loop_cost import steps_of
+from lightnet.trust.loop_cost import LoopCost
 from lightnet.trust.record import Difference, DifferenceError
 from lightnet.trust.trace import TracedPlanned
 
+PRIVATE = StringAttr("private")
 #: Steps (ops of loops, roughly a microsecond each) that one kernel, and all of them, may take.
 MAX_STEPS, MAX_ALL_STEPS = 600_000, 4_000_000
 #: Blocks of a grid that are run where not all of them can be, and seconds for them.
@@ -55,6 +58,7 @@ def check_level4(
     if not memory_of(before):
         return None, ["nothing is compared, as the module before it is not planned"]
     try:
+        module = _as_loops(ctx, module)
         lines = lines_by_op(ctx, pass_, before, module)
     except LightNetError as e:
         return None, [f"nothing is compared: {e.message}"]
@@ -79,12 +83,23 @@ def lines_by_op(ctx: Context, pass_: ModulePass, before: ModuleOp, module: Modul
     for op in main_of(before).body.block.ops:
         if isinstance(op, Source | OnceOp | func.ReturnOp):
             continue
-        count = len(launch.launches(_lowered_alone(ctx, pass_, before, op)))
+        count = len(main_of(_lowered_alone(ctx, pass_, before, op)).body.block.ops) - 1  # the last one returns
         found[op] = [line for line in lines[at : at + count] if isinstance(line, LaunchOp)]
         at += count
     if at != len(lines):
         raise LightNetError(f"its {len(lines)} launches cannot be told apart: one op at a time gives {at}")
     return found
+
+
+def _as_loops(ctx: Context, module: ModuleOp) -> ModuleOp:
+    """A module whose functions the interpreter of loops can run: where they are kernels of threads, a copy of other form."""
+    if arch_of(module) is None:
+        return module
+    from lightnet.passes.simt_to_cpu import SimtToCpuPass
+
+    copy = module.clone()
+    SimtToCpuPass().apply(ctx, copy)
+    return copy
 
 
 def _lowered_alone(ctx: Context, pass_: ModulePass, before: ModuleOp, op: Operation) -> ModuleOp:
@@ -120,11 +135,12 @@ class _Check:
 
     def __post_init__(self) -> None:
         self.program = LoopProgram(self.module)
+        self.steps_of = LoopCost(self.program.functions).of
         self.accesses = LineAccesses(self.module)
         self.random = random.Random(0)
 
     def notes(self) -> list[str]:
-        every = len(self.program.functions)
+        every = sum(f.sym_visibility != PRIVATE for f in self.program.functions.values())
         notes = [
             f"{len(self.run)} of {every} kernel functions are executed, {len(self.partly)} of them on some blocks only"
         ]
@@ -152,7 +168,7 @@ class _Check:
 
     def cost(self, line: LaunchOp, every_block: bool) -> int:
         """Steps of the blocks that a launch runs at least: one, or all (where launches follow that need what it gives)."""
-        steps = steps_of(self.program.functions[line.callee.string_value()].body.block)
+        steps = self.steps_of(line.callee.string_value())
         grid = line.grid.value.data
         return steps * (grid if every_block else min(1, grid))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith, func, scf
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
@@ -12,20 +12,34 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 UNKNOWN_TRIPS = 32
 
 
-def steps_of(block: Block, values: dict[SSAValue, int] | None = None) -> int:
-    """About how many ops one block of a kernel's grid executes."""
-    if values is None:
-        values = {arg: i for i, arg in enumerate(block.args[:2])}  # the range [0, 1)
-    total = 0
-    for op in block.ops:
-        total += 1
-        if isinstance(op, scf.ForOp):
-            total += _trips(op, values) * steps_of(op.body.block, values)
-        elif op.regions:
-            total += max(steps_of(inner, values) for region in op.regions for inner in _blocks(region))
-        else:
-            _fold(op, values)
-    return total
+class LoopCost:
+    """The steps of the functions of a module, which may call each other, but not themselves."""
+
+    def __init__(self, functions: Mapping[str, func.FuncOp]):
+        self.functions = functions
+        self._known: dict[str, int] = {}
+
+    def of(self, name: str) -> int:
+        """About how many ops one block of a kernel's grid executes."""
+        if name not in self._known:
+            self._known[name] = 0  # of a function that calls itself
+            block = self.functions[name].body.block
+            self._known[name] = self._steps(block, {arg: i for i, arg in enumerate(block.args[:2])})  # the range [0, 1)
+        return self._known[name]
+
+    def _steps(self, block: Block, values: dict[SSAValue, int]) -> int:
+        total = 0
+        for op in block.ops:
+            total += 1
+            if isinstance(op, scf.ForOp):
+                total += _trips(op, values) * self._steps(op.body.block, values)
+            elif isinstance(op, func.CallOp):
+                total += self.of(op.callee.string_value())
+            elif op.regions:
+                total += max(self._steps(inner, values) for region in op.regions for inner in _blocks(region))
+            else:
+                _fold(op, values)
+        return total
 
 
 def _blocks(region: Region) -> Iterable[Block]:

@@ -16,6 +16,7 @@ from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.interpreter.graph import Machine, Planned, sources
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.effect import Fprint, Print
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.locations import loc_of
@@ -25,7 +26,8 @@ from lightnet.ir.names import name_of, tensor_name
 from lightnet.ir.op import LnOp
 from lightnet.ir.rewrites import op_and_name
 from lightnet.ir.types import spec_of
-from lightnet.trust.compare import Mismatch, mismatch
+from lightnet.runtime.dtypes import DType, round_to
+from lightnet.trust.compare import Mismatch, mismatch, tolerance
 from lightnet.trust.evaluation import Evaluator, same_bytes
 from lightnet.trust.record import Difference, DifferenceError, Fed, Output, Trace
 
@@ -40,15 +42,17 @@ def execute(
     reference: Trace | None = None,
     *,
     exact: bool = False,
+    rounded: DType | None = None,
 ) -> Trace:
     """Execute `module` with the sources' `contents` (by `source_key`); a source without any holds what the network gives it.
 
-    With a `reference`, raises `DifferenceError` at the first difference from it. Raises `LightNetError` for a module that
+    With a `reference`, raises `DifferenceError` at the first difference from it. Tensors of f32 may be of the type `rounded` now, and results
+    differ by what rounding to it explains. Raises `LightNetError` for a module that
     cannot be executed, and whatever an op's reference raises.
     """
     check_size(module)
     machine = TracedPlanned if memory_of(module) else TracedGraph
-    return machine(module, contents, evaluator, reference, exact).trace()
+    return machine(module, contents, evaluator, reference, exact, rounded).trace()
 
 
 def source_key(op: Source) -> str:
@@ -78,8 +82,11 @@ class Traced(Machine):
         evaluator: Evaluator,
         reference: Trace | None,
         exact: bool,
+        rounded: DType | None = None,
     ):
         self.contents, self.evaluator, self.reference, self.exact = contents, evaluator, reference, exact
+        self.rounded = rounded
+        self.least = 0.0 if rounded is None else tolerance(rounded.np)
         self.found = Trace(fed={source_key(op): Fed.of(op) for op in sources(module)})
         self.op: Operation | None = None
         if reference is not None:
@@ -106,7 +113,7 @@ class Traced(Machine):
         if isinstance(op, Source):
             arrays = [self.contents_of(op)]
         elif isinstance(op, LnOp):
-            arrays = self.evaluator.evaluate(op, operands)
+            arrays = [self.unrounded(op)] if self.is_unrounded(op) else self.evaluator.evaluate(op, operands)
         else:
             arrays = super().evaluate(op, operands)
         return [self.observed(op, value, array) for value, array in zip(op.results, arrays, strict=True)]
@@ -127,10 +134,28 @@ class Traced(Machine):
         if (known := self.found.values.get(name)) is not None and array is known[1]:
             return array  # what a kernel yields was compared in its body
         if self.reference is not None and name in self.reference.values:
-            before, passed_on = self.reference.values[name]
+            before, passed_on = (self.as_rounded(a, array) for a in self.reference.values[name])
             self.compare(f"'{name}'", name, before, array, op)
         self.found.keep(name, array, passed_on)
         return passed_on
+
+    def as_rounded(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """What is of f32 in the reference, in the type that it is rounded to now."""
+        if self.rounded is None or before.dtype != np.float32 or after.dtype != self.rounded.np:
+            return before
+        return self.evaluator.intern(round_to(before, self.rounded))
+
+    def is_unrounded(self, op: LnOp) -> bool:
+        """Whether an op makes f32 again of a tensor that agreed with one of f32. That one goes on: what reads it is of f32, and checked as such."""
+        if self.rounded is None or self.reference is None or not isinstance(op, Cast):
+            return False
+        known = self.reference.values.get(tensor_name(op.src) or "")
+        pair = [s.dtype.np for s in (*op.operand_specs, *op.result_specs)]
+        return known is not None and known[1].dtype == np.float32 and pair == [self.rounded.np, np.float32]
+
+    def unrounded(self, op: LnOp) -> np.ndarray:
+        assert self.reference is not None
+        return self.reference.values[tensor_name(op.operands[0]) or ""][1]
 
     def compare(self, what: str, name: str | None, before: np.ndarray, after: np.ndarray, op: Operation | None) -> None:
         """Raise where the two do not agree."""
@@ -140,7 +165,7 @@ class Traced(Machine):
         if (before.shape, before.dtype) != (after.shape, after.dtype):
             text = f"{what} was {_type(before)} before and is {_type(after)} after"
             raise self.differs("interface", text, op, name)
-        found = mismatch(before, after, self.exact)
+        found = mismatch(before, after, self.exact, self.least)
         if found is not None:
             raise self.differs("value", f"{what}{found}", op, name, found)
 

@@ -1,20 +1,21 @@
 """Level 4 of cuda to PTX: `emit_ptx`.
 
 Kernels become LLVM IR text by the emitter of the CPU's kernels, one lane wide, with the ops of the `cuda` dialect added; `codegen.py`
-makes PTX of that. Equal kernels become one entry. Imports xDSL; LLVM through `codegen`.
+makes PTX of that, one kernel at a time (`assembly.py`). Equal kernels become one entry. Imports xDSL; LLVM through `assembly`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.backends.cuda import codegen, math, nvptx_ops
+from lightnet.backends.cuda import math, nvptx_ops
+from lightnet.backends.cuda.assembly import KERNEL, Assembler
 from lightnet.backends.llvm import control, emitter
 from lightnet.backends.llvm.function import Function, flatten
 from lightnet.backends.llvm.memory_ops import memory_type
@@ -45,22 +46,33 @@ def emit_ptx(module: ModuleOp, arch: str = "sm_80", ptx: int = 80) -> str:
 
 def emit_program(module: ModuleOp, arch: str = "sm_80", ptx: int = 80) -> Ptx:
     """As `emit_ptx`, with the names of the entries."""
-    text, entries = emit_llvm(module, arch)
-    return Ptx(codegen.ptx(text, arch, ptx), entries)
+    texts, table = _verified(module, arch)
+    with Assembler(arch, ptx) as assembler:
+        entries = {}
+        for name, function in table.items():
+            seen = len(texts.entries)
+            entries[name] = texts.kernel(name, function)
+            if len(texts.entries) > seen:
+                assembler.add(texts.alone(entries[name]), entries[name])
+        if not texts.entries:
+            assembler.add(texts.text)
+        return Ptx(assembler.text(), entries)
 
 
 def emit_llvm(module: ModuleOp, arch: str = "sm_80") -> tuple[str, dict[str, str]]:
     """The LLVM IR text of a module's kernels, before LLVM's own passes, and the entries' names by those of the kernels."""
+    texts, table = _verified(module, arch)
+    entries = {name: texts.kernel(name, function) for name, function in table.items()}
+    return texts.text, entries
+
+
+def _verified(module: ModuleOp, arch: str) -> tuple[_Texts, dict[str, FuncOp]]:
+    """The texts of a module, none emitted yet, and its kernels."""
     try:
         verify_cuda(module, arch)
-        table = cuda_kernels(module)
+        return _Texts(kernels(module)), cuda_kernels(module)
     except VerifyException as error:
         raise LightNetError(str(error)) from None
-    texts = _Texts(kernels(module))
-    entries: dict[str, str] = {}
-    for name, function in table.items():
-        entries[name] = texts.kernel(name, function)
-    return texts.text, entries
 
 
 class _Texts:
@@ -68,32 +80,53 @@ class _Texts:
 
     def __init__(self, functions: dict[str, FuncOp]):
         self._functions = functions
-        self._declared: set[str] = set()
         self._defined: dict[str, str] = {}  # text -> symbol
         self._helpers: dict[str, str] = {}  # name -> symbol
+        self._bodies: dict[str, str] = {}  # symbol -> text, with `SELF`
+        self._needs: dict[str, tuple[set[str], set[str]]] = {}  # symbol -> declarations, helpers
         self._active: list[str] = []
-        self._bodies: list[str] = []
+        #: The symbols of the kernels.
+        self.entries: list[str] = []
 
     @property
     def text(self) -> str:
-        declared = sorted(line for line in self._declared if not math.is_function(line))
-        library = math.definitions(line for line in self._declared if math.is_function(line))
-        return (
-            "\n\n".join(["\n".join(dict.fromkeys(declared + library.declared)), *library.texts, *self._bodies]) + "\n"
-        )
+        """All functions, as one module."""
+        return self._module(list(self._bodies))
+
+    def alone(self, entry: str) -> str:
+        """One kernel and what it calls, as a module, in which the kernel's name is `assembly.KERNEL`, whatever it is here."""
+        needed, waiting = {entry}, [entry]
+        while waiting:
+            new = self._needs[waiting.pop()][1] - needed
+            needed |= new
+            waiting += new
+        return self._module([symbol for symbol in self._bodies if symbol in needed], KERNEL)
+
+    def _module(self, symbols: Sequence[str], name: str | None = None) -> str:
+        lines = set().union(*(self._needs[symbol][0] for symbol in symbols))
+        declared = sorted(line for line in lines if not math.is_function(line))
+        library = math.definitions(line for line in lines if math.is_function(line))
+        bodies = [
+            self._bodies[s].replace(nvptx_ops.SELF, s if name is None or s not in self.entries else name)
+            for s in symbols
+        ]
+        return "\n\n".join(["\n".join(dict.fromkeys(declared + library.declared)), *library.texts, *bodies]) + "\n"
 
     def kernel(self, name: str, function: FuncOp) -> str:
         """Emit a kernel, unless an equal one is there; the name of its entry."""
-        e, text = self._emit(name, function)
+        e, text, called = self._emit(name, function)
         own = sorted(line for line in e.declared if nvptx_ops.SHARED in line)
-        self._declared |= e.declared - set(own)
-        return self._define("\n".join([*own, text]), lambda: self._fresh(name))
+        symbol = self._define("\n".join([*own, text]), lambda: self._fresh(name), e.declared - set(own), called)
+        if symbol not in self.entries:
+            self.entries.append(symbol)
+        return symbol
 
-    def _define(self, text: str, symbol: Callable[[], str]) -> str:
-        """Add a function's text, in which `SELF` stands for its symbol; the symbol."""
+    def _define(self, text: str, symbol: Callable[[], str], declared: set[str], called: set[str]) -> str:
+        """Add a function's text, in which `SELF` stands for its symbol, with what it needs; the symbol."""
         if text not in self._defined:
-            self._defined[text] = symbol()
-            self._bodies.append(text.replace(nvptx_ops.SELF, self._defined[text]))
+            self._defined[text] = made = symbol()
+            self._bodies[made] = text
+            self._needs[made] = declared, called
         return self._defined[text]
 
     def _fresh(self, name: str) -> str:
@@ -117,25 +150,25 @@ class _Texts:
         function = self._functions[name]
         if block_of(function) is not None:
             raise LightNetError(f"@{name} is a kernel, and cannot be called")
-        e, text = self._emit(name, function)
-        self._declared |= e.declared
+        e, text, called = self._emit(name, function)
         symbol = "f" + hashlib.sha256(text.encode()).hexdigest()[:20]
-        self._helpers[name] = self._define(text, lambda: symbol)
+        self._helpers[name] = self._define(text, lambda: symbol, e.declared, called)
         return symbol
 
-    def _emit(self, name: str, function: FuncOp) -> tuple[Function, str]:
-        """The text of a function, whose callees are emitted."""
+    def _emit(self, name: str, function: FuncOp) -> tuple[Function, str, set[str]]:
+        """The text of a function, whose callees are emitted, and their symbols."""
         e = Function(1, tiled=False, handlers=HANDLERS, has_half=True, has_bfloat=True, elementary=math.ELEMENTARY)
         self._active.append(name)
         try:
             text = _function_text(e, function)
-            for callee in sorted(e.calls):
-                text = text.replace(f"@{control.quoted(callee)}(", f"@{self._helper(callee)}(")
+            called = {callee: self._helper(callee) for callee in sorted(e.calls)}
+            for callee, symbol in called.items():
+                text = text.replace(f"@{control.quoted(callee)}(", f"@{symbol}(")
         except LightNetError as error:
             error.notes.append((None, f"while emitting @{name}"))
             raise
         self._active.pop()
-        return e, text
+        return e, text, set(called.values())
 
 
 def _function_text(e: Function, function: FuncOp) -> str:

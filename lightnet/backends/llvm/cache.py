@@ -1,4 +1,4 @@
-"""Machine code on disk, so that a network that was compiled once compiles in milliseconds: one file a kernel, named by its content.
+"""Machine code and PTX on disk, so that a network that was compiled once compiles in milliseconds: one file a kernel, named by its content.
 
 A key is a hash of all that decides the code: the LLVM IR text, the machine, how it is optimised, and the versions of LLVM and of this
 format. Entries are written whole or not at all, and carry a hash that is checked when they are read; one that is damaged counts as

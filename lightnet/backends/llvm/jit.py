@@ -6,18 +6,17 @@ the launch list do not: their code is as good without, and it costs 24 to 136 ms
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import llvmlite.binding as llvm
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.llvm import cache
+from lightnet.backends.llvm import cache, unlocked
 from lightnet.backends.llvm.emitter import Emitted, Vectors, emit_module
 from lightnet.backends.llvm.pool import pool_text
 from lightnet.diagnostics import LightNetError
@@ -165,7 +164,7 @@ class _Codegen:
     def __init__(self, machine: Machine, verify: bool = False, threads: int | None = None):
         self.machine, self.verify = machine, verify
         count = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-        self._pool = ThreadPoolExecutor(count if _unlocked() else 1)
+        self._pool = ThreadPoolExecutor(count if unlocked.is_parallel() else 1)
         self._local = threading.local()
         self._waiting: dict[str, tuple[str, Future[bytes]]] = {}  # symbol -> key of the cache on disk, the object
 
@@ -203,22 +202,6 @@ class _Codegen:
             return [_objects[self.machine, symbol] for symbol in symbols]
 
 
-@lru_cache(1)
-def _unlocked() -> ctypes.CDLL | None:
-    """LLVM without llvmlite's lock, for the two calls that take the time.
-
-    llvmlite serialises every call in the process. LLVM itself needs only that a context and a target machine stay with
-    one thread, which holds here. None where this llvmlite does not tell its library: then one thread compiles.
-    """
-    try:
-        library = ctypes.CDLL(llvm.ffi.lib._name)
-        library.LLVMPY_TargetMachineEmitToMemory.restype = ctypes.c_void_p
-        library.LLVMPY_RunNewModulePassManager.restype = None
-    except (AttributeError, OSError):
-        return None
-    return library
-
-
 class Compiler:
     """A target machine, for the use of one thread."""
 
@@ -232,19 +215,7 @@ class Compiler:
 
     def emit(self, module: llvm.ModuleRef) -> bytes:
         """The object file of a module."""
-        library = _unlocked()
-        if library is None:
-            return self.target.emit_object(module)
-        message = ctypes.c_char_p()
-        memory = library.LLVMPY_TargetMachineEmitToMemory(self.target._ptr, module._ptr, 1, ctypes.byref(message))
-        if not memory:
-            raise LightNetError(f"LLVM cannot make code for this machine: {(message.value or b'').decode()}")
-        buffer = ctypes.cast(memory, llvm.ffi.LLVMMemoryBufferRef)
-        try:
-            start = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer)
-            return ctypes.string_at(start, llvm.ffi.lib.LLVMPY_GetBufferSize(buffer))
-        finally:
-            llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+        return unlocked.emit(self.target, module, unlocked.OBJECT)
 
     def module(self, text: str, optimize: bool = False, verify: bool = False,
                context: llvm.ContextRef | None = None) -> llvm.ModuleRef:  # fmt: skip
@@ -267,9 +238,4 @@ class Compiler:
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = options.slp_vectorization = options.loop_interleaving = True
         builder = llvm.create_pass_builder(self.target, options)
-        manager = builder.getModulePassManager()
-        library = _unlocked()
-        if library is None:
-            manager.run(module, builder)
-        else:
-            library.LLVMPY_RunNewModulePassManager(manager._ptr, module._ptr, builder._ptr)
+        unlocked.run(builder.getModulePassManager(), module, builder)

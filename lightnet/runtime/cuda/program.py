@@ -95,7 +95,8 @@ class CudaInstance:
     """A program on a device, which is its own: `driver` is closed with the last reference to it.
 
     `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading. Calls from several
-    threads are safe: they run one after the other, since there is one arena.
+    threads are safe: they run one after the other, since there is one arena. `launches` are the kernels of the launch list, in order, for
+    who runs them one by one, in an instance of their own (`apart`).
     """
 
     def __init__(
@@ -116,7 +117,17 @@ class CudaInstance:
             )
         #: The device address of each memory space.
         self.address = {space: driver.alloc(size) for space, size in sizes.items()}
+        self.launches: list[Launch] = []
         self._parts = list(self._recorded())
+
+    def apart(self) -> CudaInstance:
+        """The same program on the same device, with memory of its own."""
+        return CudaInstance(self.program, self.code, self.static, self.defaults, self.driver)
+
+    def release(self) -> None:
+        """Give back the memory. Nothing else may be called afterwards."""
+        for address in self.address.values():
+            self.driver.free(address)
 
     def _recorded(self) -> Iterator[Part]:
         """The launch list in pieces: what stands between run-time calls is a graph."""
@@ -126,7 +137,9 @@ class CudaInstance:
                 yield from lines
                 continue
             kernels = [line for line in lines if isinstance(line, KernelLine)]
-            yield self.driver.graph([self._launch(module, line) for line in kernels], [line.after for line in kernels])
+            launches = [self._launch(module, line) for line in kernels]
+            self.launches += launches
+            yield self.driver.graph(launches, [line.after for line in kernels])
 
     def _launch(self, module: Module, line: KernelLine) -> Launch:
         args = tuple(self._at(place) for place in line.places)
@@ -165,6 +178,33 @@ class CudaInstance:
             found = {t.name: self._read(t) for t in self.program.outputs if t.name not in self._lost}
             self.driver.synchronize()  # a program without outputs has errors, too
             return found
+
+    def start(self, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
+        """Write all that a call starts from: inputs and residents, of which `feeds` replaces some, and the static space."""
+        with self._lock:
+            self._stale = None
+            self._start(feeds, static)
+            self._stale = None
+
+    def launch_all(self) -> None:
+        """Run the whole program but its run-time calls, from where `start` leaves the memory; does not wait."""
+        for part in self._parts:
+            if not isinstance(part, HostLine):
+                part.launch()
+
+    def bytes_at(self, place: Place, size: int) -> np.ndarray:
+        """A copy of `size` bytes of the device's memory, as they are after all earlier launches."""
+        found = np.empty(size, np.uint8)
+        if size:
+            self.driver.download(self._at(place), found)
+        return found
+
+    def enqueue(self) -> None:
+        """Launch the kernels once more, on what the device holds from the call before, and do not wait: what a benchmark times. Run-time calls are left
+        out."""
+        for part in self._parts:
+            if not isinstance(part, HostLine):
+                part.launch()
 
     def _start(self, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
         """Write what a run starts from, as far as it is not there already."""

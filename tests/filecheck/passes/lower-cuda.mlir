@@ -1,18 +1,18 @@
 // RUN: ln-opt --pass=lower-cuda --split-input-file --verify-diagnostics %s | filecheck %s
 
-// A kernel becomes a function for one point and a SIMT kernel with a thread for each point, the op a launch with its places.
+// A kernel becomes a SIMT kernel with a thread for four elements, which it reads at once, the op a launch with its places.
 // CHECK: builtin.module attributes {ln.memory = {arena = 4000 : i64}, cuda.arch = "sm_80"}
-// CHECK: func.func private @relu_0_block(%[[LO:.*]]: index, %[[HI:.*]]: index, %{{.*}}: memref<300xf32>, %{{.*}}: memref<300xf32>)
-// CHECK: scf.for %{{.*}} = %[[LO]] to %[[HI]] step
-// CHECK: func.func @relu_0(%[[X:.*]]: memref<300xf32>, %[[Y:.*]]: memref<300xf32>) attributes {cuda.block = array<i32: 128, 1, 1>} {
+// CHECK: func.func @relu_0(%[[X:.*]]: memref<300xf32>, %[[Y:.*]]: memref<300xf32>) attributes {cuda.block = array<i32: 96, 1, 1>} {
 // CHECK-DAG: %[[B:.*]] = cuda.block_id x
 // CHECK-DAG: %[[T:.*]] = cuda.thread_id x
 // CHECK: %[[I:.*]] = arith.addi %{{.*}}, %[[T]] : index
 // CHECK: %[[INSIDE:.*]] = arith.cmpi slt, %[[I]], %{{.*}} : index
 // CHECK: scf.if %[[INSIDE]] {
-// CHECK: func.call @relu_0_block(%[[I]], %{{.*}}, %[[X]], %[[Y]])
+// CHECK: scf.for %{{.*}} = %[[I]] to %{{.*}} step
+// CHECK: tile.load %[[X]]
+// CHECK: tile.store %{{.*}}, %[[Y]]
 // CHECK: func.func @main() {
-// CHECK-NEXT: cuda.launch @relu_0 grid [3, 1, 1] block [128, 1, 1] [arena+0, arena+2048]
+// CHECK-NEXT: cuda.launch @relu_0 grid [1, 1, 1] block [96, 1, 1] [arena+0, arena+2048]
 // CHECK-NEXT: tile.host "print" [arena+2048] {msg = "y:", dims = [2 : i64, 150 : i64], dtype = "f32"}
 // CHECK-NEXT: func.return
 builtin.module attributes {ln.memory = {arena = 4000 : i64}} {
@@ -53,7 +53,7 @@ builtin.module attributes {ln.memory = {arena = 132 : i64}} {
 
 // -----
 // A reduction is one thread for each result. What one nest of loops hands to the next is workspace; there is a launch for each.
-// CHECK: func.func private @softmax_0_block
+// CHECK: func.func @softmax_0(
 // CHECK: arith.maximumf
 // CHECK: cuda.launch @softmax_0 grid [1, 1, 1] block [32, 1, 1] [arena+0, arena+[[WS:[0-9]+]]]
 // CHECK-NEXT: cuda.launch @softmax_0_1 grid

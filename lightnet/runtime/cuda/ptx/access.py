@@ -42,6 +42,8 @@ def _items(site: Site, operand: ptx.Operand, vector: str | None) -> tuple[ptx.Op
 
 
 def _load(site: Site, match: re.Match[str]) -> Step:
+    """A vector may have elements that nobody reads: LLVM makes a vector of four out of three loads where the address is aligned for that, and such a
+    one is never beyond the end of a page. They do not count as accesses."""
     site.count(2)
     order, named, hint, vector, kind = match.groups()
     constant = hint is not None
@@ -50,7 +52,9 @@ def _load(site: Site, match: re.Match[str]) -> Step:
     items = _items(site, site.operands[0], vector)
     address, space = site.address(site.operands[1], space_of(named))
     dtype, count = DTYPES[kind], len(items)
-    site.touches(space, dtype.itemsize * count)
+    live = [i for i, item in enumerate(items) if not site.decoder.is_unread(item)]
+    several = 0 < len(live) < count
+    site.touches(space, dtype.itemsize * (1 if several else count))
     slots = [site.slot(item, kind, True) for item in items]
     kinds = site.decoder.kernel.kinds
     stored = [kinds[s] if s is not None else dtype for s in slots]
@@ -60,6 +64,18 @@ def _load(site: Site, match: re.Match[str]) -> Step:
     if space == "kparam":
         return _param(site, address, dtype, slots, wide, stored)
     raw = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{dtype.itemsize}")
+
+    def run_live(batch: Batch) -> None:
+        where = batch.active(address(batch.regs))
+        batch.require_aligned(where, dtype.itemsize * count)
+        for i in live:
+            slot, at = slots[i], where + np.uint64(i * dtype.itemsize)
+            values = batch.load(space, at, raw, 1, strong, constant)
+            if slot is not None:
+                batch.put_active(slot, values.astype(wide[i], copy=False).view(stored[i]))
+
+    if several:
+        return run_live
 
     def run(batch: Batch) -> None:
         where = batch.active(address(batch.regs))

@@ -10,6 +10,7 @@ watched when the kernel runs.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
@@ -74,6 +75,12 @@ class Decoder:
         self.work: list[tuple[ptx.Instruction, Frame]] = []
         self.local_at = 0
         self.shared: dict[int, Symbol] = {}
+        #: How often each name stands in the code.
+        self.mentions: Counter[str] = Counter()
+
+    def is_unread(self, result: ptx.Operand) -> bool:
+        """Whether no instruction names the register of a result but the one that sets it."""
+        return isinstance(result, ptx.Reg) and (result.name == "_" or self.mentions[result.name] == 1)
 
     def error(self, message: str, pos: int, label: str) -> LightNetError:
         return self.source.error(message, pos, f"ptx.{label}")
@@ -94,6 +101,10 @@ class Decoder:
         self._scope(function.body, frame, ())
         self._emit(ptx.Instruction("exit", (), None, function.pos), frame)
         kernel.local_bytes = self.local_at
+        for instruction, _ in self.work:
+            self.mentions.update(_names(instruction.operands))
+            if instruction.guard is not None:
+                self.mentions[instruction.guard[0]] += 1
         sites = [Site(self, instruction, frame) for instruction, frame in self.work]
         steps = [self._step(site) for site in sites]
         kernel.sites = [site.instruction for site in sites]
@@ -319,4 +330,8 @@ def _names(operands: tuple[ptx.Operand, ...]) -> list[str]:
             found += _names((operand.base,))
         elif isinstance(operand, ptx.Vec | ptx.Group):
             found += _names(operand.items)
+        elif isinstance(operand, ptx.Not):
+            found += _names((operand.operand,))
+        elif isinstance(operand, ptx.Pair):
+            found += _names((operand.first, operand.second))
     return found

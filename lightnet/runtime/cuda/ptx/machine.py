@@ -79,8 +79,8 @@ class Batch(Threads):
                 code[here](self)
 
     # -- where accesses go
-    def places(self, space: str, addresses: Array, nbytes: int) -> list[Place]:
-        """Where accesses of the active lanes go, as (store, offsets, positions or None for all), inside and aligned."""
+    def require_aligned(self, addresses: Array, nbytes: int) -> None:
+        """Find accesses of the active lanes to addresses that are no multiples of their size."""
         if (addresses & u64(nbytes - 1)).any():
             at = int(np.argmax((addresses & u64(nbytes - 1)) != 0))
             findings.fail(
@@ -89,6 +89,10 @@ class Batch(Threads):
                 f"an access of {nbytes} bytes at {int(addresses[at]):#x}, which is no multiple of {nbytes}",
                 self.lane_of(at),
             )
+
+    def places(self, space: str, addresses: Array, nbytes: int) -> list[Place]:
+        """Where accesses of the active lanes go, as (store, offsets, positions or None for all), inside and aligned."""
+        self.require_aligned(addresses, nbytes)
         if space == "generic":
             return self._generic(addresses, nbytes)
         if space in ("global", "const"):

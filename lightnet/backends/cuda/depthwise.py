@@ -1,0 +1,238 @@
+"""``depthwise``: convolutions with one channel a group, on maps, with the elementwise ops that follow.
+
+There is one multiply-add for each element that is read, so a thread has four channels of a strip of a row of the output: what it reads of a row of the
+input serves several pixels. Weights lie in pieces of four channels (``d4``). Imports the base of generators and the evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerAttr, f32
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Index, vector_type
+from lightnet.backends.cuda.base import Generator, memory_time
+from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.kernel import KernelFunction
+from lightnet.backends.cuda.simt import Simt, SimtLaunch
+from lightnet.backends.expressions import Evaluator, Tile, runs_on_tiles
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir import bound
+from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.layout import Layout, Packed
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import spec_of, storage_type
+
+#: Channels of a thread; columns of a window at most, all of which are in code; pixels of a strip.
+LANES, WIDEST, STRIPS = 4, 16, (4, 2, 1)
+#: Columns of the input that a strip reads, at most: 4 registers each.
+COLUMNS = 12
+#: Threads of a block, and threads for each of the device's processors that hide what they wait for.
+THREADS, BUSY = 128, 256
+FLOATS = ("f32", "f16", "bf16")
+
+
+class Depthwise(Generator):
+    """Takes a depthwise `conv2d` whose channels are a multiple of four, with an epilogue."""
+
+    alg = "depthwise"
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+        if not ops or not isinstance(ops[0], Conv2d) or not _is_depthwise(ops[0]) or not _is_epilogue(ops, yielded):
+            return []
+        src, weight, _ = ops[0].operands
+        inside = {r for op in ops for r in op.results}
+        dims = ops[0].result_specs[0].dims
+        wide = [v for op in ops[1:] for v in op.operands if spec_of(v.type).dims == dims and v not in inside]
+        others = {v for op in ops for v in op.operands} - {src, *wide}
+        if weight in (src, *wide) or src in (v for op in ops[1:] for v in op.operands if spec_of(v.type).dims != dims):
+            return []  # seen in two ways
+        return [Form(dict.fromkeys((src, *wide), (0, 0)), frozenset([weight]))] if weight in others else []
+
+    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
+        size = sum(spec_of(v.type).nbytes for v in (*kernel.operands, *kernel.results))
+        return max(memory_time(size, device), device.launch + kernel.ops[0].flops() / (0.25 * device.flops))
+
+    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
+        return {"strip": choice_attr(strip_of(kernel, device))}
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        return {list(kernel.body.args).index(kernel.ops[0].operands[1]): Packed("d", LANES)}
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        return [_Kernel(kernel, name, aliases).build()]
+
+
+def _is_depthwise(conv: Conv2d) -> bool:
+    src, weight, _ = conv.operand_specs
+    return (
+        conv.group == src.dims[1] == weight.dims[0]
+        and src.dims[1] % LANES == 0
+        and weight.dims[3] <= WIDEST
+        and src.dtype.name in FLOATS
+        and 0 not in (src.len, weight.len, conv.result_specs[0].len)
+    )
+
+
+def _is_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
+    """Whether what follows the convolution are elementwise ops that need its result, and make all that is yielded."""
+    dims, inside = ops[0].result_specs[0].dims, set(ops[0].results)
+    for op in ops[1:]:
+        specs = [*op.operand_specs, *op.result_specs]
+        if any(s.dtype.name not in FLOATS for s in specs) or [s.dims for s in op.result_specs] != [dims]:
+            return False
+        if not runs_on_tiles(op, (0, 1, 2, 3), short=True) or inside.isdisjoint(op.operands):
+            return False
+        inside |= set(op.results)
+    return bool(yielded) and len(set(yielded)) == len(yielded) and inside >= set(yielded)
+
+
+def _pinned(kernel: KernelOp) -> int | None:
+    attr = kernel.attributes.get("strip")
+    return attr.value.data if isinstance(attr, IntegerAttr) else None
+
+
+def strip_of(kernel: KernelOp, device: Device) -> int:
+    """Pixels of a row that a thread has: the kernel's choice (`LightNetError` for one that cannot be), else as many as leave enough threads."""
+    conv = kernel.ops[0]
+    assert isinstance(conv, Conv2d)
+    given = _pinned(kernel)
+    fitting = [s for s in STRIPS if s == 1 or len(_columns(conv, s)) <= COLUMNS]
+    if given is not None:
+        if given not in fitting:
+            raise LightNetError(
+                f"strip = {given}: a thread has {', '.join(map(str, fitting))} pixels",
+                loc_of(kernel),
+                label="cuda.strip",
+            )
+        return given
+    n, c, h, w = conv.result_specs[0].dims
+    enough = BUSY * device.processors
+    return next((s for s in fitting if n * c // LANES * h * -(-w // s) >= enough), 1)
+
+
+def _columns(conv: Conv2d, strip: int) -> list[int]:
+    """The columns of the input that a strip reads, from that under the first column of the first window."""
+    step, across = conv.stride[1], conv.dilation[1]
+    return sorted({x * step + k * across for x, k in product(range(strip), range(conv.size[1]))})
+
+
+class _Kernel:
+    """Builds one function. Threads run through the channels, then along rows, so that neighbours read neighbouring addresses."""
+
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
+        conv = kernel.ops[0]
+        assert isinstance(conv, Conv2d)
+        self.kernel, self.conv = kernel, conv
+        self.strip = _pinned(kernel) or 1
+        self.function = KernelFunction(kernel, name, (THREADS, 1, 1), aliases)
+        self.b = self.function.b
+        self.src, self.weight, self.bias = (self.function.inputs[v] for v in conv.operands)
+        self.top, self.left = conv.derived_values()["pad"][:2]
+        self.zero = self.b.const(0.0, vector_type((LANES,), f32))
+
+    def build(self) -> SimtLaunch:
+        b, (n, c, h, w) = self.b, self.conv.result_specs[0].dims
+        sizes = (n, h, -(-w // self.strip), c // LANES)
+        number = b.add(b.mul(b.block_id(), THREADS), b.thread_id())
+        with b.when(b.below(number, prod(sizes))):
+            rest, group = b.divmod(number, sizes[3])
+            rest, strip = b.divmod(rest, sizes[2])
+            picture, row = b.divmod(rest, sizes[1])
+            self.thread(picture, row, b.mul(strip, self.strip), b.mul(group, LANES), group)
+        return self.function.launch((-(-prod(sizes) // THREADS), 1, 1))
+
+    def thread(self, n: SSAValue, y: SSAValue, x: SSAValue, channel: SSAValue, group: SSAValue) -> None:
+        """Four channels of a strip that begins at column `x` of row `y`."""
+        b, conv = self.b, self.conv
+        start = _wide(b, b.tile_load(self.bias, [channel], [0], (LANES,)))
+        height, rows = conv.operand_specs[0].dims[2], conv.size[0]
+        reach = (conv.result_specs[0].dims[2] - 1) * conv.stride[0] + (rows - 1) * conv.dilation[0] - self.top
+        with b.loop(0, rows, carry=[start] * self.strip) as loop:
+            at = b.add(b.add(b.mul(y, conv.stride[0]), b.mul(loop.iv, conv.dilation[0])), -self.top)
+
+            def row() -> list[SSAValue]:
+                return self.row([n, at, x, channel], [group, loop.iv], loop.args)
+
+            if self.top == 0 and reach < height:
+                loop.yields(*row())
+            else:
+                loop.yields(*b.choose(_inside(b, at, height), row, lambda: list(loop.args)))
+        width = conv.result_specs[0].dims[3]
+        for k, total in enumerate(loop.results):
+            column = b.add(x, k)
+            if k == 0 or width % self.strip == 0:
+                self.pixel([n, channel, y, column], total)
+            else:
+                with b.when(b.below(column, width)):
+                    self.pixel([n, channel, y, column], total)
+
+    def row(self, at: Sequence[SSAValue], weights: Sequence[SSAValue], sums: Sequence[SSAValue]) -> list[SSAValue]:
+        """The sums with one row of all windows of the strip: `at` is [picture, row of the input, first column of the output, channel]."""
+        b, conv = self.b, self.conv
+        n, y, x, channel = at
+        first = b.add(b.mul(x, conv.stride[1]), -self.left)
+        found = {off: self.column(n, y, first, off, channel) for off in _columns(conv, self.strip)}
+        sums = list(sums)
+        for k in range(conv.size[1]):
+            factor = _wide(b, b.tile_load(self.weight, [*weights, k, 0], [3], (LANES,)))
+            for p in range(self.strip):
+                part = b.op(arith.MulfOp, found[p * conv.stride[1] + k * conv.dilation[1]], factor)
+                sums[p] = b.op(arith.AddfOp, sums[p], part)
+        return sums
+
+    def column(self, n: SSAValue, y: SSAValue, first: SSAValue, off: int, channel: SSAValue) -> SSAValue:
+        """An element of the input; zeros beside the picture, for which the first column is read."""
+        b, conv = self.b, self.conv
+        width = conv.operand_specs[0].dims[3]
+        strips = -(-conv.result_specs[0].dims[3] // self.strip)
+        last = (strips - 1) * self.strip * conv.stride[1] + off - self.left
+        x = b.add(first, off)
+        if off >= self.left and last < width:
+            return _wide(b, b.tile_load(self.src, [n, y, x, channel], [3], (LANES,)))
+        inside = _inside(b, x, width)
+        value = b.tile_load(self.src, [n, y, b.select(inside, x, b.index(0)), channel], [3], (LANES,))
+        return b.select(inside, _wide(b, value), self.zero)
+
+    def pixel(self, at: Sequence[Index], total: SSAValue) -> None:
+        """The ops behind the convolution for the four channels at [n, c, y, x], and what the kernel yields."""
+        b, conv = self.b, self.conv
+        evaluator = _Pixel(b, Tile(at, [1], (LANES,), [1], None), self.function.inputs.__getitem__)
+        dtype = conv.result_specs[0].dtype
+        evaluator.registers[conv.results[0]] = b.cast("truncf", total, storage_type(dtype)) if dtype.is_short else total
+        for op in self.kernel.ops[1:]:
+            evaluator.run(op)
+        n, c, y, x = at
+        for number, memref in self.function.outputs.items():
+            value = evaluator.registers[self.kernel.terminator.operands[number]]
+            b.tile_store(value, memref, [n, y, x, c], [3])
+
+
+class _Pixel(Evaluator):
+    """Evaluates ops on channels of a pixel. What has the shape of the result is a map, all else is row-major."""
+
+    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
+        if value in self.registers or spec_of(value.type).dims != self.dims:
+            return super().read(value, subs, position)
+        n, c, y, x = self.tile.indices
+        return self.b.tile_load(self.memory(value), [n, y, x, c], [3], self.tile.shape)
+
+
+def _wide(b: Simt, value: SSAValue) -> SSAValue:
+    """A vector as f32."""
+    return value if value.type.element_type == f32 else b.cast("extf", value, f32)  # type: ignore[attr-defined]
+
+
+def _inside(b: Simt, at: SSAValue, extent: int) -> SSAValue:
+    """Whether ``0 <= at < extent``."""
+    return b.both(b.below(-1, at), b.below(at, extent))
+
+
+DEPTHWISE = Depthwise()

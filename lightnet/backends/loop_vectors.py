@@ -1,0 +1,154 @@
+"""Several consecutive elements at once: the values of a nest as vectors along its last loop.
+
+A thread that has four elements of a row moves 16 bytes an access, and computes what the four share once. Part of `loops.py`. Imports
+`ir.bound`, `ir.affine`, `builder` and xDSL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import SSAValue
+
+from lightnet.backends.builder import Builder, vector_type
+from lightnet.backends.loop_values import FLOAT, FLOAT_COMPARE, Values, scalar_type, signed
+from lightnet.ir.affine import Space
+from lightnet.ir.bound import BOOL, Apply, Const, Idx, Node, Read, Statement, indices, reads
+from lightnet.ir.fusion import Nest
+from lightnet.ir.types import TensorSpec, storage_type
+
+#: Bytes of one access of a thread, and elements that it has at most.
+ACCESS, MOST = 16, 8
+#: What is not worth four times the code: functions that are computed in double.
+SCALAR = {"pow", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"}
+
+
+def width_of(nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str]) -> int:
+    """How many elements along its last loop a nest with linear addresses can compute at once; 1 where that is for single elements: where
+    something but an address depends on the index, or where what is written is not contiguous along it."""
+    if not nest.loops:
+        return 1
+    name, n = nest.loops[-1]
+    written: set[str] = set()
+    for s in nest.statements:
+        if not _Check(Space(nest.loops + s.reductions), name, specs, written).takes(s, s.tensor not in scalars):
+            return 1
+        written.update(s.targets)
+    touched = {t for s in nest.statements for t in (*s.targets, *(r.tensor for r in reads(s.value)))}
+    size = max((specs[t].dtype.size for t in touched if t not in scalars), default=ACCESS)
+    width = min(MOST, ACCESS // size)
+    while width > 1 and n % width:
+        width //= 2
+    return width
+
+
+class _Check:
+    """Whether a statement can be computed for consecutive values of the index `name`."""
+
+    def __init__(self, space: Space, name: str, specs: Mapping[str, TensorSpec], written: set[str]):
+        self.space, self.name, self.specs, self.written = space, name, specs, written
+
+    def takes(self, s: Statement, stored: bool) -> bool:
+        if s.arg is not None or (stored and self.step(s.subs[0]) != 1):
+            return False
+        if s.op != "=" and not self.specs[s.tensor].dtype.is_float:
+            return False
+        return self.node(s.value)
+
+    def step(self, address: Node) -> int | None:
+        """From one element to the next; None where that differs."""
+        terms = self.space.linear(address).terms
+        index = Idx(self.name)
+        if any(self.name in indices(atom) for atom in terms if atom != index):
+            return None
+        return terms.get(index, 0)
+
+    def varies(self, node: Node) -> bool:
+        return self.name in indices(node) or any(r.tensor in self.written for r in reads(node))
+
+    def node(self, node: Node) -> bool:
+        if not self.varies(node):
+            return True
+        match node:
+            case Read(tensor=tensor, subs=(address,)):
+                return tensor in self.written or self.step(address) is not None
+            case Apply(fn="select", args=(cond, a, b)):
+                inside = not self.varies(cond) or all(map(self.inside, reads(a) + reads(b)))
+                return inside and all(map(self.node, node.args))
+            case Apply(fn="lt" | "le" | "eq" | "ne", args=(a, b)):
+                return a.dtype.is_float and self.node(a) and self.node(b)
+            case Apply(fn="and" | "or", args=(a, b)):
+                return self.node(a) and self.node(b) and not reads_outside(self, b)
+            case Apply(fn="not", args=(a,)):
+                return self.node(a)
+            case Apply(fn="cast", args=(a,), dtype=dtype):
+                return a.dtype.is_float and dtype.is_float and self.node(a)
+            case Apply(fn=fn, args=args, dtype=dtype):
+                return dtype.is_float and fn in FLOAT and fn not in SCALAR and all(map(self.node, args))
+        return False
+
+    def inside(self, read: Read) -> bool:
+        """Whether a read falls into memory whatever guards it."""
+        return read.tensor in self.written or self.space.inside(read.subs[0], self.specs[read.tensor].len)
+
+
+def reads_outside(check: _Check, node: Node) -> bool:
+    """Whether an expression reads what may not be there."""
+    return not all(map(check.inside, reads(node)))
+
+
+class Vectors(Values):
+    """Values of `width` consecutive elements: what depends on the index `lane` (whose value is that of the first element), or on what the nest has
+    computed, is a vector, all else a scalar."""
+
+    def __init__(self, b: Builder, memory: dict[str, SSAValue], sizes: dict[str, int], written: set[str]):
+        super().__init__(b, memory, sizes, written)
+        self.lane, self.width = "", 1
+
+    def result(self, node: Node) -> SSAValue:
+        return self.value(node) if self.width == 1 else self.wide(node)
+
+    def wide(self, node: Node) -> SSAValue:
+        """An expression as a vector."""
+        if isinstance(node, Const):
+            return self.b.const(signed(node.value, node.dtype), vector_type((self.width,), scalar_type(node.dtype)))
+        value = self.value(node)
+        return value if isinstance(value.type, VectorType) else self.b.broadcast(value, (self.width,))
+
+    def _varies(self, node: Node) -> bool:
+        return self.lane in self._about(node)[0] or any(r.tensor in self.registers for r in reads(node))
+
+    def _value(self, node: Node) -> SSAValue:
+        if self.width == 1 or not self._varies(node):
+            return super()._value(node)
+        b = self.b
+        match node:
+            case Read(tensor=tensor, subs=(address,), dtype=dtype):
+                step = self.space.linear(address).terms[Idx(self.lane)]
+                loaded = b.tile_load(self.memory[tensor], [self.index(address)], [0], (self.width,), steps=[step])
+                return b.cmpi("ne", loaded, b.const(0, loaded.type)) if dtype is BOOL else loaded
+            case Apply(fn="select", args=(cond, x, y)) if self._varies(cond):
+                return b.select(self.wide(cond), self.wide(x), self.wide(y))
+            case Apply(fn="select", args=(cond, x, y)):
+                return self._select(cond, lambda: self.wide(x), lambda: self.wide(y), (x, y))
+            case Apply(fn="lt" | "le" | "eq" | "ne" as fn, args=(x, y)):
+                return b.cmpf(FLOAT_COMPARE[fn], self.wide(x), self.wide(y))
+            case Apply(fn="and" | "or" as fn, args=(x, y)):
+                return b.op(arith.AndIOp if fn == "and" else arith.OrIOp, self.wide(x), self.wide(y))
+            case Apply(fn="not", args=(x,)):
+                return b.op(arith.XOrIOp, self.wide(x), self.wide(Const(1, BOOL)))
+            case Apply(fn="cast", args=(x,), dtype=dtype):
+                if x.dtype is dtype:
+                    return self.wide(x)
+                return b.cast("extf" if dtype.size > x.dtype.size else "truncf", self.wide(x), storage_type(dtype))
+            case Apply(fn=fn, args=args):
+                return b.op(FLOAT[fn], *map(self.wide, args))
+        raise TypeError(node)
+
+    def put(self, tensor: str, address: Node, value: SSAValue) -> None:
+        """Store a vector."""
+        if isinstance(value.type, VectorType) and value.type.element_type == scalar_type(BOOL):
+            value = self.b.cast("extui", value, storage_type(BOOL))
+        self.b.tile_store(value, self.memory[tensor], [self.index(address)], [0])

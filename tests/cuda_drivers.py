@@ -1,0 +1,60 @@
+"""Which driver the tests of kernels run on: the PTX interpreter, or a device (``pytest -m gpu``)."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+import pytest
+
+from lightnet.runtime.cuda.driver import CudaUnavailable, Driver
+from lightnet.runtime.cuda.emulator import Emulator
+
+EMULATOR, DEVICE = "emulator", "device"
+#: Test modules that use one of these run on devices as well, but for tests marked `interpreter`.
+HELPERS = {"cuda_runs", "cuda_device", "cuda_maps"}
+
+_current = EMULATOR
+
+
+def use(name: str) -> None:
+    """Run what follows on a driver; the test is skipped where there is no device."""
+    global _current
+    if name == DEVICE:
+        _device()
+    _current = name
+
+
+def driver(arch: str = "sm_80") -> Driver:
+    """A driver for the kernels of a test: an interpreter of its own, or the device, which all tests of a process share."""
+    return _device() if _current == DEVICE else Emulator(arch=arch)
+
+
+def _device() -> Driver:
+    found = _opened()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@cache
+def _opened() -> Driver | str:
+    """The device, or why there is none. What is allocated is filled with 0xFF, NaN as floats, so that what nobody writes shows."""
+    from lightnet.runtime.cuda.libcuda import LibCuda
+
+    class Device(LibCuda):
+        def alloc(self, nbytes: int) -> int:
+            address = super().alloc(nbytes)
+            self.fill(address, 0xFF, nbytes)
+            return address
+
+    try:
+        return Device()
+    except CudaUnavailable as error:
+        return error.message
+
+
+def is_run_on_devices(module: ModuleType, test: str) -> bool:
+    """Whether a test has kernels run by our helpers: it, or its module, says so by its name."""
+    named = any(word in f"{module.__name__} {test}" for word in ("cuda", "nvptx"))
+    return named and any(getattr(value, "__module__", None) in HELPERS for value in vars(module).values())

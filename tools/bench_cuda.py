@@ -1,0 +1,256 @@
+"""How fast networks run on an NVIDIA device beside PyTorch: ``python tools/bench_cuda.py [--models NAME…] [--layers] [--write]``.
+
+Both run in one process, on the same contents: ours as one CUDA graph, PyTorch with the channels last, with cuDNN's choice of algorithms by measuring and
+in a CUDA graph, and once more through torch.compile. Precisions are told apart: f32 (exact products), tf32, f16. Results are compared with those
+of the CPU's kernels first. Then engines run in turn, a slice of time each, in rounds whose order changes; figures are medians over the rounds, timed by the device's
+events, inputs and outputs staying on the device. --write puts the tables into docs/performance-cuda.md, with the device's name and the date.
+
+Without a device it says so and exits 1. ``--emulate --small`` goes the same way on tiny sizes in the PTX interpreter (and, where there is PyTorch, on its
+CPU kernels): the figures mean nothing then, and are not written. Exit status 1 also where we do not run, or a result of ours is off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import shlex
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from benching import cuda_engines, cuda_work
+from benching.cuda_engines import COMPILED, ENGINES, OURS, TORCH
+from benching.results import geometric_mean, quantile
+from benching.rotation import order
+
+from lightnet.diagnostics import LightNetError
+from lightnet.runtime.cuda.driver import CudaUnavailable, devices
+from lightnet.runtime.files import write_atomic
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance-cuda.md"
+MODELS = ("squeezenet1.1", "mobilenetv2", "resnet18", "resnet50", "yolov3")
+COLUMNS = (
+    "",
+    "batch",
+    "LightNet, ms",
+    "PyTorch, ms",
+    "torch.compile, ms",
+    "ratio",
+    "spread",
+    "TFLOP/s",
+    "PyTorch, TFLOP/s",
+    "largest error",
+)
+
+
+@dataclass
+class Row:
+    """What was measured of one work: seconds of a call in each round, the largest errors (relative to the largest value of an output), and why an engine
+    is not there."""
+
+    name: str
+    group: str
+    precision: str
+    batch: int
+    flops: int
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def median(self, engine: str) -> float | None:
+        """Seconds of a call."""
+        return statistics.median(self.seconds[engine]) if self.seconds.get(engine) else None
+
+    @property
+    def ratios(self) -> list[float]:
+        """Our time over that of PyTorch (in a graph), round by round."""
+        return [a / b for a, b in zip(self.seconds.get(OURS, []), self.seconds.get(TORCH, []))]
+
+    @property
+    def ratio(self) -> float | None:
+        """By the medians: below 1 we are faster."""
+        ours, theirs = self.median(OURS), self.median(TORCH)
+        return ours / theirs if ours and theirs else None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether we did not run, or a result of ours is off."""
+        return OURS in self.problems or not self.errors.get(OURS, np.inf) <= cuda_work.TOLERANCE[self.precision]
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    option = parser.add_argument
+    option("--models", nargs="*", metavar="NAME", default=list(MODELS), help=f"networks ({', '.join(MODELS)})")
+    option("--layers", action="store_true", help="matrix products and convolutions as well")
+    option("--precisions", default="f32,tf32,f16", help="of these (%(default)s)")
+    option("--batches", default="1,32", help="pictures at once (%(default)s)")
+    option("--engines", default=",".join(ENGINES), help="of these; what is not installed is left out (%(default)s)")
+    option("--rounds", type=int, default=9, help="rounds of a rotation (%(default)s)")
+    option("--slice", type=float, default=0.1, help="seconds of one engine in one round (%(default)s)")
+    option("--emulate", action="store_true", help="in the PTX interpreter, with --small")
+    option("--small", action="store_true", help="tiny sizes")
+    option("--write", action="store_true", help="write docs/performance-cuda.md")
+    option("--json", metavar="FILE", help="write every figure")
+    return parser
+
+
+def checked(args: argparse.Namespace) -> tuple[list[str], list[int], list[str]]:
+    """Precisions, batches and engines. Raises `LightNetError` for what cannot be."""
+    precisions, engines = args.precisions.split(","), args.engines.split(",")
+    for what, given, known in (("precision", precisions, cuda_work.TOLERANCE), ("engine", engines, ENGINES),
+                               ("network", args.models, cuda_work.networks.NETWORKS)):  # fmt: skip
+        if unknown := [g for g in given if g not in known]:
+            raise LightNetError(f"no {what} '{unknown[0]:.40}'; there are: {', '.join(known)}")
+    batches = args.batches.split(",")
+    if not all(b.isdecimal() and 0 < int(b) <= 4096 for b in batches):
+        raise LightNetError(f"--batches takes numbers such as 1,32, and gets '{args.batches:.40}'")
+    if args.rounds < 1 or not 0 < args.slice < 60:
+        raise LightNetError("--rounds should be positive, --slice between 0 and 60 s")
+    if args.emulate != args.small or (args.emulate and args.write):
+        raise LightNetError("--emulate goes with --small, and not with --write: its figures mean nothing")
+    return precisions, [int(b) for b in batches], engines
+
+
+def error(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
+    """The largest difference of an output, relative to its largest value."""
+    if [g.shape for g in got] != [w.shape for w in want]:
+        return float("inf")
+    parts = [
+        float(np.abs(g - w).max(initial=0.0)) / max(float(np.abs(w).max(initial=0.0)), 1e-30) for g, w in zip(got, want)
+    ]
+    return max((np.inf if np.isnan(p) else p for p in parts), default=0.0)
+
+
+def measured(work: cuda_work.Work, names: Sequence[str], args: argparse.Namespace) -> Row:
+    """Check, then time one work on all engines."""
+    row = Row(work.name, work.group, work.precision, work.batch, work.flops)
+    want = [a.astype(np.float32) for a in work.reference().values()]
+    engines = {}
+    for name in names:
+        try:
+            engine = cuda_engines.make(name, work, args.emulate)
+            row.errors[name] = error(engine.outputs(), want)
+            engines[name] = engine, max(1, round(args.slice / max(engine.seconds(1), 1e-7)))
+            row.seconds[name] = []
+        except Exception as problem:  # of a peer, whatever it raises; ours is reported as a failure
+            row.problems[name] = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+    for number in range(args.rounds):
+        for name in order(list(engines), number):
+            engine, count = engines[name]
+            row.seconds[name].append(engine.seconds(count) / count)
+    return row
+
+
+def cells(row: Row) -> list[str]:
+    """A row under COLUMNS."""
+
+    def text(value: float | None, form: str, factor: float = 1.0) -> str:
+        return "–" if value is None else format(value * factor, form)
+
+    def rate(engine: str) -> str:
+        seconds = row.median(engine)
+        return text(row.flops / seconds if seconds else None, ".3g", 1e-12)
+
+    spread = f"{quantile(row.ratios, 0.1):.2f}–{quantile(row.ratios, 0.9):.2f}" if row.ratios else "–"
+    return [row.name, str(row.batch), *(text(row.median(e), ".4g", 1e3) for e in ENGINES), text(row.ratio, ".2f"), spread, rate(OURS), rate(TORCH),
+            text(row.errors.get(OURS), ".1e")]  # fmt: skip
+
+
+def page(rows: Sequence[Row], about: dict[str, str]) -> str:
+    """docs/performance-cuda.md."""
+    parts = [
+        "# How fast networks run on an NVIDIA device", f"{about['device']}. {about['versions']}. {about['date']}, by `{about['command']}`.",
+        "Ours is one CUDA graph; PyTorch has the channels last, cuDNN's algorithms chosen by measuring, batch norms folded, and a CUDA graph as well. Times are "
+        "medians of rounds in turn, by events, inputs and outputs on the device. *ratio* is our time over PyTorch's (in a graph), *spread* its 10th and 90th "
+        "percentile over the rounds; errors are relative to the largest value of an output, against the CPU's kernels in f32.",
+    ]  # fmt: skip
+    for precision in dict.fromkeys(r.precision for r in rows):
+        for group in dict.fromkeys(r.group for r in rows):
+            found = [r for r in rows if (r.precision, r.group) == (precision, group)]
+            if not found:
+                continue
+            lines = ["| " + " | ".join(line) + " |" for line in (COLUMNS, ["---"] * len(COLUMNS), *map(cells, found))]
+            ratios = [r.ratio for r in found if r.ratio]
+            mean = f"\n\nGeometric mean of {len(ratios)} ratios: {geometric_mean(ratios):.2f}." if ratios else ""
+            parts.append(f"## {precision}, {group}\n\n" + "\n".join(lines) + mean)
+    problems = [
+        f"* {r.name}, {r.precision}, batch {r.batch}: {e}: {why}" for r in rows for e, why in r.problems.items()
+    ]
+    parts += ["## What did not run\n\n" + "\n".join(problems)] if problems else []
+    return "\n\n".join(parts) + "\n"
+
+
+def described(emulate: bool) -> dict[str, str]:
+    """Device, versions, date and command. Raises CudaUnavailable where there is no device."""
+    command = shlex.join(["python", "tools/bench_cuda.py", *sys.argv[1:]])
+    versions = [f"Python {platform.python_version()}"]
+    if cuda_engines.find_spec("torch") is not None:
+        import torch
+
+        versions.append(
+            f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+        )
+    if emulate:
+        device = "PTX interpreter"
+    else:
+        first = devices()[0]
+        device = f"{first.name} ({first.arch}), driver for CUDA {first.version[0]}.{first.version[1]}"
+    return {"device": device, "versions": "; ".join(versions), "date": str(date.today()), "command": command}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and write what the arguments say."""
+    precisions, batches, asked = checked(args)
+    about = described(args.emulate)
+    engines = cuda_engines.installed(asked, args.emulate)
+    for name in set(asked) - set(engines):
+        print(
+            f"{name} is left out: "
+            + ("not on a CPU" if name == COMPILED and TORCH in engines else "PyTorch is not installed"),
+            file=sys.stderr,
+        )
+    print(about["device"])
+    rows = []
+    todo = cuda_work.small() if args.small else cuda_work.works(args.models, args.layers, precisions, batches)
+    for make in todo:
+        work = make()
+        rows.append(measured(work, engines, args))
+        print(f"{work.precision}  ", "  ".join(cells(rows[-1])), *rows[-1].problems.values(), flush=True)
+        gc.collect()  # the engines' memory on the device
+    if args.json:
+        write_atomic(args.json, json.dumps({**about, "rows": [asdict(r) for r in rows]}, indent=1).encode())
+    if args.write:
+        write_atomic(str(PAGE), page(rows, about).encode())
+    wrong = [row for row in rows if row.is_wrong]
+    for row in wrong:
+        print(
+            f"{row.name}, {row.precision}, batch {row.batch}: {row.problems.get(OURS) or 'a result is off'}",
+            file=sys.stderr,
+        )
+    return int(bool(wrong))
+
+
+def main() -> int:
+    """The tool; a mistake of the user's, or no device, is one line."""
+    try:
+        return run(options().parse_args())
+    except CudaUnavailable as missing:
+        print(f"nothing is measured: {missing.reason}", file=sys.stderr)
+    except LightNetError as mistake:
+        print(mistake, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The engines that `tools/bench_cuda.py` compares on one device, in one process: ours, and PyTorch as people deploy it there: channels last, cuDNN's choice of
+algorithms by measuring, everything in a CUDA graph; with `torch.compile` as one more. Times are the device's own, by events.
+
+Imports torch where an engine of it is made.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+import lightnet
+from benching.cuda_work import Work
+from lightnet.dialects.cuda_checks import ARCHS
+from lightnet.runtime.cuda.driver import devices
+
+OURS, TORCH, COMPILED = "lightnet", "torch", "torch.compile"
+ENGINES = (OURS, TORCH, COMPILED)
+
+
+class Engine(ABC):
+    """One engine with one work, loaded, its inputs where it reads them."""
+
+    name: str
+
+    @abstractmethod
+    def outputs(self) -> list[np.ndarray]:
+        """The outputs of one call, in the order of the network, as f32."""
+
+    @abstractmethod
+    def seconds(self, count: int) -> float:
+        """Seconds of `count` calls, one behind the other, inputs and outputs staying where they are."""
+
+
+class Ours(Engine):
+    """LightNet, on a device or (`emulate`) in the PTX interpreter."""
+
+    name = OURS
+
+    def __init__(self, work: Work, emulate: bool):
+        arch = "sm_80" if emulate else arch_of_device()
+        self._executable = lightnet.compile(work.model, "cuda", precision=work.compiled, arch=arch, emulate=emulate)
+        self._outputs = [a.astype(np.float32) for a in self._executable(work.inputs).values()]
+        self._instance: Any = self._executable.instance
+
+    def outputs(self) -> list[np.ndarray]:
+        return self._outputs
+
+    def seconds(self, count: int) -> float:
+        def calls() -> None:
+            for _ in range(count):
+                self._instance.enqueue()
+
+        return self._instance.driver.time(calls)
+
+
+def arch_of_device() -> str:
+    """The architecture to compile for: that of the first device, or the newest one that it runs."""
+    capability = devices()[0].capability
+    known = [a for a in ARCHS if a[3:].isdigit() and (int(a[3:-1]), int(a[-1])) <= capability]
+    return max(known, key=lambda a: int(a[3:]))
+
+
+class Torch(Engine):
+    """PyTorch; on a machine without a device its CPU form, uncaptured, which only shows that the way is right."""
+
+    name = TORCH
+
+    def __init__(self, work: Work, emulate: bool, compiled: bool = False):
+        import torch
+
+        from benching.torch_form import module_of
+
+        self._torch, self._device = torch, "cpu" if emulate else "cuda"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = work.precision == "tf32"
+        torch.backends.cudnn.benchmark = True
+        dtype = "float16" if work.precision == "f16" else "float32"
+        network = module_of(work.model, work.contents, self._device, dtype)
+        self._inputs = [self._loaded(a, getattr(torch, dtype)) for a in work.inputs.values()]
+        self._call = torch.compile(network, mode="max-autotune-no-cudagraphs") if compiled else network
+        with torch.inference_mode():
+            self._graph = None if emulate else self._captured()
+            self._results = self._call(*self._inputs) if emulate else self._results
+
+    def _loaded(self, array: np.ndarray, dtype: Any) -> Any:
+        tensor = self._torch.from_numpy(np.array(array, np.float32)).to(self._device, dtype)
+        return tensor.to(memory_format=self._torch.channels_last) if tensor.ndim == 4 else tensor
+
+    def _captured(self) -> Any:
+        """The calls as a CUDA graph, after some on another stream, which choose algorithms."""
+        torch = self._torch
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(5):
+                self._call(*self._inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._results = self._call(*self._inputs)
+        return graph
+
+    def outputs(self) -> list[np.ndarray]:
+        if self._graph is not None:
+            self._graph.replay()
+            self._torch.cuda.synchronize()
+        return [t.float().cpu().contiguous().numpy() for t in self._results]
+
+    def seconds(self, count: int) -> float:
+        torch = self._torch
+        with torch.inference_mode():
+            if self._graph is None:
+                start = time.perf_counter()
+                for _ in range(count):
+                    self._call(*self._inputs)
+                return time.perf_counter() - start
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(count):
+                self._graph.replay()
+            end.record()
+            end.synchronize()
+            return begin.elapsed_time(end) / 1e3
+
+
+def make(name: str, work: Work, emulate: bool) -> Engine:
+    """An engine by name."""
+    return Ours(work, emulate) if name == OURS else Torch(work, emulate, compiled=name == COMPILED)
+
+
+def installed(names: list[str], emulate: bool) -> list[str]:
+    """Those that can run here; on a CPU, compiling a network takes longer than it says anything."""
+    there = find_spec("torch") is not None
+    return [n for n in names if n == OURS or (there and not (emulate and n == COMPILED))]
