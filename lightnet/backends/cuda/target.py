@@ -6,7 +6,7 @@ table of generators (`selection.py`). Maps lie with the channels last where that
 
 from __future__ import annotations
 
-from lightnet.backends.bodies import kind_of
+from lightnet.backends.cuda.combiners import accepts
 from lightnet.backends.cuda.selection import blocking, choose, packing, reorder_time
 from lightnet.backends.subgraphs import InterleaveConcat
 from lightnet.ir.memory import ARENA, STATIC
@@ -27,7 +27,7 @@ CUDA = Target(
     spaces={ARENA: Space(ALIGNMENT), STATIC: Space(ALIGNMENT)},
     kernel="cuda",
     supports=supports,
-    accepts=kind_of,
+    accepts=accepts,
     choose=choose,
     subgraphs=(InterleaveConcat,),
     layouts=("nhwc", "plain"),
