@@ -1,4 +1,5 @@
-"""The harness of `tools/bench_cuda.py`: its whole way on tiny sizes in the PTX interpreter, its tables, its refusals; and PyTorch's form of our networks.
+"""The harness of `tools/bench_cuda.py`: its whole way on tiny sizes in the PTX interpreter, its tables, its refusals; and PyTorch's form of
+our networks.
 Nothing here asserts a time."""
 
 from __future__ import annotations

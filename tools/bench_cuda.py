@@ -1,12 +1,13 @@
 """How fast networks run on an NVIDIA device beside PyTorch: ``python tools/bench_cuda.py [--models NAME…] [--layers] [--write]``.
 
-Both run in one process, on the same contents: ours as one CUDA graph, PyTorch with the channels last, with cuDNN's choice of algorithms by measuring and
-in a CUDA graph, and once more through torch.compile. Precisions are told apart: f32 (exact products), tf32, f16. Results are compared with those
-of the CPU's kernels first. Then engines run in turn, a slice of time each, in rounds whose order changes; figures are medians over the rounds, timed by the device's
-events, inputs and outputs staying on the device. --write puts the tables into docs/performance-cuda.md, with the device's name and the date.
+Both run in one process, on the same contents: ours as one CUDA graph, PyTorch with the channels last, with cuDNN's choice of algorithms
+by measuring and in a CUDA graph, and once more through torch.compile. Precisions are told apart: f32 (exact products), tf32, f16. Results are
+compared with those of the CPU's kernels first. Then engines run in turn, a slice of time each, in rounds whose order changes; figures are
+medians over the rounds, timed by the device's events, inputs and outputs staying on the device. --write puts the tables into
+docs/performance-cuda.md, with the device's name and the date.
 
-Without a device it says so and exits 1. ``--emulate --small`` goes the same way on tiny sizes in the PTX interpreter (and, where there is PyTorch, on its
-CPU kernels): the figures mean nothing then, and are not written. Exit status 1 also where we do not run, or a result of ours is off.
+Without a device it says so and exits 1. ``--emulate --small`` goes the same way on tiny sizes in the PTX interpreter (and, where there is
+PyTorch, on its CPU kernels): the figures mean nothing then, and are not written. Exit status 1 also where we do not run, or a result of ours is off.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +56,8 @@ COLUMNS = (
 
 @dataclass
 class Row:
-    """What was measured of one work: seconds of a call in each round, the largest errors (relative to the largest value of an output), and why an engine
-    is not there."""
+    """What was measured of one work: seconds of a call in each round, the largest errors (relative to the largest value of an output),
+    and why an engine is not there."""
 
     name: str
     group: str
@@ -171,9 +173,10 @@ def page(rows: Sequence[Row], about: dict[str, str]) -> str:
     """docs/performance-cuda.md."""
     parts = [
         "# How fast networks run on an NVIDIA device", f"{about['device']}. {about['versions']}. {about['date']}, by `{about['command']}`.",
-        "Ours is one CUDA graph; PyTorch has the channels last, cuDNN's algorithms chosen by measuring, batch norms folded, and a CUDA graph as well. Times are "
-        "medians of rounds in turn, by events, inputs and outputs on the device. *ratio* is our time over PyTorch's (in a graph), *spread* its 10th and 90th "
-        "percentile over the rounds; errors are relative to the largest value of an output, against the CPU's kernels in f32.",
+        "Ours is one CUDA graph; PyTorch has the channels last, cuDNN's algorithms chosen by measuring, batch norms folded, and a CUDA graph as "
+        "well. Times are medians of rounds in turn, by events, inputs and outputs on the device. *ratio* is our time over PyTorch's (in a graph), "
+        "*spread* its 10th and 90th percentile over the rounds; errors are relative to the largest value of an output, against the CPU's "
+        "kernels in f32.",
     ]  # fmt: skip
     for precision in dict.fromkeys(r.precision for r in rows):
         for group in dict.fromkeys(r.group for r in rows):
@@ -195,7 +198,7 @@ def described(emulate: bool) -> dict[str, str]:
     """Device, versions, date and command. Raises CudaUnavailable where there is no device."""
     command = shlex.join(["python", "tools/bench_cuda.py", *sys.argv[1:]])
     versions = [f"Python {platform.python_version()}"]
-    if cuda_engines.find_spec("torch") is not None:
+    if find_spec("torch") is not None:
         import torch
 
         versions.append(

@@ -140,8 +140,8 @@ def ldmatrix(count: int, transposed: bool) -> str:
 
 # ---- cases ---------------------------------------------------------------------------------------------------------
 
-#: Instruction -> (range of arguments, absolute, relative distance). The PTX ISA (9.7.3) gives the largest errors of hardware; the interpreter rounds the
-#: exact value, so that its own error is added.
+#: Instruction -> (range of arguments, absolute, relative distance). The PTX ISA (9.7.3) gives the largest errors of hardware; the
+#: interpreter rounds the exact value, so that its own error is added.
 APPROXIMATE = {
     "rcp.approx.f32": (-8, 8, 0.0, 2.0**-22),
     "sqrt.approx.f32": (0, 1e4, 0.0, 2.0**-22),

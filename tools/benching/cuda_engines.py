@@ -1,5 +1,5 @@
-"""The engines that `tools/bench_cuda.py` compares on one device, in one process: ours, and PyTorch as people deploy it there: channels last, cuDNN's choice of
-algorithms by measuring, everything in a CUDA graph; with `torch.compile` as one more. Times are the device's own, by events.
+"""The engines that `tools/bench_cuda.py` compares on one device, in one process: ours, and PyTorch as people deploy it there: channels
+last, cuDNN's choice of algorithms by measuring, everything in a CUDA graph; with `torch.compile` as one more. Times are the device's own, by events.
 
 Imports torch where an engine of it is made.
 """
@@ -82,15 +82,18 @@ class Torch(Engine):
         network = module_of(work.model, work.contents, self._device, dtype)
         self._inputs = [self._loaded(a, getattr(torch, dtype)) for a in work.inputs.values()]
         self._call = torch.compile(network, mode="max-autotune-no-cudagraphs") if compiled else network
+        self._graph: Any = None
         with torch.inference_mode():
-            self._graph = None if emulate else self._captured()
-            self._results = self._call(*self._inputs) if emulate else self._results
+            if emulate:
+                self._results = self._call(*self._inputs)
+            else:
+                self._capture()
 
     def _loaded(self, array: np.ndarray, dtype: Any) -> Any:
         tensor = self._torch.from_numpy(np.array(array, np.float32)).to(self._device, dtype)
         return tensor.to(memory_format=self._torch.channels_last) if tensor.ndim == 4 else tensor
 
-    def _captured(self) -> Any:
+    def _capture(self) -> None:
         """The calls as a CUDA graph, after some on another stream, which choose algorithms."""
         torch = self._torch
         stream = torch.cuda.Stream()
@@ -99,10 +102,9 @@ class Torch(Engine):
             for _ in range(5):
                 self._call(*self._inputs)
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
             self._results = self._call(*self._inputs)
-        return graph
 
     def outputs(self) -> list[np.ndarray]:
         if self._graph is not None:

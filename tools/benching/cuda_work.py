@@ -6,6 +6,7 @@ Imports lightnet and NumPy.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,7 +58,7 @@ class Work:
         """The outputs, by the kernels of the CPU in float32, on the same contents."""
         wide = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in self.contents.items()}
         model = self.model if self.precision != "f16" or self.compiled == "f16" else _in_single(self.model, wide)
-        return lightnet.compile(model, threads=None)({n: wide[n] for n in self.inputs})
+        return lightnet.compile(model, threads=min(os.cpu_count() or 1, 16))({n: wide[n] for n in self.inputs})
 
 
 def _in_single(model: Model, contents: dict[str, np.ndarray]) -> Model:
