@@ -25,7 +25,14 @@ def _stays_fast(body: Body) -> bool:
     """Whether the first generator of the table that makes the anchor alone makes the whole body."""
     anchor = body.ops[0]
     own = next((g for g in generators() if _takes(g, [anchor], anchor.results)), None)
-    return own is None or len(body.ops) == 1 or _takes(own, *_joined(body))
+    if own is None or len(body.ops) == 1:
+        return True
+    ops, yielded = _joined(body)
+    try:
+        return _takes(own, ops, yielded)
+    finally:
+        for op in reversed(ops):
+            op.erase()  # else the copies would go on using what the body reads
 
 
 def _takes(generator: Generator, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
