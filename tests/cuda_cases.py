@@ -124,6 +124,12 @@ def _joined(g: Graph) -> None:
     g.op("concat", g.conv(x, 6, 1), g.conv(x, 10, 3), axis=1)
 
 
+def _branches(g: Graph) -> None:
+    x = g.op("relu", g.conv(g.input(1, 24, 9, 7), 16, 1))
+    pool = g.op("maxpool2d", x, size=(3, 3), stride=(1, 1), padding=(1,) * 4)
+    g.op("concat", g.op("relu", g.conv(x, 20, 1)), g.conv(x, 12, 3), g.op("slice", pool, axis=1, start=0, len=5), axis=1)
+
+
 def _reduced(optype: str, shape: Sequence[int], **params) -> Case:
     return Case(f"{optype} {params.get('axes', params.get('axis'))} of {'x'.join(map(str, shape))}",
                 lambda g: g.op(optype, g.input(*shape), **params))  # fmt: skip
@@ -169,6 +175,7 @@ CASES = [
     Case("transpose", lambda g: g.op("transpose", g.input(37, 45), axes=(1, 0)), (*FLOATS, "i8", "i64")),
     Case("channel shuffle", _shuffled),
     Case("concat", _joined),
+    Case("convolutions beside each other", _branches),
     Case("forward, tiles", lambda g: g.op("forward", g.input(2, 37, 5, 6)), (*FLOATS, "i8", "i64")),
     Case("forward, few channels", lambda g: g.op("forward", g.input(2, 6, 5, 6)), (*FLOATS, "i8", "i64")),
     Case("upsample", lambda g: g.op("relu", g.op("upsample", g.conv(g.input(1, 6, 4, 5), 6, 1), mode="TL_NEAREST", scales=(1, 1, 2, 2)))),

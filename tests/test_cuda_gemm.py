@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cuda_cases import Graph
 from cuda_maps import Maps
 from kernels import agree
-from xdsl.dialects.builtin import f16
+from xdsl.dialects.builtin import IntegerAttr, f16, i64
 from xdsl.ir import Block, SSAValue
+from xdsl.utils.exceptions import VerifyException
 
 import lightnet
 from lightnet.backends.cuda import selection
@@ -22,17 +24,24 @@ from lightnet.backends.cuda.gemm.mma_core import shapes
 from lightnet.backends.cuda.gemm.model import Pinned
 from lightnet.backends.cuda.gemm.problem import WEIGHTS, match
 from lightnet.backends.cuda.simt import Simt
+from lightnet.compiler import Compilation
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
+from lightnet.executable import Executable
 from lightnet.ir.body import Body, OfEqualKernels, build
+from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import layout_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.passes import parse_pipeline
 from lightnet.ir.target import Form, Request
 from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.ir.views import alignment_of
+from lightnet.passes import pipelines
 from lightnet.passes.layout import follow, set_layout
+from lightnet.report.steps import steps_of
 from lightnet.runtime.dtypes import BY_NAME
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -486,3 +495,50 @@ def test_a_network_has_the_results_of_the_cpu(net, options, products_first):
     for (name, got), want in zip(on_cuda(feeds).items(), on_cpu(feeds).values(), strict=True):
         assert want.std() > 0, name
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max(), err_msg=name)
+
+
+#: The rows of a matrix begin four bytes behind a multiple of 16, and so do those of the product.
+UNALIGNED = """
+create(| dst=x | dtype=TL_FLOAT, dims=[601], data=[1], ran=[-1, 1], from_file=false);
+create(| dst=w | dtype=TL_FLOAT, dims=[20, 12], data=[1], ran=[-1, 1], from_file=false);
+create(| dst=z | dtype=TL_FLOAT, dims=[1], data=[1], ran=[-1, 1], from_file=false);
+slice(src=x | dst=c | axis=0, start=1, len=600);
+reshape(src=c | dst=a | dims=[30, 20]);
+matmul(a=a, b=w | dst=r |);
+reshape(src=r | dst=f | dims=[360]);
+relu(src=z | dst=n |);
+concat(src1=n, src2=f | dst=y | axis=0);
+"""
+
+
+def test_views_at_any_address(products_first):
+    """A view stands where its elements do, which need be no multiple of what a thread copies at a time."""
+    executable = lightnet.compile(lightnet.loads(UNALIGNED, ".net"), "cuda", emulate=True)
+    kernels = [op for op in main_of(executable.planned).body.block.ops if isinstance(op, KernelOp)]
+    (product,) = (k for k in kernels if k.attributes.get("alg") == choice_attr("simt"))
+    assert alignment_of(product.operands) == alignment_of(product.results) == 4
+    np.testing.assert_allclose(executable()["y"], lightnet.compile(lightnet.loads(UNALIGNED, ".net"))()["y"], atol=1e-5)
+
+
+def test_copies_from_memory_that_is_not_aligned_are_refused(products_first):
+    """A kernel says what its memory is aligned to; the verifier takes it at its word."""
+    module = lightnet.compile(lightnet.loads(UNALIGNED, ".net"), "cuda").loops.clone()
+    (kernel,) = (f for f in module.walk() if "tile.align" in f.attributes and "async_copy" in str(f))
+    kernel.verify()
+    kernel.attributes["tile.align"] = IntegerAttr(2, i64)
+    with pytest.raises(VerifyException, match="multiple of 4 bytes"):
+        kernel.verify()
+
+
+def test_both_launches_of_a_split_product_belong_to_its_kernel():
+    """What profiles and looks into networks runs them kernel by kernel, and finds the launches by their names."""
+    graph = Graph()
+    graph.conv(graph.input(1, 512, 4, 4), 512, 3)
+    executable = Executable(
+        Compilation(graph.module(), parse_pipeline(pipelines.default("cuda"), {"target": "cuda"}), make_context()),
+        None,
+        0,
+    )
+    steps = {step.op.ops[0].optype: step for step in steps_of(executable.planned, executable.loops)}
+    conv = steps["conv2d"]
+    assert str(conv.op.attributes["alg"]) == '"simt"' and len(conv.lines) == 2

@@ -21,6 +21,7 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.tile_memory import is_plain
+from lightnet.runtime.arrays import ALIGNMENT
 
 #: Architecture -> bytes of shared memory that a block may have (CUDA C++ Programming Guide, "Compute Capabilities").
 ARCHS = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_90a": 227 << 10}
@@ -220,11 +221,13 @@ def _yielded(terminator: Operation | None, index: int) -> SSAValue:
 # ---- what divides an offset -----------------------------------------------------------------------------------------------
 
 
-def require_aligned(memref_type: MemRefType[Attribute], indices: Sequence[SSAValue], wanted: int, what: str) -> None:
-    """Raises VerifyException unless the byte offset of an element is proven to be a multiple of `wanted`."""
+def require_aligned(memref: SSAValue, indices: Sequence[SSAValue], wanted: int, what: str) -> None:
+    """Raises VerifyException unless the address of an element is proven to be a multiple of `wanted` bytes."""
+    memref_type = memref.type
+    assert isinstance(memref_type, MemRefType)
     element = memref_type.element_type
     assert isinstance(element, FixedBitwidthType)
-    found, stride = 0, element.size
+    found, stride = _alignment(memref), element.size
     for index, extent in zip(reversed(indices), reversed(memref_type.get_shape())):
         found = gcd(found, divisor(index) * stride)
         stride *= extent
@@ -232,6 +235,13 @@ def require_aligned(memref_type: MemRefType[Attribute], indices: Sequence[SSAVal
         raise VerifyException(
             f"{what}: the address has to be a multiple of {wanted} bytes, and what is known of its indices makes it one of {found}"
         )
+
+
+def _alignment(memref: SSAValue) -> int:
+    """What divides the address of a memref: of an argument of a kernel as its attribute says, of shared memory more than anything asks for."""
+    function = memref.block.parent_op() if isinstance(memref, BlockArgument) else None
+    given = function.attributes.get("tile.align") if function is not None else None
+    return given.value.data if isinstance(given, IntegerAttr) else ALIGNMENT
 
 
 #: How far back `divisor` looks.

@@ -10,12 +10,14 @@ from math import prod
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
 from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import (
     ARCHS,
     MAX_BLOCK,
@@ -25,9 +27,13 @@ from lightnet.dialects.cuda_checks import (
     block_of,
     shared_allocations,
 )
-from lightnet.dialects.launch import kernels, memref_bytes
+from lightnet.dialects.launch import LaunchOp, kernels, launches, memref_bytes
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+from lightnet.ir.locations import loc_of
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
+
+#: The label of what is wrong with a module's kernels and launches.
+VERIFY = "cuda.verify"
 
 #: Every allocation of shared memory begins at a multiple of so many bytes.
 SHARED_ALIGNMENT = 128
@@ -148,19 +154,21 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
     """Check the kernels of a module for an architecture, and every launch against its kernel (one pass: an op verifier would search
     the module for each launch).
 
-    Raises VerifyException: an architecture that is not in `ARCHS`, more shared memory than it has, a kernel with arguments other than
-    memrefs or with results, a launch of an unknown kernel, or with other threads, places or dynamic shared memory than it takes.
+    Raises LightNetError at the function or the launch: an architecture that is not in `ARCHS`, more shared memory than it has, a kernel
+    with arguments other than memrefs or with results, a launch of an unknown kernel, of one of another target, or with other threads,
+    places or dynamic shared memory than it takes.
     """
     if arch not in ARCHS:
-        raise VerifyException(f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}")
-    table = cuda_kernels(module)
-    for name, function in table.items():
-        _verify_kernel(name, function, arch)
-    for op in cuda_launches(module):
-        name = op.callee.string_value()
-        if name not in table:
-            raise VerifyException(f"cuda.launch of @{name}, which is no kernel of the module")
-        _verify_launch(op, name, table[name])
+        raise LightNetError(f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}", loc_of(module), VERIFY)
+    at: Operation = module
+    try:
+        table = cuda_kernels(module)
+        for name, at in table.items():
+            _verify_kernel(name, at, arch)
+        for at in (*launches(module), *cuda_launches(module)):
+            _verify_launch(at, table)
+    except VerifyException as error:
+        raise LightNetError(str(error), loc_of(at), VERIFY) from None
 
 
 def _verify_kernel(name: str, function: FuncOp, arch: str) -> None:
@@ -175,7 +183,15 @@ def _verify_kernel(name: str, function: FuncOp, arch: str) -> None:
         raise VerifyException(f"@{name}: {size} bytes of shared memory, and a block of {arch} has {ARCHS[arch]}")
 
 
-def _verify_launch(op: CudaLaunchOp, name: str, function: FuncOp) -> None:
+def _verify_launch(op: Operation, table: dict[str, FuncOp]) -> None:
+    if isinstance(op, LaunchOp):
+        raise VerifyException("tile.launch is of loops of the CPU: kernels of threads are launched by cuda.launch")
+    if not isinstance(op, CudaLaunchOp):
+        return
+    name = op.callee.string_value()
+    if name not in table:
+        raise VerifyException(f"cuda.launch of @{name}, which is no kernel of the module")
+    function = table[name]
     block, given = block_of(function), tuple(op.block.get_values())
     if given != block:
         raise VerifyException(f"@{name} is for blocks of {block} threads, launched with {given}")

@@ -100,7 +100,7 @@ class LdmatrixOp(IRDLOperation):
             raise VerifyException("only matrices of 16-bit elements can be transposed")
         if self.result.type != (expected := fragment(tiles, type.element_type)):
             raise VerifyException(f"{tiles} matrices of {type.element_type} are a {expected}, not {self.result.type}")
-        require_aligned(type, self.indices, ROW, "a row")
+        require_aligned(self.memref, self.indices, ROW, "a row")
 
 
 #: Element type of A and B -> registers of A, registers of B, and the depth of the product: m16n8k16, m16n8k8.

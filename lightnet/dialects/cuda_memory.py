@@ -80,16 +80,16 @@ class AsyncCopyOp(IRDLOperation):
             ("the source", self.source, self.source_indices, False),
         )
         for what, value, indices, shared in ends:
-            self._verify_end(what, require_memref(value.type, what, shared), indices)
+            self._verify_end(what, value, require_memref(value.type, what, shared), indices)
         if self.destination.type.element_type != self.source.type.element_type:
             raise VerifyException(f"element types differ: {self.destination.type} and {self.source.type}")
 
-    def _verify_end(self, what: str, type: MemRefType, indices: Sequence[SSAValue]) -> None:
+    def _verify_end(self, what: str, value: SSAValue, type: MemRefType, indices: Sequence[SSAValue]) -> None:
         if len(indices) != type.get_num_dims():
             raise VerifyException(f"{what}: expected {type.get_num_dims()} indices, got {len(indices)}")
         if not isinstance(type.element_type, FixedBitwidthType) or self.bytes.value.data % type.element_type.size:
             raise VerifyException(f"{what}: {self.bytes.value.data} bytes are no whole number of {type.element_type}")
-        require_aligned(type, indices, self.bytes.value.data, what)
+        require_aligned(value, indices, self.bytes.value.data, what)
 
 
 @irdl_op_definition

@@ -202,6 +202,8 @@ GENERATORS = Table("generator", {
 CUDA_GENERATORS = Table("generator of cuda", {
     "simt": "lightnet.backends.cuda.gemm.generator:SIMT",
     "mma": "lightnet.backends.cuda.gemm.generator:MMA",
+    "join": "lightnet.backends.cuda.gemm.join:JOIN",
+    "join-mma": "lightnet.backends.cuda.gemm.join:JOIN_MMA",
     "depthwise": "lightnet.backends.cuda.depthwise:DEPTHWISE",
     "reorder": "lightnet.backends.cuda.reorder:REORDER",
     "loops": "lightnet.backends.cuda.loops:LOOPS",

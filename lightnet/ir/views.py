@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
@@ -21,6 +21,8 @@ from lightnet.ir.layout import PLAIN, Blocked, ChannelsLast, Layout, byte_size, 
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import TensorSpec, spec_of, storage_type
+from lightnet.runtime.arrays import ALIGNMENT
+from lightnet.runtime.program import is_port
 
 
 class Piece(NamedTuple):
@@ -46,6 +48,14 @@ def place_of(value: SSAValue) -> PlaceAttr | None:
         return None
     places = places_of(value.op)
     return places[value.index] if value.index < len(places) else None
+
+
+def alignment_of(values: Sequence[SSAValue]) -> int:
+    """The largest power of two, up to that of a memory space, that divides the address of each value; a port's is its element's. Values
+    that have no place yet count as aligned."""
+    places = [(v, p) for v in values if (p := place_of(v)) is not None]
+    elements = (spec_of(v.type).dtype.size for v, p in places if is_port(p.space.data))
+    return gcd(ALIGNMENT, *(p.offset.data for _, p in places), *elements)
 
 
 # -- moves -----------------------------------------------------------------------------------------------------------

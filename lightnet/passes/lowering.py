@@ -31,8 +31,8 @@ from lightnet.ir.memory import ARENA, WORKSPACE_SIZE, memory_of, set_memory, wor
 from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import spec_of, storage_type
-from lightnet.ir.views import Piece, pieces_of, place_of
+from lightnet.ir.types import storage_type
+from lightnet.ir.views import Piece, alignment_of, pieces_of, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import is_port
@@ -134,7 +134,7 @@ class Lowering(ABC, Generic[M]):
                 source = placed(op.operands[operand])
                 start = source.offset.data + offset
                 if (source.space, start) != (to.space, at):
-                    unit = gcd(_alignment([op.operands[operand], result]), start, at, size, 8)
+                    unit = gcd(alignment_of([op.operands[operand], result]), start, at, size, 8)
                     made = self.copied(size, unit)
                     places = [PlaceAttr(source.space, start), PlaceAttr(to.space, at)]
                     self.lines.append(self.line(op, made, places, Memory(0, 0)))
@@ -157,11 +157,12 @@ class Lowering(ABC, Generic[M]):
     def launch(self, op: KernelOp) -> None:
         aliases = _aliases(op)
         workspace = _workspace(op)
-        align = gcd(_alignment([*op.operands, *op.results]), workspace.offset.data if workspace is not None else 0)
+        apart = alignment_of([*op.operands, *op.results])  # which generators look at
+        align = gcd(apart, workspace.offset.data if workspace is not None else 0)
         values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
         body = structure(list(op.body.ops), values)
         choices = tuple(sorted((k, v) for k, v in op.choices.items() if k not in self.free))
-        key = (body, tuple(op.operand_types), choices, tuple(sorted(aliases.items())), align)
+        key = (body, tuple(op.operand_types), choices, tuple(sorted(aliases.items())), apart, align)
         if key not in self.known:
             self.add(key, self.generate(op, self.fresh(_title(op)), aliases), align)
         memory, launches = self.needed[key], self.known[key]
@@ -245,13 +246,6 @@ def _bytes(value: SSAValue) -> tuple[int, int]:
     """The byte range of a planned value in its space."""
     start = placed(value).offset.data
     return start, start + byte_size(value.type)
-
-
-def _alignment(values: Sequence[SSAValue]) -> int:
-    """The largest power of two, up to that of a space, that divides the address of each value; a port's is its element's."""
-    places = [placed(v) for v in values]
-    elements = (spec_of(v.type).dtype.size for v, p in zip(values, places) if is_port(p.space.data))
-    return gcd(ALIGNMENT, *(p.offset.data for p in places), *elements)
 
 
 def _host_call(op: LnOp) -> HostOp:

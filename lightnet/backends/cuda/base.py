@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from xdsl.ir import Attribute, SSAValue
 
@@ -29,6 +30,8 @@ class Generator(ABC):
     """
 
     alg: str
+    #: What ends the bodies that `combine` should make for it though `backends/bodies.py` does not know them.
+    ends: ClassVar[tuple[type[LnOp], ...]] = ()
 
     @abstractmethod
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:

@@ -16,8 +16,10 @@ from lightnet.ir.op import LnOp
 
 
 def accepts(body: Body) -> str | None:
-    """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, or None."""
+    """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, that of bodies of its own, or None."""
     kind = kind_of(body)
+    if kind is None and (own := [g for g in generators() if isinstance(body.ops[-1], g.ends)]):
+        return next((g.alg for g, taken in zip(own, _all_take(own, body)) if taken), None)
     return None if kind == "anchor" and not _stays_fast(body) else kind
 
 
@@ -25,11 +27,14 @@ def _stays_fast(body: Body) -> bool:
     """Whether the first generator of the table that makes the anchor alone makes the whole body."""
     anchor = body.ops[0]
     own = next((g for g in generators() if _takes(g, [anchor], anchor.results)), None)
-    if own is None or len(body.ops) == 1:
-        return True
+    return own is None or len(body.ops) == 1 or all(_all_take([own], body))
+
+
+def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:
+    """Of each generator, whether it takes a body."""
     ops, yielded = _joined(body)
     try:
-        return _takes(own, ops, yielded)
+        return [_takes(g, ops, yielded) for g in chosen]
     finally:
         for op in reversed(ops):
             op.erase()  # else the copies would go on using what the body reads

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.cuda import math, nvptx_ops
 from lightnet.backends.cuda.assembly import KERNEL, Assembler
@@ -68,11 +67,8 @@ def emit_llvm(module: ModuleOp, arch: str = "sm_80") -> tuple[str, dict[str, str
 
 def _verified(module: ModuleOp, arch: str) -> tuple[_Texts, dict[str, FuncOp]]:
     """The texts of a module, none emitted yet, and its kernels."""
-    try:
-        verify_cuda(module, arch)
-        return _Texts(kernels(module)), cuda_kernels(module)
-    except VerifyException as error:
-        raise LightNetError(str(error)) from None
+    verify_cuda(module, arch)
+    return _Texts(kernels(module)), cuda_kernels(module)
 
 
 class _Texts:

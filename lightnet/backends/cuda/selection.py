@@ -179,8 +179,12 @@ def _choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
             found.append((generator.cost(kernel, form, device), len(found), generator))
     if not found:
         others = ", ".join(dict.fromkeys(g.alg for g, form in candidates(kernel) if fits(form, kernel)))
-        raise LightNetError(f"no generator of cuda takes {_what(kernel)} with {_ways(kernel)}"
-                            + (f"; alg may be {others}" if others else ""), loc_of(kernel), label="choose.alg")  # fmt: skip
+        text = f"; alg may be {others}" if others else ""
+        if pinned in {g.alg for g, form in candidates(kernel)}:
+            text += f"; '{pinned}' takes it in other layouts: write choices {{alg = \"{pinned}\"}} on the kernel before the pass layout"
+        raise LightNetError(
+            f"no generator of cuda takes {_what(kernel)} with {_ways(kernel)}{text}", loc_of(kernel), label="choose.alg"
+        )
     generator = min(found, key=lambda f: f[:2])[2]
     choices: dict[str, Attribute] = {"alg": StringAttr(generator.alg)}
     before = dict(kernel.attributes)

@@ -6,9 +6,14 @@ table of generators (`selection.py`). Maps lie with the channels last where that
 
 from __future__ import annotations
 
+from xdsl.dialects.builtin import ModuleOp
+
+from lightnet.backends.cuda.arch import arch_of
 from lightnet.backends.cuda.combiners import accepts
 from lightnet.backends.cuda.selection import blocking, choose, packing, reorder_time
 from lightnet.backends.subgraphs import InterleaveConcat
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Space, Target
@@ -20,6 +25,28 @@ ALIGNMENT = 256
 def supports(op: LnOp) -> bool:
     """Whether `op` runs by itself: from its definition, or by its loop-level builder."""
     return op.definition is not None or op.has_builder
+
+
+def emit_ptx(module: ModuleOp) -> str:
+    """The PTX of a lowered module. Raises LightNetError for any other."""
+    from lightnet.backends.cuda import nvptx  # LLVM
+
+    return nvptx.emit_ptx(module, _arch(module))
+
+
+def emit_llvm(module: ModuleOp) -> str:
+    """The LLVM IR of a lowered module's kernels, before LLVM's own passes. Raises LightNetError for any other."""
+    from lightnet.backends.cuda import nvptx
+
+    return nvptx.emit_llvm(module, _arch(module))[0]
+
+
+def _arch(module: ModuleOp) -> str:
+    if (arch := arch_of(module)) is None:
+        raise LightNetError(
+            "target 'cuda' emits kernels of threads: run its passes up to lower-cuda first", loc_of(module)
+        )
+    return arch
 
 
 CUDA = Target(
@@ -35,4 +62,5 @@ CUDA = Target(
     packing=packing,
     reorder=reorder_time,
     lowering="lower-cuda",
+    emitters={"ptx": emit_ptx, "llvm": emit_llvm},
 )

@@ -55,7 +55,8 @@ class Epilogue:
         for op in p.epilogue:
             piece.run(op)
         for number, memref in self.f.outputs.items():
-            piece.store(piece.registers[self.f.kernel.terminator.operands[number]], memref)
+            made = self.f.kernel.terminator.operands[number] if p.slice is None else p.slice.value
+            piece.store(piece.registers[made], memref)
 
 
 class _Piece(Evaluator):
@@ -181,11 +182,11 @@ class _Piece(Evaluator):
         for i in range(rows):
             if self.whole:
                 row = b.get(vector.ExtractOp(value, [i], vector_type((width,), element)))
-                self._when(self._inside(i, 0), lambda row=row, i=i: b.tile_store(row, memref, self._at(i, 0), [2]))
+                self._when(self._inside(i, 0), lambda row=row, i=i: b.tile_store(row, memref, self._to(i, 0), [2]))
                 continue
             for j in range(width):
                 one = b.extract(value, [i, j])
-                self._when(self._inside(i, j), lambda one=one, i=i, j=j: b.store(one, memref, self._at(i, j)))
+                self._when(self._inside(i, j), lambda one=one, i=i, j=j: b.store(one, memref, self._to(i, j)))
 
     def _filled(self, value: SSAValue) -> SSAValue:
         b, p, width = self.b, self.problem, self.shape[1]
@@ -198,6 +199,11 @@ class _Piece(Evaluator):
 
     def _at(self, i: int, j: int) -> list[Index]:
         return [self.product, self.rows[i], self.b.add(self.col, j)]
+
+    def _to(self, i: int, j: int) -> list[Index]:
+        """Where an element is written."""
+        *where, col = self._at(i, j)
+        return [*where, col if self.problem.slice is None else self.b.add(col, self.problem.slice.first)]
 
     def _inside(self, i: int, j: int) -> SSAValue | None:
         """Whether an element is one of the result; None where all are."""

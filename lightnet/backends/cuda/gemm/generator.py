@@ -83,11 +83,15 @@ class Gemm(Generator):
 
     def _plan(self, kernel: KernelOp, device: Device | None) -> Plan:
         """What a kernel's choices say; where they say nothing, the best for `device`. Raises `LightNetError` for choices that cannot be."""
-        problem, pinned = _problem(kernel), self._pinned(kernel)
+        return self.plan(kernel, _problem(kernel), self._pinned(kernel), device, "splits")
+
+    def plan(self, kernel: KernelOp, problem: Problem, pinned: Pinned, device: Device | None, choice: str) -> Plan:
+        """The best plan for a product of a kernel on `device` (None: what is chosen was checked already) among those that agree with what is
+        `pinned`. Raises `LightNetError` where none does; `choice` is what says the splits."""
         depth = SHALLOWEST if pinned.tile is None else pinned.tile.depth
         most = min(-(-problem.depth // depth), MAX_GRID[2])
         if pinned.splits is not None and not 1 <= pinned.splits <= most:
-            raise _refused(kernel, "splits", f"K, of {problem.depth}, is cut into 1 to {most} parts")
+            raise refused(kernel, choice, f"K, of {problem.depth}, is cut into 1 to {most} parts")
         if device is None:  # what is chosen was checked then, for a device that may have more memory than any
             device = device_of("sm_90" if None not in pinned else "")
         try:
@@ -97,12 +101,12 @@ class Gemm(Generator):
 
     def _pinned(self, kernel: KernelOp) -> Pinned:
         """The choices that a kernel has. Raises `LightNetError` for one that is no number, or too large."""
-        sizes, ring = _numbers(kernel, "tile", 3), _numbers(kernel, "stages", 1)
-        splits = _numbers(kernel, "splits", 1)
+        sizes, ring = numbers_of(kernel, "tile", 3), numbers_of(kernel, "stages", 1)
+        splits = numbers_of(kernel, "splits", 1)
         if sizes is not None and (min(sizes) < 1 or max(sizes) > MOST_SIZE):
-            raise _refused(kernel, "tile", f"sizes are 1 to {MOST_SIZE}")
+            raise refused(kernel, "tile", f"sizes are 1 to {MOST_SIZE}")
         if ring is not None and not 2 <= ring[0] <= MOST_STAGES:
-            raise _refused(kernel, "stages", f"a ring has 2 to {MOST_STAGES} stages")
+            raise refused(kernel, "stages", f"a ring has 2 to {MOST_STAGES} stages")
         tile = None
         if sizes is not None:
             rows, cols, depth = sizes
@@ -129,11 +133,11 @@ def mma_across(rows: int, cols: int) -> tuple[int, int]:
     return large[0] if large else found[-1] if found else (1, 1)
 
 
-def _refused(kernel: KernelOp, name: str, why: str) -> LightNetError:
+def refused(kernel: KernelOp, name: str, why: str) -> LightNetError:
     return LightNetError(f"{name} = {kernel.attributes[name]}: {why}", loc_of(kernel), label=f"cuda.gemm.{name}")
 
 
-def _numbers(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None:
+def numbers_of(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None:
     """A choice of so many integers (one: no array), None where the kernel has none. Raises `LightNetError` for anything else."""
     attr = kernel.attributes.get(name)
     if attr is None:
@@ -144,7 +148,7 @@ def _numbers(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None
     is_array = isinstance(value, tuple | list)
     integers = tuple(v for v in found if type(v) is int)
     if len(integers) != length or len(found) != length or is_array != (length > 1):
-        raise _refused(kernel, name, "expected " + (f"an array of {length} integers" if length > 1 else "an integer"))
+        raise refused(kernel, name, "expected " + (f"an array of {length} integers" if length > 1 else "an integer"))
     return integers
 
 

@@ -26,6 +26,7 @@ from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import storage_type
+from lightnet.ir.views import alignment_of
 from lightnet.runtime.arrays import align_up
 
 #: Threads of a block that adds parts up, and columns of each thread; columns of a fragment, at most.
@@ -68,27 +69,36 @@ def workspace_bytes(p: Problem, splits: int) -> int:
 
 
 def build(
-    kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, core: Core, plan: Plan
+    kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, core: Core, plan: Plan, at: int = 0
 ) -> list[SimtLaunch]:
-    """The launches of a product."""
+    """The launches of a product; `at` is the byte of the workspace at which its own begins."""
     if plan.splits == 1:
-        return [_Product(kernel, name, aliases, p, core, plan).launch()]
+        return [_Product(kernel, name, aliases, p, core, plan, at).launch()]
     return [
-        _Product(kernel, name, aliases, p, core, plan).launch(),
-        _added(kernel, f"{name}_sum", aliases, p, plan.splits),
+        _Product(kernel, name, aliases, p, core, plan, at).launch(),
+        _added(kernel, f"{name}_1", aliases, p, plan.splits, at),
     ]
+
+
+def operands(kernel: KernelOp, p: Problem) -> list[SSAValue]:
+    """The kernel's operands that a product and its epilogue read, as the kernel's block has them."""
+    read = {v for op in p.ops for v in op.operands}
+    return [a for a in kernel.body.args if a in read]
 
 
 class _Product:
     """The kernel that multiplies."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, core: Core, plan: Plan):
+    def __init__(
+        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, core: Core, plan: Plan, at: int
+    ):
         self.p, self.core, self.plan, self.tile = p, core, plan, plan.tile
+        self.align = alignment_of([*kernel.operands, *kernel.results])
         block = (core.threads, 1, 1)
         if plan.splits == 1:
-            self.f = KernelFunction(kernel, name, block, aliases, shape=p.shape)
+            self.f = KernelFunction(kernel, name, block, aliases, reads=operands(kernel, p), shape=p.shape)
         else:
-            space = [(parts(p, plan.splits), 0)]
+            space = [(parts(p, plan.splits), at)]
             self.f = KernelFunction(
                 kernel, name, block, {}, reads=[p.a, p.b], writes=[], workspace=space, shape=p.shape
             )
@@ -146,16 +156,21 @@ class _Product:
         p, at, memory = self.p, self.corner, self.f.inputs[self.p.a]
         size, pitch = p.dtype.size, memory.type.get_shape()[2]  # type: ignore[attr-defined]
         if p.is_map:
-            start, chunk = self.b.mul(at.product if p.groups > 1 else 0, p.channels), chunk_of(size, pitch, p.channels)
+            start, chunk = (
+                self.b.mul(at.product if p.groups > 1 else 0, p.channels),
+                chunk_of(size, self.align, pitch, p.channels),
+            )
             if not p.is_pointwise:
                 return Windows(memory, chunk, p, at.row, start)
             return Rows(memory, chunk, 0, at.row, p.rows, p.depth, start, whole=p.rows % at.rows == 0)
         batch = self._batch(0, memory)
-        return Rows(memory, chunk_of(size, pitch), batch, at.row, p.rows, p.depth, whole=p.rows % at.rows == 0)
+        return Rows(
+            memory, chunk_of(size, self.align, pitch), batch, at.row, p.rows, p.depth, whole=p.rows % at.rows == 0
+        )
 
     def _b(self) -> Source:
         p, at, memory = self.p, self.corner, self.f.inputs[self.p.b]
-        chunk = chunk_of(p.dtype.size, memory.type.get_shape()[2])  # type: ignore[attr-defined]
+        chunk = chunk_of(p.dtype.size, self.align, memory.type.get_shape()[2])  # type: ignore[attr-defined]
         whole = p.cols % at.cols == 0
         if p.kind is Kind.MATMUL:
             return ByK(memory, chunk, self._batch(1, memory), at.col, p.depth, p.cols, whole)
@@ -192,12 +207,13 @@ class _Product:
                 b.tile_store(line, memory, where, [2])
 
 
-def _added(kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, splits: int) -> SimtLaunch:
+def _added(kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, splits: int, at: int) -> SimtLaunch:
     """The kernel that adds the parts up, always in the same order, and finishes: four columns of a row a thread."""
     space = parts(p, splits)
     _, rows, pitch = space.get_shape()
-    reads = [a for a in kernel.body.args if a not in (p.a, p.b) or any(a in op.operands for op in p.epilogue)]
-    f = KernelFunction(kernel, name, (THREADS, 1, 1), aliases, reads=reads, workspace=[(space, 0)], shape=p.shape)
+    read = {v for op in p.epilogue for v in op.operands} | ({p.bias} if p.bias is not None else set())
+    reads = [a for a in kernel.body.args if a in read]
+    f = KernelFunction(kernel, name, (THREADS, 1, 1), aliases, reads=reads, workspace=[(space, at)], shape=p.shape)
     b, count = f.b, rows * pitch // VECTOR
     number = b.add(b.mul(b.block_id(), THREADS), b.thread_id())
     line, piece = b.divmod(number, pitch // VECTOR)

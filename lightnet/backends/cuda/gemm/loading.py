@@ -27,10 +27,10 @@ SIZES = (16, 8, 4)
 OUTSIDE = -(1 << 28)
 
 
-def chunk_of(size: int, *extents: int) -> int:
-    """Elements of `size` bytes in a chunk, where lines begin at multiples of all `extents`: 1 where they are too short to be copied without
-    waiting."""
-    common = gcd(*extents) * size
+def chunk_of(size: int, align: int, *extents: int) -> int:
+    """Elements of `size` bytes in a chunk, where lines begin at multiples of all `extents` behind an address that `align` divides: 1 where they are
+    too short to be copied without waiting."""
+    common = gcd(gcd(*extents) * size, align)
     return next((n // size for n in SIZES if common % n == 0 and n >= size), 1)
 
 

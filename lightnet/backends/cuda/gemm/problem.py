@@ -17,6 +17,7 @@ from lightnet.backends.cuda.base import MAP
 from lightnet.backends.expressions import runs_on_tiles
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import ChannelsLast
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
@@ -36,8 +37,17 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
+class Slice:
+    """The channels from `first` on of a map that has `channels`; `value` is what of the product's ops they are."""
+
+    value: SSAValue
+    first: int
+    channels: int
+
+
+@dataclass(frozen=True)
 class Problem:
-    """A product and what becomes of it; all sizes are in elements."""
+    """A product and what becomes of it; all sizes are in elements. `slice` says that it makes some channels of a kernel's result."""
 
     kind: Kind
     ops: tuple[LnOp, ...]
@@ -45,6 +55,7 @@ class Problem:
     rows: int
     cols: int
     depth: int
+    slice: Slice | None = None
 
     @property
     def anchor(self) -> LnOp:
@@ -126,6 +137,8 @@ class Problem:
         dims = spec_of(value.type).dims
         if value is self.b:
             return self._shape_of_b()
+        if self.slice is not None and isinstance(value.owner, KernelOp):
+            return (1, self.rows, filled(self.slice.channels))
         if dims == self.result_dims:
             return (self.batch // self.groups, self.rows, self.pitch)
         if value is not self.a:

@@ -1,0 +1,190 @@
+"""Convolutions whose results are concatenated: each writes its channels of the one result, so that nothing is copied.
+
+    %a = conv2d …, %b = relu %a      %c = conv2d …      %y = concat %b, %c, %d {axis = 1}
+
+With the channels last, those of an operand are no range of bytes of the result, so the planner can make no view of it (`ir/views.py`); here every
+convolution is a launch of its own that writes to its place, and an operand from outside (%d) is copied there. Choice: ``tiles``, five numbers a
+convolution: rows, columns, depth, stages, splits. Imports the generators of products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.cuda.base import MAP, Generator, memory_time
+from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.gemm import kernel as kernels
+from lightnet.backends.cuda.gemm.core import Tile
+from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, numbers_of, refused
+from lightnet.backends.cuda.gemm.kernel import Plan
+from lightnet.backends.cuda.gemm.model import Pinned
+from lightnet.backends.cuda.gemm.problem import FLOATS, WEIGHTS, Problem, Slice, filled, match
+from lightnet.backends.cuda.kernel import KernelFunction
+from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.dialects.ln.move import Concat
+from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.layout import Layout, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import spec_of
+
+#: Threads of a block that copies, and channels that each copies.
+THREADS, VECTOR = 128, 4
+#: Numbers of the choice `tiles` for each convolution.
+NUMBERS = 5
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A concatenation of maps along the channels: `products` make some of its operands, `copies` are the others, with their first
+    channel."""
+
+    result: SSAValue
+    products: tuple[Problem, ...]
+    copies: tuple[tuple[SSAValue, int], ...]
+
+    @cached_property
+    def form(self) -> Form:
+        maps: dict[SSAValue, tuple[int, int]] = {value: (0, 0) for value, _ in self.copies}
+        weights: set[SSAValue] = set()
+        for p in self.products:
+            maps |= p.form().maps
+            weights |= p.form().weights
+        return Form(maps, frozenset(weights))
+
+
+def joint_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Joint | None:
+    """What a body joins; None where it is no concatenation of the results of convolutions, each of whose ops belongs to one of them."""
+    if len(ops) < 2 or not isinstance(concat := ops[-1], Concat) or list(yielded) != [concat.results[0]]:
+        return None
+    spec = concat.result_specs[0]
+    if concat.axis != 1 or spec.ndim != 4 or spec.len == 0 or spec.dtype.name not in FLOATS:
+        return None
+    makers = {r: op for op in ops[:-1] for r in op.results}
+    products, copies, first, seen = list[Problem](), list[tuple[SSAValue, int]](), 0, set[LnOp]()
+    for value, part in zip(concat.operands, concat.operand_specs, strict=True):
+        if first % MAP.multiple:
+            return None  # the channels of a pixel begin anywhere
+        if value not in makers:
+            copies.append((value, first))
+        elif (product := _product(value, ops, makers, seen)) is not None:
+            products.append(replace(product, slice=Slice(value, first, spec.dims[1])))
+        else:
+            return None
+        first += part.dims[1]
+    joint = Joint(concat.results[0], tuple(products), tuple(copies))
+    whole = len(seen) == len(ops) - 1 and bool(products)
+    return joint if whole and joint.form.maps.keys().isdisjoint(joint.form.weights) else None
+
+
+def _product(value: SSAValue, ops: Sequence[LnOp], makers: Mapping[SSAValue, LnOp], seen: set[LnOp]) -> Problem | None:
+    """The convolution that makes a value and nothing else; `seen` are the ops that others are made of, to which its own are added."""
+    own, waiting = set[LnOp](), [value]
+    while waiting:
+        op = makers.get(waiting.pop())
+        if op is not None and op not in own:
+            own.add(op)
+            waiting += op.operands
+    if not own.isdisjoint(seen):
+        return None
+    seen |= own
+    return next((p for p in match([op for op in ops if op in own], [value]) if p.is_map), None)
+
+
+class Join(Generator):
+    """Joints on one family of cores."""
+
+    ends = (Concat,)
+
+    def __init__(self, alg: str, gemm: Gemm):
+        self.alg, self.gemm = alg, gemm
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+        joint = joint_of(ops, yielded)
+        if joint is None or any(p.dtype.name not in self.gemm.dtypes for p in joint.products):
+            return []
+        return [joint.form]
+
+    def is_exact(self, ops: Sequence[LnOp]) -> bool:
+        joint = joint_of(ops, ops[-1].results)
+        return joint is not None and all(self.gemm.is_exact(p.ops) for p in joint.products)
+
+    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
+        joint = _joint(kernel)
+        products = sum(self.gemm.family.best(p, device, Pinned())[0] for p in joint.products)
+        return products + sum(memory_time(2 * spec_of(value.type).nbytes, device) for value, _ in joint.copies)
+
+    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
+        plans = self._plans(kernel, _joint(kernel), device)
+        numbers = [(p.tile.rows, p.tile.cols, p.tile.depth, p.tile.stages, p.splits) for p in plans]
+        return {"tiles": choice_attr(tuple(n for plan in numbers for n in plan))}
+
+    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        args = list(kernel.body.args)
+        return {args.index(p.b): WEIGHTS for p in _joint(kernel).products}
+
+    def workspace_bytes(self, kernel: KernelOp) -> int:
+        joint = _joint(kernel)
+        plans = self._plans(kernel, joint, None)
+        return sum(kernels.workspace_bytes(p, plan.splits) for p, plan in zip(joint.products, plans))
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        joint, at = _joint(kernel), 0
+        launches: list[SimtLaunch] = []
+        for p, plan in zip(joint.products, self._plans(kernel, joint, None)):
+            core = self.gemm.family.make(p, plan.tile)
+            launches += kernels.build(kernel, name, aliases, p, core, plan, at)
+            at += kernels.workspace_bytes(p, plan.splits)
+        launches += [_copy(kernel, name, value, first) for value, first in joint.copies]
+        for number, launch in enumerate(launches[1:], 1):  # as profiles and the like expect them to be called
+            launch.function.sym_name = StringAttr(f"{name}_{number}")
+        return launches
+
+    def _plans(self, kernel: KernelOp, joint: Joint, device: Device | None) -> list[Plan]:
+        """What a kernel's choice says of each product; where it says nothing, the best for `device`."""
+        length = NUMBERS * len(joint.products)
+        numbers = numbers_of(kernel, "tiles", length)
+        pins: list[Pinned | None] = [None] * len(joint.products)
+        if numbers is not None:
+            for i in range(len(joint.products)):
+                rows, cols, depth, ring, splits = numbers[NUMBERS * i : NUMBERS * (i + 1)]
+                if min(rows, cols, depth, splits) < 1:
+                    raise refused(kernel, "tiles", "sizes are 1 or more")
+                pins[i] = Pinned(Tile(rows, cols, depth, ring, self.gemm.family.across(rows, cols)), ring, splits)
+        return [
+            self.gemm.plan(kernel, p, pinned or Pinned(), device, "tiles") for p, pinned in zip(joint.products, pins)
+        ]
+
+
+def _joint(kernel: KernelOp) -> Joint:
+    joint = joint_of(kernel.ops, list(kernel.terminator.operands))
+    assert joint is not None
+    return joint
+
+
+def _copy(kernel: KernelOp, name: str, value: SSAValue, first: int) -> SimtLaunch:
+    """The launch that copies a map to its channels of the result, those that fill it up included: a thread takes four channels of a pixel."""
+
+    def shape(seen: SSAValue) -> tuple[int, int]:
+        n, h, w, channels = layout_of(seen.type).physical_dims(spec_of(seen.type).dims)
+        return (n * h * w, channels)
+
+    f = KernelFunction(kernel, name, (THREADS, 1, 1), {}, reads=[value], shape=shape)
+    b, (pixels, channels) = f.b, shape(value)
+    assert channels == filled(channels)
+    count = pixels * (channels // VECTOR)
+    number = b.add(b.mul(b.block_id(), THREADS), b.thread_id())
+    with b.when(b.below(number, count)):
+        pixel, piece = b.divmod(number, channels // VECTOR)
+        channel = b.mul(piece, VECTOR)
+        part = b.tile_load(f.inputs[value], [pixel, channel], [1], (VECTOR,))
+        b.tile_store(part, f.outputs[0], [pixel, b.add(channel, first)], [1])
+    return f.launch((-(-count // THREADS), 1, 1))
+
+
+JOIN, JOIN_MMA = Join("join", SIMT), Join("join-mma", MMA)
