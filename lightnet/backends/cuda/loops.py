@@ -37,7 +37,7 @@ SEVERAL, ONE = (0.1, 0.7), (0.05, 0.35)
 #: Share of the rate of the cores where a result is a sum of so many operations: nothing is read once for several of them. Nanoseconds that a thread
 #: takes for one, with what it waits for.
 SUMS, SHORT_SUM, STEP = 0.02, 64, 2.5
-#: Nanoseconds that one thread takes for an element, where it does all of a kernel.
+#: Nanoseconds that one thread takes for an element, where it does all of a block's work (of a sort, all of it).
 ALONE = 50.0
 
 
@@ -64,8 +64,8 @@ class Loops(Generator):
 
     def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
         values = [*kernel.operands, *kernel.results]
-        if kernel_loops.builder_op(kernel) is not None:
-            return device.launch + ALONE * sum(spec_of(v.type).len for v in values)
+        if (alone := kernel_loops.builder_op(kernel)) is not None:
+            return device.launch + ALONE * sum(spec_of(v.type).len for v in values) / alone.blocks()
         on_maps = bool(form.maps) or not form.plain_results
         if not on_maps and len(kernel.ops) == 1 and is_free(kernel.ops[0]):
             return 0.0
