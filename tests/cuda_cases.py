@@ -127,7 +127,14 @@ def _joined(g: Graph) -> None:
 def _branches(g: Graph) -> None:
     x = g.op("relu", g.conv(g.input(1, 24, 9, 7), 16, 1))
     pool = g.op("maxpool2d", x, size=(3, 3), stride=(1, 1), padding=(1,) * 4)
-    g.op("concat", g.op("relu", g.conv(x, 20, 1)), g.conv(x, 12, 3), g.op("slice", pool, axis=1, start=0, len=5), axis=1)
+    g.op(
+        "concat", g.op("relu", g.conv(x, 20, 1)), g.conv(x, 12, 3), g.op("slice", pool, axis=1, start=0, len=5), axis=1
+    )
+
+
+def _sorted(g: Graph) -> None:
+    order = g.op("arange", dtype="TL_INT32", start=0, stop=1000, step=1)
+    g.op("sort1d_by_key", g.input(1000), order, dir="TL_SORT_DIR_DESCENDING")
 
 
 def _reduced(optype: str, shape: Sequence[int], **params) -> Case:
@@ -178,6 +185,8 @@ CASES = [
     Case("convolutions beside each other", _branches),
     Case("forward, tiles", lambda g: g.op("forward", g.input(2, 37, 5, 6)), (*FLOATS, "i8", "i64")),
     Case("forward, few channels", lambda g: g.op("forward", g.input(2, 6, 5, 6)), (*FLOATS, "i8", "i64")),
+    Case("sort", lambda g: g.op("sort1d", g.input(1000), dir="TL_SORT_DIR_ASCENDING"), (*FLOATS, "i8", "i64", "f64")),
+    Case("sort by key", _sorted),
     Case("upsample", lambda g: g.op("relu", g.op("upsample", g.conv(g.input(1, 6, 4, 5), 6, 1), mode="TL_NEAREST", scales=(1, 1, 2, 2)))),
 ]  # fmt: skip
 DTYPES = tuple(dict.fromkeys(t for case in CASES for t in case.dtypes))

@@ -111,6 +111,26 @@ def test_comparison_with_a_peer(cli, peer):
     assert (status, err) == (0, "") and out.count("agrees") == 2
 
 
+@pytest.mark.parametrize("precision", ["f16", "bf16"])
+def test_comparison_allows_for_the_precision(cli, precision):
+    """What rounding to 16 bits explains agrees, layer by layer, too, unless somebody asks for more."""
+    if precision == "bf16":
+        pytest.importorskip("ml_dtypes")
+    net = Path(__file__).parent.parent / "examples" / "cnn.net"
+    given = (net, "-i", "random", "--precision", precision, "--compare", "interpreter")
+    status, out, err = cli(*given)
+    assert (status, err) == (0, "") and "agrees" in out
+    status, out, err = cli(*given, "--layers")
+    assert (status, err) == (0, "") and "DIFFERS" not in out
+    assert cli(*given, "--rtol", "1e-6", "--atol", "1e-6")[0] == 1
+
+
+def test_a_peer_that_there_is_not(cli):
+    """Said before anything is compiled or printed."""
+    status, out, err = cli("n.net", "-i", "random", "--compare", "cpu")
+    assert (status, out) == (1, "") and "--compare takes onnxruntime, interpreter, FILE.npz or FILE.npy" in err
+
+
 #: Networks whose outputs have no names, one of them in a kernel, and one that computes nothing.
 UNNAMED = {
     "two.mlir": """func.func @main(%x : tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {

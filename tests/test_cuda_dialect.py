@@ -10,9 +10,9 @@ from cuda_kernels import tensor_product, tiled_product
 from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import bf16, f16, f32
 from xdsl.dialects.func import FuncOp
-from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.cuda.nvptx import emit_ptx
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import DIVERGENT, UNIFORM, WARP_UNIFORM, divergence, divisor
 from lightnet.dialects.cuda_launch import (
     CudaLaunchOp,
@@ -158,12 +158,12 @@ def test_launches_are_checked():
     module = parse(SHARED.replace("SIZE", "64"))
     verify_cuda(module, "sm_80")
     assert [str(op) for op in cuda_launches(module)] == ["cuda.launch @k grid [2, 1, 1] block [64, 1, 1] [arena+0]"]
-    with pytest.raises(VerifyException, match="unknown architecture 'sm_75'"):
+    with pytest.raises(LightNetError, match="unknown architecture 'sm_75'"):
         verify_cuda(module, "sm_75")
-    with pytest.raises(VerifyException, match="takes 80128 bytes of dynamic shared memory, launched with 0"):
+    with pytest.raises(LightNetError, match="takes 80128 bytes of dynamic shared memory, launched with 0"):
         verify_cuda(parse(SHARED.replace("SIZE", "20000")), "sm_80")
     many = ", ".join(f"%a{k}: memref<1xf32>" for k in range(513))
-    with pytest.raises(VerifyException, match="a kernel takes up to 512 memrefs, not 513"):
+    with pytest.raises(LightNetError, match="a kernel takes up to 512 memrefs, not 513"):
         verify_cuda(
             parse(f"func.func @k({many}) attributes {{cuda.block = array<i32: 32, 1, 1>}} {{\n  func.return\n}}"),
             "sm_80",

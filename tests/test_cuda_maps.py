@@ -16,6 +16,7 @@ from xdsl.ir import Block
 import lightnet
 from lightnet.backends.cuda import selection
 from lightnet.backends.cuda.base import MAP
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.frontends import mlir
@@ -23,6 +24,7 @@ from lightnet.ir import body
 from lightnet.ir.context import make_context
 from lightnet.ir.layout import layout_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.target import Request
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
 from lightnet.ir.views import overwritable
 from lightnet.runtime.dtypes import BY_NAME
@@ -128,6 +130,17 @@ def test_depthwise_convolutions_agree_with_their_reference(dtype, tolerance):
     for k, (kernel, arrays) in enumerate(cases):
         for got, want in zip(regions.run(k, arrays), references(kernel, arrays), strict=True):
             agree(got, want, tolerance)
+
+
+@pytest.mark.parametrize("strip", [3, 0, 1000, "two", (2,)])
+def test_strips_that_cannot_be_are_refused(strip):
+    """Where choices are made, and where a kernel comes with its layouts and choices from a file."""
+    kernel = depthwise(*WINDOWS[0][:2], "f32", "", padding=(1, 1, 1, 1))
+    laid_out(kernel, map_forms(kernel, "depthwise")[0], "depthwise", strip=strip)
+    for lower in (lambda: selection.choose(kernel, Request("sm_80")), lambda: selection.generate(kernel, "k", {})):
+        with pytest.raises(LightNetError) as error:
+            lower()
+        assert error.value.label == "cuda.strip"
 
 
 def references(kernel: CudaKernelOp, arrays: list[np.ndarray]) -> list[np.ndarray]:

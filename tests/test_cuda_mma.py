@@ -163,6 +163,13 @@ def test_tiles_without_whole_fragments_are_refused(tile, element):
         MmaCore(tile, element)
 
 
+def test_tiles_that_registers_do_not_hold_are_refused():
+    """Code is written out for each product of fragments: a thread with thousands of sums would take LLVM minutes."""
+    with pytest.raises(LightNetError, match="sums at most"):
+        MmaCore(Tile(512, 512, 16, 2, (1, 1)), f16)
+    MmaCore(Tile(128, 256, 16, 2, (2, 4)), f16)
+
+
 # ---- what is taken for each other ----------------------------------------------------------------------------------------
 
 MUTATED = Tile(32, 32, 16, 2, (1, 2))

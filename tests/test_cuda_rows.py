@@ -285,6 +285,13 @@ def test_choices_that_cannot_be_are_refused(choices, label):
     assert error.value.label == f"cuda.rows.{label}"
 
 
+def test_code_is_not_written_out_for_whole_rows():
+    """A thread takes some neighbours of a row at a time, for each of which there is code."""
+    with pytest.raises(LightNetError) as error:
+        by_rows(kernel_of("reduce_sum", [(2, 4096)], axes=(1,)), width=4096)
+    assert error.value.label == "cuda.rows.width"
+
+
 # ---- what it takes, and when it is chosen ----------------------------------------------------------------------------
 
 

@@ -296,3 +296,9 @@ def test_names_do_not_reach_the_terminal_raw(cli):
     for words in ((), ("--layers",), ("--json",)):
         status, out, err = cli("n.json", *words)
         assert status == 1 and "\x1b" not in out + err
+
+
+def test_of_target_cuda():
+    """What it is planned for is no feature of this machine."""
+    found = inspect(lightnet.load(ROOT / "examples" / "cnn.net"), "cuda")
+    assert found.runs and found.memory is not None and found.memory.kernels == 4

@@ -21,7 +21,7 @@ from lightnet.passes.lower_cpu import _Lowering
 from lightnet.report import costs, roofline
 from lightnet.report.profile import KernelTime, by_function, profile, profiled
 from lightnet.report.roofline import Peaks
-from lightnet.report.steps import idle, steps_of, stepper
+from lightnet.report.steps import idle, stepper, steps_of
 from lightnet.sampling import sampled_weights
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"

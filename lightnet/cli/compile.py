@@ -70,7 +70,7 @@ def _parser() -> common.Parser:
     option(
         "--layout",
         metavar="KIND",
-        help="layouts of intermediate tensors, one of the target's: blocked (default) or plain",
+        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) or plain",
     )
     option(
         "--weight-memory",

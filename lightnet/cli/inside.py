@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.network import Network, cuda_options
-from lightnet.cli.peers import PEERS, expected_layers
+from lightnet.cli.peers import PEERS, expected_layers, rounding
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.report.tables import shortened, some
 from lightnet.runtime.files import write_atomic
@@ -129,7 +129,7 @@ class Inside:
         asked = {name: array for name, array in found.arrays.items() if name in set(names)}
         found.arrays = asked
         expected = expected_layers(what, self.network, self.feeds, names)
-        layers = compare_layers(found, expected, self.args.rtol, self.args.atol)
+        layers = compare_layers(found, expected, self.args.rtol, self.args.atol, rounding(self.args.precision))
         if not layers:
             raise LightNetError(f"no tensor of the network is in {what}", None if what in PEERS else SourceLoc(what))
         show(f"\ncompared with {what}, layer by layer:")

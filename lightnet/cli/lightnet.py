@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     option(
         "--layout",
         metavar="KIND",
-        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu) or plain",
+        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) or plain",
     )
     option(
         "--eval", metavar="MODE", default="arith", help="what ${eval} may hold: arith; perl runs code from the network"

@@ -105,7 +105,9 @@ def _parser() -> Parser:
     options.add_argument("-t", "--target", default="cpu", help="what passes compile for (default: cpu)")
     options.add_argument("--plan", metavar="KIND", help="option `plan` of the passes that have it: default, upstream")
     options.add_argument(
-        "--layout", metavar="KIND", help="option `layout` of the passes that have it: blocked or plain"
+        "--layout",
+        metavar="KIND",
+        help="option `layout` of the passes that have it: blocked (cpu), nhwc (cuda) or plain",
     )
     watch = p.add_argument_group("watching")
     watch.add_argument(

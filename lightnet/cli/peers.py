@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 PEERS = ("onnxruntime", "interpreter")
 
 
+#: Errors that rounding explains where a network does not compute in f32: of ten and seven bits of fraction, some layers deep.
+ROUNDINGS = {"tf32": 5e-3, "f16": 5e-3, "bf16": 4e-2}
+
+
+def rounding(precision: str | None) -> float:
+    """How far outputs may be from what is expected, as a share of each expected value, and of the largest."""
+    return ROUNDINGS.get(precision or "f32", 1e-4)
+
+
+def check_peer(what: str) -> None:
+    """Raise LightNetError for a value of ``--compare`` that is no peer and no file of arrays."""
+    if what not in PEERS and not what.lower().endswith((".npz", ".npy")):
+        raise LightNetError(f"--compare takes {', '.join(PEERS)}, FILE.npz or FILE.npy, and gets '{what}'")
+
+
 def expectation(what: str, network: Network, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
     """What outputs should be, by name: from a peer, or from a file."""
     if what == "interpreter":
@@ -43,8 +58,6 @@ def expected_layers(what: str, network: Network, feeds: Mapping[str, Any], names
 
 def from_file(path: str, names: Sequence[str]) -> dict[str, Any]:
     """The arrays of an `.npz`; that of an `.npy` belongs to the one name there is."""
-    if not path.lower().endswith((".npz", ".npy")):
-        raise LightNetError(f"--compare takes {', '.join(PEERS)}, FILE.npz or FILE.npy, and gets '{path}'")
     from lightnet.cli.feeding import array_entries, loaded
 
     entries = array_entries(path)

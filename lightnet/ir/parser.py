@@ -15,6 +15,7 @@ from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
+    AnyFloat,
     FileLineColLoc,
     IntAttr,
     LocationAttr,
@@ -156,6 +157,12 @@ class LocatedParser(Parser):
             raise self.error_at(start, f"{text}; weights belong in a weight store")
         return type_
 
+    def _parse_tensor_literal_element(self) -> Any:
+        element = super()._parse_tensor_literal_element()
+        if element.span.text.lower().startswith(("0x", "-0x")):
+            return _HexElement(element.is_negative, element.value, element.span)
+        return element
+
     def _parse_optional_shape_delimiter(self) -> str | None:
         span = self._current_token.span
         if span.end - span.start > MAX_SHAPE:
@@ -250,6 +257,19 @@ class LocatedParser(Parser):
         index = loc.line - self._first_line
         known = loc.file == self._file and 0 <= index < len(self._line_starts)
         return self._line_starts[index] + loc.col - 1 if known else 0
+
+
+class _HexElement(Parser._TensorLiteralElement):
+    """An element of a `dense` constant in hexadecimal: of floats these are the bits, as in MLIR and as xDSL prints infinities, NaNs and
+    large numbers. xDSL reads them as an integer."""
+
+    def to_type(self, parser: Any, type: Any) -> Any:
+        if not isinstance(type, AnyFloat):
+            return super().to_type(parser, type)
+        bits = self.to_int(parser, allow_negative=False)
+        if bits.bit_length() > 8 * type.compile_time_size:
+            parser.raise_error(f"{self.span.text:.40} has more bits than {type}", at_position=self.span)
+        return next(iter(type.iter_unpack(bits.to_bytes(type.compile_time_size, "little"))))
 
 
 class _Aliases(dict[str, Attribute]):

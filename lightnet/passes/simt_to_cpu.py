@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.cuda.arch import ARCH, arch_of
 from lightnet.backends.cuda.simt import Sizes
@@ -45,10 +44,7 @@ class SimtToCpuPass(LnPass):
         arch = arch_of(op)
         if arch is None:
             raise LightNetError("the module has no kernels for cuda: run lower-cuda", loc_of(op), "simt-to-cpu.arch")
-        try:
-            verify_cuda(op, arch)
-        except VerifyException as error:
-            raise LightNetError(str(error), loc_of(op), "simt-to-cpu.verify") from None
+        verify_cuda(op, arch)
         _Conversion(op, self.threads).run()
         del op.attributes[ARCH]
 

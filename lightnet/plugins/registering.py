@@ -15,6 +15,7 @@ from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 
 from lightnet.backends.cpu.blocked.base import Generator
+from lightnet.backends.cuda.base import Generator as CudaGenerator
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.loading import FrontEnd
 from lightnet.ir import registry
@@ -25,6 +26,9 @@ from lightnet.ir.passes import XDSL_PASSES
 from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.target import Target
 from lightnet.passes.patterns import built_in
+
+#: Where generators go, by what they are.
+GENERATORS: dict[type, registry.Table] = {Generator: registry.GENERATORS, CudaGenerator: registry.CUDA_GENERATORS}
 
 
 class Added(NamedTuple):
@@ -106,7 +110,8 @@ def register(values: dict[str, Any], module: str) -> None:
             for suffix in value.suffixes:
                 registry.FRONTENDS.add(suffix, where)
         elif _is_generator(value):
-            registry.GENERATORS.add(_alg(value, where), where)
+            kind = next(kind for kind in GENERATORS if isinstance(value, kind))
+            GENERATORS[kind].add(_alg(value, kind, where), where)
         elif isclass(value) and value.__module__ == module:
             ops += _class(value)
     families = registry.FAMILIES
@@ -116,16 +121,16 @@ def register(values: dict[str, Any], module: str) -> None:
 
 
 def _is_generator(value: Any) -> bool:
-    """Whether a value is a generator of kernels on blocked maps (a class of them is none)."""
-    return not isclass(value) and isinstance(value, Generator)
+    """Whether a value is a generator of kernels, of cpu or of cuda (a class of them is none)."""
+    return not isclass(value) and isinstance(value, tuple(GENERATORS))
 
 
-def _alg(generator: Generator, where: str) -> str:
+def _alg(generator: Any, kind: type, where: str) -> str:
     """The name of a generator. Raises `LightNetError` for one that is not whole."""
     alg = getattr(generator, "alg", None)
     if not isinstance(alg, str) or not alg:
         raise LightNetError(f'generator {where} has no name: its class says alg = "..."')
-    lacking = [n for n in ("takes", "cost", "build") if getattr(type(generator), n) is getattr(Generator, n)]
+    lacking = [n for n in ("takes", "cost", "build") if getattr(type(generator), n) is getattr(kind, n)]
     if lacking:
         raise LightNetError(f"generator {where} lacks {', '.join(lacking)}")
     return alg

@@ -60,8 +60,10 @@ class Difference:
         return f"DIFFERS in {self.wrong} of {self.elements} elements" if self.wrong else "agrees"
 
 
-def difference(got: np.ndarray, want: Any, rtol: float = 1e-4, atol: float | None = None) -> Difference:
-    """Compare two arrays. Elements agree within ``atol + rtol * |want|`` (`atol` is 1e-4 of the largest expected value unless given);
+def difference(
+    got: np.ndarray, want: Any, rtol: float = 1e-4, atol: float | None = None, share: float = 1e-4
+) -> Difference:
+    """Compare two arrays. Elements agree within ``atol + rtol * |want|`` (`atol` is a `share` of the largest expected value unless given);
     NaN agrees with NaN, an infinity with itself. Integers and bools have to be equal."""
     want = np.asarray(want)
     if got.shape != want.shape or got.dtype != want.dtype:
@@ -77,11 +79,16 @@ def difference(got: np.ndarray, want: Any, rtol: float = 1e-4, atol: float | Non
     off, size = np.zeros(a.size), np.zeros(a.size)
     off[finite], size[finite] = np.abs(a[finite] - b[finite]), np.abs(b[finite])
     largest = size.max(initial=0)
-    limit = (1e-4 * largest if atol is None else atol) + rtol * size
+    limit = (share * largest if atol is None else atol) + rtol * size
     wrong = int((~same & ~(finite & (off <= limit))).sum())
     relative = (off / np.where(size > 0, size, 1))[size > 0].max(initial=0)
     strange = int((~same & ~finite).sum())
     return Difference(float(off.max(initial=0)), float(relative), float(largest), wrong, want.size, strange=strange)
+
+
+def _widened(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    short = is_float(got.dtype) and got.dtype.itemsize == 2 and want.dtype == np.float32
+    return got.astype(np.float32) if short else got
 
 
 @dataclass(frozen=True)
@@ -101,12 +108,13 @@ class Layer:
 
 
 def compare_layers(
-    got: Tensors, want: Mapping[str, np.ndarray], rtol: float = 1e-4, atol: float | None = None
+    got: Tensors, want: Mapping[str, np.ndarray], rtol: float = 1e-4, atol: float | None = None, share: float = 1e-4
 ) -> list[Layer]:
-    """Every tensor that both have, in the order of the program; inputs, which are fed, are left out."""
+    """Every tensor that both have, in the order of the program; inputs, which are fed, are left out. What the program keeps in 16 bits where
+    an f32 is expected (`precision`) is compared as an f32."""
     by = makers(got.source)
     names = [n for n, op in by.items() if n in got.arrays and n in want and not isinstance(op, Source)]
-    found = {n: difference(got.arrays[n], want[n], rtol, atol) for n in names}
+    found = {n: difference(_widened(got.arrays[n], want[n]), want[n], rtol, atol, share) for n in names}
     before = inherited(got.source, {n: d.scaled for n, d in found.items()})
     return [
         Layer(n, kernel_label(by[n]), got.kernels.get(n, ""), loc_of(by[n]), got.arrays[n].shape, found[n],

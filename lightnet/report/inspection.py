@@ -106,7 +106,8 @@ def _planned(found: Inspection, model: Model, target: str) -> Inspection:
     text = pipelines.default(target, until="plan", planned=bool(memory_of(module)))
     failure = _Failure()
     try:
-        options = {"target": target, "plan": "default", "layout": "plain", "features": host_features()}
+        features = host_features() if target == "cpu" else ""
+        options = {"target": target, "plan": "default", "layout": "plain", "features": features}
         run_pipeline(model.ctx, module, parse_pipeline(text, options), [failure])
     except LightNetError as e:
         if failure.name == "expand" and (missing := _unsupported(module, target)):

@@ -81,6 +81,7 @@ class Checker(Instrumentation):
         self.data = "none"
         self._current: tuple[ModulePass, ModuleOp] | None = None
         self._before: ModuleOp | None = None
+        self._lowered = False
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         if self.baseline is None and not self.notes:
@@ -104,6 +105,8 @@ class Checker(Instrumentation):
 
     def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         if self.baseline is None or self._before is None:
+            if self._lowered:
+                self.notes.append(f"{pass_.name}: not checked, as the module is lowered already")
             return
         before, self._before, self._current = self._before, None, None
         if is_level4(module):
@@ -128,7 +131,7 @@ class Checker(Instrumentation):
         if difference is not None:
             raise check_error(difference, pass_, None)
         self.passes += 1
-        self.baseline = None
+        self.baseline, self._lowered = None, True
 
     def judge(self, module: ModuleOp, pass_: ModulePass, *, advance: bool = False) -> Difference | None:
         """What is wrong with the module now, if anything: it does not verify, or it computes something else."""

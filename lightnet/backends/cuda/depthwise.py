@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cuda.base import Generator, memory_time
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.device import Device, device_of
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
 from lightnet.backends.expressions import Evaluator, Tile, runs_on_tiles
@@ -28,7 +28,7 @@ from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import ParamAttr, spec_of, storage_type
 
 #: Channels of a thread; columns of a window at most, all of which are in code; pixels of a strip.
 LANES, WIDEST, STRIPS = 4, 16, (4, 2, 1)
@@ -94,25 +94,20 @@ def _is_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
     return bool(yielded) and len(set(yielded)) == len(yielded) and inside >= set(yielded)
 
 
-def _pinned(kernel: KernelOp) -> int | None:
-    attr = kernel.attributes.get("strip")
-    return attr.value.data if isinstance(attr, IntegerAttr) else None
-
-
 def strip_of(kernel: KernelOp, device: Device) -> int:
     """Pixels of a row that a thread has: the kernel's choice (`LightNetError` for one that cannot be), else as many as leave enough threads."""
-    conv = kernel.ops[0]
+    conv, attr = kernel.ops[0], kernel.attributes.get("strip")
     assert isinstance(conv, Conv2d)
-    given = _pinned(kernel)
     fitting = [s for s in STRIPS if s == 1 or len(_columns(conv, s)) <= COLUMNS]
-    if given is not None:
+    if attr is not None:
+        given = attr.data if isinstance(attr, ParamAttr) else attr.value.data if isinstance(attr, IntegerAttr) else None
         if given not in fitting:
             raise LightNetError(
-                f"strip = {given}: a thread has {', '.join(map(str, fitting))} pixels",
+                f"strip = {attr}: a thread has {', '.join(map(str, fitting))} pixels",
                 loc_of(kernel),
                 label="cuda.strip",
             )
-        return given
+        return int(given)
     n, c, h, w = conv.result_specs[0].dims
     enough = BUSY * device.processors
     return next((s for s in fitting if n * c // LANES * h * -(-w // s) >= enough), 1)
@@ -131,7 +126,7 @@ class _Kernel:
         conv = kernel.ops[0]
         assert isinstance(conv, Conv2d)
         self.kernel, self.conv = kernel, conv
-        self.strip = _pinned(kernel) or 1
+        self.strip = strip_of(kernel, device_of("")) if "strip" in kernel.attributes else 1
         self.function = KernelFunction(kernel, name, (THREADS, 1, 1), aliases)
         self.b = self.function.b
         self.src, self.weight, self.bias = (self.function.inputs[v] for v in conv.operands)

@@ -305,7 +305,7 @@ func.func @ldmatrix_row() attributes {cuda.block = array<i32: 32, 1, 1>} {
   %s = cuda.shared : memref<64x12xf16, 3 : i32>
   %zero = arith.constant 0 : index
   %l = cuda.lane_id
-  // expected-error@+1 {{a row: the address has to be a multiple of 16 bytes, and what is known of its indices makes it one of 24}}
+  // expected-error@+1 {{a row: the address has to be a multiple of 16 bytes, and what is known of its indices makes it one of 8}}
   %a = cuda.ldmatrix %s[%l, %zero] tiles 4 : memref<64x12xf16, 3 : i32>, vector<4x2xf16>
   func.return
 }

@@ -101,6 +101,11 @@ func.func @terminator(%x: i32) {
 
 // -----
 
+// expected-error@+1 {{0xff80000000 has more bits than f32}}
+%0 = arith.constant dense<0xff80000000> : vector<4xf32>
+
+// -----
+
 // The end of the file stands at the last line of its part.
 func.func @truncated(%x: i32) { // expected-error@+2 {{unexpected end of the file}}
 

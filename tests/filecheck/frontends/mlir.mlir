@@ -15,3 +15,17 @@ func.func @f(%a: f32, %b: f32) -> f32 {
   %sum = arith.addf %a, %b : f32
   func.return %sum : f32 loc("net.net":7:1)
 }
+
+// Infinities, NaNs and numbers of many digits are the bits of a float in `dense` constants, too; of integers they are numbers.
+// CHECK-LABEL: func.func @bits
+// CHECK-NEXT: arith.constant dense<0xff800000> : vector<8xf32>
+// CHECK-NEXT: arith.constant dense<[0x7fc00000, 0x4CEB79A3]> : vector<2xf32>
+// CHECK-NEXT: arith.constant dense<0xfc00> : vector<4xf16>
+// CHECK-NEXT: arith.constant dense<255> : vector<4xi32>
+func.func @bits() {
+  %a = arith.constant dense<0xff800000> : vector<8xf32>
+  %b = arith.constant dense<[0x7FC00000, 123456792.0]> : vector<2xf32>
+  %c = arith.constant dense<0xFC00> : vector<4xf16>
+  %d = arith.constant dense<0xff> : vector<4xi32>
+  func.return
+}

@@ -128,3 +128,32 @@ builtin.module {
     func.return
   }
 }
+
+// -----
+
+// Launches are checked against kernels, each at its line.
+builtin.module attributes {ln.memory = {static = 0, arena = 4096}, cuda.arch = "sm_80"} {
+  func.func @k(%x: memref<32xf32>) attributes {cuda.block = array<i32: 32, 1, 1>} {
+    func.return
+  }
+  func.func @main() {
+    cuda.launch @k grid [4, 1, 1] block [32, 1, 1] [arena+0]
+    // expected-error@+1 {{@k is for blocks of (32, 1, 1) threads, launched with (64, 1, 1)}}
+    cuda.launch @k grid [4, 1, 1] block [64, 1, 1] [arena+0]
+    func.return
+  }
+}
+
+// -----
+
+// Launches of another target do not stand beside them.
+builtin.module attributes {ln.memory = {static = 0, arena = 4096}, cuda.arch = "sm_80"} {
+  func.func @k(%x: memref<32xf32>) attributes {cuda.block = array<i32: 32, 1, 1>} {
+    func.return
+  }
+  func.func @main() {
+    // expected-error@+1 {{tile.launch is of loops of the CPU}}
+    tile.launch @k grid 4 [arena+0]
+    func.return
+  }
+}

@@ -90,7 +90,7 @@ class MmaCore(Core):
     which column of a product is free, as long as `fragments` knows: products take turns, so that a thread has four neighbours of a row
     of C where it would have two. B by columns is put in that order when it is copied (`column`).
 
-    Raises `LightNetError` (``cuda.mma``) for a type that tensor cores do not have, and a tile whose warps have no whole fragments.
+    Raises `LightNetError` (``cuda.mma``) for a type that tensor cores do not have, and a tile whose warps have no whole fragments, or too many.
     """
 
     def __init__(self, tile: Tile, element: Attribute, by_k: bool = False):
@@ -106,6 +106,12 @@ class MmaCore(Core):
             raise LightNetError(
                 f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, for {down} x {along} warps: each has whole fragments of "
                 f"{ROWS} x {COLS}, {self._k} deep",
+                label="cuda.mma",
+            )
+        if tile.rows * tile.cols > _MOST_SUMS * self.threads:
+            raise LightNetError(
+                f"a tile of {tile.rows} x {tile.cols} for {down} x {along} warps: a thread has {_MOST_SUMS} sums at most, which are registers "
+                "and code",
                 label="cuda.mma",
             )
         self._rows, self._cols = tile.rows // down, tile.cols // along

@@ -39,6 +39,8 @@ from lightnet.runtime.arrays import align_up
 
 #: Pieces that a row is cut in, at most: blocks of a grid along y.
 MOST_PIECES = (1 << 16) - 1
+#: Elements that a thread takes at a time, at most: a vector of 16 bytes. Code is written out for each.
+MOST_WIDE = 16
 
 
 class RowsGenerator(Generator):
@@ -153,7 +155,7 @@ def _choice(kernel: KernelOp, device: Device) -> Choice:
     if team.order not in ORDERS or not powers or (team.order == "column" and team.across > WARP):
         _refuse(kernel, "team", f"{team.order} with teams {team.across} x {team.size}: across and size are powers of two, together 32 "
                         f"to {MOST_THREADS} threads, and the order is {' or '.join(ORDERS)} (of this at most {WARP} across)")  # fmt: skip
-    if width < 1 or any(s.extent % width for s in rows.stages if s.has_row):
+    if not 1 <= width <= MOST_WIDE or any(s.extent % width for s in rows.stages if s.has_row):
         _refuse(kernel, "width", f"{width} elements at a time of rows of {rows.extent}")
     if not 1 <= pieces <= MOST_PIECES or (pieces > 1 and split(rows, pieces) is None):
         _refuse(kernel, "pieces", f"{pieces} pieces of such rows")
