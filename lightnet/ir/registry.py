@@ -206,6 +206,7 @@ CUDA_GENERATORS = Table("generator of cuda", {
     "join-mma": "lightnet.backends.cuda.gemm.join:JOIN_MMA",
     "depthwise": "lightnet.backends.cuda.depthwise:DEPTHWISE",
     "reorder": "lightnet.backends.cuda.reorder:REORDER",
+    "rank": "lightnet.backends.cuda.rank:RANK",
     "loops": "lightnet.backends.cuda.loops:LOOPS",
     "rows": "lightnet.backends.cuda.rows.generator:ROWS",
 })  # fmt: skip
