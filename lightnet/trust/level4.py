@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from xdsl.context import Context
@@ -44,9 +45,14 @@ from lightnet.trust.loop_cost import LoopCost
 from lightnet.trust.record import Difference, DifferenceError
 from lightnet.trust.trace import TracedPlanned
 
+if TYPE_CHECKING:
+    from lightnet.trust.threads import Threads
+
 PRIVATE = StringAttr("private")
 #: Steps (ops of loops, roughly a microsecond each) that one kernel, and all of them, may take.
 MAX_STEPS, MAX_ALL_STEPS = 600_000, 4_000_000
+#: The same of launches as threads, all blocks of them.
+MAX_THREAD_STEPS, MAX_ALL_THREAD_STEPS = 10_000_000, 40_000_000
 #: Blocks of a grid that are run where not all of them can be, and seconds for them.
 BLOCKS, SECONDS = 4, 0.2
 
@@ -57,12 +63,14 @@ def check_level4(
     """The first difference between a planned module and what `pass_` lowered it to, and notes on what was not executed."""
     if not memory_of(before):
         return None, ["nothing is compared, as the module before it is not planned"]
+    arch = arch_of(module)
+    threads = None if arch is None else _threads(module, arch)
     try:
         module = _as_loops(ctx, module)
         lines = lines_by_op(ctx, pass_, before, module)
     except LightNetError as e:
         return None, [f"nothing is compared: {e.message}"]
-    check = _Check(module, lines)
+    check = _Check(module, lines, threads)
     for data, reference in baseline.runs:
         try:
             _Lockstep(check, before, data.contents, baseline.evaluator, reference, False).trace()
@@ -89,6 +97,12 @@ def lines_by_op(ctx: Context, pass_: ModulePass, before: ModuleOp, module: Modul
     if at != len(lines):
         raise LightNetError(f"its {len(lines)} launches cannot be told apart: one op at a time gives {at}")
     return found
+
+
+def _threads(module: ModuleOp, arch: str) -> Threads:
+    from lightnet.trust.threads import Threads  # the emitter of PTX takes a while to import
+
+    return Threads(module, arch)
 
 
 def _as_loops(ctx: Context, module: ModuleOp) -> ModuleOp:
@@ -127,7 +141,10 @@ class _Check:
 
     module: ModuleOp
     lines: dict[Operation, list[LaunchOp]]
+    #: Of a module for cuda, its launches as threads; of each launch of loops there is one.
+    threads: Threads | None = None
     run: set[str] = field(default_factory=set)
+    as_threads: set[str] = field(default_factory=set)
     kinds: set[tuple[frozenset[str], str]] = field(default_factory=set)
     partly: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
@@ -138,12 +155,17 @@ class _Check:
         self.steps_of = LoopCost(self.program.functions).of
         self.accesses = LineAccesses(self.module)
         self.random = random.Random(0)
+        every = [line for line in launch.launches(self.module) if isinstance(line, LaunchOp)]
+        self.launches = dict(zip(every, self.threads.launches, strict=True)) if self.threads is not None else {}
+        self.thread_steps = 0
 
     def notes(self) -> list[str]:
         every = sum(f.sym_visibility != PRIVATE for f in self.program.functions.values())
         notes = [
             f"{len(self.run)} of {every} kernel functions are executed, {len(self.partly)} of them on some blocks only"
         ]
+        if self.threads is not None:
+            notes.append(f"{len(self.as_threads)} of them also as threads, in the interpreter of PTX")
         left = sorted(self.skipped - self.run)
         if left:
             names = ", ".join(f"@{n}" for n in left[:8]) + (", ..." if len(left) > 8 else "")
@@ -184,6 +206,16 @@ class _Check:
             if done < grid:
                 self.partly.add(name)
         return complete
+
+    def execute_threads(self, lines: list[LaunchOp], spaces: dict[str, np.ndarray]) -> bool:
+        """Run launches as threads, all blocks of them, where that can be afforded; whether it was done."""
+        cost = sum(self.cost(line, every_block=True) for line in lines)
+        if self.threads is None or cost > MAX_THREAD_STEPS or self.thread_steps + cost > MAX_ALL_THREAD_STEPS:
+            return False
+        self.thread_steps += cost
+        self.threads.run([self.launches[line] for line in lines], spaces)
+        self.as_threads |= {line.callee.string_value() for line in lines}
+        return True
 
     def blocks(self, line: LaunchOp, order: list[int], spaces: dict[str, np.ndarray], every: bool) -> int:
         """Run the first blocks of `order`, and more as long as they are quick (or all of them), each on the scratch of some thread;
@@ -261,11 +293,19 @@ class _Lockstep(TracedPlanned):
     def compare_launches(self, op: Operation, lines: list[LaunchOp], spaces: dict[str, np.ndarray]) -> None:
         in_place = self.poison_results(op, spaces)
         names = ", ".join(dict.fromkeys(f"@{line.callee.string_value()}" for line in lines))
+        again = {name: space.copy() for name, space in spaces.items()} if self.check.threads is not None else {}
         try:
             complete = self.check.execute(lines, spaces)
         except LightNetError as e:
             raise self.differs("fails", f"{names}, which {op_and_name(op)} became, fails: {e.message}", op) from e
         self.compare_results(op, names, spaces, [(v, complete, o) for v, o in zip(op.results, in_place)])
+        try:
+            if not self.check.execute_threads(lines, again):
+                return
+        except LightNetError as e:
+            text = f"{names}, which {op_and_name(op)} became, fails as threads: {e.message}"
+            raise self.differs("threads", text, op) from e
+        self.compare_results(op, f"{names}, as threads,", again, [(v, True, o) for v, o in zip(op.results, in_place)])
 
     def compare_results(
         self, op: Operation, who: str, spaces: dict[str, np.ndarray], results: list[tuple[SSAValue, bool, bool]]

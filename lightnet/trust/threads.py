@@ -1,0 +1,65 @@
+"""Launches of a module for cuda as threads: their PTX in the interpreter, on the memory of a check.
+
+What loops of a processor cannot show, that threads of a block do not wait for each other or touch one element at once, shows here. Imports the
+emitter of PTX and the runtime's interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from lightnet.backends.cuda.nvptx import emit_program
+from lightnet.dialects.cuda_checks import block_of
+from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_launches
+from lightnet.dialects.launch import kernels
+from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.emulator import Emulator
+
+
+class Threads:
+    """The launches of a module for cuda, of which each kernel becomes PTX when it is first run."""
+
+    def __init__(self, module: ModuleOp, arch: str):
+        self.arch, self.launches = arch, cuda_launches(module)
+        self._functions = kernels(module)
+        self._loaded: dict[str, Any] = {}
+        self._gpu = Emulator(arch)
+
+    def run(self, lines: Sequence[CudaLaunchOp], spaces: Mapping[str, np.ndarray]) -> None:
+        """Run launches, one after the other, on memory spaces (u8), which then hold what they wrote. LightNetError, at the line of the PTX: a race,
+        a wait or a barrier that is missing, an access out of bounds."""
+        base = {name: self._gpu.alloc(max(space.nbytes, 1)) for name, space in spaces.items()}
+        try:
+            for name, space in spaces.items():
+                if space.nbytes:
+                    self._gpu.upload(base[name], space)
+            for line in lines:
+                args = tuple(base[place.space.data] + place.offset.data for place in line.args)
+                kernel = self._kernel(line.callee.string_value())
+                x, y, z = line.grid.get_values()
+                self._gpu.launch(Launch(kernel, (x, y, z), tuple(line.block.get_values()), line.shared_bytes, args))
+            for name, space in spaces.items():
+                if space.nbytes:
+                    self._gpu.download(base[name], space)
+        finally:
+            for address in base.values():
+                self._gpu.free(address)
+
+    def _kernel(self, name: str) -> Any:
+        """A kernel, ready to be launched."""
+        if name not in self._loaded:
+            called = [f for f in self._functions.values() if _is_called(f)]
+            alone = ModuleOp([f.clone() for f in (*called, self._functions[name])])
+            program = emit_program(alone, self.arch)
+            self._loaded[name] = self._gpu.load(program.text).function(program.entries[name])
+        return self._loaded[name]
+
+
+def _is_called(function: FuncOp) -> bool:
+    """Whether a function is there for others to call."""
+    return block_of(function) is None and function.sym_name.data != "main"

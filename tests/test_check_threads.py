@@ -1,0 +1,52 @@
+"""`ln-opt --check` runs what `lower-cuda` makes as threads, too: faults that loops of a processor do not have are found."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lightnet.cli import ln_opt
+from lightnet.dialects.cuda_memory import AsyncWaitOp
+from lightnet.dialects.cuda_simt import BarrierOp
+from lightnet.passes import lower_cuda
+
+PRODUCT = """builtin.module {
+  func.func @main() -> tensor<17x9xf32> {
+    %a = ln.input : tensor<17x33xf32> as ("a")
+    %b = ln.input : tensor<33x9xf32> as ("b")
+    %y = ln.matmul %a, %b : tensor<17x9xf32> as ("y")
+    func.return %y : tensor<17x9xf32>
+  }
+}
+"""
+PIPELINE = 'bind,expand,combine,choose{set="y.alg=simt;y.tile=[32,32,16]"},plan,lower-cuda'
+
+
+def check(tmp_path) -> int:
+    path = tmp_path / "product.mlir"
+    path.write_text(PRODUCT)
+    return ln_opt.main(["--target=cuda", f"--pass={PIPELINE}", "--check", str(path)])
+
+
+def test_kernels_run_as_threads(tmp_path, capsys) -> None:
+    assert check(tmp_path) == 0
+    assert re.search(r"lower-cuda: 1 of them also as threads", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("kind", [BarrierOp, AsyncWaitOp])
+def test_threads_that_do_not_wait_are_found(tmp_path, monkeypatch, capsys, kind) -> None:
+    right = lower_cuda.generate
+
+    def hasty(kernel, name, aliases):
+        made = right(kernel, name, aliases)
+        for op in [op for m in made for op in m.function.walk() if isinstance(op, kind)]:
+            op.detach()
+            op.erase()
+        return made
+
+    monkeypatch.setattr(lower_cuda, "generate", hasty)
+    assert check(tmp_path) == 1
+    error = capsys.readouterr().err
+    assert "pass 'lower-cuda' changed the result" in error
+    assert kind is BarrierOp or "as threads" in error  # as loops, copies are made at once
