@@ -170,6 +170,20 @@ def test_launches_are_checked():
         )
 
 
+@pytest.mark.parametrize(("memory", "place", "fits"), [
+    ("arena = 256", "arena+0", True), ("arena = 255", "arena+0", False), ("arena = 512", "arena+256", True), ("arena = 512", "arena+260", False),
+    ("static = 512", "arena+0", False), ("arena = 256", "arena+99999999", False),
+])  # fmt: skip
+def test_launches_stay_in_the_memory_of_their_module(memory, place, fits):
+    text = SHARED.replace("SIZE", "64").replace("arena+0", place)
+    module = parse(f"builtin.module attributes {{ln.memory = {{{memory} : i64}}}} {{{text}}}")
+    if fits:
+        verify_cuda(module, "sm_80")
+        return
+    with pytest.raises(LightNetError, match=r"@k: 256 bytes at arena\+\d+, and the module's memory has \d+ there"):
+        verify_cuda(module, "sm_80")
+
+
 def test_functions_of_other_targets_are_no_kernels():
     module = parse("func.func @loops(%lo: index, %hi: index, %x: memref<4xf32>) {\n  func.return\n}")
     assert cuda_kernels(module) == {} and cuda_launches(module) == []

@@ -30,6 +30,7 @@ from lightnet.dialects.cuda_checks import (
 from lightnet.dialects.launch import LaunchOp, kernels, launches, memref_bytes
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
 
 #: The label of what is wrong with a module's kernels and launches.
@@ -156,17 +157,17 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
 
     Raises LightNetError at the function or the launch: an architecture that is not in `ARCHS`, more shared memory than it has, a kernel
     with arguments other than memrefs or with results, a launch of an unknown kernel, of one of another target, or with other threads,
-    places or dynamic shared memory than it takes.
+    places or dynamic shared memory than it takes, or on bytes that the module's memory does not have.
     """
     if arch not in ARCHS:
         raise LightNetError(f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}", loc_of(module), VERIFY)
     at: Operation = module
     try:
-        table = cuda_kernels(module)
+        table, memory = cuda_kernels(module), memory_of(module)
         for name, at in table.items():
             _verify_kernel(name, at, arch)
         for at in (*launches(module), *cuda_launches(module)):
-            _verify_launch(at, table)
+            _verify_launch(at, table, memory)
     except VerifyException as error:
         raise LightNetError(str(error), loc_of(at), VERIFY) from None
 
@@ -183,7 +184,7 @@ def _verify_kernel(name: str, function: FuncOp, arch: str) -> None:
         raise VerifyException(f"@{name}: {size} bytes of shared memory, and a block of {arch} has {ARCHS[arch]}")
 
 
-def _verify_launch(op: Operation, table: dict[str, FuncOp]) -> None:
+def _verify_launch(op: Operation, table: dict[str, FuncOp], memory: dict[str, int]) -> None:
     if isinstance(op, LaunchOp):
         raise VerifyException("tile.launch is of loops of the CPU: kernels of threads are launched by cuda.launch")
     if not isinstance(op, CudaLaunchOp):
@@ -198,5 +199,11 @@ def _verify_launch(op: Operation, table: dict[str, FuncOp]) -> None:
     takes = len(function.function_type.inputs.data)
     if takes != len(op.args):
         raise VerifyException(f"@{name} takes {takes} memrefs, launched with {len(op.args)} places")
+    for place, type in zip(op.args, function.function_type.inputs.data) if memory else ():
+        space, begin, size = place.space.data, place.offset.data, memref_bytes(type)
+        if begin + size > memory.get(space, 0):
+            raise VerifyException(
+                f"@{name}: {size} bytes at {space}+{begin}, and the module's memory has {memory.get(space, 0)} there"
+            )
     if op.shared_bytes != (wanted := dynamic_shared(function)):
         raise VerifyException(f"@{name} takes {wanted} bytes of dynamic shared memory, launched with {op.shared_bytes}")
