@@ -276,7 +276,7 @@ def test_partial_results_of_narrow_types():
 @pytest.mark.parametrize("choices, label", [
     ({"team": (3, 32)}, "team"), ({"team": (1, 16)}, "team"), ({"team": (64, 64)}, "team"), ({"order": "diagonal"}, "team"),
     ({"order": "column", "team": (64, 1)}, "team"), ({"width": 3}, "width"), ({"width": 0}, "width"), ({"pieces": 0}, "pieces"),
-    ({"pieces": 1 << 20}, "pieces"), ({"team": (1, 2, 3)}, "team"), ({"width": "wide"}, "width"),
+    ({"pieces": 1 << 20}, "pieces"), ({"team": (1, 2, 3)}, "team"), ({"width": "wide"}, "width"), ({"order": 7}, "order"),
 ])  # fmt: skip
 def test_choices_that_cannot_be_are_refused(choices, label):
     kernel = kernel_of("softmax", [(8, 100)], axis=1)

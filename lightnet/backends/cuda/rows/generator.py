@@ -145,6 +145,8 @@ def _choice(kernel: KernelOp, device: Device) -> Choice:
     """The way that a kernel's choices name, or the best one. Raises `LightNetError` for one that cannot be."""
     body, rows = _laid_out(kernel)
     found, _ = _best(rows, body.definition, device.arch, _flops(kernel))
+    if "order" in kernel.attributes and choice(kernel, "order") is None:
+        _refuse(kernel, "order", f"that is no word: {' or '.join(ORDERS)}")
     order, team = choice(kernel, "order") or found.way.team.order, found.way.team
     if (numbers := _numbers(kernel, "team", 2)) is not None or order != team.order:
         team = Team(order, *(numbers or (32, 4)))
