@@ -94,7 +94,7 @@ def test_expected_instructions(alg: str, dtype: str) -> None:
     assert not any(name.split(".")[0] in ("LDL", "STL") for name in there), "local memory"
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [pytest.param(NETWORKS[0], marks=pytest.mark.slow), *NETWORKS[1:]])
 def test_networks_assemble(name: str) -> None:
     ptxas.require()
     assemble(name, "sm_80", ARCHS)
