@@ -20,19 +20,20 @@ from lightnet.report.steps import steps_of
 from lightnet.runtime.cuda.program import KernelLine
 
 
-def branch(name: str, source: str, channels: int, out: int, size: int, dtype: str, hw: str, act: str = "relu") -> str:
+def branch(name: str, channels: int, out: int, size: int, dtype: str, hw: str) -> str:
+    """A convolution of %x that keeps its pixels, and relu."""
     pad = size // 2
     return f"""
     %{name}w = ln.param {{ran = [-0.5, 0.5]}} : tensor<{out}x{channels}x{size}x{size}x{dtype}> as ("{name}w")
     %{name}b = ln.param {{ran = [-0.5, 0.5]}} : tensor<{out}x{dtype}> as ("{name}b")
-    %{name}c = ln.conv2d %{source}, %{name}w, %{name}b {{size = [{size}, {size}], padding = [{pad}, {pad}, {pad}, {pad}]}} : tensor<2x{out}x{hw}x{dtype}>
-    %{name} = ln.{act} %{name}c : tensor<2x{out}x{hw}x{dtype}>"""
+    %{name}c = ln.conv2d %x, %{name}w, %{name}b {{size = [{size}, {size}], padding = [{pad}, {pad}, {pad}, {pad}]}} : tensor<2x{out}x{hw}x{dtype}>
+    %{name} = ln.relu %{name}c : tensor<2x{out}x{hw}x{dtype}>"""
 
 
 def net(outs: tuple[int, ...], extra: int = 0, dtype: str = "f32", channels: int = 8, hw: str = "7x9") -> str:
     """Branches of 1x1 and 3x3 convolutions of an input, then `extra` channels that are no convolution's, concatenated."""
     names = [f"v{i}" for i in range(len(outs))]
-    text = "".join(branch(n, "x", channels, o, 1 + 2 * (i % 2), dtype, hw) for i, (n, o) in enumerate(zip(names, outs)))
+    text = "".join(branch(n, channels, o, 1 + 2 * (i % 2), dtype, hw) for i, (n, o) in enumerate(zip(names, outs)))
     if extra:
         names.append("e")
         text += f"""
