@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from lightnet.dialects import tile_memory
-from lightnet.dialects.cuda_launch import CudaLaunchOp
-from lightnet.dialects.cuda_memory import AsyncCopyOp
 from lightnet.dialects.launch import HostOp, LaunchOp, kernels, memref_bytes
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dtypes import BY_NAME
+
+if TYPE_CHECKING:
+    from lightnet.dialects.cuda_launch import CudaLaunchOp
+    from lightnet.dialects.cuda_memory import AsyncCopyOp
 
 
 class Use(NamedTuple):
@@ -117,8 +119,9 @@ def use_of(argument: SSAValue, called: Callable[[CallOp, SSAValue], bool] | None
                 writes = True
             elif op.name.endswith(".load"):
                 reads = True
-            elif isinstance(op, AsyncCopyOp):
-                reads, writes = reads or op.source is value, writes or op.destination is value
+            elif op.name == "cuda.async_copy":  # by its name: a compilation for processors need not import the dialect
+                copy = cast("AsyncCopyOp", op)
+                reads, writes = reads or copy.source is value, writes or copy.destination is value
             elif isinstance(op, CallOp) and called is not None and called(op, value):
                 continue
             elif derived and not op.regions:  # a view: what happens to it happens to the argument
