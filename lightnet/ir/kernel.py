@@ -28,6 +28,7 @@ from lightnet.ir.op import (
     set_tensor_names,
     tensor_name,
 )
+from lightnet.ir.types import ParamAttr
 
 
 class YieldOp(Operation):
@@ -203,6 +204,16 @@ def choice_attr(value: str | int | Sequence[int]) -> Attribute:
     if isinstance(value, bool):
         return IntegerAttr(int(value), i1)
     return IntegerAttr(value, i64) if isinstance(value, int) else ArrayAttr([IntegerAttr(int(v), i64) for v in value])
+
+
+def choice_integers(attr: Attribute) -> int | tuple[int, ...] | None:
+    """What a choice says, however it was written, that is an integer or an array of integers; None for any other."""
+    value = attr.data if isinstance(attr, ParamAttr | ArrayAttr) else attr
+    if not isinstance(value, tuple | list):
+        number = value.value.data if isinstance(value, IntegerAttr) else value
+        return number if type(number) is int else None
+    found = tuple(v.value.data if isinstance(v, IntegerAttr) else v for v in value)
+    return found if all(type(v) is int for v in found) else None
 
 
 def _print_choice(printer: Printer, value: Attribute) -> None:

@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerAttr, f32
+from xdsl.dialects.builtin import f32
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index, vector_type
@@ -23,12 +23,12 @@ from lightnet.backends.expressions import Evaluator, Tile, runs_on_tiles
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir import bound
-from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import ParamAttr, spec_of, storage_type
+from lightnet.ir.types import spec_of, storage_type
 
 #: Channels of a thread; columns of a window at most, all of which are in code; pixels of a strip.
 LANES, WIDEST, STRIPS = 4, 16, (4, 2, 1)
@@ -100,14 +100,14 @@ def strip_of(kernel: KernelOp, device: Device) -> int:
     assert isinstance(conv, Conv2d)
     fitting = [s for s in STRIPS if s == 1 or len(_columns(conv, s)) <= COLUMNS]
     if attr is not None:
-        given = attr.data if isinstance(attr, ParamAttr) else attr.value.data if isinstance(attr, IntegerAttr) else None
-        if given not in fitting:
+        given = choice_integers(attr)
+        if not isinstance(given, int) or given not in fitting:
             raise LightNetError(
                 f"strip = {attr}: a thread has {', '.join(map(str, fitting))} pixels",
                 loc_of(kernel),
                 label="cuda.strip",
             )
-        return int(given)
+        return given
     n, c, h, w = conv.result_specs[0].dims
     enough = BUSY * device.processors
     return next((s for s in fitting if n * c // LANES * h * -(-w // s) >= enough), 1)

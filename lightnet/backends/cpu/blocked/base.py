@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.kernel import KernelOp
+from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.layout import Blocked, Layout, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
-from lightnet.ir.types import ParamAttr
 
 NO_HALO: Halo = (0, 0)
 
@@ -98,8 +96,8 @@ def lanes_of(kernel: KernelOp) -> int:
 def chosen_lanes(kernel: KernelOp) -> int:
     """The kernel's choice `lanes`; 0 where it has none, -1 where that is no number."""
     attr = kernel.attributes.get("lanes")
-    value = attr.value.data if isinstance(attr, IntegerAttr) else attr.data if isinstance(attr, ParamAttr) else attr
-    return 0 if value is None else value if type(value) is int else -1
+    value = 0 if attr is None else choice_integers(attr)
+    return value if isinstance(value, int) else -1
 
 
 def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple[int, ...] | None:
@@ -108,10 +106,8 @@ def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple
     attr = kernel.attributes.get(name)
     if attr is None:
         return None
-    values = attr.data if isinstance(attr, ParamAttr | ArrayAttr) else None
-    items = values if isinstance(values, tuple | list) else (None,)
-    found = tuple(v.value.data if isinstance(v, IntegerAttr) else v for v in items)
-    if not all(type(v) is int for v in found) or (length is not None and len(found) != length):
+    found = choice_integers(attr)
+    if not isinstance(found, tuple) or (length is not None and len(found) != length):
         what = "integers" if length is None else f"{length} integer{'s' * (length > 1)}"
         raise LightNetError(
             f"choice {name} = {attr}: expected an array of {what}", loc_of(kernel), label=f"choice.{name}"

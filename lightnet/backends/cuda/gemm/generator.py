@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from math import prod
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, f16
+from xdsl.dialects.builtin import f16
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import Generator
@@ -25,12 +25,12 @@ from lightnet.backends.cuda.gemm.simt_core import SimtCore, across_of
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import MAX_GRID, WARP
-from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
 from lightnet.ir.layout import Layout, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import ParamAttr, storage_type
+from lightnet.ir.types import storage_type
 
 #: Tiles [rows, columns, depth] of the ordinary cores: square ones, and flat ones for few rows or columns.
 SIMT_TILES = (
@@ -142,14 +142,12 @@ def numbers_of(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | No
     attr = kernel.attributes.get(name)
     if attr is None:
         return None
-    value = attr.data if isinstance(attr, ParamAttr | ArrayAttr) else attr
-    items = value if isinstance(value, tuple | list) else (value,)
-    found = tuple(v.value.data if isinstance(v, IntegerAttr) else v for v in items)
-    is_array = isinstance(value, tuple | list)
-    integers = tuple(v for v in found if type(v) is int)
-    if len(integers) != length or len(found) != length or is_array != (length > 1):
+    found = choice_integers(attr)
+    if length == 1 and isinstance(found, int):
+        return (found,)
+    if length == 1 or not isinstance(found, tuple) or len(found) != length:
         raise refused(kernel, name, "expected " + (f"an array of {length} integers" if length > 1 else "an integer"))
-    return integers
+    return found
 
 
 def _problems(kernel: KernelOp) -> list[Problem]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import MAP, Generator
@@ -28,13 +28,13 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.bound import BoundDefinition, reads
 from lightnet.ir.fusion import Part, compose
-from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
 from lightnet.ir.layout import ChannelsLast, Layout, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import ParamAttr, TensorSpec, spec_of, storage_type
+from lightnet.ir.types import TensorSpec, spec_of, storage_type
 from lightnet.runtime.arrays import align_up
 
 #: Pieces that a row is cut in, at most: blocks of a grid along y.
@@ -170,22 +170,13 @@ def _refuse(kernel: KernelOp, name: str, why: str) -> None:
 
 def _numbers(kernel: KernelOp, name: str, count: int) -> tuple[int, ...] | None:
     """A choice that is a number, or so many; None where there is none."""
-    match kernel.attributes.get(name):
-        case None:
-            return None
-        case IntegerAttr(value=value):
-            numbers: tuple[object, ...] = (value.data,)
-        case ArrayAttr(data=data) if all(isinstance(v, IntegerAttr) for v in data):
-            numbers = tuple(v.value.data for v in data)  # type: ignore[attr-defined]
-        case ParamAttr(data=tuple() as data):
-            numbers = data
-        case ParamAttr(data=value):
-            numbers = (value,)
-        case _:
-            numbers = ()
-    if len(numbers) != count or not all(isinstance(n, int | float) and int(n) == n for n in numbers):
+    if (attr := kernel.attributes.get(name)) is None:
+        return None
+    found = choice_integers(attr)
+    numbers = (found,) if isinstance(found, int) else found
+    if numbers is None or len(numbers) != count:
         _refuse(kernel, name, f"that is not {count} whole numbers")
-    return tuple(int(n) for n in numbers)  # type: ignore[call-overload]
+    return numbers
 
 
 def _laid_out(kernel: KernelOp) -> tuple[_Body, Rows]:
