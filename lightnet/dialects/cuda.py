@@ -2,7 +2,7 @@
 `memref`, `vector` and `tile` for a GPU.
 
 A function with the attribute ``cuda.block`` is a kernel: it says what one thread does. The ops stand in `cuda_simt.py` (threads, barriers,
-shuffles, shared memory), `cuda_memory.py` (asynchronous copies), `cuda_matrix.py` (tensor cores) and `cuda_launch.py` (the lines of
+shuffles, shared memory), `cuda_memory.py` (asynchronous copies), `cuda_matrix.py` (tensor cores), `cuda_hopper.py` (what sm_90a adds) and `cuda_launch.py` (the lines of
 `@main`); `cuda_checks.py` is what their verifiers share. Imports xDSL.
 
 ```mlir
@@ -22,6 +22,18 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
+from lightnet.dialects.cuda_hopper import (
+    Im2colAttr,
+    MbarrierArriveOp,
+    MbarrierExpectOp,
+    MbarrierFenceOp,
+    MbarrierInitOp,
+    MbarrierWaitOp,
+    TiledAttr,
+    TmaLoadOp,
+    WarpgroupMmaOp,
+    WarpgroupWaitOp,
+)
 from lightnet.dialects.cuda_launch import CudaLaunchOp
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp, RoundTf32Op
 from lightnet.dialects.cuda_memory import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp
@@ -59,7 +71,8 @@ Cuda = Dialect(
     "cuda",
     [
         CudaKernelOp, CudaLaunchOp, ThreadIdOp, BlockIdOp, BlockDimOp, GridDimOp, LaneIdOp, WarpIdOp, BarrierOp, ShuffleOp,
-        SharedOp, AsyncCopyOp, AsyncCommitOp, AsyncWaitOp, LdmatrixOp, MmaOp, RoundTf32Op,
+        SharedOp, AsyncCopyOp, AsyncCommitOp, AsyncWaitOp, LdmatrixOp, MmaOp, RoundTf32Op, MbarrierInitOp, MbarrierFenceOp,
+        MbarrierExpectOp, MbarrierArriveOp, MbarrierWaitOp, TmaLoadOp, WarpgroupMmaOp, WarpgroupWaitOp,
     ],
-    [DimAttr, ShuffleAttr],
+    [DimAttr, ShuffleAttr, TiledAttr, Im2colAttr],
 )  # fmt: skip

@@ -1,0 +1,302 @@
+"""The ops of the `cuda` dialect that only sm_90a has: mbarriers, copies by tensor maps (TMA), and products by warpgroups (wgmma).
+
+A stage of a product is *rows of 128 bytes* in shared memory, which begin at multiples of 1024 bytes and lie swizzled (PTX ISA, "128B swizzle"):
+only `cuda.tma_load` writes them, and only `cuda.warpgroup_mma` reads them, so that no index ever sees the swizzle. Which parts of a tensor
+a copy takes is an attribute, `#cuda.tiled` or `#cuda.im2col`; the tensor map that the device wants for it is made when the kernel is launched,
+for the memref's place. Names are those of MLIR's `nvgpu` dialect where it has the op. Imports xDSL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    DenseArrayBase,
+    Float16Type,
+    IndexType,
+    IntegerAttr,
+    MemRefType,
+    UnitAttr,
+    VectorType,
+    f32,
+    i64,
+)
+from xdsl.ir import Operation, ParametrizedAttribute, SSAValue
+from xdsl.irdl import (
+    AnyAttr,
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    RangeOf,
+    RangeVarConstraint,
+    VarConstraint,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    param_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+
+#: Bytes of a row of a stage, and of the pieces of memory within which rows are swizzled.
+ROW, SWIZZLED = 128, 1024
+#: Threads of a warpgroup, rows of C that it multiplies at a time, and k of one `wgmma` of 16-bit factors.
+WARPGROUP, ROWS, DEPTH = 128, 64, 16
+#: Columns of C that a warpgroup may multiply: multiples of 8 up to this.
+MOST_COLS = 256
+_SHORT = (Float16Type, BFloat16Type)
+
+
+def accumulator(cols: int) -> VectorType:
+    """The type of a thread's sums of C [64, cols]: element [j, h, i] is that of row 16w + g + 8h and column 8j + 2q + i, where the thread is
+    lane 4g + q of warp w of its warpgroup."""
+    return VectorType(f32, [cols // 8, 2, 2])
+
+
+# ---- mbarriers -----------------------------------------------------------------------------------------------------
+#
+# An mbarrier counts arrivals, and bytes that copies still have to bring. When none of either is missing, its phase ends: whoever waits for that
+# phase goes on, and the counts start again. Phases are told apart by their parity, 0 for the first.
+
+
+@irdl_op_definition
+class MbarrierInitOp(IRDLOperation):
+    """Make an mbarrier whose phases end with `count` arrivals: ``cuda.mbarrier_init %m[%i] count 8 : memref<4xi64, 3 : i32>``.
+
+    One thread does it, once; others (and copies) may use the mbarrier behind that thread's `cuda.mbarrier_fence` and a `cuda.barrier`.
+    """
+
+    name = "cuda.mbarrier_init"
+
+    barriers = operand_def(MemRefType)
+    index = operand_def(IndexType())
+    arrivals = prop_def(IntegerAttr.constr(i64), prop_name="count")
+
+    assembly_format = "$barriers `[` $index `]` `count` $count attr-dict `:` type($barriers)"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, count: int):
+        super().__init__(operands=[barriers, index], properties={"count": IntegerAttr(count, i64)})
+
+
+@irdl_op_definition
+class MbarrierFenceOp(IRDLOperation):
+    """Let copies see the mbarriers that this thread made: ``cuda.mbarrier_fence``."""
+
+    name = "cuda.mbarrier_fence"
+
+    assembly_format = "attr-dict"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self):
+        super().__init__()
+
+
+@irdl_op_definition
+class MbarrierExpectOp(IRDLOperation):
+    """Arrive at an mbarrier, and add to the bytes that its phase waits for: ``cuda.mbarrier_expect %m[%i], %bytes : memref<4xi64, 3 : i32>``."""
+
+    name = "cuda.mbarrier_expect"
+
+    barriers = operand_def(MemRefType)
+    index = operand_def(IndexType())
+    bytes = operand_def(IndexType())
+
+    assembly_format = "$barriers `[` $index `]` `,` $bytes attr-dict `:` type($barriers)"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, bytes: SSAValue | Operation):
+        super().__init__(operands=[barriers, index, bytes])
+
+
+@irdl_op_definition
+class MbarrierArriveOp(IRDLOperation):
+    """Arrive at an mbarrier: what the thread did before has been done for those who wait for the phase:
+    ``cuda.mbarrier_arrive %m[%i] : memref<4xi64, 3 : i32>``."""
+
+    name = "cuda.mbarrier_arrive"
+
+    barriers = operand_def(MemRefType)
+    index = operand_def(IndexType())
+
+    assembly_format = "$barriers `[` $index `]` attr-dict `:` type($barriers)"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation):
+        super().__init__(operands=[barriers, index])
+
+
+@irdl_op_definition
+class MbarrierWaitOp(IRDLOperation):
+    """Wait until the phase of parity %p (0 or 1) has ended: ``cuda.mbarrier_wait %m[%i], %p : memref<4xi64, 3 : i32>``.
+
+    The parity before the first phase counts as 1: to wait for it is not to wait.
+    """
+
+    name = "cuda.mbarrier_wait"
+
+    barriers = operand_def(MemRefType)
+    index = operand_def(IndexType())
+    parity = operand_def(IndexType())
+
+    assembly_format = "$barriers `[` $index `]` `,` $parity attr-dict `:` type($barriers)"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, parity: SSAValue | Operation):
+        super().__init__(operands=[barriers, index, parity])
+
+
+# ---- copies by tensor maps -------------------------------------------------------------------------------------------
+
+
+@irdl_attr_definition
+class TiledAttr(ParametrizedAttribute):
+    """A box of a tensor, its extents in the order of the tensor's dimensions: ``#cuda.tiled<array<i64: 1, 128, 64>>``. Elements outside of the
+    tensor are zeros."""
+
+    name = "cuda.tiled"
+
+    box: DenseArrayBase = param_def()
+
+
+@irdl_attr_definition
+class Im2colAttr(ParametrizedAttribute):
+    """`pixels` windows of a tensor [N, H, W, C], `channels` channels of one tap of each:
+    ``#cuda.im2col<128 : i64, 64 : i64, array<i64: -1, -1>, array<i64: -1, -1>, array<i64: 1, 1>>``.
+
+    Windows begin at rows `lower[0]` to H - 1 + `upper[0]`, every `strides[0]` rows, and at columns as well; a window is followed by the one
+    beside it, then by the first of the next row of windows, then of the next picture. Elements outside of the tensor are zeros.
+    """
+
+    name = "cuda.im2col"
+
+    pixels: IntegerAttr = param_def()
+    channels: IntegerAttr = param_def()
+    lower: DenseArrayBase = param_def()
+    upper: DenseArrayBase = param_def()
+    strides: DenseArrayBase = param_def()
+
+
+@irdl_op_definition
+class TmaLoadOp(IRDLOperation):
+    """Begin to copy a part of a tensor to rows of a stage, and tell an mbarrier of the bytes when they are there:
+
+    ``cuda.tma_load %s[%row, %0], %x[%n, %k, %c] by #cuda.tiled<…>, %m[%i] : memref<512x64xf16, 3 : i32>, memref<1x4096x4096xf16>, memref<4xi64, 3 : i32>``
+    ``cuda.tma_load %s[%row, %0], %x[%n, %y, %x, %c] offsets [%dy, %dx] by #cuda.im2col<…>, %m[%i] : …``
+
+    The source indices are those of the box's first element or, by im2col, of the first window: its picture, the row and column of its
+    beginning (which may be outside), and the first channel; `offsets` are those of the tap in the window. One thread does it for all. All copies
+    from a memref in a kernel have the same map, and nothing else of the kernel reads it.
+    """
+
+    name = "cuda.tma_load"
+
+    destination = operand_def(MemRefType)
+    destination_indices = var_operand_def(IndexType())
+    source = operand_def(MemRefType)
+    source_indices = var_operand_def(IndexType())
+    offsets = var_operand_def(IndexType())
+    barriers = operand_def(MemRefType)
+    index = operand_def(IndexType())
+    map = prop_def(TiledAttr | Im2colAttr)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    assembly_format = (
+        "$destination `[` $destination_indices `]` `,` $source `[` $source_indices `]` (`offsets` `[` $offsets^ `]`)? `by` $map `,`"
+        " $barriers `[` $index `]` attr-dict `:` type($destination) `,` type($source) `,` type($barriers)"
+    )
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(
+        self,
+        destination: SSAValue | Operation,
+        destination_indices: Sequence[SSAValue | Operation],
+        source: SSAValue | Operation,
+        source_indices: Sequence[SSAValue | Operation],
+        offsets: Sequence[SSAValue | Operation],
+        map: TiledAttr | Im2colAttr,
+        barriers: SSAValue | Operation,
+        index: SSAValue | Operation,
+    ):
+        super().__init__(
+            operands=[destination, destination_indices, source, source_indices, offsets, barriers, index],
+            properties={"map": map},
+        )
+
+
+# ---- products by warpgroups --------------------------------------------------------------------------------------------
+
+
+@irdl_op_definition
+class WarpgroupMmaOp(IRDLOperation):
+    """Begin ``D = A B + C`` by a warpgroup, on rows of a stage: A is [64, 64] of f16 or bf16, B [64, N], C and D are [64, N] of f32:
+
+    ``%d = cuda.warpgroup_mma %a[%row], %b[%first], %c : memref<512x64xf16, 3 : i32>, memref<512x64xf16, 3 : i32>, vector<16x2x2xf32>``
+
+    Row %row + i of %a has the k of row i of A. Row %first + j of %b has the k of column j of B; with ``by_k``, the rows %first + 64·p + k
+    have the columns 64·p to 64·p + 63 of row k of B. Both rows are multiples of 8 (by_k: of 64) and the same in the warpgroup. A thread has of C what
+    `accumulator` says. D is there behind a `cuda.warpgroup_wait`, as is the end of the reads: only that op, another product and the
+    loop around them may take it.
+    """
+
+    name = "cuda.warpgroup_mma"
+
+    _C: ClassVar = VarConstraint("C", AnyAttr())
+
+    a = operand_def(MemRefType)
+    row = operand_def(IndexType())
+    b = operand_def(MemRefType)
+    first = operand_def(IndexType())
+    c = operand_def(_C)
+    by_k = opt_prop_def(UnitAttr)
+    result = result_def(_C)
+
+    assembly_format = (
+        "$a `[` $row `]` `,` $b `[` $first `]` `,` $c (`by_k` $by_k^)? attr-dict `:` type($a) `,` type($b) `,` type($c)"
+    )
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(
+        self,
+        a: SSAValue | Operation,
+        row: SSAValue | Operation,
+        b: SSAValue | Operation,
+        first: SSAValue | Operation,
+        c: SSAValue | Operation,
+        by_k: bool = False,
+    ):
+        super().__init__(
+            operands=[a, row, b, first, c],
+            properties={"by_k": UnitAttr() if by_k else None},
+            result_types=[SSAValue.get(c).type],
+        )
+
+
+@irdl_op_definition
+class WarpgroupWaitOp(IRDLOperation):
+    """Wait until at most the last `pending` products of this warpgroup are still under way; the sums, of all that may be under way:
+
+    ``%e, %f = cuda.warpgroup_wait %c, %d pending 0 : vector<16x2x2xf32>, vector<16x2x2xf32>``
+    """
+
+    name = "cuda.warpgroup_wait"
+
+    _T: ClassVar = RangeVarConstraint("T", RangeOf(AnyAttr()))
+
+    sums = var_operand_def(_T)
+    pending = prop_def(IntegerAttr.constr(i64))
+    res = var_result_def(_T)
+
+    assembly_format = "$sums `pending` $pending attr-dict `:` type($sums)"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self, sums: Sequence[SSAValue], pending: int = 0):
+        super().__init__(
+            operands=[sums], properties={"pending": IntegerAttr(pending, i64)}, result_types=[[s.type for s in sums]]
+        )
