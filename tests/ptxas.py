@@ -37,7 +37,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Assembled:
-    """Machine code, what it uses by kernel, and the lines of warnings."""
+    """Machine code, what it uses by kernel, and the lines of warnings, and of what has a number (C7517: it waits where the text does not)."""
 
     cubin: bytes
     kernels: dict[str, Usage]
@@ -92,11 +92,11 @@ def assembled(ptx: str, arch: str) -> Assembled:
         if done.returncode:
             raise Refused(done.stderr)
         text = done.stdout + done.stderr
-        return Assembled(
-            target.read_bytes(), usages(text), tuple(li for li in text.splitlines() if "warning" in li.lower())
-        )
+        warnings = tuple(line for line in text.splitlines() if _WARNING.search(line))
+        return Assembled(target.read_bytes(), usages(text), warnings)
 
 
+_WARNING = re.compile(r"(?i:warning)|\(C\d+\)")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -132,7 +132,7 @@ def machine_code(cubin: bytes) -> dict[str, Counter[str]]:
 
 
 _SECTION = re.compile(r"^\s*(?:\.section\s+\.text\.([\w$]+)|Function : ([\w$]+))")
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Za-z0-9_.]*)")
 
 
 def instructions(text: str) -> dict[str, Counter[str]]:

@@ -61,6 +61,8 @@ def level(value: str, block: str = "64, 4, 1") -> int:
         ("%v = arith.addi %w, %b : index", WARP_UNIFORM),
         ("%v = arith.addi %ty, %zero : index", WARP_UNIFORM),  # a row is two warps
         ("%v = arith.addi %tx, %zero : index", DIVERGENT),
+        ("%warp = arith.constant 32 : index\n  %v = arith.divsi %tx, %warp : index", WARP_UNIFORM),
+        ("%v = arith.divsi %tx, %n : index", DIVERGENT),
         ("%e = memref.load %own[%zero] : memref<8xi64>\n  %v = arith.index_cast %e : i64 to index", DIVERGENT),
         ("%e = memref.load %p[%l] : memref<4096xi64>\n  %v = arith.index_cast %e : i64 to index", DIVERGENT),
         ("%c = arith.cmpi eq, %l, %zero : index\n  %v = scf.if %c -> (index) {\n scf.yield %one : index\n } else {\n scf.yield %zero : index\n }",

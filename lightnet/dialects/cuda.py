@@ -3,7 +3,7 @@
 
 A function with the attribute ``cuda.block`` is a kernel: it says what one thread does. The ops stand in `cuda_simt.py` (threads, barriers,
 shuffles, shared memory), `cuda_memory.py` (asynchronous copies), `cuda_matrix.py` (tensor cores), `cuda_hopper.py` (what sm_90a adds) and `cuda_launch.py` (the lines of
-`@main`); `cuda_checks.py` is what their verifiers share. Imports xDSL.
+`@main`); `cuda_checks.py` is what their verifiers share, `cuda_stages.py` and `cuda_flight.py` what those of `cuda_hopper.py` ask besides. Imports xDSL.
 
 ```mlir
 func.func @scale(%x: memref<4096xf32>, %y: memref<4096xf32>) attributes {cuda.block = array<i32: 128, 1, 1>} {

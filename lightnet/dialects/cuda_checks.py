@@ -152,7 +152,10 @@ def divergence(value: SSAValue) -> tuple[int, str]:
 
 
 #: Ops whose result is the thread's own, whatever they take.
-_OWN = ("cuda.lane_id", "cuda.ldmatrix", "cuda.mma", "cuda.shuffle", "func.call", "memref.alloca", "memref.atomic_rmw")
+_OWN = (
+    "cuda.lane_id", "cuda.ldmatrix", "cuda.mma", "cuda.shuffle", "cuda.warpgroup_mma", "cuda.warpgroup_wait", "func.call",
+    "memref.alloca", "memref.atomic_rmw",
+)  # fmt: skip
 
 
 def _source(value: SSAValue) -> int:
@@ -164,7 +167,22 @@ def _source(value: SSAValue) -> int:
         return WARP_UNIFORM
     if op.name == "cuda.thread_id":
         return _of_thread_id(op)
+    if _counts_warps(op):
+        return WARP_UNIFORM
     return DIVERGENT if op.name in _OWN else UNIFORM
+
+
+def _counts_warps(op: Operation) -> bool:
+    """Whether it is ``thread_id x / n`` of whole warps n, where rows of threads are whole warps, too."""
+    if not isinstance(op, arith.DivSIOp | arith.DivUIOp):
+        return False
+    thread, function = op.lhs.owner, function_of(op)
+    block = None if function is None else block_of(function)
+    if block is None or not isinstance(thread, Operation) or thread.name != "cuda.thread_id":
+        return False
+    along = thread.properties["dim"].data == "x"  # type: ignore[attr-defined]
+    rows = block[0] % WARP == 0 or block[1:] == (1, 1)
+    return along and rows and isinstance(op.rhs.owner, arith.ConstantOp) and divisor(op.rhs) % WARP == 0
 
 
 def _of_thread_id(op: Operation) -> int:
@@ -195,7 +213,7 @@ def _computed_from(value: SSAValue) -> Sequence[SSAValue]:
             assert isinstance(condition, scf.ConditionOp)
             return [condition.condition, condition.args[index]]
         case _:
-            return tuple(op.operands)
+            return () if _counts_warps(op) else tuple(op.operands)
 
 
 def _argument_from(value: BlockArgument) -> Sequence[SSAValue]:

@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import (
-    BFloat16Type,
     DenseArrayBase,
-    Float16Type,
     IndexType,
     IntegerAttr,
     MemRefType,
@@ -23,7 +21,8 @@ from xdsl.dialects.builtin import (
     f32,
     i64,
 )
-from xdsl.ir import Operation, ParametrizedAttribute, SSAValue
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, BlockArgument, Operation, ParametrizedAttribute, SSAValue
 from xdsl.irdl import (
     AnyAttr,
     AttrSizedOperandSegments,
@@ -43,20 +42,46 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.utils.exceptions import VerifyException
+
+from lightnet.dialects import cuda_stages
+from lightnet.dialects.cuda_checks import divisor, require_kernel
+from lightnet.dialects.cuda_stages import (
+    GROUP,
+    MOST_EXPECTED,
+    MOST_OFFSET,
+    MOST_PENDING,
+    PANEL,
+    copied_rows,
+    numbers,
+    require_between,
+    require_mbarrier,
+    require_rows,
+    require_same_row,
+    require_source,
+    require_sums,
+    require_warpgroups,
+)
+from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap
 
 #: Bytes of a row of a stage, and of the pieces of memory within which rows are swizzled.
-ROW, SWIZZLED = 128, 1024
-#: Threads of a warpgroup, rows of C that it multiplies at a time, and k of one `wgmma` of 16-bit factors.
-WARPGROUP, ROWS, DEPTH = 128, 64, 16
-#: Columns of C that a warpgroup may multiply: multiples of 8 up to this.
-MOST_COLS = 256
-_SHORT = (Float16Type, BFloat16Type)
+ROW, SWIZZLED = cuda_stages.ROW, cuda_stages.SWIZZLED
+#: Threads of a warpgroup, rows of C that it multiplies at a time, and most columns (multiples of 8).
+WARPGROUP, ROWS, MOST_COLS = cuda_stages.WARPGROUP, cuda_stages.ROWS, cuda_stages.MOST_COLS
+#: The k of one `wgmma` of 16-bit factors.
+DEPTH = 16
 
 
 def accumulator(cols: int) -> VectorType:
     """The type of a thread's sums of C [64, cols]: element [j, h, i] is that of row 16w + g + 8h and column 8j + 2q + i, where the thread is
     lane 4g + q of warp w of its warpgroup."""
     return VectorType(f32, [cols // 8, 2, 2])
+
+
+def columns(type: Attribute) -> int:
+    """The columns N of C whose sums have a type."""
+    assert isinstance(type, VectorType)
+    return 8 * type.get_shape()[0]
 
 
 # ---- mbarriers -----------------------------------------------------------------------------------------------------
@@ -84,6 +109,11 @@ class MbarrierInitOp(IRDLOperation):
     def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, count: int):
         super().__init__(operands=[barriers, index], properties={"count": IntegerAttr(count, i64)})
 
+    def verify_(self) -> None:
+        require_mbarrier(self, self.barriers, self.index)
+        if not 1 <= self.arrivals.value.data <= MOST_EXPECTED:
+            raise VerifyException(f"a phase waits for 1 to {MOST_EXPECTED} arrivals, not {self.arrivals.value.data}")
+
 
 @irdl_op_definition
 class MbarrierFenceOp(IRDLOperation):
@@ -96,6 +126,9 @@ class MbarrierFenceOp(IRDLOperation):
 
     def __init__(self):
         super().__init__()
+
+    def verify_(self) -> None:
+        require_kernel(self)
 
 
 @irdl_op_definition
@@ -114,6 +147,10 @@ class MbarrierExpectOp(IRDLOperation):
     def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, bytes: SSAValue | Operation):
         super().__init__(operands=[barriers, index, bytes])
 
+    def verify_(self) -> None:
+        require_mbarrier(self, self.barriers, self.index)
+        require_between(self.bytes, 0, MOST_EXPECTED, "the number of bytes that a phase waits for")
+
 
 @irdl_op_definition
 class MbarrierArriveOp(IRDLOperation):
@@ -130,6 +167,9 @@ class MbarrierArriveOp(IRDLOperation):
 
     def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation):
         super().__init__(operands=[barriers, index])
+
+    def verify_(self) -> None:
+        require_mbarrier(self, self.barriers, self.index)
 
 
 @irdl_op_definition
@@ -150,6 +190,10 @@ class MbarrierWaitOp(IRDLOperation):
 
     def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, parity: SSAValue | Operation):
         super().__init__(operands=[barriers, index, parity])
+
+    def verify_(self) -> None:
+        require_mbarrier(self, self.barriers, self.index)
+        require_between(self.parity, 0, 1, "the parity of a phase")
 
 
 # ---- copies by tensor maps -------------------------------------------------------------------------------------------
@@ -188,7 +232,7 @@ class TmaLoadOp(IRDLOperation):
     """Begin to copy a part of a tensor to rows of a stage, and tell an mbarrier of the bytes when they are there:
 
     ``cuda.tma_load %s[%row, %0], %x[%n, %k, %c] by #cuda.tiled<…>, %m[%i] : memref<512x64xf16, 3 : i32>, memref<1x4096x4096xf16>, memref<4xi64, 3 : i32>``
-    ``cuda.tma_load %s[%row, %0], %x[%n, %y, %x, %c] offsets [%dy, %dx] by #cuda.im2col<…>, %m[%i] : …``
+    ``cuda.tma_load %s[%row, %0], %x[%n, %y, %x, %c] offsets[%dy, %dx] by #cuda.im2col<…>, %m[%i] : …``
 
     The source indices are those of the box's first element or, by im2col, of the first window: its picture, the row and column of its
     beginning (which may be outside), and the first channel; `offsets` are those of the tap in the window. One thread does it for all. All copies
@@ -229,6 +273,53 @@ class TmaLoadOp(IRDLOperation):
             properties={"map": map},
         )
 
+    def verify_(self) -> None:
+        require_mbarrier(self, self.barriers, self.index)
+        map = tensor_map(self.source.type, self.map)
+        require_source(self.source, map, map.im2col.channels if map.im2col else map.box[-1])
+        if len(self.source_indices) != len(map.dims):
+            raise VerifyException(f"the source: expected {len(map.dims)} indices, got {len(self.source_indices)}")
+        if len(self.offsets) != (taps := 2 if map.im2col else 0):
+            raise VerifyException(
+                f"offsets are those of a tap's row and column, by im2col alone: expected {taps}, got {len(self.offsets)}"
+            )
+        for offset in self.offsets:
+            require_between(offset, 0, MOST_OFFSET, "the offset of a tap")
+        if len(self.destination_indices) != 2 or divisor(self.destination_indices[1]):
+            raise VerifyException("the destination: expected two indices, a row and 0")
+        element = require_rows(
+            self.destination, self.destination_indices[0], copied_rows(map), GROUP, "the destination"
+        )
+        if element != self.source.type.element_type:
+            raise VerifyException(f"element types differ: {self.destination.type} and {self.source.type}")
+
+
+def tensor_map(type: MemRefType, taken: TiledAttr | Im2colAttr) -> TensorMap:
+    """What copies take of a memref, as the data that a driver makes a tensor map of. Raises VerifyException where an attribute does not have the
+    numbers that it should."""
+    dtype, dims = str(type.element_type), tuple(type.get_shape())
+    if isinstance(taken, TiledAttr):
+        return TensorMap(dtype, dims, numbers(taken.box, len(dims), "the extents of a box"))
+    pairs = [numbers(part, 2, "of rows and columns") for part in (taken.lower, taken.upper, taken.strides)]
+    lower, upper, strides = ((y, x) for y, x in pairs)
+    windows = Im2col(taken.pixels.value.data, taken.channels.value.data, lower, upper, strides)
+    return TensorMap(dtype, dims, (), windows)
+
+
+def tensor_maps(function: FuncOp) -> dict[int, TiledAttr | Im2colAttr]:
+    """The arguments of a kernel that are tensor maps, by their numbers, and what a copy takes of each: those that a `cuda.tma_load` reads."""
+    return {
+        op.source.index: op.map
+        for op in function.walk()
+        if isinstance(op, TmaLoadOp) and isinstance(op.source, BlockArgument)
+    }
+
+
+def is_swizzled(memref: SSAValue) -> bool:
+    """Whether shared memory has rows of a stage: whether a copy writes it or a product reads it."""
+    ops = [use.operation for use in memref.uses]
+    return any(isinstance(op, WarpgroupMmaOp) or (isinstance(op, TmaLoadOp) and op.destination is memref) for op in ops)
+
 
 # ---- products by warpgroups --------------------------------------------------------------------------------------------
 
@@ -242,7 +333,7 @@ class WarpgroupMmaOp(IRDLOperation):
     Row %row + i of %a has the k of row i of A. Row %first + j of %b has the k of column j of B; with ``by_k``, the rows %first + 64·p + k
     have the columns 64·p to 64·p + 63 of row k of B. Both rows are multiples of 8 (by_k: of 64) and the same in the warpgroup. A thread has of C what
     `accumulator` says. D is there behind a `cuda.warpgroup_wait`, as is the end of the reads: only that op, another product and the
-    loop around them may take it.
+    loop around them may take it, once. Products with nothing but pure ops between them are begun without a pause.
     """
 
     name = "cuda.warpgroup_mma"
@@ -277,6 +368,18 @@ class WarpgroupMmaOp(IRDLOperation):
             result_types=[SSAValue.get(c).type],
         )
 
+    def verify_(self) -> None:
+        require_warpgroups(self)
+        require_sums([self.c.type])
+        cols = columns(self.c.type)
+        panels = -(-cols // PANEL) * PANEL
+        a = require_rows(self.a, self.row, ROWS, GROUP, "A")
+        b = require_rows(self.b, self.first, *((cols, GROUP) if self.by_k is None else (panels, PANEL)), "B")
+        if a != b:
+            raise VerifyException(f"the types of A and B differ: {a} and {b}")
+        require_same_row(self.row, "A")
+        require_same_row(self.first, "B")
+
 
 @irdl_op_definition
 class WarpgroupWaitOp(IRDLOperation):
@@ -300,3 +403,13 @@ class WarpgroupWaitOp(IRDLOperation):
         super().__init__(
             operands=[sums], properties={"pending": IntegerAttr(pending, i64)}, result_types=[[s.type for s in sums]]
         )
+
+    def verify_(self) -> None:
+        require_warpgroups(self)
+        if not self.sums:
+            raise VerifyException("it takes the sums that may be under way, and there are none")
+        require_sums(self.sums.types)
+        if not 0 <= self.pending.value.data <= MOST_PENDING:
+            raise VerifyException(
+                f"the products still under way are 0 to {MOST_PENDING}, not {self.pending.value.data}"
+            )

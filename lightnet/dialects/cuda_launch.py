@@ -18,6 +18,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.accesses import Access, LineAccesses
 from lightnet.dialects.cuda_checks import (
     ARCHS,
     MAX_BLOCK,
@@ -27,6 +28,9 @@ from lightnet.dialects.cuda_checks import (
     block_of,
     shared_allocations,
 )
+from lightnet.dialects.cuda_flight import verify_flight
+from lightnet.dialects.cuda_hopper import is_swizzled, tensor_maps
+from lightnet.dialects.cuda_stages import SWIZZLED
 from lightnet.dialects.launch import LaunchOp, kernels, launches, memref_bytes
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
 from lightnet.ir.locations import loc_of
@@ -36,10 +40,10 @@ from lightnet.ir.place import PlaceAttr, parse_places, print_places
 #: The label of what is wrong with a module's kernels and launches.
 VERIFY = "cuda.verify"
 
-#: Every allocation of shared memory begins at a multiple of so many bytes.
+#: Every allocation of shared memory begins at a multiple of so many bytes, rows of a stage (`cuda_hopper`) at one of `SWIZZLED`.
 SHARED_ALIGNMENT = 128
-#: Memrefs that a kernel may have: 4 KiB of parameters.
-MAX_ARGUMENTS = 512
+#: Memrefs that a kernel may have: 4 KiB of parameters. A tensor map takes 128 bytes, at a multiple of 64: the room of so many more, at most.
+MAX_ARGUMENTS, MAP_ARGUMENTS = 512, 23
 
 
 @irdl_op_definition
@@ -136,11 +140,17 @@ def cuda_kernels(module: ModuleOp) -> dict[str, FuncOp]:
     return {name: f for name, f in kernels(module).items() if block_of(f) is not None}
 
 
+def shared_alignment(allocation: Operation) -> int:
+    """What divides the address of a `cuda.shared`."""
+    return SWIZZLED if is_swizzled(allocation.results[0]) else SHARED_ALIGNMENT
+
+
 def shared_layout(kernel: FuncOp) -> tuple[list[int], int]:
     """The offset of each `cuda.shared` of a kernel, and the bytes of all of them."""
     offsets, end = [], 0
     for op in shared_allocations(kernel):
-        offsets.append(end := -(-end // SHARED_ALIGNMENT) * SHARED_ALIGNMENT)
+        align = shared_alignment(op)
+        offsets.append(end := -(-end // align) * align)
         end += memref_bytes(op.results[0].type)
     return offsets, end
 
@@ -157,7 +167,8 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
 
     Raises LightNetError at the function or the launch: an architecture that is not in `ARCHS`, more shared memory than it has, a kernel
     with arguments other than memrefs or with results, a launch of an unknown kernel, of one of another target, or with other threads,
-    places or dynamic shared memory than it takes, or on bytes that the module's memory does not have.
+    places or dynamic shared memory than it takes, on bytes that the module's memory does not have, or on memrefs that overlap one that is
+    written.
     """
     if arch not in ARCHS:
         raise LightNetError(f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}", loc_of(module), VERIFY)
@@ -166,8 +177,11 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
         table, memory = cuda_kernels(module), memory_of(module)
         for name, at in table.items():
             _verify_kernel(name, at, arch)
+        accesses = LineAccesses(module)
         for at in (*launches(module), *cuda_launches(module)):
             _verify_launch(at, table, memory)
+            if isinstance(at, CudaLaunchOp):
+                _verify_apart(at, accesses.of(at))
     except VerifyException as error:
         raise LightNetError(str(error), loc_of(at), VERIFY) from None
 
@@ -179,9 +193,13 @@ def _verify_kernel(name: str, function: FuncOp, arch: str) -> None:
         raise VerifyException(f"@{name}: the arguments of a kernel are memrefs")
     if (takes := len(function.function_type.inputs.data)) > MAX_ARGUMENTS:
         raise VerifyException(f"@{name}: a kernel takes up to {MAX_ARGUMENTS} memrefs, not {takes}")
+    if takes + MAP_ARGUMENTS * (maps := len(tensor_maps(function))) > MAX_ARGUMENTS:
+        raise VerifyException(f"@{name}: {maps} of {takes} memrefs are tensor maps, each of which takes the room of {1 + MAP_ARGUMENTS} of "
+                              f"{MAX_ARGUMENTS}")  # fmt: skip
     size = shared_layout(function)[1]
     if size > ARCHS[arch]:
         raise VerifyException(f"@{name}: {size} bytes of shared memory, and a block of {arch} has {ARCHS[arch]}")
+    verify_flight(function, arch)
 
 
 def _verify_launch(op: Operation, table: dict[str, FuncOp], memory: dict[str, int]) -> None:
@@ -207,3 +225,20 @@ def _verify_launch(op: Operation, table: dict[str, FuncOp], memory: dict[str, in
             )
     if op.shared_bytes != (wanted := dynamic_shared(function)):
         raise VerifyException(f"@{name} takes {wanted} bytes of dynamic shared memory, launched with {op.shared_bytes}")
+
+
+def _verify_apart(op: CudaLaunchOp, accesses: Sequence[Access]) -> None:
+    """Raises VerifyException for a memref of a launch that is written and overlaps another one: code takes each to be the only way to its bytes."""
+    any_end, written_end = dict[str, Access](), dict[str, Access]()
+    for access in sorted((a for a in accesses if a.begin < a.end), key=lambda a: a.begin):
+        for ends, matters in ((written_end, True), (any_end, access.writes)):
+            other = ends.get(access.space)
+            if matters and other is not None and access.begin < other.end:
+                at, beside = (f"{a.end - a.begin} bytes at {a.space}+{a.begin}" for a in (access, other))
+                raise VerifyException(
+                    f"@{op.callee.string_value()}: memrefs of a kernel do not overlap one that it writes, and {at} overlap {beside}"
+                )
+        for ends in (any_end, written_end) if access.writes else (any_end,):
+            other = ends.get(access.space)
+            if other is None or other.end < access.end:
+                ends[access.space] = access

@@ -189,7 +189,7 @@ class ShuffleOp(IRDLOperation):
 class SharedOp(IRDLOperation):
     """Memory that the threads of a block share, for as long as the block runs: ``%s = cuda.shared : memref<64x17xf32, 3 : i32>``.
 
-    Its bytes are aligned to 128 and hold nothing yet. It stands in the outermost block of a kernel.
+    Its bytes are aligned to 128 (rows of a stage, which `cuda.tma_load` writes, to 1024) and hold nothing yet. It stands in the outermost block of a kernel.
     """
 
     name = "cuda.shared"

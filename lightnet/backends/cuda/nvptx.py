@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from lightnet.backends.cuda import math, nvptx_ops
+from lightnet.backends.cuda import math, nvptx_hopper, nvptx_ops
 from lightnet.backends.cuda.assembly import KERNEL, Assembler
 from lightnet.backends.llvm import control, emitter
 from lightnet.backends.llvm.function import Function, flatten
@@ -21,12 +22,20 @@ from lightnet.backends.llvm.memory_ops import memory_type
 from lightnet.backends.llvm.values import Lin, Mem, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import block_of
+from lightnet.dialects.cuda_hopper import tensor_maps
 from lightnet.dialects.cuda_launch import cuda_kernels, verify_cuda
 from lightnet.dialects.launch import kernels
 from lightnet.dialects.tile_memory import is_plain
 from lightnet.runtime.arrays import ALIGNMENT
+from lightnet.runtime.cuda import tensor_map
 
-HANDLERS = {**emitter.HANDLERS, **nvptx_ops.HANDLERS}
+HANDLERS = {**emitter.HANDLERS, **nvptx_ops.HANDLERS, **nvptx_hopper.HANDLERS}
+#: What a tensor map is as a parameter: its bytes, which stay where they are.
+_TENSOR_MAP = f'ptr byval([{tensor_map.BYTES} x i8]) align {tensor_map.ALIGNMENT} "nvvm.grid_constant"'
+
+#: Bytes of a vector, at most. LLVM makes one load of several to neighbours, and a longer one where alignment says that it cannot fault; of memory
+#: that is smaller, the longer one would read what lies behind.
+SMALL = 16
 
 
 @dataclass(frozen=True)
@@ -185,16 +194,22 @@ def _function_text(e: Function, function: FuncOp) -> str:
 
 
 def _kernel_arguments(e: Function, function: FuncOp) -> list[str]:
-    """Bind a kernel's arguments: pointers to global memory, none of which overlaps one that is written, taken for generic ones."""
+    """Bind a kernel's arguments: pointers to global memory, none of which overlaps one that is written, taken for generic ones; and tensor maps."""
+    maps = tensor_maps(function)
     given = function.attributes.get("tile.align")
     align = given.value.data if isinstance(given, IntegerAttr) else ALIGNMENT
     texts = []
     for n, arg in enumerate(function.body.block.args):
         type, size = _memref(arg.type)
+        if n in maps:
+            texts.append(f"{_TENSOR_MAP} %map{n}")
+            e.vals[arg] = Mem(f"%map{n}", Lin(0), type, tensor_map.ALIGNMENT)
+            continue
         reach = f" dereferenceable({size})" if size else ""
-        texts.append(f"ptr addrspace(1) noalias align {align}{reach} %global{n}")
+        own = gcd(size, align) if 0 < size < SMALL else align
+        texts.append(f"ptr addrspace(1) noalias align {own}{reach} %global{n}")
         e.entry.append(f"%arg{n} = addrspacecast ptr addrspace(1) %global{n} to ptr")
-        e.vals[arg] = Mem(f"%arg{n}", Lin(0), type, align)
+        e.vals[arg] = Mem(f"%arg{n}", Lin(0), type, own)
     return texts
 
 

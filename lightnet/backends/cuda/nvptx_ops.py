@@ -17,7 +17,8 @@ from lightnet.backends.llvm.values import Lin, Mem, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import cuda_matrix, cuda_memory, cuda_simt
 from lightnet.dialects.cuda_checks import block_of, function_of, shared_allocations
-from lightnet.dialects.cuda_launch import SHARED_ALIGNMENT, dynamic_shared, shared_layout
+from lightnet.dialects.cuda_launch import dynamic_shared, shared_alignment, shared_layout
+from lightnet.dialects.cuda_stages import SWIZZLED
 
 #: Stands for the symbol of the function that is being emitted; no symbol is spelt so.
 SELF = "<self>"
@@ -82,14 +83,14 @@ def _shuffle(e: Function, op: cuda_simt.ShuffleOp) -> None:
     kind, bound = _SHUFFLES[op.mode.data.value]
     type = llvm_type(op.value.type)
     symbol = f"llvm.nvvm.shfl.sync.{kind}.{'f32' if type == 'float' else 'i32'}"
-    args = [("i32", "-1"), (type, e.operand(op.value)), ("i32", _narrow(e, op.lane)), ("i32", str(bound))]
+    args = [("i32", "-1"), (type, e.operand(op.value)), ("i32", narrow(e, op.lane)), ("i32", str(bound))]
     e.vals[op.result] = e.ins(e.call_text(symbol, type, args))
 
 
-def _narrow(e: Function, index: SSAValue) -> str:
-    """An index as an operand of 32 bits."""
+def narrow(e: Function, index: SSAValue, bits: int = 32) -> str:
+    """An index as an operand of so many bits."""
     text = e.operand(index)
-    return e.ins(f"trunc i64 {text} to i32") if text.startswith("%") else text
+    return e.ins(f"trunc i64 {text} to i{bits}") if text.startswith("%") else text
 
 
 # ---- shared memory ------------------------------------------------------------------------------------------------------
@@ -98,17 +99,18 @@ def _narrow(e: Function, index: SSAValue) -> str:
 def _shared(e: Function, op: cuda_simt.SharedOp) -> None:
     function, type = function_of(op), op.result.type
     assert function is not None
-    number = shared_allocations(function).index(op)
+    number, align = shared_allocations(function).index(op), shared_alignment(op)
     if dynamic_shared(function):
-        e.declared.add(f"{DYNAMIC} = external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}")
+        # All kernels have one declaration of it, so it is aligned as the most demanding of them asks.
+        e.declared.add(f"{DYNAMIC} = external addrspace(3) global [0 x i8], align {SWIZZLED}")
         offset = shared_layout(function)[0][number]
-        address = f"getelementptr (i8, ptr addrspace(3) {DYNAMIC}, i64 {offset})"
+        begin = f"getelementptr (i8, ptr addrspace(3) {DYNAMIC}, i64 {offset})"
     else:
         size = prod(type.get_shape()) * size_of(memory_type(llvm_type(type.element_type)))
-        address = f"{SHARED}{number}"
-        e.declared.add(f"{address} = internal addrspace(3) global [{size} x i8] undef, align {SHARED_ALIGNMENT}")
-    root = e.hoisted(0, ("shared", number), f"addrspacecast ptr addrspace(3) {address} to ptr")
-    e.vals[op.result] = Mem(root, Lin(0), type, SHARED_ALIGNMENT)
+        begin = f"{SHARED}{number}"
+        e.declared.add(f"{begin} = internal addrspace(3) global [{size} x i8] undef, align {align}")
+    root = e.hoisted(0, ("shared", number), f"addrspacecast ptr addrspace(3) {begin} to ptr")
+    e.vals[op.result] = Mem(root, Lin(0), type, align)
 
 
 def _address(e: Function, value: SSAValue, indices: Sequence[SSAValue], space: int, inside: bool = True) -> str:
@@ -134,7 +136,7 @@ def _async_copy(e: Function, op: cuda_memory.AsyncCopyOp) -> None:
     ]
     symbol = f"llvm.nvvm.cp.async.{'cg' if size == 16 else 'ca'}.shared.global.{size}"
     if op.size is not None:
-        symbol, args = f"{symbol}.s", [*args, ("i32", _narrow(e, op.size))]
+        symbol, args = f"{symbol}.s", [*args, ("i32", narrow(e, op.size))]
     e.emit(e.call_text(symbol, "void", args))
 
 

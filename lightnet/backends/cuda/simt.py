@@ -13,6 +13,18 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.launches import Argument
 from lightnet.dialects.cuda_checks import BLOCK
+from lightnet.dialects.cuda_hopper import (
+    Im2colAttr,
+    MbarrierArriveOp,
+    MbarrierExpectOp,
+    MbarrierFenceOp,
+    MbarrierInitOp,
+    MbarrierWaitOp,
+    TiledAttr,
+    TmaLoadOp,
+    WarpgroupMmaOp,
+    WarpgroupWaitOp,
+)
 from lightnet.dialects.cuda_memory import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp, BlockIdOp, LaneIdOp, SharedOp, ShuffleOp, ThreadIdOp, WarpIdOp
 
@@ -94,6 +106,43 @@ class Simt(Builder):
     def wait(self, groups: int = 0) -> None:
         """Wait until at most so many groups of copies are on their way."""
         self.append(AsyncWaitOp(groups))
+
+    # ---- what sm_90a adds ------------------------------------------------------------------------------------------
+
+    def mbarrier_init(self, barriers: SSAValue, index: Index, count: int) -> None:
+        """`cuda.mbarrier_init`: each phase of the mbarrier ends with `count` arrivals."""
+        self.append(MbarrierInitOp(barriers, self.index(index), count))
+
+    def mbarrier_fence(self) -> None:
+        """Let copies see the mbarriers that this thread made."""
+        self.append(MbarrierFenceOp())
+
+    def mbarrier_expect(self, barriers: SSAValue, index: Index, bytes: Index) -> None:
+        """Arrive, and let the phase wait for so many bytes of copies."""
+        self.append(MbarrierExpectOp(barriers, self.index(index), self.index(bytes)))
+
+    def mbarrier_arrive(self, barriers: SSAValue, index: Index) -> None:
+        """Arrive: what the thread did before is done for those who wait."""
+        self.append(MbarrierArriveOp(barriers, self.index(index)))
+
+    def mbarrier_wait(self, barriers: SSAValue, index: Index, parity: Index) -> None:
+        """Wait for the end of the phase of a parity."""
+        self.append(MbarrierWaitOp(barriers, self.index(index), self.index(parity)))
+
+    def tma_load(self, to: SSAValue, at: Sequence[Index], source: SSAValue, where: Sequence[Index],
+                 map: TiledAttr | Im2colAttr, barriers: SSAValue, index: Index, offsets: Sequence[Index] = ()) -> None:  # fmt: skip
+        """`cuda.tma_load`: begin to copy what `map` says of `source` to the rows of `to` that begin at `at`."""
+        indices = [[self.index(i) for i in group] for group in (at, where, offsets)]
+        to_at, source_at, tap = indices
+        self.append(TmaLoadOp(to, to_at, source, source_at, tap, map, barriers, self.index(index)))
+
+    def warpgroup_mma(self, a: SSAValue, row: Index, b: SSAValue, first: Index, c: SSAValue, by_k: bool = False) -> SSAValue:  # fmt: skip
+        """`cuda.warpgroup_mma`: begin a product; the sums, under way."""
+        return self.get(WarpgroupMmaOp(a, self.index(row), b, self.index(first), c, by_k))
+
+    def warpgroup_wait(self, sums: Sequence[SSAValue], pending: int = 0) -> Sequence[SSAValue]:
+        """Wait until at most the last `pending` products are under way; the sums."""
+        return self.append(WarpgroupWaitOp(sums, pending)).results
 
     # ---- arithmetic ----------------------------------------------------------------------------------------------
 

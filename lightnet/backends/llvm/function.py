@@ -77,6 +77,7 @@ class Function:
         self.vals: dict[SSAValue, Value] = {}
         self.declared: set[str] = set()
         self.calls: set[str] = set()
+        self.ahead: set[Operation] = set()  # emitted before their turn, by the handler of an op that stands before them
         self._names = 0
         self._symbols: dict[str, Sym] = {}
 
@@ -300,10 +301,8 @@ class Function:
         """Emit the ops of a block in order, its terminator included (which binds nothing)."""
         pending = self.scopes[-1].pending
         for op in block.ops:
-            handler = self._handlers.get(type(op))
-            if handler is None:
-                raise LightNetError(f"the LLVM back end has no op '{op.name}'")
-            handler(self, op)
+            if op not in self.ahead:
+                self.op(op)
             for value in op.operands:
                 left = pending.get(value)
                 if left is not None:
@@ -311,6 +310,13 @@ class Function:
                         del pending[value]
                     else:
                         pending[value] = left - 1
+
+    def op(self, op: Operation) -> None:
+        """Emit one op."""
+        handler = self._handlers.get(type(op))
+        if handler is None:
+            raise LightNetError(f"the LLVM back end has no op '{op.name}'")
+        handler(self, op)
 
     def parts(self, value: SSAValue) -> list[str]:
         """The LLVM operands that make up a value: one for a scalar, the leaves for a vector."""
