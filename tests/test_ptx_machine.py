@@ -595,7 +595,7 @@ def test_what_llvm_emits_is_understood(cpu):
         ("add.u32 %r2, %r1, 1", "syntax"),
         ("ld.global.u32 %r2, [nothing];", "name"),
         ("st.global.u32 {%r1}, %r2;", "operand"),
-        ("wgmma.fence.sync.aligned;", "opcode"),
+        ("tcgen05.fence::before_thread_sync;", "opcode"),
         ("@%p1 add.u32 %r2, %r1, ?;", "syntax"),
         ("call nothing;", "call"),
         ("ld.shared.u32 %r2, [O];", "space"),

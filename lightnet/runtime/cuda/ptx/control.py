@@ -99,6 +99,8 @@ def _barrier(site: Site, match: re.Match[str]) -> Step:
         ):
             batch.epoch = batch.epoch + 1
             batch.restamp()
+            if batch.clocks is not None:
+                batch.clocks.barrier(batch.valid, batch.per_block)
             return
         _wait(batch, batch.active(number), None if size is None else batch.active(size), aligned)
 
@@ -150,6 +152,8 @@ def _release(batch: Batch, number: int, want: Array, aligned: bool) -> None:
     latest = np.where(lanes, batch.epoch, 0).reshape(batch.count, -1).max(axis=1)
     batch.epoch = np.where(lanes, np.repeat(latest, batch.per_block) + 1, batch.epoch)
     batch.restamp()
+    if batch.clocks is not None:
+        batch.clocks.barrier(lanes, batch.per_block)
 
 
 def _check_aligned(batch: Batch, lanes: np.ndarray) -> None:
@@ -180,9 +184,13 @@ def _warp_sync(site: Site) -> Step:
     members = site.reader(site.operands[0], "u32")
 
     def run(batch: Batch) -> None:
-        if batch.gather_warps(members(batch.regs)):
-            batch.clock = batch.clock + batch.mask_array()
-            batch.restamp()
+        if not batch.gather_warps(members(batch.regs)):
+            return
+        if batch.clocks is not None:
+            batch.clocks.barrier(batch.mask_array(), 32)
+            return
+        batch.clock = batch.clock + batch.mask_array()
+        batch.restamp()
 
     return run
 
@@ -204,5 +212,7 @@ PATTERNS = [
     ("membar", r"membar\.(cta|gl|sys)", _fence),
     ("fence", r"fence(?:\.(?:acq_rel|sc|acquire|release))?\.(cta|cluster|gpu|sys)", _fence),
     ("griddepcontrol", r"griddepcontrol\.(wait|launch_dependents)", lambda site, match: _nothing(site)),
+    ("setmaxnreg", r"setmaxnreg\.(inc|dec)\.sync\.aligned\.u32", lambda site, match: _nothing(site)),
+    ("prefetch", r"prefetch(?:\.param|\.const)?\.(tensormap)", lambda site, match: _nothing(site)),
     ("nanosleep", r"nanosleep\.(u32)", lambda site, match: _nothing(site)),
 ]

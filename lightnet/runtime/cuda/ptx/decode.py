@@ -19,6 +19,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.ptx import tree as ptx
+from lightnet.runtime.cuda.ptx import wgmma
 from lightnet.runtime.cuda.ptx.definedness import watched
 from lightnet.runtime.cuda.ptx.kernel import Kernel, Step, Symbol
 from lightnet.runtime.cuda.ptx.site import Frame, Site, storage
@@ -49,7 +50,9 @@ def opcodes() -> tuple[dict[str, Callable[[Site], Step]], dict[str, list[tuple[r
         floats,
         integers,
         matrix,
+        mbarriers,
         moves,
+        tma,
         warp,
     )
 
@@ -58,7 +61,7 @@ def opcodes() -> tuple[dict[str, Callable[[Site], Step]], dict[str, list[tuple[r
         for name, row in family.table().items():
             exact[name] = moves.computing(row)
     patterns: dict[str, list[tuple[re.Pattern[str], Callable[..., Step]]]] = {}
-    for module in (moves, access, atomics, control, warp, matrix, asynchronous):
+    for module in (moves, access, atomics, control, warp, matrix, asynchronous, mbarriers, tma, wgmma):
         exact |= module.EXACT
         for root, pattern, maker in module.PATTERNS:
             patterns.setdefault(root, []).append((re.compile(pattern), maker))
@@ -108,7 +111,8 @@ class Decoder:
         sites = [Site(self, instruction, frame) for instruction, frame in self.work]
         steps = [self._step(site) for site in sites]
         kernel.sites = [site.instruction for site in sites]
-        kernel.tracked, kernel.code = watched(sites, steps)
+        kernel.tracked, steps = watched(sites, steps)
+        kernel.code = wgmma.guarded(kernel, sites, steps)
         return kernel
 
     # -- names
@@ -315,6 +319,10 @@ _MOVING = {
     "activemask",
     "mma",
     "ldmatrix",
+    "mbarrier",
+    "wgmma",
+    "elect",
+    "setmaxnreg",
     "trap",
     "brx",
 }
@@ -327,7 +335,7 @@ def _names(operands: tuple[ptx.Operand, ...]) -> list[str]:
         if isinstance(operand, ptx.Reg):
             found.append(operand.name)
         elif isinstance(operand, ptx.Address):
-            found += _names((operand.base,))
+            found += _names((operand.base, *operand.coordinates))
         elif isinstance(operand, ptx.Vec | ptx.Group):
             found += _names(operand.items)
         elif isinstance(operand, ptx.Not):

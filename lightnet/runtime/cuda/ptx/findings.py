@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.runtime.cuda.ptx.memory import OUTSIDE, PENDING, UNSET, Store
+from lightnet.runtime.cuda.ptx.memory import OPAQUE, OUTSIDE, PENDING, UNSET, Store
 from lightnet.runtime.cuda.ptx.races import ATOMIC, FAR, MIDDLE, NEAR, THREAD, Conflict
 
 if TYPE_CHECKING:
@@ -74,8 +74,20 @@ def bad_state(
     where = f"{nbytes} bytes at {place(batch, store, offset)}"
     if (state == OUTSIDE).any():
         fail(batch, "bounds", f"{where}: they are in no variable", lane)
+    verb = "overwrites" if write else "reads"
+    if (state == OPAQUE).any():
+        fail(batch, "mbarrier", f"{verb} {where}: it is an mbarrier", lane)
     if (state == PENDING).any():
-        verb = "overwrites" if write else "reads"
+        copy = batch.mbarriers.copy_to(offset + int(np.argmax(state == PENDING))) if batch.mbarriers else None
+        if copy is not None:
+            note = (_loc(batch, copy.here), "the copy begins here")
+            fail(
+                batch,
+                "tma",
+                f"{verb} {where}, which a copy of a tensor that was not waited for will write",
+                lane,
+                (note,),
+            )
         fail(batch, "cp-async", f"{verb} {where}, which a cp.async that was not waited for will write", lane)
     count = int((state == UNSET).sum())
     fail(batch, "uninitialised", f"reads {where}, of which {count} bytes were never written", lane)
@@ -117,10 +129,11 @@ def collision(
     fail(batch, "race", message, lane)
 
 
-def missing(batch: Threads, gone: int, lane: int) -> NoReturn:
-    """A warp's instruction that names a lane which has ended."""
+def missing(batch: Threads, gone: int, lane: int, width: int) -> NoReturn:
+    """An instruction of a warp or warpgroup that names a lane which has ended."""
     note = (_loc(batch, int(batch.exited_at[gone])), f"{who(batch, gone)} ended here")
-    fail(batch, "missing-lane", f"lane {gone % 32} of the warp does not take part: it has ended", lane, (note,))
+    group = "warp" if width == 32 else "warpgroup"
+    fail(batch, "missing-lane", f"lane {gone % width} of the {group} does not take part: it has ended", lane, (note,))
 
 
 def _loc(batch: Threads, pc: int) -> SourceLoc | None:
@@ -134,9 +147,10 @@ def deadlock(batch: Threads) -> NoReturn:
     batch.here = pc
     lane = int(np.argmax(lanes))
     at_barrier = batch.barrier[lane] >= 0
+    width = 128 if batch.kernel.sites[pc].opcode.startswith("wgmma") else 32
     group = batch.slot == batch.slot[lane]
     if not at_barrier:
-        group &= (batch.tid >> 5) == (batch.tid[lane] >> 5)
+        group &= batch.tid // width == batch.tid[lane] // width
     here = lanes & group
     absent = group & batch.valid & ~here
     notes = []
@@ -158,7 +172,7 @@ def deadlock(batch: Threads) -> NoReturn:
                 f"{who(batch, first)} and {int(ended.sum()) - 1} more of them ended here",
             )
         )
-    kind = "block" if at_barrier else "warp"
+    kind = "block" if at_barrier else "warp" if width == 32 else "warpgroup"
     warp = group & ((batch.tid >> 5) == (batch.tid[lane] >> 5)) & batch.valid
     divergent = at_barrier and (warp & ~here).any()
     label = "divergent-barrier" if divergent else "barrier" if at_barrier else "missing-lane"

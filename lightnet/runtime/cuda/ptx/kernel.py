@@ -47,6 +47,9 @@ class Kernel:
     dynamic_at: int | None = None
     local_bytes: int = 0
     granules: dict[str, int] = field(default_factory=lambda: {"shared": 16, "global": 16})
+    #: Whether mbarriers order its accesses; and the registers that sums of `wgmma` are in.
+    mbarriers: bool = False
+    sums: frozenset[int] = frozenset()
 
     def param_offsets(self) -> tuple[list[int], int]:
         """Where each parameter stands in the parameter space, and its size."""

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lightnet.runtime.cuda.ptx import findings
+from lightnet.runtime.cuda.ptx.clocks import Clocks
 from lightnet.runtime.cuda.ptx.memory import PENDING, SET, WINDOW_SIZE, WINDOWS, GlobalMemory, Store, of_state
+from lightnet.runtime.cuda.ptx.phases import Mbarriers
+from lightnet.runtime.cuda.ptx.products import Products
 from lightnet.runtime.cuda.ptx.races import EPOCH_SHIFT, Races
 from lightnet.runtime.cuda.ptx.threads import Geometry, Threads
 
@@ -52,6 +55,14 @@ class Batch(Threads):
         self.restamp()
         if self.check:
             self.shared.races = Races(len(self.shared.data), kernel.granules["shared"], True)
+        #: What mbarriers and `wgmma` need; None in a kernel without them, the clocks also where races are not looked for.
+        self.mbarriers = Mbarriers(self) if kernel.mbarriers else None
+        self.products = Products(self) if kernel.sums else None
+        self.clocks: Clocks | None = None
+        if self.check and (kernel.mbarriers or kernel.sums):
+            self.clocks = Clocks(self)
+            assert self.shared.races is not None
+            self.shared.races.ordered_elsewhere = self.clocks.ordered
 
     def restamp(self) -> None:
         """Make the stamps of this moment (`races`), after a barrier."""
@@ -66,6 +77,8 @@ class Batch(Threads):
         with np.errstate(all="ignore"):
             while True:
                 if self.pc >= self.stop and not self.select():
+                    if self.mbarriers is not None:
+                        self.mbarriers.end()
                     return
                 self.here = here = self.pc
                 self.pc = here + 1
@@ -143,6 +156,17 @@ class Batch(Threads):
         stamps = stamps if lanes is None else stamps[lanes]
         return stamps if positions is None else stamps[positions]
 
+    def lanes_at(self, positions: Array | None) -> Array:
+        """The lanes at positions among the active ones (None: all)."""
+        lanes = np.arange(self.lanes) if self.indices is None else self.indices
+        return lanes if positions is None else lanes[positions]
+
+    def stuck(self) -> None:
+        """Threads wait for each other, or for an mbarrier."""
+        if self.mbarriers is not None:
+            self.mbarriers.deadlock()
+        super().stuck()
+
     def races_of(self, store: Store) -> Races | None:
         """What notes the accesses to a store, if anything does."""
         if not self.check or store.space in ("local", "kparam", "const"):
@@ -194,6 +218,8 @@ class Batch(Threads):
                 conflict = races.read(offsets, nbytes, stamps, strong)
                 if conflict:
                     findings.race(self, store, offsets, nbytes, positions, conflict, "read")
+                if self.clocks is not None and store is self.shared:
+                    self.clocks.access(self.lanes_at(positions), offsets, nbytes, False, strong)
             values = store.rows(dtype, count)[offsets // nbytes]
             if positions is None:
                 return values
@@ -252,3 +278,5 @@ class Batch(Threads):
         conflict = races.write(offsets, nbytes, self.stamps_of(store, positions), strong, same)
         if conflict:
             findings.race(self, store, offsets, nbytes, positions, conflict, "write")
+        if self.clocks is not None and store is self.shared:
+            self.clocks.access(self.lanes_at(positions), offsets, nbytes, True, strong)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Array = Any
 
 #: What is known about a byte: nothing was written; it holds a value; an asynchronous copy into it is under way; it
-#: belongs to nothing.
-UNSET, SET, PENDING, OUTSIDE = 0, 1, 2, 3
+#: belongs to nothing; it belongs to an mbarrier. What must not be written has the bit of `PENDING`.
+UNSET, SET, PENDING, OUTSIDE, OPAQUE = 0, 1, 2, 3, 6
 #: Where the first allocation stands, and what lies unused between two of them.
 GLOBAL_BASE, RED_ZONE, ALIGNMENT = 0x7F00_0000_0000, 4096, 256
 #: Where the other state spaces stand among generic addresses.

@@ -93,8 +93,8 @@ class Ordering:
                 moment = Moment(epoch if releases else self._fenced[who], thread)
                 self._released.setdefault(address, {})[block] = moment
 
-    def ordered(self, old: Array, stamps: Array) -> Array:
-        """Whether accesses with the stamps `old` by other blocks lie before those with `stamps`."""
+    def ordered(self, old: Array, stamps: Array, granules: Array) -> Array:
+        """Whether accesses with the stamps `old` by other blocks lie before those with `stamps`; of which granules does not matter."""
         result = np.zeros(len(old), bool)
         if not self._acquired:
             return result

@@ -55,8 +55,8 @@ class Races:
         self._who = i64(THREAD if shared else THREAD | MIDDLE)
         self._far = i64(WARP if shared else MIDDLE)
         self._written = i64(-1)
-        #: What else may order earlier accesses (stamps) before later ones: `ordering`.
-        self.ordered_elsewhere: Callable[[Array, Array], Array] | None = None
+        #: What else may order earlier accesses (stamps) before later ones, to granules: `ordering`, `clocks`.
+        self.ordered_elsewhere: Callable[[Array, Array, Array], Array] | None = None
 
     def begin(self, epoch: int) -> None:
         """Forget what was before this epoch: before a launch, or what a barrier of all threads orders."""
@@ -77,7 +77,7 @@ class Races:
             return before | ((apart == 0) & ((old & MIDDLE) < (stamps & MIDDLE)))
         return before & (apart == 0)
 
-    def _concurrent(self, old: Array, stamps: Array, many: bool) -> Array:
+    def _concurrent(self, old: Array, stamps: Array, granules: Array, many: bool) -> Array:
         """Whether accesses of this launch by other threads are not ordered before these. `many`: flags say that others
         made them.
         """
@@ -91,7 +91,7 @@ class Races:
         if hit.any():
             hit &= ~self._ordered(old, stamps)
         if self.ordered_elsewhere is not None and hit.any():
-            hit[hit] = ~self.ordered_elsewhere(old[hit], stamps[hit])
+            hit[hit] = ~self.ordered_elsewhere(old[hit], stamps[hit], granules[hit])
         return hit
 
     def read(self, offsets: Array, nbytes: int, stamps: Array, strong: bool) -> Conflict | None:
@@ -99,7 +99,7 @@ class Races:
         granules, stamps = self._spread(offsets, nbytes, stamps)
         if self._written >= self.since:
             old = self.writes[granules]
-            hit = self._concurrent(old, stamps, False)
+            hit = self._concurrent(old, stamps, granules, False)
             if strong:
                 hit &= (old & ATOMIC) == 0
             if hit.any():
@@ -149,7 +149,7 @@ class Races:
         each = len(granules) // len(offsets)
         if self._written >= self.since:
             old = self.writes[granules]
-            hit = self._concurrent(old, stamps, False)
+            hit = self._concurrent(old, stamps, granules, False)
             if strong:
                 hit &= (old & ATOMIC) == 0
             if hit.any():
@@ -158,7 +158,7 @@ class Races:
                     at = int(np.argmax(hit))
                     return Conflict(at // each, "write", int(old[at]))
         old = self.reads[granules]
-        hit = self._concurrent(old, stamps, True)
+        hit = self._concurrent(old, stamps, granules, True)
         if strong:
             hit &= (old & STRONG) == 0
         if hit.any():

@@ -130,6 +130,8 @@ class Site:
         """
         if not isinstance(operand, ptx.Address):
             raise self.error("an address in brackets is expected")
+        if operand.coordinates:
+            raise self.error("an address without coordinates is expected")
         offset = np.uint64(operand.offset & 0xFFFFFFFFFFFFFFFF)
         if isinstance(operand.base, ptx.Imm):
             if operand.base.kind != "int":

@@ -291,9 +291,12 @@ class _Parser(Tokens):
             offset = self.integer("an offset", -(1 << 31), 1 << 32)
         elif self.text == "-":
             offset = self.integer("an offset", -(1 << 31), 1 << 32)
+        coordinates: tuple[Operand, ...] = ()
+        if self.take(","):
+            self.expect("{")
+            coordinates = self._list("}")
         self.expect("]")
-        assert isinstance(base, Reg | Imm)
-        return Address(base, offset)
+        return Address(base, offset, coordinates)
 
     def _simple(self) -> Reg | Imm:
         if self.kinds[self.at] == "word":

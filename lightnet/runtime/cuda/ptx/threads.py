@@ -87,7 +87,7 @@ class Threads:
             self.suspend(self.pc, self.mask_array())
         if not self.pending:
             if self.waiting:
-                findings.deadlock(self)
+                self.stuck()
             return False
         self.pc = min(self.pending)
         self.set_mask(self.pending.pop(self.pc))
@@ -97,6 +97,34 @@ class Threads:
         """Let lanes go on at `pc` when it is their turn."""
         old = self.pending.get(pc)
         self.pending[pc] = mask if old is None else mask | old
+
+    def stuck(self) -> None:
+        """Threads wait, and no other thread can go on: a finding."""
+        findings.deadlock(self)
+
+    def park(self, lanes: np.ndarray) -> bool:
+        """Let lanes of the fragment (a mask) wait at this instruction until `resume`; whether others go on."""
+        old = self.waiting.get(self.here)
+        self.waiting[self.here] = lanes if old is None else lanes | old
+        rest = self.mask_array() & ~lanes
+        if not rest.any():
+            self.leave()
+            return False
+        self.set_mask(rest)
+        return True
+
+    def resume(self, lanes: np.ndarray) -> None:
+        """Let those of the lanes (a mask) that wait execute their instruction again, when it is their turn."""
+        for pc in list(self.waiting):
+            going = self.waiting[pc] & lanes
+            if not going.any():
+                continue
+            rest = self.waiting.pop(pc) & ~going
+            if rest.any():
+                self.waiting[pc] = rest
+            self.suspend(pc, going)
+        if self.pc != NEVER and self.pending:
+            self.stop = min(self.pending)
 
     def leave(self) -> None:
         """The running fragment has no lanes left here."""
@@ -210,11 +238,12 @@ class Threads:
         return self.lane_of(0)
 
     # -- threads that wait for each other
-    def gather_warps(self, members: Array) -> bool:
+    def gather_warps(self, members: Array, width: int = WARP) -> bool:
         """Bring lanes that execute a warp's instruction together: those whose warps are complete are the fragment then;
         the others wait.
 
-        `members` is the instruction's mask of lanes, over the lanes. False where no warp is complete.
+        `members` is the instruction's mask of lanes, over the lanes. False where no warp is complete. `width` is 128 for an instruction of
+        warpgroups, which all of their lanes execute.
         """
         full = np.ndim(members) == 0 and int(members) == 0xFFFFFFFF
         if self.whole and full:
@@ -223,11 +252,11 @@ class Threads:
         parked = self.waiting.pop(self.here, None)
         if parked is not None:
             here = here | parked
-        need = self._members(members, here, full)
+        need = self._groups(here, width) & self.valid if full else self._members(members, here)
         lost = need & ~here & ~self.alive
         if lost.any():
-            findings.missing(self, int(np.argmax(lost)), int(np.argmax(here & self._same_warp(lost))))
-        complete = np.repeat(~(need & ~here).reshape(-1, WARP).any(axis=1), WARP) & here
+            findings.missing(self, int(np.argmax(lost)), int(np.argmax(here & self._groups(lost, width))), width)
+        complete = ~self._groups(need & ~here, width) & here
         rest = here & ~complete
         if rest.any():
             self.waiting[self.here] = rest
@@ -237,13 +266,12 @@ class Threads:
         self.set_mask(complete)
         return True
 
-    def _same_warp(self, mask: np.ndarray) -> np.ndarray:
-        return np.repeat(mask.reshape(-1, WARP).any(axis=1), WARP)
+    def _groups(self, mask: np.ndarray, width: int) -> np.ndarray:
+        """All lanes of the warps (or warpgroups) that some lanes are in."""
+        return np.repeat(mask.reshape(-1, width).any(axis=1), width)
 
-    def _members(self, members: Array, here: np.ndarray, full: bool) -> np.ndarray:
+    def _members(self, members: Array, here: np.ndarray) -> np.ndarray:
         """Which lanes the executing ones of each warp name."""
-        if full:
-            return self._same_warp(here) & self.valid
         bits = np.broadcast_to(members, self.lanes).astype(np.uint32)
         named = np.where(here, bits, 0).reshape(-1, WARP)
         union = np.bitwise_or.reduce(named, axis=1)

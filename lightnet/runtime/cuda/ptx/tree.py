@@ -42,10 +42,11 @@ class Vec:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``[base + offset]``; the base is a register or variable's name, or a number."""
+    """``[base + offset]``; the base is a register or variable's name, or a number. ``[base, {a, b}]``: coordinates in a tensor."""
 
     base: Reg | Imm
     offset: int
+    coordinates: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

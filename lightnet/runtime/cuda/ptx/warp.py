@@ -115,6 +115,24 @@ def _bits(lanes: Array) -> Array:
     return (lanes.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(axis=-1).astype(u32)
 
 
+def _elect(site: Site) -> Step:
+    """``elect.sync d|p, members``: p is true in one lane of the warp, whose number is d: here the first."""
+    site.count(2)
+    slot, chosen = _two(site, "b32")
+    members = site.reader(site.operands[1], "b32")
+
+    def run(batch: Batch) -> None:
+        if not batch.gather_warps(members(batch.regs)):
+            return
+        first = np.argmax(_here(batch), axis=1)
+        if slot is not None:
+            batch.put(slot, _to_warp(batch, first.astype(u32)))
+        if chosen is not None:
+            batch.put(chosen, batch.tid % WARP == _to_warp(batch, first))
+
+    return run
+
+
 def _active(site: Site) -> Step:
     site.count(1)
     slot = site.slot(site.operands[0], "b32")
@@ -173,7 +191,7 @@ def _reduce(site: Site, match: re.Match[str]) -> Step:
     return run
 
 
-EXACT = {"activemask.b32": _active}
+EXACT = {"activemask.b32": _active, "elect.sync": _elect}
 PATTERNS = [
     ("shfl", r"shfl\.sync\.(up|down|bfly|idx)\.b32", _shuffle),
     ("vote", r"vote\.sync\.(all|any|uni)\.pred", _vote),
