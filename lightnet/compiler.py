@@ -86,10 +86,10 @@ def compile(
     definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
     (default: as many as these, and 64 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
     LIGHTNET_THREADS, else 1); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
-    which later ones run, too; ``sm_90``), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
+    which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
     their threads wait for each other, only the PTX interpreter says).
-    Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory.
+    Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory, ``native`` without a device.
     """
     if not isinstance(model, Model):
         try:
@@ -104,6 +104,10 @@ def compile(
         raise LightNetError(f"arch, emulate and on_cpu are for target cuda, and the target is {target}")
     if emulate and on_cpu:
         raise LightNetError("emulate interprets PTX, and on_cpu makes none: choose one of them")
+    if target == "cuda" and arch == "native":
+        from lightnet.backends.cuda.native import native_arch
+
+        arch = native_arch()
     if target == "cuda" and (cpu, triple) != ("host", None):
         raise LightNetError("cpu and triple are for target cpu; of target cuda, arch says what to compile for")
     threads = thread_count(threads)

@@ -10,10 +10,12 @@ from cuda_drivers import driver
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.nvptx import Ptx, emit_program
+from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.dialects.cuda_launch import cuda_kernels, dynamic_shared
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
-from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.driver import Launch, arguments
+from lightnet.runtime.cuda.tensor_map import TensorMap
 
 
 def parse(text: str) -> ModuleOp:
@@ -23,17 +25,19 @@ def parse(text: str) -> ModuleOp:
 
 
 @cache
-def emitted(text: str, arch: str = "sm_80") -> tuple[Ptx, dict[str, int]]:
-    """The PTX of a module, and the dynamic shared memory of each kernel."""
+def emitted(text: str, arch: str = "sm_80") -> tuple[Ptx, dict[str, int], dict[str, tuple[TensorMap | None, ...]]]:
+    """The PTX of a module, and the dynamic shared memory and the tensor maps of each kernel."""
     module = parse(text)
-    return emit_program(module, arch), {name: dynamic_shared(f) for name, f in cuda_kernels(module).items()}
+    table = cuda_kernels(module)
+    shared, maps = ({name: of(f) for name, f in table.items()} for of in (dynamic_shared, maps_of))
+    return emit_program(module, arch), shared, maps
 
 
 class Device:
     """A driver with the kernels of a module."""
 
     def __init__(self, text: str, arch: str = "sm_80"):
-        self.ptx, self._shared = emitted(text, arch)
+        self.ptx, self._shared, self._maps = emitted(text, arch)
         self._driver = driver(arch)
         self._module = self._driver.load(self.ptx.text)
 
@@ -46,7 +50,8 @@ class Device:
             addresses.append(driver.alloc(max(array.nbytes, 1)))
             driver.upload(addresses[-1], array)
         function = self._module.function(self.ptx.entries[name])
-        driver.launch(Launch(function, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self._shared[name], tuple(addresses)))
+        args = arguments(driver, addresses, self._maps[name])
+        driver.launch(Launch(function, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self._shared[name], args))
         driver.synchronize()
         result = np.empty_like(output)
         driver.download(addresses[-1], result)

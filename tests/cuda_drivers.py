@@ -7,12 +7,12 @@ from types import ModuleType
 
 import pytest
 
-from lightnet.runtime.cuda.driver import CudaUnavailable, Driver
+from lightnet.runtime.cuda.driver import CudaUnavailable, Driver, runs_on
 from lightnet.runtime.cuda.emulator import Emulator
 
 EMULATOR, DEVICE = "emulator", "device"
 #: Test modules that use one of these run on devices as well, but for tests marked `interpreter`.
-HELPERS = {"cuda_runs", "cuda_device", "cuda_maps"}
+HELPERS = {"cuda_runs", "cuda_device", "cuda_maps", "cuda_products"}
 
 _current = EMULATOR
 
@@ -26,8 +26,14 @@ def use(name: str) -> None:
 
 
 def driver(arch: str = "sm_80") -> Driver:
-    """A driver for the kernels of a test: an interpreter of its own, or the device, which all tests of a process share."""
-    return _device() if _current == DEVICE else Emulator(arch=arch)
+    """A driver for the kernels of a test: an interpreter of its own, or the device, which all tests of a process share; one that does not run
+    code for `arch` skips the test."""
+    if _current != DEVICE:
+        return Emulator(arch=arch)
+    device = _device()
+    if not runs_on(arch, device.arch):
+        pytest.skip(f"the code is for {arch}, and {device.name} is {device.arch}")
+    return device
 
 
 def _device() -> Driver:

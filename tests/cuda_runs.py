@@ -12,27 +12,28 @@ from xdsl.dialects.func import ReturnOp
 from lightnet.backends.cuda import selection as generators
 from lightnet.backends.cuda.nvptx import emit_program
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.dialects.cuda_launch import dynamic_shared
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.passes.lower_cuda import _Lowering
-from lightnet.runtime.cuda.driver import Driver, Launch
+from lightnet.runtime.cuda.driver import Driver, Launch, arguments
 
 
 class Regions:
     """Kernel regions as one PTX module, loaded on a device."""
 
-    def __init__(self, regions: Sequence):
+    def __init__(self, regions: Sequence, arch: str = "sm_80"):
         self.regions = list(regions)
         self.launches: list[list[SimtLaunch]] = [
             generators.generate(k, f"k{i}", {}) for i, k in enumerate(self.regions)
         ]
-        functions = [f for made in self.launches for launch in made for f in launch.functions]
-        module = ModuleOp(functions)
+        functions = dict.fromkeys(f for made in self.launches for launch in made for f in launch.functions)
+        module = ModuleOp([*functions])
         module.verify()
-        self.program = emit_program(module) if functions else None
-        self.gpu = driver()
+        self.program = emit_program(module, arch) if functions else None
+        self.gpu = driver(arch)
         self.module = self.gpu.load(self.program.text) if self.program is not None else None
 
     def run(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -48,9 +49,12 @@ class Regions:
         """Run a region on operands and results at these addresses."""
         workspace = self.gpu.alloc(max(1, generators.workspace_bytes(self.regions[number])))
         for launch in self.launches[number]:
-            args = (workspace + a.number if a.kind == "workspace" else memory[a.kind, a.number] for a in launch.args)
+            addresses = [
+                workspace + a.number if a.kind == "workspace" else memory[a.kind, a.number] for a in launch.args
+            ]
+            args = arguments(self.gpu, addresses, maps_of(launch.function))
             kernel = self.module.function(self.program.entries[launch.function.sym_name.data])
-            self.gpu.launch(Launch(kernel, launch.grid, launch.block, dynamic_shared(launch.function), tuple(args)))
+            self.gpu.launch(Launch(kernel, launch.grid, launch.block, dynamic_shared(launch.function), args))
 
 
 def _uploaded(gpu: Driver, array: np.ndarray) -> int:

@@ -25,6 +25,7 @@ from lightnet.runtime.cuda.api import SIGNATURES, Api, KernelNode
 from lightnet.runtime.cuda.driver import CudaUnavailable, Launch, encode
 from lightnet.runtime.cuda.libcuda import LibCuda
 from lightnet.runtime.cuda.modules import parameter_sizes
+from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap
 
 SOURCE = Path(__file__).parent / "data" / "cuda" / "fake_driver.c"
 PTX = """.version 8.0
@@ -68,6 +69,10 @@ $done:
 	ret;
 }
 .entry empty()
+{
+	ret;
+}
+.entry maps(.param .u32 a, .param .align 64 .b8 b[128], .param .u64 c, .param .align 64 .b8 d[128])
 {
 	ret;
 }
@@ -154,13 +159,19 @@ def got(gpu: LibCuda, address: int, n: int = 5) -> np.ndarray:
 def test_signatures_are_those_of_the_c_definitions() -> None:
     # The C compiler holds these against NVIDIA's header where it finds one.
     kinds = {"int": ctypes.c_int, "unsigned int": ctypes.c_uint, "unsigned char": ctypes.c_ubyte, "size_t": ctypes.c_size_t,
-             "unsigned long long": ctypes.c_ulonglong, "CUdeviceptr": ctypes.c_uint64, "float": ctypes.c_float, "CUDA_KERNEL_NODE_PARAMS": KernelNode}  # fmt: skip
+             "unsigned long long": ctypes.c_ulonglong, "CUdeviceptr": ctypes.c_uint64, "cuuint32_t": ctypes.c_uint,
+             "cuuint64_t": ctypes.c_uint64, "float": ctypes.c_float, "CUDA_KERNEL_NODE_PARAMS": KernelNode}  # fmt: skip
     enums = (
         "CUresult",
         "CUdevice",
         "CUdevice_attribute",
         "CUfunction_attribute",
         "CUjit_option",
+        "CUtensorMapDataType",
+        "CUtensorMapInterleave",
+        "CUtensorMapSwizzle",
+        "CUtensorMapL2promotion",
+        "CUtensorMapFloatOOBfill",
     )
     kinds |= dict.fromkeys(enums, ctypes.c_int)
 
@@ -171,7 +182,7 @@ def test_signatures_are_those_of_the_c_definitions() -> None:
         if base == "char":
             kind, pointers = ctypes.c_char_p, pointers - 1
         elif base == "void" or base not in kinds:  # handles are pointers
-            kind, pointers = ctypes.c_void_p, pointers - (base == "void")
+            kind, pointers = ctypes.c_void_p, pointers - (base in ("void", "CUtensorMap"))
         else:
             kind = kinds[base]
         for _ in range(pointers):
@@ -467,6 +478,101 @@ def test_unused_modules_go_when_the_device_is_idle(gpu: LibCuda, fake: Fake) -> 
     assert fake.alive[1] == 0
 
 
+# -- tensor maps -----------------------------------------------------------------------------------------------------
+
+
+TILED = TensorMap("f16", (3, 200, 72), box=(1, 128, 64))
+WINDOWS = TensorMap("bf16", (2, 9, 7, 64), im2col=Im2col(128, 64, (-1, -2), (1, 0), (1, 3)))
+
+
+def test_tensor_maps_are_encoded_from_the_innermost_dimension(gpu: LibCuda, fake: Fake) -> None:
+    """Sizes, strides in bytes without the innermost, boxes, corners and steps; then: no interleaving, the swizzle of 128 bytes, L2 by 128, zeros."""
+    fake.clear()
+    tiled, windows = gpu.tensor_map(0x7F0000000010, TILED), gpu.tensor_map(0x100, WINDOWS)
+    assert fake.log == [
+        "map tiled type 6 at 0x7f0000000010 dims 72,200,3 strides 144,28800 box 64,128,1 steps 1,1,1 how 0 3 2 0",
+        "map im2col type 9 at 0x100 dims 64,7,9,2 strides 128,896,8064 lower -2,-1 upper 0,1 channels 64 pixels 128 steps 1,3,1,1 how 0 3 2 0",
+    ]
+    assert struct.unpack("<16Q", tiled) == tuple(0x7F0000000010 + i for i in range(16))
+    assert struct.unpack("<16Q", windows)[0] == 0x100
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_tensor_maps_are_aligned_parameters(gpu: LibCuda, fake: Fake, in_graph: bool) -> None:
+    a, b = bytes(range(128)), bytes(range(128, 256))
+    launch = Launch(gpu.load(PTX).function("maps"), (1, 1, 1), (128, 1, 1), 0, (("u32", 7), a, 5, b))
+    fake.clear()
+    if in_graph:
+        gpu.graph([launch])
+    else:
+        gpu.launch(launch)
+    words = f"07000000 {a.hex()} 0500000000000000 {b.hex()}"
+    assert fake.log[in_graph] == f"launch maps grid 1 1 1 block 128 1 1 shared 0 {words}"
+    for args in ((("u32", 7), a[:64], 5, b), (("u32", 7), 5, 5, b)):
+        with pytest.raises(
+            LightNetError, match=r"parameters of \[4, 128, 8, 128\] bytes, and was given \[4, (64|8), 8, 128\]"
+        ):
+            gpu.launch(Launch(launch.function, (1, 1, 1), (128, 1, 1), 0, args))
+
+
+def test_tensor_maps_that_are_refused(gpu: LibCuda, fake: Fake) -> None:
+    fake.clear()
+    with pytest.raises(
+        LightNetError, match="at 0x8, which is no multiple of 16"
+    ):  # ours, before the driver's, who gives no reason
+        gpu.tensor_map(8, TILED)
+    assert fake.log == []
+    for name, map in (("cuTensorMapEncodeTiled", TILED), ("cuTensorMapEncodeIm2col", WINDOWS)):
+        fake.fail(name, 1)
+        with pytest.raises(
+            LightNetError, match=r"refuses a tensor map \(TensorMap.* at 0x10\): CUDA_ERROR_INVALID_VALUE"
+        ):
+            gpu.tensor_map(16, map)
+    fake.capability = 89
+    old = fake.open()
+    with pytest.raises(LightNetError, match=r"Fake 0 \(sm_89\) has no tensor maps: they take compute capability 9\.0"):
+        old.tensor_map(16, TILED)
+    old.close()
+
+
+def test_a_driver_without_tensor_maps(fake: Fake) -> None:
+    class Older:
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("cuTensorMap"):
+                raise AttributeError(name)
+            return getattr(library._library, name)
+
+    library = Api(fake.path)
+    other = Api(fake.path)
+    other._library = Older()
+    gpu = LibCuda(other)
+    with pytest.raises(LightNetError, match=r"has no cuTensorMapEncodeTiled: the driver is too old"):
+        gpu.tensor_map(16, TILED)
+    gpu.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "capability", "said"),
+    [
+        ("sm_80", 89, None),
+        ("sm_90", 89, "the PTX is for sm_90, and Fake 0 is sm_89: compile for it"),
+        ("sm_90", 120, None),
+        ("sm_90a", 90, None),
+        ("sm_90a", 100, "is for sm_90a, of which only devices of that very capability have all instructions, and Fake 0 is sm_100"),
+        ("sm_100", 90, "is for sm_100, and Fake 0 is sm_90"),
+    ],
+)  # fmt: skip
+def test_code_for_another_device(fake: Fake, target: str, capability: int, said: str | None) -> None:
+    fake.capability = capability
+    gpu, text = fake.open(), PTX.replace(".target sm_80", f"// .target sm_99\n.target {target}, debug")
+    if said is None:
+        gpu.load(text)
+    else:
+        with pytest.raises(LightNetError, match=f"^<ptx>:3: error: .*{said}"):
+            gpu.load(text)
+    gpu.close()
+
+
 # -- graphs ----------------------------------------------------------------------------------------------------------
 
 
@@ -732,6 +838,7 @@ def test_encode() -> None:
     assert encode(1) == b"\1\0\0\0\0\0\0\0"
     assert encode(("f32", float("inf"))) == b"\0\0\x80\x7f"
     assert encode(("s32", np.int64(-1))) == b"\xff" * 4
+    assert encode(b"a tensor map") == b"a tensor map"
 
 
 # -- a device --------------------------------------------------------------------------------------------------------

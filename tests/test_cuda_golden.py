@@ -12,22 +12,25 @@ import pytest
 
 from lightnet.runtime.cuda.driver import CudaUnavailable
 from lightnet.runtime.cuda.emulator import Emulator
+from lightnet.runtime.cuda.tensor_map import Im2col
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import golden
+import golden_hopper as hopper
 
 
 @pytest.fixture(scope="module")
 def own() -> dict[str, np.ndarray]:
     """A record of the interpreter itself."""
-    return golden.record(Emulator())
+    return golden.record(Emulator(hopper.ARCH))
 
 
 def test_the_interpreter_gives_what_hardware_gave() -> None:
     if not golden.PATH.exists():
         pytest.skip("no record of a device: run python tools/golden.py where there is one")
     with np.load(golden.PATH) as recorded:
-        assert golden.replay(dict(recorded), Emulator()) == [], f"recorded on {recorded['device']}, {recorded['date']}"
+        said = f"recorded on {recorded['device']}, {recorded['date']}"
+        assert golden.replay(dict(recorded), Emulator(hopper.ARCH)) == [], said
 
 
 @pytest.mark.gpu
@@ -35,7 +38,8 @@ def test_a_device_gives_what_the_interpreter_gives(own: dict[str, np.ndarray]) -
     from lightnet.runtime.cuda.libcuda import LibCuda
 
     try:
-        assert golden.replay(own, LibCuda()) == []
+        device = LibCuda()
+        assert golden.replay({**own, "arch": np.array(device.arch)}, device) == []
     except CudaUnavailable as error:
         pytest.skip(error.message)
 
@@ -43,7 +47,7 @@ def test_a_device_gives_what_the_interpreter_gives(own: dict[str, np.ndarray]) -
 def test_a_record_is_replayed(own: dict[str, np.ndarray], tmp_path: Path) -> None:
     golden.write(tmp_path / "golden.npz", own)
     with np.load(tmp_path / "golden.npz") as recorded:
-        assert golden.replay(dict(recorded), Emulator()) == []
+        assert golden.replay(dict(recorded), Emulator(hopper.ARCH)) == []
         assert "PTX interpreter" in str(recorded["device"]) and len(str(recorded["date"])) == 10
 
 
@@ -83,6 +87,55 @@ def test_integers_show_every_lane(own: dict[str, np.ndarray], kind: str) -> None
         np.testing.assert_array_equal(got, left @ right + sums)
 
 
+@pytest.mark.parametrize("number", range(len(hopper.COPIES)))
+def test_copies_take_what_the_maps_say(own: dict[str, np.ndarray], number: int) -> None:
+    """Against NumPy: a box, or windows one after the other, zeros outside of the tensor, and pieces of 16 bytes where the swizzle has them."""
+    map, places = hopper.COPIES[number]
+    (name,) = (n.removesuffix("/output") for n in own if n.startswith("tma ") and n.endswith(f" {number}/output"))
+    x, got = own[f"{name}/0"], own[f"{name}/output"]
+    for place, rows in zip(places, got):
+        want = window_rows(x, map.im2col, place) if map.im2col else box_rows(x, map.box, place)
+        np.testing.assert_array_equal(hopper.swizzled(rows.view(np.uint16)), want)
+
+
+def box_rows(x: np.ndarray, box: tuple[int, ...], place: tuple[int, ...]) -> np.ndarray:
+    margin = 80
+    padded = np.pad(x, margin)
+    part = tuple(slice(at + margin, at + margin + n) for at, n in zip(reversed(place), box))
+    return padded[part].reshape(-1, box[-1])
+
+
+def window_rows(x: np.ndarray, windows: Im2col, place: tuple[int, ...]) -> np.ndarray:
+    c, w, h, n, dx, dy = place
+    rows = []
+    for _ in range(windows.pixels):
+        y, z = h + dy, w + dx
+        inside = 0 <= n < x.shape[0] and 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
+        rows.append(x[n, y, z, c : c + 64] if inside else np.zeros(64, np.uint16))
+        w += windows.strides[1]
+        if w > x.shape[2] - 1 + windows.upper[1]:
+            w, h = windows.lower[1], h + windows.strides[0]
+        if h > x.shape[1] - 1 + windows.upper[0]:
+            h, n = windows.lower[0], n + 1
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("case", [c for c in golden.cases() if c.name.startswith("wgmma")], ids=lambda c: c.name)
+def test_products_of_warpgroups(own: dict[str, np.ndarray], case: golden.Case) -> None:
+    """Against NumPy, of the factors read back from how they lie in shared memory."""
+    kind, by_k, cols = case.name.split()[1], " by k" in case.name, 2 * case.shape[1]
+    a, b = (values(hopper.swizzled(own[f"{case.name}/{i}"]), kind) for i in (0, 1))
+    b = b.reshape(cols // 64, 64, 64).transpose(1, 0, 2).reshape(64, cols) if by_k else b.T
+    want = hopper.accumulators(a @ b) + own[f"{case.name}/2"]
+    got = own[f"{case.name}/output"].view(np.float32)
+    np.testing.assert_allclose(got, want, rtol=0, atol=case.absolute)
+
+
+def values(bits: np.ndarray, kind: str) -> np.ndarray:
+    floats = bits.view(np.float16) if kind == "f16" else (bits.astype(np.uint32) << 16).view(np.float32)
+    return floats.astype(np.float64)
+
+
 def element(word: np.uint32, number: int, kind: str) -> float:
     if kind == "tf32":
         return float(np.array(word).view(np.float32))
@@ -98,20 +151,33 @@ def test_what_is_recorded_with_other_inputs_is_said(own: dict[str, np.ndarray]) 
     changed = dict(own)
     changed["ex2.approx.f32/0"] = own["ex2.approx.f32/0"] + 1
     del changed["rcp.rn.f32/0"]
-    assert [line.split(":")[0] for line in golden.replay(changed, Emulator())] == ["ex2.approx.f32", "rcp.rn.f32"]
+    assert [line.split(":")[0] for line in golden.replay(changed, Emulator(hopper.ARCH))] == [
+        "ex2.approx.f32",
+        "rcp.rn.f32",
+    ]
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_record_of_an_older_device_has_what_that_runs(own: dict[str, np.ndarray]) -> None:
+    old = golden.record(Emulator())
+    assert {name for name in own if name not in old} == {n for n in own if n.startswith(("tma ", "wgmma "))} != set()
+    assert golden.replay(old, Emulator(hopper.ARCH)) == []
+    lacking = {name: array for name, array in own.items() if name != "wgmma f16 n8 of integers/0"}
+    assert [line.split(":")[0] for line in golden.replay(lacking, Emulator(hopper.ARCH))] == [
+        "wgmma f16 n8 of integers"
+    ]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_90a"])
 def test_ptxas_takes_every_case(arch: str) -> None:
     """What is to run on a device without having run on one before."""
     ptxas.require()
-    for text in dict.fromkeys(case.ptx for case in golden.cases()):
+    for text in dict.fromkeys(c.ptx for c in golden.cases() if c.arch != hopper.ARCH or arch == hopper.ARCH):
         assert ptxas.assembled(text, arch).kernels.keys() == {"k"}
 
 
 def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert golden.main(["--emulate", "--output", str(tmp_path / "g.npz")]) == 0
-    assert "cases of PTX interpreter (sm_80)" in capsys.readouterr().out and (tmp_path / "g.npz").exists()
+    assert "cases of PTX interpreter (sm_90a)" in capsys.readouterr().out and (tmp_path / "g.npz").exists()
     from lightnet.runtime.cuda import libcuda
 
     def none() -> None:

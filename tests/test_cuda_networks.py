@@ -21,7 +21,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.ir.layout import byte_size
 from lightnet.ir.module import main_of
 from lightnet.ir.views import place_of
-from lightnet.runtime.cuda.driver import CudaUnavailable, Launch, devices
+from lightnet.runtime.cuda.driver import CudaUnavailable, devices
 from lightnet.runtime.cuda.emulator import Emulator
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance, HostLine, KernelLine
 
@@ -125,8 +125,7 @@ def run_poisoned(executable, feeds, early: int = 0) -> None:
         for _ in range(next(counts)):
             line = next(lines)
             if isinstance(line, KernelLine):
-                args = tuple(instance._at(p) for p in line.places)
-                driver.launch(Launch(module.function(line.kernel), line.grid, line.block, line.shared, args))
+                driver.launch(instance._launch(module, line))
         alive = np.zeros(instance.program.memory["arena"], bool)
         for value in (r for o in ops[: i + 1] for r in o.results):
             place, last = place_of(value), max((position[use.operation] for use in value.uses), default=-1)

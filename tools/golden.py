@@ -2,7 +2,7 @@
 interpreter against it where there is no device: ``python tools/golden.py``.
 
 Tensor-core products (which lane holds which element, with integers, exactly; and rounding, with numbers of any size), `ldmatrix`, roundings to
-short types, and the approximate functions. Writes tests/data/cuda/golden.npz: inputs and outputs by case, the device's name and the date.
+short types, the approximate functions and, on sm_90a, copies by tensor maps and products by warpgroups. Writes tests/data/cuda/golden.npz: inputs and outputs by case, the device's name and the date.
 Without a device it says so and exits 1; --emulate records the interpreter itself, which proves nothing but the way.
 """
 
@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+import golden_hopper as hopper
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Driver, Launch, open_driver
+from lightnet.runtime.cuda.driver import Driver, Launch, open_driver, runs_on
+from lightnet.runtime.cuda.tensor_map import TensorMap
 from lightnet.runtime.dtypes import BFLOAT16
 from lightnet.runtime.files import write_atomic
 
@@ -31,7 +33,8 @@ N, WARP = 1024, 32
 @dataclass(frozen=True)
 class Case:
     """A kernel named ``k``, of `inputs` and one output of shape `shape` and dtype `dtype`; and how far two executions of it may be apart:
-    ``|a - b| <= absolute + relative |b|`` as `kind` reads them (``bits`` are compared as they are)."""
+    ``|a - b| <= absolute + relative |b|`` as `kind` reads them (``bits`` are compared as they are). Of the first input it takes the tensor
+    map `map` instead of the address, if there is one. `arch` is what it needs."""
 
     name: str
     ptx: str
@@ -42,6 +45,9 @@ class Case:
     kind: str = "bits"
     absolute: float = 0.0
     relative: float = 0.0
+    threads: int = WARP
+    map: TensorMap | None = None
+    arch: str = "sm_80"
 
     def run(self, driver: Driver) -> np.ndarray:
         """The output, on a driver. Raises LightNetError where it is refused."""
@@ -51,7 +57,8 @@ class Case:
             for array in (*self.inputs, out):
                 addresses.append(driver.alloc(array.nbytes))
                 driver.upload(addresses[-1], array)
-            driver.launch(Launch(function, (self.blocks, 1, 1), (WARP, 1, 1), 0, tuple(addresses)))
+            first = addresses[0] if self.map is None else driver.tensor_map(addresses[0], self.map)
+            driver.launch(Launch(function, (self.blocks, 1, 1), (self.threads, 1, 1), 0, (first, *addresses[1:])))
             driver.download(addresses[-1], out)
         finally:
             for address in addresses:
@@ -204,6 +211,15 @@ def cases() -> Iterator[Case]:
             yield Case(f"ldmatrix x{count}{' trans' * transposed}", text, inputs, (WARP, count), "uint32")
     for kind, k in (("f16", 8), ("f16", 16), ("bf16", 8), ("bf16", 16), ("tf32", 4), ("tf32", 8)):
         yield from _products(kind, k, rng)
+    yield from _copies(rng)
+    for kind, cols, by_k in (
+        ("f16", 8, False),
+        ("bf16", 24, False),
+        ("f16", 128, False),
+        ("f16", 64, True),
+        ("bf16", 128, True),
+    ):
+        yield from _warpgroup_products(kind, cols, by_k, rng)
 
 
 def _products(kind: str, k: int, rng: np.random.Generator) -> Iterator[Case]:
@@ -219,33 +235,64 @@ def _products(kind: str, k: int, rng: np.random.Generator) -> Iterator[Case]:
 
 def _factors(x: np.ndarray, kind: str) -> np.ndarray:
     """The registers' bits."""
-    x = x.astype(np.float32)
-    if kind == "tf32":
-        return x.view(np.uint32)
-    short = x.astype(np.float16) if kind == "f16" else x.astype(BFLOAT16)
-    return short.view(np.uint16).view(np.uint32)
+    return x.astype(np.float32).view(np.uint32) if kind == "tf32" else _short(x, kind).view(np.uint32)
+
+
+def _short(x: np.ndarray, kind: str) -> np.ndarray:
+    """The bits of numbers of 16 bits."""
+    return x.astype(np.float32).astype(np.float16 if kind == "f16" else BFLOAT16).view(np.uint16)
+
+
+def _copies(rng: np.random.Generator) -> Iterator[Case]:
+    """Parts of tensors whose elements are all different, as they lie in shared memory."""
+    for number, (map, places) in enumerate(hopper.COPIES):
+        rows = map.im2col.pixels if map.im2col else int(np.prod(map.box[:-1]))
+        text = hopper.copy(len(map.dims), rows, map.im2col is not None)
+        tensor = rng.permutation(map.nbytes // 2).astype(np.uint16).reshape(map.dims)
+        inputs = (tensor, np.array(places, np.int32))
+        what = "im2col" if map.im2col else f"tiled {len(map.dims)}d"
+        yield Case(f"tma {what} {number}", text, inputs, (len(places), rows, 32), "uint32", len(places), map=map, arch=hopper.ARCH)  # fmt: skip
+
+
+def _warpgroup_products(kind: str, cols: int, by_k: bool, rng: np.random.Generator) -> Iterator[Case]:
+    """As `_products`: factors go to shared memory as they are to lie there."""
+    text = hopper.product(kind, cols, by_k)
+    for what in ("integers", "numbers"):
+        draw = (lambda *n: rng.integers(-8, 9, n)) if what == "integers" else lambda *n: rng.standard_normal(n)
+        a, b = _short(draw(64, 64), kind), hopper.factor(_short(draw(64, cols), kind), by_k)
+        c = hopper.accumulators(draw(64, cols).astype(np.float32))
+        bound = 0.0 if what == "integers" else 2.0**-20 * (16 * 64 + 4)
+        name = f"wgmma {kind} n{cols}{' by k' * by_k} of {what}"
+        yield Case(name, text, (hopper.swizzled(a), hopper.swizzled(b), c), c.shape, "uint32", 1, "float32", bound,
+                   threads=hopper.THREADS, arch=hopper.ARCH)  # fmt: skip
+
+
+def cases_for(arch: str) -> Iterator[Case]:
+    """Those that a device of an architecture runs."""
+    return (case for case in cases() if runs_on(case.arch, arch))
 
 
 # ---- recording and replaying ---------------------------------------------------------------------------------------
 
 
 def record(driver: Driver) -> dict[str, np.ndarray]:
-    """Inputs and output of every case by ``name/0``, ``name/1``, …, ``name/output``, and who gave them."""
+    """Inputs and output of every case that the device runs, by ``name/0``, ``name/1``, …, ``name/output``, and who gave them."""
     found: dict[str, np.ndarray] = {
         "device": np.array(f"{driver.name} ({driver.arch})"),
+        "arch": np.array(driver.arch),
         "date": np.array(str(date.today())),
     }
-    for case in cases():
+    for case in cases_for(driver.arch):
         found |= {f"{case.name}/{i}": array for i, array in enumerate(case.inputs)}
         found[f"{case.name}/output"] = case.run(driver)
     return found
 
 
 def replay(recorded: Mapping[str, np.ndarray], driver: Driver) -> list[str]:
-    """What a driver gives otherwise than what was recorded, a sentence each. Cases that the record does not have, or has with other inputs, are
-    sentences, too."""
+    """What a driver gives otherwise than what was recorded, a sentence each. Cases that the record should have of its device, and does not, or has
+    with other inputs, are sentences, too."""
     wrong = []
-    for case in cases():
+    for case in cases_for(str(recorded["arch"]) if "arch" in recorded else "sm_80"):
         names = [f"{case.name}/{i}" for i in range(len(case.inputs))]
         if not all(n in recorded and np.array_equal(recorded[n], x) for n, x in zip(names, case.inputs)):
             wrong.append(f"{case.name}: not recorded with these inputs: run tools/golden.py again")
@@ -270,7 +317,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        driver = open_driver(args.emulate)
+        driver = open_driver(args.emulate, hopper.ARCH)
         found = record(driver)
         path = args.output or (None if args.emulate else PATH)
         if path is not None:

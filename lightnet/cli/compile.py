@@ -49,7 +49,11 @@ def _parser() -> common.Parser:
         default="cpu",
         help="cpu (default), or cuda, of which there are lnx, ptx, llvm and mlir",
     )
-    option("--arch", metavar="NAME", help="cuda: the architecture: sm_80 (default), which later ones run, sm_90, …")
+    option(
+        "--arch",
+        metavar="NAME",
+        help="cuda: the architecture: sm_80 (default), which later ones run, sm_90, …; native: this machine's device",
+    )
     option("--cpu", metavar="NAME", default="host", help="the processor: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, "
            "generic-aarch64, or baseline, avx2, avx512, neon")  # fmt: skip
     option("--triple", metavar="TRIPLE", help="the system to make code for, as LLVM names it (default: this one)")

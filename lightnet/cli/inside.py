@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lightnet.cli.network import Network, cuda_options
+from lightnet.cli.network import Network, run_options
 from lightnet.cli.peers import PEERS, expected_layers, rounding
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.report.tables import shortened, some
@@ -68,7 +68,7 @@ class Inside:
                 raise unknown("computed tensor", name, known)
         if lacking := [name for name in wanted if name not in found.arrays]:
             executable, feeds = specialized(
-                self.network.compile(self.args.target, outputs=lacking, **cuda_options(self.args)), self.feeds
+                self.network.compile(self.args.target, outputs=lacking, **run_options(self.args)), self.feeds
             )
             found, (self.executable, self.feeds) = tensors(executable, feeds), (executable, feeds)
             show(

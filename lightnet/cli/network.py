@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,8 @@ def add_cuda(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arch",
         metavar="NAME",
-        help="cuda: the architecture to compile for: sm_80 (default), which later ones run, sm_90, …",
+        help="cuda: the architecture to compile for: sm_80, which later ones run, sm_90, …, or native: the best for this machine's device; "
+        "the default of `run` on a device is its architecture, without what that alone has (sm_90, not sm_90a), otherwise sm_80",
     )
     parser.add_argument(
         "--emulate",
@@ -56,6 +58,19 @@ def cuda_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `lightnet.compile` that `add_cuda` and `add_precision` add, as far as they are given."""
     given = {name: getattr(args, name, None) for name in ("arch", "emulate", "on_cpu", "precision")}
     return {name: value for name, value in given.items() if value}
+
+
+def run_options(args: argparse.Namespace) -> dict[str, Any]:
+    """`cuda_options` of a network that is compiled to be run here and now: unless given otherwise, code is for the device that is there
+    (`native.usual_arch`). Where there is none, the run will say so."""
+    options = cuda_options(args)
+    if args.target == "cuda" and not options.keys() & {"arch", "emulate", "on_cpu"}:
+        from lightnet.backends.cuda.native import usual_arch
+        from lightnet.runtime.cuda.driver import CudaUnavailable
+
+        with suppress(CudaUnavailable):
+            options["arch"] = usual_arch()
+    return options
 
 
 def add_load(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

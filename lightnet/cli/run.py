@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, cuda_options
+from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, run_options
 from lightnet.cli.peers import PEERS, check_peer, expectation, rounding
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.report.tables import table
@@ -118,7 +118,7 @@ class _Run:
         for loc, message in network.warnings:
             print(printable(f"{loc}: warning: {message}"), file=sys.stderr)
         threads = self.args.threads
-        executable = network.compile(self.args.target, threads=threads, **cuda_options(self.args))
+        executable = network.compile(self.args.target, threads=threads, **run_options(self.args))
         feeds = self.feeds(network, executable)
         outputs = executable(feeds, threads=threads)
         for message in self.warnings(executable, feeds):

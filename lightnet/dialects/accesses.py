@@ -20,6 +20,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dtypes import BY_NAME
 
 if TYPE_CHECKING:
+    from lightnet.dialects.cuda_hopper import TmaLoadOp
     from lightnet.dialects.cuda_launch import CudaLaunchOp
     from lightnet.dialects.cuda_memory import AsyncCopyOp
 
@@ -119,8 +120,11 @@ def use_of(argument: SSAValue, called: Callable[[CallOp, SSAValue], bool] | None
                 writes = True
             elif op.name.endswith(".load"):
                 reads = True
-            elif op.name == "cuda.async_copy":  # by its name: a compilation for processors need not import the dialect
-                copy = cast("AsyncCopyOp", op)
+            elif op.name in (
+                "cuda.async_copy",
+                "cuda.tma_load",
+            ):  # by name: a compilation for processors need not import the dialect
+                copy = cast("AsyncCopyOp | TmaLoadOp", op)
                 reads, writes = reads or copy.source is value, writes or copy.destination is value
             elif isinstance(op, CallOp) and called is not None and called(op, value):
                 continue

@@ -14,11 +14,13 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from lightnet.backends.cuda.nvptx import emit_program
+from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.dialects.cuda_checks import block_of
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_launches
 from lightnet.dialects.launch import kernels
-from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.driver import Launch, arguments
 from lightnet.runtime.cuda.emulator import Emulator
+from lightnet.runtime.cuda.tensor_map import TensorMap
 
 
 class Threads:
@@ -27,7 +29,7 @@ class Threads:
     def __init__(self, module: ModuleOp, arch: str):
         self.arch, self.launches = arch, cuda_launches(module)
         self._functions = kernels(module)
-        self._loaded: dict[str, Any] = {}
+        self._loaded: dict[str, tuple[Any, tuple[TensorMap | None, ...]]] = {}
         self._gpu = Emulator(arch)
 
     def run(self, lines: Sequence[CudaLaunchOp], spaces: Mapping[str, np.ndarray]) -> None:
@@ -39,8 +41,8 @@ class Threads:
                 if space.nbytes:
                     self._gpu.upload(base[name], space)
             for line in lines:
-                args = tuple(base[place.space.data] + place.offset.data for place in line.args)
-                kernel = self._kernel(line.callee.string_value())
+                kernel, maps = self._kernel(line.callee.string_value())
+                args = arguments(self._gpu, [base[p.space.data] + p.offset.data for p in line.args], maps)
                 x, y, z = line.grid.get_values()
                 self._gpu.launch(Launch(kernel, (x, y, z), tuple(line.block.get_values()), line.shared_bytes, args))
             for name, space in spaces.items():
@@ -50,13 +52,13 @@ class Threads:
             for address in base.values():
                 self._gpu.free(address)
 
-    def _kernel(self, name: str) -> Any:
-        """A kernel, ready to be launched."""
+    def _kernel(self, name: str) -> tuple[Any, tuple[TensorMap | None, ...]]:
+        """A kernel, ready to be launched, and the tensor maps that it takes."""
         if name not in self._loaded:
             called = [f for f in self._functions.values() if _is_called(f)]
-            alone = ModuleOp([f.clone() for f in (*called, self._functions[name])])
-            program = emit_program(alone, self.arch)
-            self._loaded[name] = self._gpu.load(program.text).function(program.entries[name])
+            function = self._functions[name]
+            program = emit_program(ModuleOp([f.clone() for f in (*called, function)]), self.arch)
+            self._loaded[name] = self._gpu.load(program.text).function(program.entries[name]), maps_of(function)
         return self._loaded[name]
 
 

@@ -8,13 +8,15 @@ from itertools import groupby
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.nvptx import emit_llvm, emit_program
+from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.backends.cuda.waits import waits
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import CudaLaunchOp
-from lightnet.dialects.launch import HostOp
+from lightnet.dialects.launch import HostOp, kernels
 from lightnet.ir.module import main_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.cuda.program import CudaCode, HostLine, KernelLine, Place
+from lightnet.runtime.cuda.tensor_map import TensorMap
 
 
 class CudaModule:
@@ -40,11 +42,14 @@ def _lines(loops: ModuleOp, entries: dict[str, str]) -> list[KernelLine | HostLi
     """The launch list; `entries` are the kernels' names in the PTX."""
     lines: list[KernelLine | HostLine] = []
     accesses, calls = LineAccesses(loops), 0
+    maps = {name: maps_of(function) for name, function in kernels(loops).items() if name in entries}
     for is_launch, ops in groupby(main_of(loops).body.block.ops, lambda op: isinstance(op, CudaLaunchOp)):
         if is_launch:
             launches = [op for op in ops if isinstance(op, CudaLaunchOp)]
             after = waits(accesses.of(op) for op in launches)
-            lines += [_line(op, entries[op.callee.string_value()], numbers) for op, numbers in zip(launches, after)]
+            for launch, numbers in zip(launches, after):
+                name = launch.callee.string_value()
+                lines.append(_line(launch, entries[name], maps[name], numbers))
             continue
         for op in ops:
             if isinstance(op, HostOp):
@@ -53,10 +58,10 @@ def _lines(loops: ModuleOp, entries: dict[str, str]) -> list[KernelLine | HostLi
     return lines
 
 
-def _line(op: CudaLaunchOp, entry: str, after: tuple[int, ...]) -> KernelLine:
+def _line(op: CudaLaunchOp, entry: str, maps: tuple[TensorMap | None, ...], after: tuple[int, ...]) -> KernelLine:
     x, y, z = op.grid.get_values()
     tx, ty, tz = op.block.get_values()
-    return KernelLine(entry, (x, y, z), (tx, ty, tz), op.shared_bytes, tuple(map(_place, op.args)), after)
+    return KernelLine(entry, (x, y, z), (tx, ty, tz), op.shared_bytes, tuple(map(_place, op.args)), after, maps)
 
 
 def _place(place: PlaceAttr) -> Place:

@@ -17,6 +17,7 @@ from lightnet.runtime.cuda.driver import LEAST_VERSION, CudaUnavailable, Device
 LIBRARY = "libcuda.so.1"
 
 _int_p, _size_p, _handle_p = POINTER(c_int), POINTER(c_size_t), POINTER(c_void_p)
+_u32_p, _u64_p = POINTER(c_uint), POINTER(c_uint64)
 _device, _address = c_int, c_uint64  # CUdevice, CUdeviceptr
 
 
@@ -72,12 +73,30 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
     "cuEventDestroy_v2": (c_void_p,),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, _handle_p, _handle_p),
+    "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, c_void_p, _u64_p, _u64_p, _u32_p, _u32_p, *[c_int] * 4),
+    "cuTensorMapEncodeIm2col": (
+        c_void_p,
+        c_int,
+        c_uint,
+        c_void_p,
+        _u64_p,
+        _u64_p,
+        _int_p,
+        _int_p,
+        c_uint,
+        c_uint,
+        _u32_p,
+        *[c_int] * 4,
+    ),
 }
 
 # Values of the API's enumerations.
 DEVICE_CAPABILITY_MAJOR, DEVICE_CAPABILITY_MINOR, DEVICE_SHARED_PER_BLOCK_OPTIN = 75, 76, 97
 FUNCTION_SHARED_BYTES, FUNCTION_MAX_DYNAMIC_SHARED_BYTES = 1, 8
 JIT_INFO_LOG, JIT_INFO_LOG_BYTES, JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES, JIT_LINE_INFO = 3, 4, 5, 6, 13
+#: CUtensorMapDataType, by our names of types.
+MAP_TYPES = {"f16": 6, "bf16": 9}
+MAP_INTERLEAVE_NONE, MAP_SWIZZLE_128B, MAP_PROMOTION_128B, MAP_FILL_ZERO = 0, 3, 2, 0
 STREAM_NON_BLOCKING, EVENT_DEFAULT, EVENT_DISABLE_TIMING = 1, 0, 2
 OUT_OF_MEMORY, NOT_INITIALIZED, UNSUPPORTED_PTX_VERSION = 2, 3, 222
 #: After one of these the device's memory and kernels are gone for this process, whose every further call fails.
@@ -191,4 +210,5 @@ def _describe(api: Api, ordinal: int) -> Device:
     api("cuDeviceTotalMem_v2", nbytes, device.value)
     major = api.device_attribute(device.value, DEVICE_CAPABILITY_MAJOR)
     minor = api.device_attribute(device.value, DEVICE_CAPABILITY_MINOR)
-    return Device(ordinal, name.value.decode("utf-8", "replace"), (major, minor), nbytes.value, api.version)
+    shared = api.device_attribute(device.value, DEVICE_SHARED_PER_BLOCK_OPTIN)
+    return Device(ordinal, name.value.decode("utf-8", "replace"), (major, minor), nbytes.value, api.version, shared)

@@ -7,6 +7,7 @@ and `diagnostics`; a driver is imported where it is opened.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,16 @@ from lightnet.diagnostics import LightNetError
 if TYPE_CHECKING:
     import numpy as np
 
+    from lightnet.runtime.cuda.tensor_map import TensorMap
+
 #: The least that compiled programs ask for: PTX 8.0 is read by drivers for CUDA 12.0 and later, kernels are for sm_80 and later.
 LEAST_VERSION = (12, 0)
 LEAST_CAPABILITY = (8, 0)
+#: The least that has tensor maps.
+MAPS_CAPABILITY = (9, 0)
 
-#: An argument of a kernel: a device address, or a scalar with its type, such as ``("f32", 0.5)``.
-Argument = int | tuple[str, int | float]
+#: An argument of a kernel: a device address, a scalar with its type, such as ``("f32", 0.5)``, or the bytes of a tensor map.
+Argument = int | bytes | tuple[str, int | float]
 
 _FORMATS = {"u32": "<I", "s32": "<i", "u64": "<Q", "s64": "<q", "f32": "<f", "f64": "<d"}
 
@@ -50,6 +55,19 @@ class Launch:
     args: tuple[Argument, ...]
 
 
+def capability_of(arch: str) -> tuple[int, int]:
+    """The compute capability that an architecture names: (9, 0) of ``sm_90`` and ``sm_90a``; (0, 0) of what is none."""
+    found = re.fullmatch(r"sm_(\d{1,3})(\d)[af]?", arch)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def runs_on(arch: str, device: str) -> bool:
+    """Whether a device of the architecture `device` runs PTX for `arch`: any for an earlier one, but for ``sm_90a`` and the like, whose instructions
+    only the devices of that capability have (PTX ISA, "PTX Module Directives: .target")."""
+    needs, has = capability_of(arch), capability_of(device)
+    return needs == has if arch.endswith(("a", "f")) else needs <= has
+
+
 def waits(launches: Sequence[Launch], after: Sequence[Sequence[int]] | None) -> list[tuple[int, ...]]:
     """For each launch of a graph, the earlier ones that it waits for. LightNetError where `after` is none of `Driver.graph`."""
     if after is None:
@@ -62,13 +80,15 @@ def waits(launches: Sequence[Launch], after: Sequence[Sequence[int]] | None) -> 
 
 @dataclass(frozen=True)
 class Device:
-    """A device of this machine. `ordinal` is the driver's number of it, `version` the CUDA version that the driver is for."""
+    """A device of this machine. `ordinal` is the driver's number of it, `version` the CUDA version that the driver is for,
+    `shared_bytes` the shared memory that a block may have."""
 
     ordinal: int
     name: str
     capability: tuple[int, int]
     memory_bytes: int
     version: tuple[int, int]
+    shared_bytes: int  # that a block may have
 
     @property
     def arch(self) -> str:
@@ -123,6 +143,10 @@ class Driver(Protocol):
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         """Set `nbytes` bytes to the value `byte`, 0 to 255."""
 
+    def tensor_map(self, address: int, map: TensorMap) -> bytes:
+        """The map of the tensor at an address, as a parameter of a kernel: 128 bytes. LightNetError for one that the device does not
+        take, or if it takes none."""
+
     def launch(self, launch: Launch) -> None:
         """Run a kernel."""
 
@@ -140,8 +164,23 @@ class Driver(Protocol):
         """Give back all memory. Nothing else may be called afterwards; closing again does nothing."""
 
 
+def arguments(driver: Driver, addresses: Sequence[int], maps: Sequence[TensorMap | None]) -> tuple[int | bytes, ...]:
+    """The arguments of a kernel at these addresses: where `maps`, one an address or none at all, has a map, the driver's of it."""
+    pairs = zip(addresses, maps or [None] * len(addresses), strict=True)
+    return tuple(at if map is None else driver.tensor_map(at, map) for at, map in pairs)
+
+
+def check_maps(arch: str, name: str) -> None:
+    """Raise LightNetError for a device, by its architecture and name, that has no tensor maps."""
+    if capability_of(arch) < MAPS_CAPABILITY:
+        least = ".".join(map(str, MAPS_CAPABILITY))
+        raise LightNetError(f"{name} ({arch}) has no tensor maps: they take compute capability {least} or later")
+
+
 def encode(argument: Argument) -> bytes:
-    """The bytes of a kernel's parameter, little-endian; LightNetError for a value that its type does not hold."""
+    """The bytes of a kernel's parameter, little-endian, a tensor map as it is; LightNetError for a value that its type does not hold."""
+    if isinstance(argument, bytes):
+        return argument
     kind, value = argument if isinstance(argument, tuple) else ("u64", argument)
     if kind not in _FORMATS:
         raise LightNetError(f"a parameter of a kernel has no type '{kind}'; there are: {', '.join(_FORMATS)}")
@@ -152,8 +191,8 @@ def encode(argument: Argument) -> bytes:
 
 
 def open_driver(emulate: bool = False, arch: str = "sm_80") -> Driver:
-    """The first supported device that the NVIDIA driver shows (``CUDA_VISIBLE_DEVICES`` selects), or the emulator of one of `arch`.
-    Raises CudaUnavailable."""
+    """The first supported device that the NVIDIA driver shows (``CUDA_VISIBLE_DEVICES`` selects), or the emulator of one of `arch` (``sm_90a``: of
+    one that runs code for it). Raises CudaUnavailable."""
     if emulate:
         from lightnet.runtime.cuda.emulator import Emulator
 

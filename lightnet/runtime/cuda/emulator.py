@@ -14,14 +14,16 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Launch, encode, waits
-from lightnet.runtime.cuda.ptx import races
+from lightnet.runtime.cuda.driver import Launch, check_maps, encode, runs_on, waits
+from lightnet.runtime.cuda.ptx import races, tensor_map
+from lightnet.runtime.cuda.ptx.clocks import owners
 from lightnet.runtime.cuda.ptx.decode import Decoder
 from lightnet.runtime.cuda.ptx.kernel import Kernel, Symbol
 from lightnet.runtime.cuda.ptx.machine import STEP_LIMIT, Batch
 from lightnet.runtime.cuda.ptx.memory import SET, GlobalMemory, Store
 from lightnet.runtime.cuda.ptx.text import parse
 from lightnet.runtime.cuda.ptx.threads import WARP, Geometry
+from lightnet.runtime.cuda.tensor_map import TensorMap
 
 #: How many lanes a batch has at most, and bytes of shared and local memory: registers of a batch should fit into
 #: caches.
@@ -114,9 +116,7 @@ class Emulator:
                 0,
                 "ptx.version",
             )
-        if _generation(module.target) > _generation(self.arch) or (
-            module.target.endswith("a") and module.target != self.arch
-        ):
+        if not runs_on(module.target, self.arch):
             raise module.source.error(f"PTX for {module.target} does not run on {self.arch}", 0, "ptx.target")
         symbols, own = {}, []
         for variable in module.variables.values():
@@ -173,6 +173,12 @@ class Emulator:
             store.state = np.ones(len(store.data), np.uint8)
         store.state[offset : offset + nbytes] = 0
 
+    def tensor_map(self, address: int, map: TensorMap) -> bytes:
+        """The map of the tensor at an address, in a form of the interpreter's own: 128 bytes. LightNetError for one that a driver
+        refuses, and for a device without tensor maps."""
+        check_maps(self.arch, self.name)
+        return tensor_map.encode(address, map)
+
     # -- launches
     def launch(self, launch: Launch) -> None:
         """Run a kernel to its end. LightNetError for what it does wrong."""
@@ -186,6 +192,9 @@ class Emulator:
         params = self._params(kernel, launch)
         lanes = -(-geometry.threads // WARP) * WARP
         each = kernel.shared_bytes + launch.shared + kernel.local_bytes * lanes
+        if self.check and (kernel.mbarriers or kernel.sums):
+            granules = (kernel.shared_bytes + launch.shared) // kernel.granules["shared"]
+            each += 4 * granules * owners(lanes)  # of `clocks.Clocks`
         count = max(1, min(self.lanes // lanes, BATCH_BYTES // max(each, 1)))
         last = self._epoch
         for first in range(0, geometry.blocks, count):
@@ -255,8 +264,3 @@ class Emulator:
     def close(self) -> None:
         """Give back all memory."""
         self.memory = GlobalMemory(self.memory_bytes)
-
-
-def _generation(arch: str) -> int:
-    digits = "".join(c for c in arch if c.isdigit())
-    return int(digits) if digits else 0

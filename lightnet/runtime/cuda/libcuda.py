@@ -20,9 +20,11 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import Api, CudaError, KernelNode
 from lightnet.runtime.cuda.context import Context
-from lightnet.runtime.cuda.driver import LEAST_CAPABILITY, CudaUnavailable, Device, Launch, encode, waits
-from lightnet.runtime.cuda.modules import Function, LoadedModule
+from lightnet.runtime.cuda.driver import LEAST_CAPABILITY, CudaUnavailable, Device, Launch, check_maps, encode, waits
+from lightnet.runtime.cuda.encoded_maps import encoded
+from lightnet.runtime.cuda.modules import Function, LoadedModule, check_target
 from lightnet.runtime.cuda.staging import Staging
+from lightnet.runtime.cuda.tensor_map import ALIGNMENT, TensorMap, check
 
 _INT_MAX = 2**31 - 1
 
@@ -67,11 +69,12 @@ class LibCuda:
         except CudaError as error:
             raise CudaUnavailable(f"{device.name} gives no context: {error.message}") from None
         weakref.finalize(self, context.close).atexit = False  # the process's end gives everything back anyway
-        self._shared_limit = library.device_attribute(context.device, api.DEVICE_SHARED_PER_BLOCK_OPTIN)
+        self._shared_limit = device.shared_bytes
         self._staging = Staging(context)
 
     def load(self, ptx: str) -> LoadedModule:
         """Compile a PTX text for this device. LightNetError, at the PTX's line and with the driver's log, if it is refused."""
+        check_target(ptx, self.arch, self.name)
         return LoadedModule(self._context, ptx)
 
     # -- memory ------------------------------------------------------------------------------------------------------
@@ -130,6 +133,14 @@ class LibCuda:
         with self._context.current():
             if nbytes:
                 self._context("cuMemsetD8Async", address, byte, nbytes, self._context.stream)
+
+    def tensor_map(self, address: int, map: TensorMap) -> bytes:
+        """The map of the tensor at an address, as the driver encodes it: 128 bytes. LightNetError for one that it refuses, and for a
+        device without tensor maps."""
+        check(address, map)
+        check_maps(self.arch, self.name)
+        with self._context.current():
+            return encoded(self._context, address, map)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -226,10 +237,7 @@ class LibCuda:
             raise LightNetError(f"{what} cannot be launched: a size is not positive, or too large")
         if launch.shared > function.dynamic_limit:
             self._allow_shared(function, launch.shared, what)
-        data = b"".join(value.ljust(8, b"\0") for value in values)
-        buffer = (ctypes.c_char * len(data)).from_buffer_copy(data)
-        base = ctypes.addressof(buffer)
-        pointers = (c_void_p * len(values))(*range(base, base + len(data), 8))
+        pointers, buffer = _laid_out(values)
         return _Call(function.handle, (*launch.grid, *launch.block, launch.shared), pointers, buffer, what)
 
     def _allow_shared(self, function: Function, nbytes: int, what: str) -> None:
@@ -252,6 +260,20 @@ class LibCuda:
             if error.code in api.STICKY:
                 raise
             raise LightNetError(f"{call.what} cannot be launched: {error.reason}") from None
+
+
+def _laid_out(values: Sequence[bytes]) -> tuple[ctypes.Array[c_void_p], ctypes.Array[ctypes.c_char]]:
+    """The addresses of arguments, and the memory that they stand in: a tensor map at a multiple of 64, anything else of 8."""
+    offsets, end = [], 0
+    for value in values:
+        unit = ALIGNMENT if len(value) > 8 else 8
+        offsets.append(-(-end // unit) * unit)
+        end = offsets[-1] + len(value)
+    buffer = (ctypes.c_char * (end + ALIGNMENT))()
+    base = -(-ctypes.addressof(buffer) // ALIGNMENT) * ALIGNMENT
+    for offset, value in zip(offsets, values):
+        ctypes.memmove(base + offset, value, len(value))
+    return (c_void_p * len(values))(*(base + offset for offset in offsets)), buffer
 
 
 def _choose(devices: Sequence[Device]) -> Device:

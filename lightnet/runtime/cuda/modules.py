@@ -13,6 +13,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import CudaError
 from lightnet.runtime.cuda.context import Context
+from lightnet.runtime.cuda.driver import runs_on
 
 #: Bytes of each of the driver's two logs of a load, and the lines that an error shows.
 _LOG_BYTES, _LOG_LINES = 1 << 14, 20
@@ -20,6 +21,7 @@ _LOG_BYTES, _LOG_LINES = 1 << 14, 20
 _PLAIN_SHARED = 48 << 10
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TARGET = re.compile(r"\.target\s+(\w+)")
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*(?:\(([^)]*)\))?")
 _TYPE = re.compile(r"\.[busf](8|16|32|64)\b")
 _LENGTH = re.compile(r"\[\s*(\d+)\s*\]")
@@ -86,6 +88,29 @@ class LoadedModule:
             self._context("cuFuncGetAttribute", static, api.FUNCTION_SHARED_BYTES, handle)
         limit = max(0, _PLAIN_SHARED - static.value)
         return Function(self, name, handle.value or 0, self._parameters[name], static.value, limit)
+
+
+def check_target(ptx: str, arch: str, name: str) -> None:
+    """Raise LightNetError, at the line, for PTX whose target the device of that architecture and name does not run. The driver would say of ``sm_90a``
+    only that there is no code for the device."""
+    head = ptx.partition("{")[0]  # directives of a module stand before its kernels
+    found = _TARGET.search(_COMMENT.sub(_blank, head))
+    if found is None or runs_on(found[1], arch):
+        return
+    own = (
+        ", of which only devices of that very capability have all instructions" if found[1].endswith(("a", "f")) else ""
+    )
+    line = ptx.count("\n", 0, found.start(1))
+    raise LightNetError(
+        f"the PTX is for {found[1]}{own}, and {name} is {arch}: compile for it (--arch=sm_80 runs on all)",
+        SourceLoc("<ptx>", line + 1),
+        source_line=ptx.splitlines()[line],
+    )
+
+
+def _blank(comment: re.Match[str]) -> str:
+    """Nothing, in as many characters and lines."""
+    return re.sub(r"[^\n]", " ", comment[0])
 
 
 def parameter_sizes(ptx: str) -> dict[str, tuple[int, ...]]:

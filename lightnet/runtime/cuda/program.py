@@ -17,7 +17,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Driver, Graph, Launch, Module
+from lightnet.runtime.cuda.driver import Driver, Graph, Launch, Module, arguments
+from lightnet.runtime.cuda.tensor_map import TensorMap, check
 from lightnet.runtime.instance import host_call
 from lightnet.runtime.program import Program, Tensor
 from lightnet.runtime.threads import threads_of_call
@@ -30,7 +31,8 @@ Place = tuple[str, int]
 @dataclass(frozen=True)
 class KernelLine:
     """A launch: the kernel's name in the PTX, its grid, the threads of its blocks, bytes of dynamic shared memory, the places that its
-    pointers stand for, and the numbers of the launches that it waits for, among those since the last run-time call."""
+    pointers stand for, and the numbers of the launches that it waits for, among those since the last run-time call. `maps` has, for each
+    place, the tensor map that the kernel takes in place of its pointer, or None; nothing if it takes none."""
 
     kernel: str
     grid: Sizes
@@ -38,6 +40,7 @@ class KernelLine:
     shared: int
     places: tuple[Place, ...]
     after: tuple[int, ...] = ()
+    maps: tuple[TensorMap | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,20 @@ class CudaCode:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], ptx: str, program: Program) -> CudaCode:
-        """The code of a header; ValueError, TypeError or KeyError when it is none, or has places outside of the program's memory."""
+        """The code of a header; ValueError, TypeError, KeyError or LightNetError when it is none, or has places or tensor maps outside of the
+        program's memory, or launches that wait for others than earlier ones.
+
+        What a kernel does stands in the PTX alone: whether it stays within its tensors, and whether `after` names every launch whose
+        results it reads, is not known here. A file is trusted as far as its code is.
+        """
         lines = tuple(_line(entry) for entry in header["lines"])
         places = [p for line in lines for p in (line.places if isinstance(line, KernelLine) else (line.place,))]
         if not all(0 <= offset <= program.memory[space] for space, offset in places):
             raise ValueError("a place outside of memory")
+        for line in lines:
+            if isinstance(line, KernelLine) and line.maps:
+                _check_maps(line, program.memory)
+        _check_after(lines)
         if [line.number for line in lines if isinstance(line, HostLine)] != list(range(len(program.hosts))):
             raise ValueError("run-time calls that there are not")
         return cls(ptx, str(header["arch"]), lines)
@@ -79,7 +91,32 @@ def _line(entry: Mapping[str, Any]) -> KernelLine | HostLine:
     if len(grid) != 3 or len(block) != 3:
         raise ValueError("a grid or a block that has not three sizes")
     places, after = tuple(map(_place, entry["places"])), tuple(map(int, entry["after"]))
-    return KernelLine(str(entry["kernel"]), grid, block, int(entry["shared"]), places, after)
+    maps = tuple(m if m is None else TensorMap.from_header(m) for m in entry.get("maps", ()))
+    return KernelLine(str(entry["kernel"]), grid, block, int(entry["shared"]), places, after, maps)
+
+
+def _check_maps(line: KernelLine, memory: Mapping[str, int]) -> None:
+    """ValueError or LightNetError for tensor maps that are not one a place, or not of that place's memory."""
+    if len(line.maps) != len(line.places):
+        raise ValueError("as many tensor maps as places are expected")
+    for (space, offset), map in zip(line.places, line.maps):
+        if map is None:
+            continue
+        check(offset, map)  # a memory space begins at a multiple of 256
+        if offset + map.nbytes > memory[space]:
+            raise ValueError("a tensor map outside of memory")
+
+
+def _check_after(lines: Sequence[KernelLine | HostLine]) -> None:
+    """ValueError for a launch that waits for another than an earlier one since the last run-time call, or for one twice."""
+    earlier = 0
+    for line in lines:
+        if isinstance(line, HostLine):
+            earlier = 0
+            continue
+        if len(set(line.after)) != len(line.after) or not all(0 <= n < earlier for n in line.after):
+            raise ValueError("a launch that waits for none of the earlier ones")
+        earlier += 1
 
 
 def _place(entry: Sequence[Any]) -> Place:
@@ -142,7 +179,7 @@ class CudaInstance:
             yield self.driver.graph(launches, [line.after for line in kernels])
 
     def _launch(self, module: Module, line: KernelLine) -> Launch:
-        args = tuple(self._at(place) for place in line.places)
+        args = arguments(self.driver, [self._at(place) for place in line.places], line.maps)
         return Launch(module.function(line.kernel), line.grid, line.block, line.shared, args)
 
     def _at(self, place: Place) -> int:

@@ -1,6 +1,6 @@
 /* A stand-in for NVIDIA's driver library, for tests on machines without a device.
  *
- * What is put on a stream runs only when something waits for it, as late as the API allows; memory is the host's. Kernels are the three
+ * What is put on a stream runs only when something waits for it, as late as the API allows; memory is the host's. Kernels are those
  * in KERNELS. Every argument goes into a log; `fake_fail` and `fake_break` make calls fail. Where the CUDA toolkit's header is found
  * (CPATH names its folder), the compiler holds these definitions against it. */
 #define _GNU_SOURCE
@@ -33,6 +33,10 @@ typedef struct {
   void *kern;
   CUcontext ctx;
 } CUDA_KERNEL_NODE_PARAMS;
+typedef uint32_t cuuint32_t;
+typedef uint64_t cuuint64_t;
+typedef struct { _Alignas(64) cuuint64_t opaque[16]; } CUtensorMap;
+typedef int CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill;
 #endif
 
 enum { SUCCESS, INVALID_VALUE, NO_MEMORY, NOT_READY = 3, INVALID_PTX = 218, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
@@ -81,7 +85,7 @@ struct CUmod_st { char ptx[1 << 12]; };
 struct CUfunc_st { const char *name; int sizes[8]; int static_shared, dynamic_limit; };
 struct CUevent_st { int at, time; };
 typedef struct { enum { KERNEL, TO_DEVICE, TO_HOST, FILL, RECORD, GRAPH } kind; void *to, *from; size_t n; int value;
-                 CUfunction kernel; unsigned size[7]; unsigned char args[64]; } Op;
+                 CUfunction kernel; unsigned size[7]; unsigned char args[512]; } Op;
 typedef struct { Op ops[512]; int count; } Ops;
 struct CUstream_st { Ops queue; int base, done; }; /* `base` operations came before the queue's first */
 struct CUgraphNode_st { Op op; int after[32], waits; };
@@ -93,6 +97,7 @@ static struct CUfunc_st KERNELS[] = {
     {"axpy", {8, 8, 4, 4}, 0, 49152}, /* y[i] += a * x[i]: y, x, a (f32), n (u32) */
     {"every", {8, 4, 4, 8, 8, 4, 8, 0}, 1024, 48128},
     {"empty", {0}, 0, 49152},
+    {"maps", {4, 128, 8, 128}, 0, 49152}, /* two tensor maps */
 };
 
 static void run_kernel(const Op *op) {
@@ -152,10 +157,11 @@ static CUresult launched(Op *op, CUfunction function, const unsigned size[7], vo
   if (size[3] * size[4] * size[5] > 1024 || (int)size[6] > function->dynamic_limit) return (CUresult)INVALID_VALUE;
   *op = (Op){KERNEL, .kernel = function};
   memcpy(op->size, size, sizeof op->size);
-  for (int i = 0; function->sizes[i]; i++) {
-    memcpy(op->args + 8 * i, args[i], function->sizes[i]);
+  for (int i = 0, at = 0; function->sizes[i]; at += (function->sizes[i++] + 7) / 8 * 8) {
+    memcpy(op->args + at, args[i], function->sizes[i]);
     note(" ");
-    for (int k = 0; k < function->sizes[i]; k++) note("%02x", op->args[8 * i + k]);
+    for (int k = 0; k < function->sizes[i]; k++) note("%02x", op->args[at + k]);
+    if ((uintptr_t)args[i] % (function->sizes[i] > 8 ? 64 : function->sizes[i])) note(" misaligned");
   }
   note("\n");
   return (CUresult)SUCCESS;
@@ -241,7 +247,7 @@ CUresult cuModuleUnload(CUmodule module) {
 }
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
   ENTER(1)
-  for (int i = 0; i < 3; i++)
+  for (size_t i = 0; i < sizeof KERNELS / sizeof *KERNELS; i++)
     if (!strcmp(KERNELS[i].name, name) && strstr(module->ptx, name)) return *function = &KERNELS[i], (CUresult)SUCCESS;
   return (CUresult)NOT_FOUND;
 }
@@ -373,4 +379,44 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, u
   Op op;
   CUresult bad = launched(&op, function, (unsigned[]){gx, gy, gz, bx, by, bz, shared}, args, extra);
   return bad ? bad : put(stream, op);
+}
+
+/* -- tensor maps: what the arguments say, and 128 bytes that tell them apart ------------------------------------------- */
+
+static void note_numbers(const char *name, const void *values, int count, int size) {
+  note(" %s", name);
+  for (int i = 0; i < count; i++)
+    note("%c%lld", i ? ',' : ' ', size == 8 ? ((const long long *)values)[i] : (long long)((const int *)values)[i]);
+}
+
+static CUresult encoded(CUtensorMap *map, const char *kind, int type, unsigned rank, void *address, const cuuint64_t *dims,
+                        const cuuint64_t *strides) {
+  if ((uintptr_t)map % 64 || (uintptr_t)address % 16) return (CUresult)INVALID_VALUE;
+  note("map %s type %d at %p", kind, type, address);
+  note_numbers("dims", dims, rank, 8), note_numbers("strides", strides, rank - 1, 8);
+  for (int i = 0; i < 16; i++) map->opaque[i] = (uintptr_t)address + i;
+  return (CUresult)SUCCESS;
+}
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+                                const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  ENTER(1)
+  CUresult bad = encoded(map, "tiled", type, rank, address, dims, strides);
+  if (bad) return bad;
+  note_numbers("box", box, rank, 4), note_numbers("steps", steps, rank, 4);
+  note(" how %d %d %d %d\n", interleave, swizzle, promotion, fill);
+  return (CUresult)SUCCESS;
+}
+CUresult cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+                                 const cuuint64_t *strides, const int *lower, const int *upper, cuuint32_t channels, cuuint32_t pixels,
+                                 const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  ENTER(1)
+  CUresult bad = encoded(map, "im2col", type, rank, address, dims, strides);
+  if (bad) return bad;
+  note_numbers("lower", lower, rank - 2, 4), note_numbers("upper", upper, rank - 2, 4);
+  note(" channels %u pixels %u", channels, pixels), note_numbers("steps", steps, rank, 4);
+  note(" how %d %d %d %d\n", interleave, swizzle, promotion, fill);
+  return (CUresult)SUCCESS;
 }
