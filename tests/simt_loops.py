@@ -21,7 +21,8 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.passes.simt_to_cpu import SimtToCpuPass
 
 
-def converted(module: ModuleOp, name: str, grid: Sequence[int], sizes: Sequence[int], threads: int = 1) -> ModuleOp:
+def converted(module: ModuleOp, name: str, grid: Sequence[int], sizes: Sequence[int], threads: int = 1,
+              arch: str = "sm_80") -> ModuleOp:  # fmt: skip
     """A module whose `@main` launches a kernel once, on arrays one behind the other, as loops. What comes out is text that was parsed."""
     module = module.clone()
     kernel = cuda_kernels(module)[name]
@@ -34,7 +35,7 @@ def converted(module: ModuleOp, name: str, grid: Sequence[int], sizes: Sequence[
     grid = (*grid, 1, 1)[:3]
     main.body.block.add_ops([CudaLaunchOp(name, grid, block, places, shared=dynamic_shared(kernel)), ReturnOp()])
     module.body.block.add_op(main)
-    module.attributes[ARCH] = StringAttr("sm_80")
+    module.attributes[ARCH] = StringAttr(arch)
     set_memory(module, {"static": 0, "arena": end})
     module.verify()
     SimtToCpuPass(threads).apply(make_context(), module)
@@ -44,15 +45,15 @@ def converted(module: ModuleOp, name: str, grid: Sequence[int], sizes: Sequence[
 class Loops:
     """Stands where a `cuda_device.Device` does. `native`: machine code, else the interpreter, block by block in a shuffled order."""
 
-    def __init__(self, source: str | ModuleOp, native: bool):
+    def __init__(self, source: str | ModuleOp, native: bool, arch: str = "sm_80"):
         self.module = parse(source) if isinstance(source, str) else source
-        self.native = native
+        self.native, self.arch = native, arch
 
     def run(
         self, name: str, grid: Sequence[int], block: Sequence[int], inputs: Sequence[np.ndarray], output: np.ndarray
     ) -> np.ndarray:
         arrays = [*inputs, output]
-        module = converted(self.module, name, grid, [a.nbytes for a in arrays])
+        module = converted(self.module, name, grid, [a.nbytes for a in arrays], arch=self.arch)
         (line,) = launches(module)
         assert isinstance(line, LaunchOp)
         room = np.full(memory_of(module)["arena"] + 64, 0xA5, np.uint8)

@@ -4,52 +4,40 @@
     scf.for with a barrier inside       →    scf.for { for t in threads: … ; for t in threads: … }, its bounds computed once
 
 Threads meet at barriers, and those of a warp at shuffles, `ldmatrix` and `mma`: there, all of them stand in the same control flow (the
-verifier proves it), which so can stand around the loops over threads. Asynchronous copies are done at once. So a wait that is missing goes
-unnoticed here, and a barrier that is missing often does; the PTX interpreter finds both. Imports `simt_threads` and the `cuda` dialect.
+verifier proves it), which so can stand around the loops over threads. All of a block meet also where warpgroups begin a product, and where they
+all wait for an mbarrier. Asynchronous copies and products are done at once. So a wait that is missing goes unnoticed here, and a barrier that is
+missing often does; the PTX interpreter finds both. Imports `simt_threads` and the `cuda` dialect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from xdsl.dialects import func, scf
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue, Use
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue, Use
 from xdsl.traits import IsTerminator
+from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.cuda.simt import Sizes
-from lightnet.backends.simt_threads import Group, Slot, Thread, Threads
-from lightnet.backends.simt_warps import mma_function, mma_types, read_row
+from lightnet.backends.simt_helpers import Helpers
+from lightnet.backends.simt_ops import Thread
+from lightnet.backends.simt_threads import Group, Slot, Threads
+from lightnet.backends.simt_warpgroups import product_types
+from lightnet.backends.simt_warps import mma_types, read_row
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.cuda_checks import BLOCK, WARP
+from lightnet.dialects.cuda_checks import BLOCK, WARP, require_uniform
+from lightnet.dialects.cuda_hopper import ROWS, WARPGROUP, MbarrierWaitOp, WarpgroupMmaOp, WarpgroupWaitOp
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
 from lightnet.dialects.cuda_simt import BarrierOp, ShuffleOp
 
 #: Ops at which the threads of a warp meet.
 _WARP_OPS = (ShuffleOp, LdmatrixOp, MmaOp)
+#: Ops at which all threads of the block meet.
+_BLOCK_OPS = (BarrierOp, WarpgroupMmaOp, WarpgroupWaitOp)
 #: What a loop over threads ends with, and the operands that it takes there: those of an op, from a number on.
 Finish = tuple[Callable[[Thread], None], Operation, int]
-
-
-class Helpers:
-    """The private functions that kernels of a module call: a product of fragments each for a type and a number of threads."""
-
-    def __init__(self, taken: set[str]):
-        self.taken, self.functions = taken, dict[tuple[Attribute, int], func.FuncOp]()
-
-    def fresh(self, name: str) -> str:
-        """A name for a function that no other has."""
-        found, number = name, 0
-        while found in self.taken:
-            found, number = f"{name}_{number}", number + 1
-        self.taken.add(found)
-        return found
-
-    def mma(self, element: Attribute, threads: int) -> str:
-        key = element, threads
-        if key not in self.functions:
-            self.functions[key] = mma_function(self.fresh(f"mma_{element}_{threads}"), element, threads)
-        return self.functions[key].sym_name.data
 
 
 def loops(kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers) -> tuple[func.FuncOp, int]:
@@ -66,8 +54,13 @@ class _Loops:
         self.kernel, self.helpers = kernel, helpers
         self.e = Threads(kernel, grid, name)
         self.b = self.e.b
-        self.meeting = _around(kernel, (BarrierOp, *_WARP_OPS))
-        self.waiting = _around(kernel, (BarrierOp,))
+        ops = list(kernel.walk())
+        waits = [op for op in ops if isinstance(op, MbarrierWaitOp)]
+        block = [op for op in ops if isinstance(op, _BLOCK_OPS) or (op in waits and _of_all(op))]
+        #: What warps meet in, what all threads of the block meet in, and what some of them wait in for others.
+        self.meeting = _around([op for op in ops if isinstance(op, _WARP_OPS)] + block)
+        self.waiting = _around(block)
+        self.parting = _around(waits) - self.waiting
 
     def run(self) -> tuple[func.FuncOp, int]:
         kept = {k: v for k, v in self.kernel.attributes.items() if k != BLOCK}
@@ -87,6 +80,9 @@ class _Loops:
                 if op.has_trait(IsTerminator):
                     break
                 if op not in self.waiting:
+                    if op in self.parting:  # what they wait for has been done by all, though not in order
+                        self.strip(strip, group)
+                        strip = []
                     strip.append(op)
                     continue
                 self.control(op, group, partial(self.strip, strip, group))
@@ -151,7 +147,14 @@ class _Loops:
             case MmaOp():
                 before()
                 self.mma(op, group)
-            case BarrierOp():
+            case WarpgroupMmaOp():
+                before()
+                self.product(op, group)
+            case WarpgroupWaitOp():
+                before()
+                for value, result in zip(op.sums, op.res):
+                    self.e.slots[result] = self.taken(value, op, group)
+            case BarrierOp() | MbarrierWaitOp():
                 before()
             case _:
                 raise LightNetError(f"threads meet inside of a {op.name}, and nothing is known of its control flow")
@@ -238,7 +241,7 @@ class _Loops:
         """A call for each warp, on the arrays of the fragments. A sum that nobody else reads is added to in place."""
         element = op.a.type.element_type
         in_place = isinstance(op.c, BlockArgument) or isinstance(op.c.owner, MmaOp)
-        in_place = in_place and op.c.has_one_use()
+        in_place = in_place and _is_last_use(op.c, op)
         slot = self.e.slots[op.c] if in_place else self.e.slot(op.result.type)
         self.e.slots[op.result] = slot
         callee, types = self.helpers.mma(element, self.e.count), mma_types(element, self.e.count)
@@ -247,6 +250,29 @@ class _Loops:
             views = [self.e.view(Slot(s.offset, t)) for s, t in zip(slots, types)]
             with self.e.warps(group) as first:
                 self.b.append(func.CallOp(callee, [self.b.index(first), *views], []))
+
+    # ---- products by warpgroups ----------------------------------------------------------------------------------
+
+    def product(self, op: WarpgroupMmaOp, group: Group) -> None:
+        """A call for each warpgroup, which adds to its sums in place."""
+        assert isinstance(op.c.type, VectorType)
+        slot = self.e.slots[op.result] = self.taken(op.c, op, group)
+        a, right = (self.e.common.values[v] for v in (op.a, op.b))
+        types = product_types(a.type, right.type, self.e.count, 8 * op.c.type.get_shape()[0])
+        callee, sums = self.helpers.product(types, op.by_k is not None), self.e.view(Slot(slot.offset, types[2]))
+        with self.b.loop(0, self.e.count // WARPGROUP) as number:
+            thread = Thread(self.b.mul(number.iv, WARPGROUP))
+            row, first = (self.e.value(v, thread) for v in (op.row, op.first))
+            self.b.append(func.CallOp(callee, [self.b.mul(number.iv, ROWS), row, first, a, right, sums], []))
+
+    def taken(self, value: SSAValue, op: Operation, group: Group) -> Slot:
+        """An array with a value that `op` may write: that of the value, if nobody else reads it, or a copy."""
+        if value in self.e.slots and _is_last_use(value, op):
+            return self.e.slots[value]
+        slot = self.e.slot(value.type)
+        with self.e.threads(group) as thread:
+            self.e.keep(self.e.value(value, thread), slot, thread.number)
+        return slot
 
     def array_of(self, value: SSAValue, group: Group) -> Slot:
         """The array of a value, made now where it is none that is kept."""
@@ -258,15 +284,30 @@ class _Loops:
         return slot
 
 
-def _around(function: func.FuncOp, kinds: tuple[type[Operation], ...]) -> set[Operation]:
-    """The ops of some kinds, and all that they stand in."""
+def _around(ops: Iterable[Operation]) -> set[Operation]:
+    """Ops, and all that they stand in."""
     found = set[Operation]()
-    for op in function.walk():
-        inner: Operation | None = op if isinstance(op, kinds) else None
+    for op in ops:
+        inner: Operation | None = op
         while inner is not None and inner not in found:
             found.add(inner)
             inner = inner.parent_op()
     return found
+
+
+def _of_all(op: Operation) -> bool:
+    """Whether all threads of the block come to an op together."""
+    try:
+        require_uniform(op, "block")
+    except VerifyException:
+        return False
+    return True
+
+
+def _is_last_use(value: SSAValue, op: Operation) -> bool:
+    """Whether nothing reads a value but `op`, once for each time that it is computed: its array is free behind it."""
+    block = value.block if isinstance(value, BlockArgument) else value.owner.parent_block()
+    return value.has_one_use() and block is op.parent_block()
 
 
 def _is_within(use: Use, inside: set[Operation], finish: Finish | None) -> bool:

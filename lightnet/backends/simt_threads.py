@@ -8,34 +8,32 @@ less than memory does (Stratton, Stone, Hwu: MCUDA, 2008; Jääskeläinen et al.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import arith, func, memref
-from xdsl.dialects.builtin import FixedBitwidthType, FunctionType, IndexType, IntegerType, MemRefType, VectorType, i8
+from xdsl.dialects.builtin import FixedBitwidthType, FunctionType, IndexType, MemRefType, VectorType, i8
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.traits import Pure
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cuda.simt import Sizes
-from lightnet.backends.simt_memory import async_copy, round_tf32
+from lightnet.backends.simt_ops import OPS, Thread, axis, bytes_of
+from lightnet.backends.simt_warpgroups import SUMS_DIMS, sums_array, sums_at
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP, block_of, is_shared
-from lightnet.dialects.cuda_matrix import RoundTf32Op
-from lightnet.dialects.cuda_memory import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp
+from lightnet.dialects.cuda_hopper import (
+    WarpgroupMmaOp,
+)
 from lightnet.dialects.cuda_simt import (
-    BlockDimOp,
-    BlockIdOp,
-    GridDimOp,
     LaneIdOp,
     SharedOp,
-    Shuffle,
-    ShuffleOp,
     ThreadIdOp,
     WarpIdOp,
 )
+from lightnet.dialects.cuda_stages import constant
 from lightnet.runtime.arrays import align_up
 
 #: Bytes of scratch that a block may have, as loops.
@@ -46,18 +44,12 @@ _OWN = (ThreadIdOp, LaneIdOp, WarpIdOp)
 
 @dataclass(frozen=True)
 class Slot:
-    """An array in scratch memory, a value a thread: from the byte `offset` on, of [threads, …] elements."""
+    """An array in scratch memory, a value a thread: from the byte `offset` on, of [threads, …] elements; or, if they are `sums` of warpgroups,
+    as `sums_array` has them."""
 
     offset: int
     type: MemRefType
-
-
-@dataclass
-class Thread:
-    """One thread, whose code is being written: its number in the block, and what it has computed so far, by the kernel's own values."""
-
-    number: Index
-    values: dict[SSAValue, SSAValue] = field(default_factory=dict)
+    sums: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +79,8 @@ class Threads:
         self.views: dict[Slot, SSAValue] = {}
         self.own: dict[Operation, int] = {}  # where the threads' own memory of an `alloca` begins
         self.number: Index = 0  # of the block in the grid
+        #: The types of values that are sums of warpgroups: all values of such a type stand as matrices.
+        self.sums = {op.result.type for op in kernel.walk() if isinstance(op, WarpgroupMmaOp)}
 
     def finish(self) -> func.FuncOp:
         """End the function, and give it as much scratch as it takes."""
@@ -120,11 +114,15 @@ class Threads:
 
     def slot(self, type: Attribute) -> Slot:
         """A new array with a value of a scalar or vector type for each thread."""
+        if type in self.sums:
+            assert isinstance(type, VectorType)
+            array = sums_array(self.count, 8 * type.get_shape()[0])
+            return Slot(self.take(bytes_of(array)), array, sums=True)
         element, shape = (type.element_type, type.get_shape()) if isinstance(type, VectorType) else (type, ())
         if not isinstance(element, FixedBitwidthType | IndexType):
             raise LightNetError(f"a {type} cannot be kept from one barrier to the next")
         array = MemRefType(element, [self.count, *shape])
-        return Slot(self.take(_bytes(array)), array)
+        return Slot(self.take(bytes_of(array)), array)
 
     def view(self, slot: Slot) -> SSAValue:
         """The memref of an array, made in the function's first block."""
@@ -139,15 +137,22 @@ class Threads:
         if not isinstance(value.type, VectorType):
             self.b.store(value, self.view(slot), [number])
             return
-        rank = len(value.type.get_shape())
-        self.b.tile_store(value, self.view(slot), [number, *[0] * rank], range(1, rank + 1))
+        at, dims = self.place(slot, number)
+        self.b.tile_store(value, self.view(slot), at, dims)
 
     def kept(self, slot: Slot, number: Index) -> SSAValue:
         """Read a thread's value from its array."""
-        shape = slot.type.get_shape()[1:]
-        if not shape:
+        if slot.type.get_num_dims() == 1:
             return self.b.load(self.view(slot), [number])
-        return self.b.tile_load(self.view(slot), [number, *[0] * len(shape)], range(1, len(shape) + 1), shape)
+        at, dims = self.place(slot, number)
+        return self.b.tile_load(self.view(slot), at, dims, [slot.type.get_shape()[d] for d in dims])
+
+    def place(self, slot: Slot, number: Index) -> tuple[Sequence[Index], Sequence[int]]:
+        """Where a thread's vector begins in its array, and the dimensions along which it lies."""
+        if slot.sums:
+            return sums_at(self.b, number), SUMS_DIMS
+        dims = range(1, slot.type.get_num_dims())
+        return [number, *[0 for _ in dims]], dims
 
     # ---- values --------------------------------------------------------------------------------------------------
 
@@ -170,13 +175,13 @@ class Threads:
         """Emit an op that is the same in all threads, or note how to compute it again; whether it is one or the other."""
         if isinstance(op, SharedOp):
             type = op.result.type
-            slot = Slot(self.take(_bytes(type)), MemRefType(type.element_type, type.get_shape()))
+            slot = Slot(self.take(bytes_of(type)), MemRefType(type.element_type, type.get_shape()))
             self.common.values[op.result] = self.view(slot)
             return True
         if isinstance(op, memref.AllocaOp):
             self.recomputed[op.memref] = op
             return True
-        if op.regions or not op.has_trait(Pure):
+        if op.regions or not (op.has_trait(Pure) or _divides(op)):
             return False
         if all(v in self.common.values for v in op.operands) and not self.differs(op):
             self.emit(op, self.common)
@@ -189,7 +194,7 @@ class Threads:
     def differs(self, op: Operation) -> bool:
         """Whether an op gives each thread something else."""
         if isinstance(op, ThreadIdOp):
-            return self.block[_axis(op)] > 1
+            return self.block[axis(op)] > 1
         return isinstance(op, _OWN) and self.count > 1
 
     def value(self, value: SSAValue, thread: Thread) -> SSAValue:
@@ -227,7 +232,7 @@ class Threads:
 
     def emit(self, op: Operation, thread: Thread) -> None:
         """The code of one op."""
-        special = _OPS.get(type(op))
+        special = OPS.get(type(op))
         if special is not None:
             results = special(self, op, thread)
             thread.values.update(zip(op.results, results))
@@ -258,18 +263,12 @@ class Threads:
         return Region(block)
 
 
-def _bytes(type: MemRefType) -> int:
-    """Bytes of a memref; an i1 is a byte, an index eight."""
-    element = type.element_type
-    if isinstance(element, IntegerType) and element.width.data == 1:
-        size = 1
-    else:
-        size = element.size if isinstance(element, FixedBitwidthType) else 8
-    return prod(type.get_shape()) * size
-
-
-def _axis(op: ThreadIdOp | BlockIdOp | GridDimOp | BlockDimOp) -> int:
-    return "xyz".index(op.dim.data)
+def _divides(op: Operation) -> bool:
+    """Whether an op divides by a positive constant, which never fails."""
+    if not isinstance(op, arith.DivSIOp | arith.DivUIOp | arith.CeilDivUIOp | arith.RemUIOp):
+        return False
+    divisor = constant(op.rhs)
+    return divisor is not None and divisor > 0
 
 
 def _arguments(op: Operation) -> Iterator[SSAValue]:
@@ -278,69 +277,3 @@ def _arguments(op: Operation) -> Iterator[SSAValue]:
         for region in inner.regions:
             for block in region.blocks:
                 yield from block.args
-
-
-# ---- ops of the cuda dialect: each gives its results --------------------------------------------------------------------
-
-
-def _along(e: Threads, number: Index, sizes: Sizes, axis: int) -> SSAValue:
-    """A coordinate of a number that runs over a box, x fastest."""
-    if sizes[axis] == 1:
-        return e.b.index(0)
-    if axis:
-        number = e.b.divmod(number, prod(sizes[:axis]))[0]
-    return e.b.index(number) if prod(sizes[axis + 1 :]) == 1 else e.b.divmod(number, sizes[axis])[1]
-
-
-def _alloca(e: Threads, op: memref.AllocaOp, thread: Thread) -> list[SSAValue]:
-    """A thread's own memory: a piece of scratch."""
-    size = align_up(_bytes(op.memref.type))
-    if op not in e.own:
-        e.own[op] = e.take(size * e.count)
-    at = e.b.add(e.own[op], e.b.mul(thread.number, size))
-    return [e.b.view(e.scratch, at, op.memref.type)]
-
-
-def _shuffle(e: Threads, op: ShuffleOp, thread: Thread) -> list[SSAValue]:
-    """The value of another lane, which stands in its array, or follows from its number. A lane beyond the warp is the lane itself."""
-    b = e.b
-    number = b.index(thread.number)
-    lane, by = b.divmod(number, WARP)[1], e.value(op.lane, thread)
-    last = b.index(WARP - 1)
-    match op.mode.data:
-        case Shuffle.XOR:
-            source = b.op(arith.XOrIOp, lane, b.op(arith.AndIOp, by, last))
-        case Shuffle.IDX:
-            source = b.op(arith.AndIOp, by, last)
-        case Shuffle.DOWN:
-            beyond = b.add(lane, by)
-            source = b.select(b.cmpi("ule", beyond, last), beyond, lane)
-        case Shuffle.UP:
-            source = b.select(b.cmpi("ule", by, lane), b.op(arith.SubiOp, lane, by), lane)
-    other = Thread(b.add(b.op(arith.SubiOp, number, lane), source))
-    return [e.value(op.value, other)]
-
-
-def b_number(e: Threads, thread: Thread) -> SSAValue:
-    return e.b.index(thread.number)
-
-
-def _copy(e: Threads, op: AsyncCopyOp, thread: Thread) -> list[SSAValue]:
-    async_copy(e.b, op, lambda v: e.value(v, thread))
-    return []
-
-
-_OPS: dict[type[Operation], Callable[..., list[SSAValue]]] = {
-    ThreadIdOp: lambda e, op, thread: [_along(e, thread.number, e.block, _axis(op))],
-    BlockIdOp: lambda e, op, thread: [_along(e, e.number, e.grid, _axis(op))],
-    BlockDimOp: lambda e, op, thread: [e.b.index(e.block[_axis(op)])],
-    GridDimOp: lambda e, op, thread: [e.b.index(e.grid[_axis(op)])],
-    LaneIdOp: lambda e, op, thread: [e.b.divmod(thread.number, WARP)[1]],
-    WarpIdOp: lambda e, op, thread: [e.b.divmod(thread.number, WARP)[0]],
-    memref.AllocaOp: _alloca,
-    ShuffleOp: _shuffle,
-    AsyncCopyOp: _copy,
-    AsyncCommitOp: lambda e, op, thread: [],
-    AsyncWaitOp: lambda e, op, thread: [],
-    RoundTf32Op: lambda e, op, thread: [round_tf32(e.b, e.value(op.value, thread))],
-}

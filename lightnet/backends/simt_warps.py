@@ -7,6 +7,8 @@ column g from row k/2 · r + e·i on; of C, in register h, the columns 2i and 2i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects import arith, func, memref
 from xdsl.dialects.builtin import Float32Type, FunctionType, MemRefType, StringAttr, f32, i8, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
@@ -20,9 +22,17 @@ _TF32 = ~0x1FFF
 _ROWS = 4
 
 
-class _Helper(Builder):
+class PrivateFunction(Builder):
+    """Builds a function that kernels call. `args` are all that it takes."""
+
+    @classmethod
+    def make(cls, name: str, types: Sequence[Attribute]) -> PrivateFunction:
+        function = func.FuncOp(name, FunctionType.from_lists(types, []), Region(Block(arg_types=types)))
+        function.sym_visibility = StringAttr("private")
+        return cls(function)
+
     @property
-    def args(self):
+    def args(self) -> Sequence[SSAValue]:
         return self.entry.args
 
 
@@ -36,10 +46,7 @@ def mma_types(element: Attribute, threads: int) -> list[MemRefType]:
 def mma_function(name: str, element: Attribute, threads: int) -> func.FuncOp:
     """``name(first, a, b, c, d)``: `cuda.mma` of the warp whose first thread is `first`; d may be c. Products and sums of 16-bit types are
     f32, in another order than tensor cores add in."""
-    types = [INDEX, *mma_types(element, threads)]
-    function = func.FuncOp(name, FunctionType.from_lists(types, []), Region(Block(arg_types=types)))
-    function.sym_visibility = StringAttr("private")
-    b = _Helper(function)
+    b = PrivateFunction.make(name, [INDEX, *mma_types(element, threads)])
     first, a, right, c, d = b.args
     k = SHAPES[type(element)][2]
     each, half = k // 8, k // 2

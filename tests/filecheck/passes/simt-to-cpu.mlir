@@ -157,3 +157,49 @@ builtin.module attributes {ln.memory = {static = 0, arena = 4096}, cuda.arch = "
     func.return
   }
 }
+
+// -----
+// Copies by tensor maps are done at once, mbarriers are nothing; a product is a call, which adds to the sums of the whole block in place.
+// CHECK: func.func private @wgmma_f16_8(%{{.*}}: index, %{{.*}}: index, %{{.*}}: index, %{{.*}}: memref<64x64xf16>, %{{.*}}: memref<8x64xf16>, %[[SUMS:.*]]: memref<64x8xf32>)
+// CHECK: tile.fma
+// CHECK: func.func @product(
+// CHECK: %[[A:.*]] = memref.view {{.*}} to memref<64x64xf16>
+// CHECK: %[[B:.*]] = memref.view {{.*}} to memref<8x64xf16>
+// CHECK: %[[C:.*]] = memref.view {{.*}} to memref<64x8xf32>
+// CHECK: scf.if
+// CHECK: tile.store %{{.*}}, %[[A]][
+// CHECK: tile.store %{{.*}}, %[[B]][
+// CHECK: func.call @wgmma_f16_8(%{{.*}}, %{{.*}}, %{{.*}}, %[[A]], %[[B]], %[[C]])
+// CHECK-NOT: memref.store
+// CHECK: tile.load {{.*}} dims [4, 2, 6] : memref<1x4x2x8x1x4x2xf32>, vector<1x2x2xf32>
+builtin.module attributes {ln.memory = {static = 0, arena = 16384}, cuda.arch = "sm_90a"} {
+  func.func @product(%x: memref<64x64xf16>, %w: memref<8x64xf16>, %y: memref<128x1x2x2xf32>) attributes {cuda.block = array<i32: 128, 1, 1>} {
+    %zero = arith.constant 0 : index
+    %bytes = arith.constant 9216 : index
+    %none = arith.constant dense<0.0> : vector<1x2x2xf32>
+    %a = cuda.shared : memref<64x64xf16, 3 : i32>
+    %b = cuda.shared : memref<8x64xf16, 3 : i32>
+    %m = cuda.shared : memref<1xi64, 3 : i32>
+    %t = cuda.thread_id x
+    %leads = arith.cmpi eq, %t, %zero : index
+    scf.if %leads {
+      cuda.mbarrier_init %m[%zero] count 1 : memref<1xi64, 3 : i32>
+      cuda.mbarrier_fence
+    }
+    cuda.barrier
+    scf.if %leads {
+      cuda.mbarrier_expect %m[%zero], %bytes : memref<1xi64, 3 : i32>
+      cuda.tma_load %a[%zero, %zero], %x[%zero, %zero] by #cuda.tiled<array<i64: 64, 64>>, %m[%zero] : memref<64x64xf16, 3 : i32>, memref<64x64xf16>, memref<1xi64, 3 : i32>
+      cuda.tma_load %b[%zero, %zero], %w[%zero, %zero] by #cuda.tiled<array<i64: 8, 64>>, %m[%zero] : memref<8x64xf16, 3 : i32>, memref<8x64xf16>, memref<1xi64, 3 : i32>
+    }
+    cuda.mbarrier_wait %m[%zero], %zero : memref<1xi64, 3 : i32>
+    %c = cuda.warpgroup_mma %a[%zero], %b[%zero], %none : memref<64x64xf16, 3 : i32>, memref<8x64xf16, 3 : i32>, vector<1x2x2xf32>
+    %d = cuda.warpgroup_wait %c pending 0 : vector<1x2x2xf32>
+    tile.store %d, %y[%t, %zero, %zero, %zero] dims [1, 2, 3] : vector<1x2x2xf32>, memref<128x1x2x2xf32>
+    func.return
+  }
+  func.func @main() {
+    cuda.launch @product grid [1, 1, 1] block [128, 1, 1] [arena+0, arena+8192, arena+9216]
+    func.return
+  }
+}
