@@ -20,6 +20,7 @@ from lightnet.executable import Executable
 KERNELS = [
     ("simt", "f32", "conv 3x3"), ("simt", "f32", "product 17x33x9"), ("mma", "f16", "conv 3x3"), ("mma", "bf16", "products, batched"),
     ("join", "f32", "convolutions beside each other"), ("reorder", "f32", "forward, tiles"), ("rows", "f32", "softmax 1 of 7x1000"),
+    ("recurrent", "f32", "gru of 4x2x70"),
 ]  # fmt: skip
 
 

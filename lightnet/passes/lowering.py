@@ -180,7 +180,7 @@ class Lowering(ABC, Generic[M]):
 
     def add(self, key: object, launches: list[M], align: int) -> None:
         """Keep launches for equal kernels, whose memrefs are aligned to `align` bytes."""
-        for function in (function for made in launches for function in made.functions):
+        for function in dict.fromkeys(f for made in launches for f in made.functions):  # one may be launched often
             if align != ALIGNMENT:
                 function.attributes["tile.align"] = IntegerAttr(align, i64)
             self.functions.append(function)

@@ -67,7 +67,7 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
     """The kernels of a planned module in order, each with its launches in the lowered one.
 
     Launches stand in the order of the kernels. A move has one for each piece that does not stand in place; any other kernel
-    one for each function that it was generated as, which are called ``f``, ``f_1``, ``f_2`` and so on. Raises `LightNetError`
+    one of a function ``f``, and then those of ``f_1``, ``f_2`` and so on, each of which may be launched again. Raises `LightNetError`
     where the two modules do not go together (a lowering that names its functions in another way).
     """
     lines: list[Line] = [line for line in launches(loops) if isinstance(line, LaunchOp)]
@@ -95,7 +95,7 @@ def _launch_count(op: Operation, lines: Sequence[Line], at: int) -> int:
     callees = (line.callee.string_value() for line in islice(lines, at, None))
     first, count = next(callees, None), 1
     for name in callees:
-        if name != f"{first}_{count}":
+        if not name.startswith(f"{first}_") or not name.removeprefix(f"{first}_").isdecimal():
             break
         count += 1
     written = {place_of(r) for r in op.results if spec_of(r.type).len}

@@ -7,119 +7,25 @@ row k says what element k of the state adds to all G gate outputs, so that the i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import IntegerType, MemRefType, f32
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
+from lightnet.dialects.ln.gates import ACTIVATIONS, Maths, activate
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, numbers, operand, result, string
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
 
-ACTIVATIONS = ("sigmoid", "tanh", "relu", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh", "hard_sigmoid", "elu",
-               "softsign", "softplus")  # fmt: skip
 _DTYPES = ("f32", "f64")
 #: Elements of the state whose products are added to the gate outputs in one pass over them.
 _UNROLL = 4
 
 
-def activate(name: str, x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
-    """An activation in NumPy; the formulas are those of ONNX's LSTM."""
-    with np.errstate(over="ignore"):
-        match name:
-            case "sigmoid":
-                return 1 / (1 + np.exp(-x))
-            case "tanh":
-                return np.tanh(x)
-            case "relu":
-                return np.maximum(x, 0)
-            case "affine":
-                return alpha * x + beta
-            case "leaky_relu":
-                return np.where(x < 0, alpha * x, x)
-            case "thresholded_relu":
-                return np.where(x >= alpha, x, 0)
-            case "scaled_tanh":
-                return alpha * np.tanh(beta * x)
-            case "hard_sigmoid":
-                return np.clip(alpha * x + beta, 0, 1)
-            case "elu":
-                return np.where(x < 0, alpha * np.expm1(x), x)
-            case "softsign":
-                return x / (1 + np.abs(x))
-    return np.logaddexp(x, 0)
-
-
-class _Maths:
-    """Activations at the loop level, on scalars of one type; LLVM vectorises the loops around them."""
-
-    def __init__(self, b: Any, element: Any):
-        self.b, self.element = b, element
-
-    def number(self, value: float) -> SSAValue:
-        return self.b.const(float(value), self.element)
-
-    def op(self, cls: Any, *args: SSAValue) -> SSAValue:
-        return self.b.op(cls, *args)
-
-    def add(self, x: SSAValue, y: SSAValue) -> SSAValue:
-        return self.op(arith.AddfOp, x, y)
-
-    def mul(self, x: SSAValue, y: SSAValue) -> SSAValue:
-        return self.op(arith.MulfOp, x, y)
-
-    def clamp(self, x: SSAValue, low: float, high: float) -> SSAValue:
-        return self.op(arith.MinimumfOp, self.op(arith.MaximumfOp, x, self.number(low)), self.number(high))
-
-    def choose(self, predicate: str, x: SSAValue, y: float, then: SSAValue, other: SSAValue) -> SSAValue:
-        return self.b.select(self.b.cmpf(predicate, x, self.number(y)), then, other)
-
-    def tanh(self, x: SSAValue) -> SSAValue:
-        """1 - 2 / (exp(2x) + 1), and near 0, where that cancels, the Taylor sum to x^9 (the rest is below 1e-8 of it)."""
-        if self.element != f32:
-            return self.op(math.TanhOp, x)
-        one = self.number(1)
-        far = self.op(arith.DivfOp, self.number(2), self.add(self.op(math.ExpOp, self.add(x, x)), one))
-        far = self.op(arith.SubfOp, one, far)
-        square, near = self.mul(x, x), self.number(62 / 2835)
-        for c in (-17 / 315, 2 / 15, -1 / 3, 1.0):
-            near = self.add(self.mul(near, square), self.number(c))
-        return self.choose("olt", self.op(math.AbsFOp, x), 0.25, self.mul(near, x), far)
-
-    def activate(self, name: str, x: SSAValue, alpha: float, beta: float) -> SSAValue:
-        """As the function `activate`."""
-        one, zero = self.number(1), self.number(0)
-        match name:
-            case "sigmoid":
-                e = self.op(math.ExpOp, self.op(arith.NegfOp, x))
-                return self.op(arith.DivfOp, one, self.add(one, e))
-            case "tanh":
-                return self.tanh(x)
-            case "relu":
-                return self.op(arith.MaximumfOp, x, zero)
-            case "affine":
-                return self.add(self.mul(self.number(alpha), x), self.number(beta))
-            case "leaky_relu":
-                return self.choose("olt", x, 0, self.mul(self.number(alpha), x), x)
-            case "thresholded_relu":
-                return self.choose("oge", x, alpha, x, zero)
-            case "scaled_tanh":
-                return self.mul(self.number(alpha), self.tanh(self.mul(self.number(beta), x)))
-            case "hard_sigmoid":
-                return self.clamp(self.add(self.mul(self.number(alpha), x), self.number(beta)), 0, 1)
-            case "elu":
-                e = self.op(arith.SubfOp, self.op(math.ExpOp, x), one)
-                return self.choose("olt", x, 0, self.mul(self.number(alpha), e), x)
-            case "softsign":
-                return self.op(arith.DivfOp, x, self.add(one, self.op(math.AbsFOp, x)))
-        e = self.op(math.ExpOp, self.op(arith.NegfOp, self.op(math.AbsFOp, x)))
-        return self.add(self.op(arith.MaximumfOp, x, zero), self.op(math.LogOp, self.add(one, e)))
-
-
-class _Recurrent(LnOp):
+class Recurrent(LnOp):
     """What all declare: `gates` [T, B, G], what the inputs add to the gate outputs, biases included; `weight` [H, G] of the
     state; the initial state; and `lens` [B], how many of the T steps each sequence has. Behind its end, results are 0 and the
     state stays. With `reverse`, time runs backward. Gate outputs are clamped to [-clip, clip] before their activation, unless
@@ -136,6 +42,32 @@ class _Recurrent(LnOp):
     clip = number("float", ge=0, default=0)
     #: Gate outputs for each element of the state.
     count = 1
+
+    # -- what a step is, for whoever writes the loops
+
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """The gates, as (first, how many), whose products with the state are made together; those behind the first take what `between` makes
+        of the state."""
+        return ((0, self.count),)
+
+    def constants(self) -> tuple[tuple[str, int], ...]:
+        """The params that a unit needs, as (operand, k): unit j has its element k * H + j."""
+        return ()
+
+    def between(self, m: Maths, total: SSAValue, h: SSAValue) -> SSAValue:
+        """An element of the state that the second products take, from the gate output before it."""
+        raise NotImplementedError(f"{self.name} has one product a step")
+
+    def unit(self, m: Maths, x: Sequence[SSAValue], products: Sequence[SSAValue], old: Mapping[str, SSAValue],
+             constants: Sequence[SSAValue]) -> dict[str, SSAValue]:  # fmt: skip
+        """The new state of a unit, by name: from what the inputs and what the state add to its gate outputs, and the old state."""
+        return self.cell(m, [m.add(*pair) for pair in zip(x, products, strict=True)], old, constants)
+
+    def cell(
+        self, m: Maths, sums: Sequence[SSAValue], old: Mapping[str, SSAValue], beside: Sequence[SSAValue]
+    ) -> dict[str, SSAValue]:
+        """The new state of a unit, from its whole gate outputs and what these take `beside`."""
+        raise NotImplementedError
 
     @classmethod
     def infer(cls, t, p):
@@ -182,11 +114,32 @@ class _Recurrent(LnOp):
         with b.loop(0, steps) as step:
             t = b.op(arith.SubiOp, b.index(steps - 1), step.iv) if self.reverse else step.iv
             self.copy(b, values["gates"], b.mul(t, batch * width), values["sums"], 0, batch * width)
-            self.step(b, _Maths(b, element), values, t)
+            self.step(b, Maths(b, element), values, t)
 
     def step(self, b, m, values, t) -> None:
         """The gate outputs of step `t`, and from them results and state."""
-        raise NotImplementedError
+        _, batch, hidden = self.sizes
+        self.totals(b, m, values)
+        with b.loop(0, batch) as n:
+            on = self.active(b, values["lens"], t, n.iv)
+            with b.loop(0, hidden) as j:
+                at = b.add(b.mul(n.iv, hidden), j.iv)
+                sums = [self.sum_of(b, values, n.iv, j.iv, k) for k in range(self.count)]
+                old = {k: b.load(values[k], [at]) for k in ("h", "c") if k in values}
+                self.put(b, m, values, t, n.iv, j.iv, on, self.cell(m, sums, old, self.beside(b, values, at, j.iv)))
+
+    def totals(self, b, m, values) -> None:
+        """Add what the state adds to the gate outputs."""
+        self.accumulate(b, values["h"], values["weight"], values["sums"], 0, self.count * self.sizes[2])
+
+    def sum_of(self, b, values, n, j, gate: int) -> SSAValue:
+        """A gate output of unit `j` of sequence `n`."""
+        hidden = self.sizes[2]
+        return b.load(values["sums"], [b.add(b.add(b.mul(n, self.count * hidden), gate * hidden), j)])
+
+    def beside(self, b, values, at, j) -> list[SSAValue]:
+        """What the cell of unit `j` takes beside its gate outputs; `at` is its element of the state."""
+        return [b.load(values[name], [b.add(k * self.sizes[2], j)]) for name, k in self.constants()]
 
     @staticmethod
     def copy(b, source, start, target, to, count) -> None:
@@ -213,7 +166,7 @@ class _Recurrent(LnOp):
                         total = b.op(arith.AddfOp, total, product)
                     b.store(total, sums, [at])
 
-    def clipped(self, m: _Maths, x: SSAValue) -> SSAValue:
+    def clipped(self, m: Maths, x: SSAValue) -> SSAValue:
         return m.clamp(x, -self.clip, self.clip) if self.clip else x
 
     def active(self, b, lens, t, n) -> SSAValue:
@@ -253,7 +206,7 @@ _SIZES = ((5, 2, 8), (1, 1, 1), (3, 1, 17), (4, 3, 5), (2, 2, 33))
 
 
 @ln_op
-class Lstm(_Recurrent):
+class Lstm(Recurrent):
     """Long short-term memory. Gate outputs in the order input, output, forget, cell:
 
     i = f(x_i + h W_i + p_i c),  fg = f(x_f + h W_f + p_f c),  c' = fg c + i g(x_c + h W_c),
@@ -291,31 +244,24 @@ class Lstm(_Recurrent):
         y, h = super().infer(t, p)
         return [y, h, h]
 
-    def step(self, b, m, values, t):
-        _, batch, hidden = self.sizes
-        self.accumulate(b, values["h"], values["weight"], values["sums"], 0, 4 * hidden)
-        with b.loop(0, batch) as n:
-            on = self.active(b, values["lens"], t, n.iv)
-            with b.loop(0, hidden) as j:
-                self.put(b, m, values, t, n.iv, j.iv, on, self.cell(b, m, values, n.iv, j.iv))
+    def constants(self):
+        return tuple(("peephole", k) for k in range(3))
 
-    def cell(self, b, m, values, n, j) -> dict[str, SSAValue]:
-        hidden = self.sizes[2]
-        old = b.load(values["c"], [b.add(b.mul(n, hidden), j)])
-
+    def cell(self, m, sums, old, beside):
         def gate(number: int, peep: int | None, state: SSAValue) -> SSAValue:
-            x = b.load(values["sums"], [b.add(b.add(b.mul(n, 4 * hidden), number * hidden), j)])
+            x = sums[number]
             if peep is not None:
-                x = m.add(x, m.mul(b.load(values["peephole"], [b.add(peep * hidden, j)]), state))
+                x = m.add(x, m.mul(beside[peep], state))
             return self.clipped(m, x)
 
-        i = self.activated(m, 0, gate(0, 0, old))
-        forget = m.op(arith.SubfOp, m.number(1), i) if self.input_forget else self.activated(m, 0, gate(2, 2, old))
-        c = m.add(m.mul(forget, old), m.mul(i, self.activated(m, 1, gate(3, None, old))))
+        state = old["c"]
+        i = self.activated(m, 0, gate(0, 0, state))
+        forget = m.op(arith.SubfOp, m.number(1), i) if self.input_forget else self.activated(m, 0, gate(2, 2, state))
+        c = m.add(m.mul(forget, state), m.mul(i, self.activated(m, 1, gate(3, None, state))))
         o = self.activated(m, 0, gate(1, 1, c))
         return {"h": m.mul(o, self.activated(m, 2, c)), "c": c}
 
-    def activated(self, m: _Maths, which: int, x: SSAValue) -> SSAValue:
+    def activated(self, m: Maths, which: int, x: SSAValue) -> SSAValue:
         return m.activate((self.f, self.g, self.k)[which], x, self.alpha[which], self.beta[which])
 
     def reference(self, gates, weight, h0, lens, c0, peephole):
@@ -345,7 +291,7 @@ class Lstm(_Recurrent):
 
 
 @ln_op
-class Gru(_Recurrent):
+class Gru(Recurrent):
     """Gated recurrent unit. Gate outputs in the order update, reset, hidden:
 
     z = f(x_z + h W_z),  r = f(x_r + h W_r),  h' = (1 - z) g(n) + z h,
@@ -375,7 +321,33 @@ class Gru(_Recurrent):
         "bias": "bias.len == weight.dims[0]",
     }
 
-    def step(self, b, m, values, t):
+    def products(self):
+        return ((0, 3),) if self.linear_before_reset else ((0, 2), (2, 1))
+
+    def constants(self):
+        return (("bias", 0),) if self.linear_before_reset else ()
+
+    def between(self, m, total, h):
+        return m.mul(self.gate(m, total), h)
+
+    def unit(self, m, x, products, old, constants):
+        if not self.linear_before_reset:
+            return super().unit(m, x, products, old, constants)
+        sums = [m.add(*pair) for pair in zip((*x[:2], *constants), products, strict=True)]
+        return self.cell(m, sums, old, x[2:])
+
+    def gate(self, m, total: SSAValue) -> SSAValue:
+        """The update or the reset gate."""
+        return m.activate(self.f, self.clipped(m, total), self.alpha[0], self.beta[0])
+
+    def cell(self, m, sums, old, beside):
+        """With linear_before_reset, the last of `sums` is h W_h + bias, and `beside` has x_h."""
+        x = m.add(beside[0], m.mul(self.gate(m, sums[1]), sums[2])) if self.linear_before_reset else sums[2]
+        z = self.gate(m, sums[0])
+        new = m.activate(self.g, self.clipped(m, x), self.alpha[1], self.beta[1])
+        return {"h": m.add(m.mul(m.op(arith.SubfOp, m.number(1), z), new), m.mul(z, old["h"]))}
+
+    def totals(self, b, m, values):
         """`more` holds r * h or, with linear_before_reset, what the inputs add to the hidden gate."""
         _, batch, hidden = self.sizes
         h, sums, more, weight = (values[k] for k in ("h", "sums", "more", "weight"))
@@ -384,32 +356,15 @@ class Gru(_Recurrent):
                 at = b.add(b.add(b.mul(n.iv, 3 * hidden), 2 * hidden), j.iv)
                 b.store(b.load(sums, [at]), more, [b.add(b.mul(n.iv, hidden), j.iv)])
                 b.store(b.load(values["bias"], [j.iv]), sums, [at])
-        self.accumulate(b, h, weight, sums, 0, (3 if self.linear_before_reset else 2) * hidden)
-        if not self.linear_before_reset:
-            with b.loop(0, batch) as n, b.loop(0, hidden) as j:
-                at = b.add(b.mul(n.iv, hidden), j.iv)
-                b.store(m.mul(self.gate(b, m, values, n.iv, j.iv, 1), b.load(h, [at])), more, [at])
-            self.accumulate(b, more, weight, sums, 2 * hidden, hidden)
-        with b.loop(0, batch) as n:
-            on = self.active(b, values["lens"], t, n.iv)
-            with b.loop(0, hidden) as j:
-                self.put(b, m, values, t, n.iv, j.iv, on, {"h": self.cell(b, m, values, n.iv, j.iv)})
+            return super().totals(b, m, values)
+        self.accumulate(b, h, weight, sums, 0, 2 * hidden)
+        with b.loop(0, batch) as n, b.loop(0, hidden) as j:
+            at = b.add(b.mul(n.iv, hidden), j.iv)
+            b.store(self.between(m, self.sum_of(b, values, n.iv, j.iv, 1), b.load(h, [at])), more, [at])
+        self.accumulate(b, more, weight, sums, 2 * hidden, hidden)
 
-    def gate(self, b, m, values, n, j, number: int) -> SSAValue:
-        """An activated gate output: 0 is update, 1 reset."""
-        hidden = self.sizes[2]
-        x = b.load(values["sums"], [b.add(b.add(b.mul(n, 3 * hidden), number * hidden), j)])
-        return m.activate(self.f, self.clipped(m, x), self.alpha[0], self.beta[0])
-
-    def cell(self, b, m, values, n, j) -> SSAValue:
-        hidden = self.sizes[2]
-        at = b.add(b.mul(n, hidden), j)
-        x = b.load(values["sums"], [b.add(b.add(b.mul(n, 3 * hidden), 2 * hidden), j)])
-        if self.linear_before_reset:
-            x = m.add(b.load(values["more"], [at]), m.mul(self.gate(b, m, values, n, j, 1), x))
-        z = self.gate(b, m, values, n, j, 0)
-        new = m.activate(self.g, self.clipped(m, x), self.alpha[1], self.beta[1])
-        return m.add(m.mul(m.op(arith.SubfOp, m.number(1), z), new), m.mul(z, b.load(values["h"], [at])))
+    def beside(self, b, values, at, j):
+        return [b.load(values["more"], [at])] if self.linear_before_reset else []
 
     def reference(self, gates, weight, h0, lens, bias):
         w_z, w_r, w_h = np.split(weight.astype(np.float64), 3, axis=1)
@@ -435,7 +390,7 @@ class Gru(_Recurrent):
 
 
 @ln_op
-class Rnn(_Recurrent):
+class Rnn(Recurrent):
     """h' = f(x + h W), the simple recurrent layer of Elman, "Finding Structure in Time" (1990); ONNX's RNN.
 
     ```mlir
@@ -454,14 +409,8 @@ class Rnn(_Recurrent):
         "lens": "lens.len == gates.dims[1]",
     }
 
-    def step(self, b, m, values, t):
-        _, batch, hidden = self.sizes
-        self.accumulate(b, values["h"], values["weight"], values["sums"], 0, hidden)
-        with b.loop(0, batch) as n:
-            on = self.active(b, values["lens"], t, n.iv)
-            with b.loop(0, hidden) as j:
-                x = self.clipped(m, b.load(values["sums"], [b.add(b.mul(n.iv, hidden), j.iv)]))
-                self.put(b, m, values, t, n.iv, j.iv, on, {"h": m.activate(self.f, x, self.alpha, self.beta)})
+    def cell(self, m, sums, old, beside):
+        return {"h": m.activate(self.f, self.clipped(m, sums[0]), self.alpha, self.beta)}
 
     def reference(self, gates, weight, h0, lens):
         w = weight.astype(np.float64)
