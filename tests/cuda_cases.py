@@ -137,6 +137,18 @@ def _sorted(g: Graph) -> None:
     g.op("sort1d_by_key", g.input(1000), order, dir="TL_SORT_DIR_DESCENDING")
 
 
+def _recurrent(optype: str, steps: int, batch: int, hidden: int, **params) -> Case:
+    gates, states, vector = {"lstm": (4, 2, 3 * hidden), "gru": (3, 1, hidden), "rnn": (1, 1, 0)}[optype]
+
+    def make(g: Graph) -> None:
+        x, weight = g.input(steps, batch, gates * hidden), g.input(hidden, gates * hidden)
+        first, *others = (g.input(batch, hidden) for _ in range(states))
+        lens = g.op("arange", dtype="TL_INT32", start=steps - batch + 1, stop=steps + 1, step=1)
+        g.op(optype, x, weight, first, lens, *others, *([g.input(vector)] if vector else []), **params)
+
+    return Case(f"{optype} of {steps}x{batch}x{hidden}", make, ("f32", "f64"))
+
+
 def _reduced(optype: str, shape: Sequence[int], **params) -> Case:
     return Case(f"{optype} {params.get('axes', params.get('axis'))} of {'x'.join(map(str, shape))}",
                 lambda g: g.op(optype, g.input(*shape), **params))  # fmt: skip
@@ -187,6 +199,11 @@ CASES = [
     Case("forward, few channels", lambda g: g.op("forward", g.input(2, 6, 5, 6)), (*FLOATS, "i8", "i64")),
     Case("sort", lambda g: g.op("sort1d", g.input(1000), dir="TL_SORT_DIR_ASCENDING"), (*FLOATS, "i8", "i64", "f64")),
     Case("sort by key", _sorted),
+    _recurrent("lstm", 4, 3, 33, reverse=True),
+    _recurrent("lstm", 50, 1, 512),
+    _recurrent("gru", 4, 2, 70),
+    _recurrent("gru", 50, 32, 256, linear_before_reset=True),
+    _recurrent("rnn", 3, 2, 130),
     Case("upsample", lambda g: g.op("relu", g.op("upsample", g.conv(g.input(1, 6, 4, 5), 6, 1), mode="TL_NEAREST", scales=(1, 1, 2, 2)))),
 ]  # fmt: skip
 DTYPES = tuple(dict.fromkeys(t for case in CASES for t in case.dtypes))

@@ -63,7 +63,7 @@ def product(tile: Tile, element, by_k: bool, steps: int) -> ModuleOp:
         b.barrier()
         stages.yields(*core.step(b, a_shared, b_shared, slot, stages.args))
         b.barrier()
-    for value, row, col, step in core.fragments(b, stages.results):
+    for value, row, col, step in core.finished(b, stages.results):
         rows, cols = value.type.get_shape()
         for i in range(rows):
             line = b.get(vector.ExtractOp(value, [i], VectorType(f32, [cols])))

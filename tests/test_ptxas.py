@@ -1,5 +1,6 @@
 """What NVIDIA's assembler says of our PTX: every generator of cuda, on every dtype and in ugly shapes, and whole networks, become machine code for
-sm_80 and sm_90 without spills, without local memory and without a warning; and with the instructions that the generators are there for."""
+sm_80 and sm_90 (and what is for sm_90a for that) without spills, without local memory and without a warning; and with the instructions that
+the generators are there for."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import pytest
 from cuda_cases import CASES, DTYPES, pinned
 
 import lightnet
-from lightnet.backends.cuda import codegen
+from lightnet.backends.cuda import codegen, selection
+from lightnet.backends.cuda.device import DEVICES
 from lightnet.backends.cuda.nvptx import emit_program
 from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.runtime.cuda.program import KernelLine
@@ -25,8 +27,17 @@ EXPECTED: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("mma", "f32"): (("HMMA.1688.F32.TF32",), ("LDGSTS",)),
     ("mma", "f16"): (("HMMA.16816.F32",), ("LDSM",), ("LDGSTS",)),
     ("mma", "bf16"): (("HMMA.16816.F32.BF16",), ("LDSM",), ("LDGSTS",)),
+    ("recurrent", "f32"): (("FFMA",), ("LDS.128",), ("LDG.E.128.CONSTANT",)),
+    ("wgmma", "f16"): (("HGMMA",), ("UTMALDG.3D",), ("UTMALDG.4D.IM2COL",), ("SYNCS",)),
+    ("wgmma", "bf16"): (("HGMMA.64x64x16.F32.BF16",), ("UTMALDG.3D",)),
     ("simt", "f32"): (("FFMA",), ("LDS.128", "LDS.64"), ("LDG.E.128", "LDGSTS.E.BYPASS.128", "LDGSTS.E.128")),
 }
+
+
+def arch_of(alg: str) -> str:
+    """The oldest architecture that a generator is for."""
+    generator = next(g for g in selection.generators() if g.alg == alg)
+    return next(arch for arch, device in DEVICES.items() if generator.is_for(device))
 
 
 @cache
@@ -51,18 +62,19 @@ def clean(text: str, entries: set[str], arch: str) -> ptxas.Assembled:
 @pytest.mark.parametrize("alg", sorted(CUDA_GENERATORS))
 def test_every_generator_has_cases(alg: str) -> None:
     """A new row of the table needs networks here (`cuda_cases.CASES`) that it takes."""
-    assert any(pinned(alg, dtype)[1] for dtype in DTYPES), (
+    assert any(pinned(alg, dtype, arch_of(alg))[1] for dtype in DTYPES), (
         f"no case of tests/cuda_cases.py gives generator '{alg}' anything to take: add one, an op in ugly shapes"
     )
 
 
 @pytest.mark.parametrize("alg", sorted(CUDA_GENERATORS))
 def test_generators_assemble(alg: str) -> None:
-    """All of its cases by dtype, in one module each: what is emitted for sm_80, which later ones run."""
+    """All of its cases by dtype, in one module each: what is emitted for sm_80, which later ones run, or for the one that it is for."""
     ptxas.require()
+    made_for = arch_of(alg)
     for dtype in DTYPES:
-        text, entries = emitted(alg, dtype)
-        for arch in ARCHS if entries else ():
+        text, entries = emitted(alg, dtype, made_for)
+        for arch in (ARCHS if made_for == "sm_80" else [made_for]) if entries else ():
             clean(text, set(entries.values()), arch)
 
 
@@ -71,6 +83,8 @@ def test_generators_assemble(alg: str) -> None:
 def test_generators_assemble_for_sm_90(alg: str) -> None:
     """What is emitted for it: other choices, as its processors are others."""
     ptxas.require()
+    if arch_of(alg) > "sm_90":
+        pytest.skip("it is for a later one")
     for dtype in DTYPES:
         text, entries = emitted(alg, dtype, "sm_90")
         if entries:
@@ -81,9 +95,9 @@ def test_generators_assemble_for_sm_90(alg: str) -> None:
 def test_expected_instructions(alg: str, dtype: str) -> None:
     if alg not in CUDA_GENERATORS:
         pytest.skip(f"there is no generator '{alg}'")
-    text, entries = emitted(alg, dtype)
+    text, entries = emitted(alg, dtype, arch_of(alg))
     assert entries, f"no case of {dtype} for {alg}"
-    code = ptxas.machine_code(ptxas.assembled(text, "sm_80").cubin)
+    code = ptxas.machine_code(ptxas.assembled(text, arch_of(alg)).cubin)
     assert code.keys() >= set(entries.values())
     there = {name for counts in code.values() for name in counts}
     for group in EXPECTED[alg, dtype]:
@@ -107,8 +121,15 @@ def test_networks_assemble_for_sm_90(name: str) -> None:
     assemble(name, "sm_90", ["sm_90"])
 
 
-def assemble(name: str, arch: str, archs: Sequence[str]) -> None:
-    executable = lightnet.compile(NETS / f"{name}.net", "cuda", arch=arch)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_f16_assemble_for_sm_90a(name: str) -> None:
+    ptxas.require()
+    assemble(name, "sm_90a", ["sm_90a"], "f16")
+
+
+def assemble(name: str, arch: str, archs: Sequence[str], precision: str = "f32") -> None:
+    executable = lightnet.compile(NETS / f"{name}.net", "cuda", arch=arch, precision=precision)
     names = {line.kernel for line in executable.native.code.lines if isinstance(line, KernelLine)}
     for other in archs:
         clean(executable.ptx, names, other)

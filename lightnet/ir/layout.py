@@ -5,7 +5,7 @@ A type's shape is always logical; the encoding says how memory is arranged:
     tensor<1x64x56x56xf32, #ln.layout<"c16h1">>
 
 No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`, `ChannelsLast`) and for the
-weights of convolutions and matrix products (`Packed`). Shape rules, references and definitions use logical indices only; `pack` and
+weights of convolutions and matrix products (`Packed`, `Phases`). Shape rules, references and definitions use logical indices only; `pack` and
 `unpack` take them to memory and back. What a value's layout leaves unused (halo, lanes behind the last channel) its producer
 writes with zeros on every run. Imports xDSL and `ir.types`.
 """
@@ -13,7 +13,7 @@ writes with zeros on every run. Imports xDSL and `ir.types`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -29,9 +29,10 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd
 from lightnet.ir.types import TensorSpec, spec_of
 
-MAX_BLOCK, MAX_HALO = 1024, 64
+MAX_BLOCK, MAX_HALO, MAX_PHASES = 1024, 64, 99
 _MAPS = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<rows>\d{1,2})(?:x(?P<cols>\d{1,2}))?)?")
 _LAST = re.compile(r"nhwc([1-9]\d{0,3})")
+_PHASES = re.compile(r"s([1-9]\d?)x([1-9]\d?)nhwc([1-9]\d{0,3})")
 _WEIGHTS = re.compile(r"(?:w(?P<winograd>[24]))?(?P<axes>[otdnv])(?P<block>[1-9]\d{0,3})(?:i(?P<inner>[1-9]\d{0,3}))?")
 
 
@@ -44,13 +45,13 @@ class Layout:
         """The layout that a token names; `LightNetError` for any other text. ``plain`` is the one without a token."""
         if token == "plain":
             return PLAIN
-        for kind in (Blocked, ChannelsLast, Packed):
+        for kind in (Blocked, ChannelsLast, Packed, Phases):
             found = kind.of(token)
             if found is not None and str(found) == token:
                 return found
         raise LightNetError(
             f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; channels last, as in "
-            f"'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16' or 'n64' (a block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
+            f"'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (a block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
         )
 
     def __str__(self) -> str:
@@ -285,6 +286,56 @@ class Packed(Layout):
             return np.ascontiguousarray(memory.transpose(0, 4, 1, 2, 3).reshape(-1, i, kh, kw)[:o])
         flat = memory.transpose(0, 5, 2, 4, 1, 3).reshape(memory.shape[0] * self.block, -1, kh, kw)
         return np.ascontiguousarray(flat[:o, :i] if self.axes != "t" else flat[:i, :o].swapaxes(0, 1))
+
+
+@dataclass(frozen=True)
+class Phases(Layout):
+    """Weights [I, O, KH, KW] of a transposed convolution with `stride`, as those of the convolutions (of stride 1) that its phases are, each
+    output's in one piece: [stride[0], stride[1], O', ceil(KH / stride[0]), ceil(KW / stride[1]), I'], where I' and O' are rounded up to a multiple of
+    `multiple`. Phase p has the taps p, p + stride, p + 2*stride, … in reverse; where it has fewer than others, zeros come first. Token: ``s2x2nhwc4``.
+    """
+
+    stride: tuple[int, int] = (1, 1)
+    multiple: int = 1
+
+    @classmethod
+    def of(cls, token: str) -> Phases | None:
+        """The layout that a token names, None where it names none of these."""
+        match = _PHASES.fullmatch(token)
+        if match is None or int(match[3]) > MAX_BLOCK:
+            return None
+        return cls((int(match[1]), int(match[2])), int(match[3]))
+
+    def __str__(self) -> str:
+        return f"s{self.stride[0]}x{self.stride[1]}nhwc{self.multiple}"
+
+    def fits(self, dims: Sequence[int]) -> bool:
+        return len(dims) == 4 and all(s <= min(k, MAX_PHASES) for s, k in zip(self.stride, dims[2:]))
+
+    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
+        i, o = (-(-d // self.multiple) * self.multiple for d in dims[:2])
+        rows, columns = (-(-k // s) for k, s in zip(dims[2:], self.stride))
+        return (*self.stride, o, rows, columns, i)
+
+    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
+        memory = self._zeros(array) if memory is None else memory
+        for p, q, part in self._taps(memory, array.shape):
+            part[...] = array[:, :, p :: self.stride[0], q :: self.stride[1]].transpose(1, 2, 3, 0)
+        return memory
+
+    def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+        array = np.empty(dims, memory.dtype)
+        for p, q, part in self._taps(memory, dims):
+            array[:, :, p :: self.stride[0], q :: self.stride[1]] = part.transpose(3, 0, 1, 2)
+        return array
+
+    def _taps(self, memory: np.ndarray, dims: Sequence[int]) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Each phase, and what of its memory are taps of weights: [O, rows, columns, I], first tap first."""
+        i, o, kh, kw = dims
+        for p in range(self.stride[0]):
+            for q in range(self.stride[1]):
+                rows, columns = len(range(p, kh, self.stride[0])), len(range(q, kw, self.stride[1]))
+                yield p, q, memory[p, q, :o, ::-1, ::-1, :i][:, :rows, :columns]
 
 
 @irdl_attr_definition

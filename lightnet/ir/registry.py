@@ -202,11 +202,14 @@ GENERATORS = Table("generator", {
 CUDA_GENERATORS = Table("generator of cuda", {
     "simt": "lightnet.backends.cuda.gemm.generator:SIMT",
     "mma": "lightnet.backends.cuda.gemm.generator:MMA",
+    "wgmma": "lightnet.backends.cuda.gemm.wgmma:WGMMA",
     "join": "lightnet.backends.cuda.gemm.join:JOIN",
     "join-mma": "lightnet.backends.cuda.gemm.join:JOIN_MMA",
+    "join-wgmma": "lightnet.backends.cuda.gemm.join:JOIN_WGMMA",
     "depthwise": "lightnet.backends.cuda.depthwise:DEPTHWISE",
     "reorder": "lightnet.backends.cuda.reorder:REORDER",
     "rank": "lightnet.backends.cuda.rank:RANK",
+    "recurrent": "lightnet.backends.cuda.recurrent:RECURRENT",
     "loops": "lightnet.backends.cuda.loops:LOOPS",
     "rows": "lightnet.backends.cuda.rows.generator:ROWS",
 })  # fmt: skip

@@ -15,11 +15,10 @@ import numpy as np
 
 import lightnet
 from benching.cuda_work import Work
-from lightnet.dialects.cuda_checks import ARCHS
-from lightnet.runtime.cuda.driver import devices
+from lightnet.backends.cuda.native import native_arch, usual_arch
 
-OURS, TORCH, COMPILED = "lightnet", "torch", "torch.compile"
-ENGINES = (OURS, TORCH, COMPILED)
+OURS, HOPPER, TORCH, COMPILED = "lightnet", "lightnet-sm_90a", "torch", "torch.compile"
+ENGINES = (OURS, HOPPER, TORCH, COMPILED)
 
 
 class Engine(ABC):
@@ -41,8 +40,7 @@ class Ours(Engine):
 
     name = OURS
 
-    def __init__(self, work: Work, emulate: bool):
-        arch = "sm_80" if emulate else arch_of_device()
+    def __init__(self, work: Work, emulate: bool, arch: str):
         self._executable = lightnet.compile(work.model, "cuda", precision=work.compiled, arch=arch, emulate=emulate)
         self._outputs = [a.astype(np.float32) for a in self._executable(work.inputs).values()]
         self._instance: Any = self._executable.instance
@@ -56,13 +54,6 @@ class Ours(Engine):
                 self._instance.enqueue()
 
         return self._instance.driver.time(calls)
-
-
-def arch_of_device() -> str:
-    """The architecture to compile for: that of the first device, or the newest one that it runs."""
-    capability = devices()[0].capability
-    known = [a for a in ARCHS if a[3:].isdigit() and (int(a[3:-1]), int(a[-1])) <= capability]
-    return max(known, key=lambda a: int(a[3:]))
 
 
 class Torch(Engine):
@@ -131,10 +122,23 @@ class Torch(Engine):
 
 def make(name: str, work: Work, emulate: bool) -> Engine:
     """An engine by name."""
-    return Ours(work, emulate) if name == OURS else Torch(work, emulate, compiled=name == COMPILED)
+    if name == HOPPER:
+        return Ours(work, emulate, "sm_90a")
+    if name == OURS:
+        return Ours(work, emulate, "sm_80" if emulate else usual_arch())
+    return Torch(work, emulate, compiled=name == COMPILED)
 
 
 def installed(names: list[str], emulate: bool) -> list[str]:
     """Those that can run here; on a CPU, compiling a network takes longer than it says anything."""
-    there = find_spec("torch") is not None
-    return [n for n in names if n == OURS or (there and not (emulate and n == COMPILED))]
+    there = {OURS}
+    if emulate or native_arch() == "sm_90a":
+        there.add(HOPPER)
+    if find_spec("torch") is not None:
+        there |= {TORCH} if emulate else {TORCH, COMPILED}
+    return [n for n in names if n in there]
+
+
+def concerns(name: str, work: Work) -> bool:
+    """Whether an engine has a way of its own for a work: what sm_90a adds is for factors of 16 bits."""
+    return name != HOPPER or work.precision in ("f16", "bf16")

@@ -39,6 +39,10 @@ class Generator(ABC):
         (0, 0)), and so does every result, unless the form has `plain_results`; a form without maps and with plain results is one for
         row-major tensors. `Form.weights` are static, and lie as `weights` says."""
 
+    def is_for(self, device: Device) -> bool:
+        """Whether a device has what the kernels need."""
+        return True
+
     def is_exact(self, ops: Sequence[LnOp]) -> bool:
         """Whether results are those of a direct evaluation but for the order of sums. Products of f32 whose factors are rounded to tf32 are
         not; where they are meant, the precision asked for is ``tf32``."""

@@ -16,13 +16,15 @@ from lightnet.dialects.cuda_checks import ARCHS
 @dataclass(frozen=True)
 class Device:
     """A device. Rates are per nanosecond (G/s): floating-point operations, 2 a multiply-add, on the cores for f32 and, by the type of the
-    factors, on the tensor cores; bytes of device memory. `launch` is nanoseconds that a launch in a graph takes beside its work."""
+    factors, on the tensor cores; bytes of device memory. `by_warps` is the share of the tensor cores' rate that products of warps (`mma`) can have,
+    `launch` nanoseconds that a launch in a graph takes beside its work."""
 
     arch: str
     processors: int
     flops: float
     tensor: Mapping[str, float]
     bytes: float
+    by_warps: float = 1.0
     launch: float = 2500.0
 
     @property
@@ -31,8 +33,10 @@ class Device:
         return ARCHS[self.arch]
 
 
-def _device(arch: str, processors: int, flops: float, tf32: float, f16: float, bytes: float) -> Device:
-    return Device(arch, processors, flops, {"f32": tf32, "f16": f16, "bf16": f16}, bytes)
+def _device(
+    arch: str, processors: int, flops: float, tf32: float, f16: float, bytes: float, by_warps: float = 1.0
+) -> Device:
+    return Device(arch, processors, flops, {"f32": tf32, "f16": f16, "bf16": f16}, bytes, by_warps)
 
 
 DEVICES = {
@@ -41,8 +45,8 @@ DEVICES = {
         _device("sm_80", 108, 19.5e3, 156e3, 312e3, 1555.0),
         _device("sm_86", 82, 35.6e3, 35.6e3, 71e3, 936.0),
         _device("sm_89", 128, 82.6e3, 82.6e3, 165e3, 1008.0),
-        _device("sm_90", 132, 66.9e3, 494e3, 989e3, 3350.0),
-        _device("sm_90a", 132, 66.9e3, 494e3, 989e3, 3350.0),
+        _device("sm_90", 132, 66.9e3, 494e3, 989e3, 3350.0, 0.62),
+        _device("sm_90a", 132, 66.9e3, 494e3, 989e3, 3350.0, 0.62),
     )
 }
 

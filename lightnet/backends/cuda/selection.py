@@ -19,7 +19,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import OfEqualKernels, choice
 from lightnet.ir.kernel import KernelOp, choice_attr
-from lightnet.ir.layout import ChannelsLast, Layout, Packed, layout_of
+from lightnet.ir.layout import ChannelsLast, Layout, Packed, Phases, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import WORKSPACE_SIZE, workspace_size
 from lightnet.ir.names import WORKSPACE
@@ -50,10 +50,11 @@ def _generators(version: int) -> tuple[Generator, ...]:
 Candidate = tuple[Generator, Form]
 
 
-def candidates(kernel: KernelOp) -> list[Candidate]:
-    """The generators that take a kernel's body, once for each form."""
+def candidates(kernel: KernelOp, device: Device | None = None) -> list[Candidate]:
+    """The generators that take a kernel's body, once for each form: those for `device`, or all."""
     ops, yielded = kernel.ops, list(kernel.terminator.operands)
-    return [(g, form) for g in generators() for form in g.takes(ops, yielded)]
+    usable = [g for g in generators() if device is None or g.is_for(device)]
+    return [(g, form) for g in usable for form in g.takes(ops, yielded)]
 
 
 def has_maps(form: Form) -> bool:
@@ -92,7 +93,7 @@ _BLOCKINGS: OfEqualKernels[tuple[dict[int, tuple[int, int]], frozenset[int], boo
 def _blocking(kernel: KernelOp, device: Device, static: Sequence[SSAValue]) -> Blocking | None:
     """`blocking`, asked anew. Products on tensor cores are left out: that they round is decided later, and layouts do not depend on it."""
     pinned = choice(kernel, "alg")
-    found = [(g, form) for g, form in candidates(kernel) if form.weights.issubset(static)]
+    found = [(g, form) for g, form in candidates(kernel, device) if form.weights.issubset(static)]
     ways: dict[bool, list[tuple[float, int]]] = {True: [], False: []}
     for number, (g, form) in enumerate(found):
         if pinned == g.alg or (pinned is None and g.is_exact(kernel.ops)):
@@ -123,7 +124,7 @@ def fits(form: Form, kernel: KernelOp) -> bool:
         if value in form.maps:
             return layout == MAP
         if value in form.weights:
-            return isinstance(layout, ChannelsLast | Packed) or (value in static and not planned)
+            return isinstance(layout, ChannelsLast | Packed | Phases) or (value in static and not planned)
         return layout.is_plain
 
     wanted = Layout() if form.plain_results else MAP
@@ -171,16 +172,18 @@ def _choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
             f'the choice alg of {kernel.name} is a name, as in alg = "loops"', loc_of(kernel), label="choose.alg"
         )
     pinned, rounds = choice(kernel, "alg"), request.precision == "tf32" and not request.exact
-    found = []
-    for generator, form in candidates(kernel):
+    found, usable = [], candidates(kernel, device)
+    for generator, form in usable:
         if fits(form, kernel) and (
             pinned == generator.alg or (pinned is None and (rounds or generator.is_exact(kernel.ops)))
         ):
             found.append((generator.cost(kernel, form, device), len(found), generator))
     if not found:
-        others = ", ".join(dict.fromkeys(g.alg for g, form in candidates(kernel) if fits(form, kernel)))
+        others = ", ".join(dict.fromkeys(g.alg for g, form in usable if fits(form, kernel)))
         text = f"; alg may be {others}" if others else ""
-        if pinned in {g.alg for g, form in candidates(kernel)}:
+        if pinned in {g.alg for g in generators() if not g.is_for(device)}:
+            text += f"; '{pinned}' is not for {device.arch}"
+        elif pinned in {g.alg for g, form in usable}:
             text += f"; '{pinned}' takes it in other layouts: write choices {{alg = \"{pinned}\"}} on the kernel before the pass layout"
         raise LightNetError(
             f"no generator of cuda takes {_what(kernel)} with {_ways(kernel)}{text}", loc_of(kernel), label="choose.alg"

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.arch import arch_of
 from lightnet.backends.cuda.combiners import accepts
+from lightnet.backends.cuda.expanders import EXPANDERS
 from lightnet.backends.cuda.selection import blocking, choose, packing, reorder_time
 from lightnet.backends.subgraphs import InterleaveConcat
 from lightnet.diagnostics import LightNetError
@@ -56,6 +57,7 @@ CUDA = Target(
     supports=supports,
     accepts=accepts,
     choose=choose,
+    expanders=EXPANDERS,
     subgraphs=(InterleaveConcat,),
     layouts=("nhwc", "plain"),
     blocking=blocking,

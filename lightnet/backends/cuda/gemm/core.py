@@ -1,27 +1,28 @@
-"""How the threads of a block multiply a stage: the part of a product that differs between cores for f32 and tensor cores.
+"""How a block computes its tile of a product: the part that differs between cores for f32, tensor cores by warps and by warpgroups.
 
-A block computes a tile [rows, cols] of C = A·Bᵀ. Of A it has `rows` rows of `depth` elements in shared memory, of B `cols` rows of `depth` (or, where
-B lies by k, `depth` rows of `cols`); that is a stage, and as many stages as the tile says follow each other in a ring. What fills them, and what
-becomes of the sums, is the same for all cores (`loading.py`, `epilogue.py`). Imports the builder.
+The tile [rows, cols] of C = A·Bᵀ is the sum over stages: pieces of k for which the block has `rows` rows of A and `cols` columns of B in shared
+memory. As many stages as the tile says follow each other in a ring. What becomes of the sums is the same for all cores (`epilogue.py`).
+Imports the builder and the problem.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
+from lightnet.backends.cuda.gemm.problem import Problem
+from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The tile of C that a block computes, elements of k in a stage, stages in the ring, and how the work is shared: `across` warps (tensor
-    cores) or threads (cores for f32) along rows and along columns."""
+    """The tile of C that a block computes, elements of k in a stage, stages in the ring, and how the work is shared: `across` threads (cores for
+    f32), warps or warpgroups (tensor cores) along rows and along columns."""
 
     rows: int
     cols: int
@@ -40,8 +41,48 @@ class Fragment(NamedTuple):
     row_step: int
 
 
+@dataclass(frozen=True)
+class Corner:
+    """Where a tile stands: the number of its product, and its first row and column there. `rows` and `cols` are those of the tile, or 1 where
+    rows and columns beyond the result do not come here."""
+
+    product: Index
+    row: Index
+    col: Index
+    rows: int = 1
+    cols: int = 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """The block whose tile a core computes: `steps` stages from stage `first` on, of which those behind the last one of the product are empty.
+    What divides the addresses of all memrefs is `align`."""
+
+    f: KernelFunction
+    p: Problem
+    corner: Corner
+    first: Index
+    steps: int
+    align: int
+
+    @property
+    def b(self) -> Simt:
+        return self.f.b
+
+    def matrix(self, operand: int) -> Index:
+        """Which matrix of operand 0 or 1 the product takes."""
+        b, p = self.b, self.p
+        number, rest, stride = b.index(0), self.corner.product, 1
+        outer = p.result_dims[:-2] if p.batch > 1 else ()
+        for size, own in reversed(list(zip(outer, p.batches(operand)))):
+            rest, index = b.divmod(rest, size)
+            number = b.add(number, b.mul(index, stride if own > 1 else 0))
+            stride *= own
+        return number
+
+
 class Core(ABC):
-    """Multiplies stages. `element` is the type of A and B in memory; sums are f32. `by_k` says that B lies by k: [depth, cols]."""
+    """Computes a tile. `element` is the type of A and B in memory; sums are f32. `by_k` says that B lies by k: [depth, cols]."""
 
     def __init__(self, tile: Tile, element: Attribute, by_k: bool = False):
         self.tile, self.element, self.by_k = tile, element, by_k
@@ -53,33 +94,21 @@ class Core(ABC):
 
     @property
     @abstractmethod
-    def a_pitch(self) -> int:
-        """Elements from one row of A in shared memory to the next: at least `depth`, whole multiples of 16 bytes, and such that the accesses
-        of a warp meet no bank twice."""
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a block."""
 
-    @property
-    @abstractmethod
-    def b_pitch(self) -> int:
-        """The same of B: rows of `depth` elements, or of `cols` where B lies by k."""
-
-    def column(self, b: Simt, line: Index) -> SSAValue:
-        """The column of the tile whose elements of k are line `line` of a stage of B, where B lies by columns. It is what loads lines that says
-        which, so that a core may have them in an order that suits its banks."""
-        return b.index(line)
-
-    def column_behind(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
-        """The same of line ``first + offset``, where `first` is below `count`: what that leaves to be computed."""
-        return self.column(b, b.add(first, offset))
+    def stages(self, p: Problem) -> int:
+        """Stages that the depth of a product is cut into."""
+        return -(-p.depth // self.tile.depth)
 
     @abstractmethod
-    def begin(self, b: Simt) -> list[SSAValue]:
-        """The sums at the start (zeros), as values that a loop carries."""
+    def copies(self, p: Problem) -> float:
+        """Copies that the threads of a block make of a stage."""
+
+    def shape(self, p: Problem, value: SSAValue) -> tuple[int, ...]:
+        """The shape in which the kernel sees the memory of a tensor (`Problem.shape`)."""
+        return p.shape(value)
 
     @abstractmethod
-    def step(self, b: Simt, a: SSAValue, right: SSAValue, slot: Index, sums: Sequence[SSAValue]) -> list[SSAValue]:
-        """Multiply one stage. `a` is shared memory [stages * rows, a_pitch], `right` [stages * cols, b_pitch] (by k: [stages * depth, b_pitch]);
-        the stage is number `slot`."""
-
-    @abstractmethod
-    def fragments(self, b: Simt, sums: Sequence[SSAValue]) -> list[Fragment]:
-        """What of the tile this thread has."""
+    def fragments(self, block: Block) -> list[Fragment]:
+        """The sums over the stages of a block: what of the tile a thread has."""

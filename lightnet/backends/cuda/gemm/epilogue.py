@@ -8,32 +8,22 @@ evaluator, the problem and the fragments.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import VectorType, f32, i1
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cuda.gemm.core import Fragment
+from lightnet.backends.cuda.gemm.core import Corner, Fragment
 from lightnet.backends.cuda.gemm.problem import Kind, Problem
+from lightnet.backends.cuda.gemm.windows import Interleave
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt
 from lightnet.backends.expressions import Evaluator, Tile
 from lightnet.ir import bound
 from lightnet.ir.types import spec_of, storage_type
-
-
-@dataclass(frozen=True)
-class Corner:
-    """Where a tile stands: the number of its product, and its first row and column there. `rows` and `cols` are those of the tile, or 1 where
-    rows and columns beyond the result do not come here."""
-
-    product: Index
-    row: Index
-    col: Index
-    rows: int = 1
-    cols: int = 1
 
 
 class Epilogue:
@@ -84,6 +74,10 @@ class _Piece(Evaluator):
         every = p.written % at.cols == 0
         count = 1 if self.whole else self.shape[1]
         self.has_col = [None if every else b.below(b.add(self.own, j), p.written) for j in range(count)]
+        self.phases: list[_Phase] = []
+        if p.interleave is not None:
+            self.phases = [_phase(b, p, p.interleave, b.add(self.own, j)) for j in range(count)]
+            self.positions = [_position(b, p, row) for row in self.rows]
         self.known: dict[SSAValue, SSAValue] = {}
 
     def _coordinates(self, product: Index) -> list[Index]:
@@ -141,12 +135,13 @@ class _Piece(Evaluator):
         """A tensor's values for the fragment's columns, [1, columns], of which there are `count` in all; those behind the last one are any."""
         b, memory, width = self.b, self.memory(value), self.shape[1]
         if count % width == 0 and self.whole:
-            col = self.col if self.has_col[0] is None else b.least(self.col, count - width)
+            behind = count < self.problem.pitch or (not self.phases and self.has_col[0] is not None)
+            col = b.least(self._channel(0), count - width) if behind else self._channel(0)
             where = at(col)
             return b.tile_load(memory, where, [0, where.index(col)], (1, width))
         made = b.const(0.0, vector_type((1, width), self._element(value)))
         for j in range(width):
-            made = b.get(vector.InsertOp(b.load(memory, at(b.least(b.add(self.col, j), count - 1))), made, [0, j]))
+            made = b.get(vector.InsertOp(b.load(memory, at(b.least(self._channel(j), count - 1))), made, [0, j]))
         return made
 
     def _element(self, value: SSAValue) -> Attribute:
@@ -190,15 +185,37 @@ class _Piece(Evaluator):
 
     def _filled(self, value: SSAValue) -> SSAValue:
         b, p, width = self.b, self.problem, self.shape[1]
-        if p.written == p.cols:
+        if not p.is_map or p.pitch == p.result_dims[1]:
             return value
         mask = b.const(0, vector_type((1, width), i1))
         for j in range(width):
-            mask = b.get(vector.InsertOp(b.below(b.add(self.own, j), p.cols), mask, [0, j]))
+            mask = b.get(vector.InsertOp(b.below(self._channel(j), p.result_dims[1]), mask, [0, j]))
         return b.select(b.broadcast(mask, self.shape), value, b.const(0.0, value.type))
 
+    def _channel(self, j: int) -> SSAValue:
+        """The column of the result that a fragment's column is."""
+        b = self.b
+        if not self.phases:
+            return b.add(self.col, j)
+        return b.add(self.phases[0].channel, j) if self.whole else b.index(self.phases[j].channel)
+
     def _at(self, i: int, j: int) -> list[Index]:
-        return [self.product, self.rows[i], self.b.add(self.col, j)]
+        return [self.product, self._pixel(i, j)[0], self._channel(j)]
+
+    def _pixel(self, i: int, j: int) -> tuple[SSAValue, SSAValue | None]:
+        """The row of the result that an element stands in, and whether it is one (None: it is, if the product has the element's row)."""
+        b, p = self.b, self.problem
+        if p.interleave is None:
+            return self.rows[i], None
+        oh, ow = p.result_dims[2:]
+        (n, v, u), phase, stride = self.positions[i], self.phases[j], p.interleave.stride
+        y, x = b.add(b.mul(v, stride[0]), phase.row), b.add(b.mul(u, stride[1]), phase.col)
+        inside: SSAValue | None = None
+        for at, count, skip, step, many in zip((y, x), (oh, ow), p.interleave.skip, stride, p.window.positions):
+            if skip or many * step != count:
+                there = b.cmpi("ult", at, b.index(count))
+                inside = there if inside is None else b.both(inside, there)
+        return b.add(b.mul(b.add(b.mul(n, oh), y), ow), x), inside
 
     def _to(self, i: int, j: int) -> list[Index]:
         """Where an element is written."""
@@ -207,8 +224,8 @@ class _Piece(Evaluator):
 
     def _inside(self, i: int, j: int) -> SSAValue | None:
         """Whether an element is one of the result; None where all are."""
-        row, col = self.has_row[i], self.has_col[j]
-        return row if col is None else col if row is None else self.b.both(row, col)
+        found = [test for test in (self.has_row[i], self.has_col[j], self._pixel(i, j)[1]) if test is not None]
+        return reduce(self.b.both, found) if found else None
 
     def _guarded(self, inside: SSAValue | None, load: Callable[[], SSAValue], otherwise: SSAValue) -> SSAValue:
         return load() if inside is None else self.b.choose(inside, lambda: [load()], lambda: [otherwise])[0]
@@ -219,6 +236,27 @@ class _Piece(Evaluator):
             return
         with self.b.when(inside):
             store()
+
+
+class _Phase(NamedTuple):
+    """The phase of a transposed convolution's column: what it adds to the pixel at which a position begins, and the channel."""
+
+    row: SSAValue
+    col: SSAValue
+    channel: SSAValue
+
+
+def _phase(b: Simt, p: Problem, interleave: Interleave, col: Index) -> _Phase:
+    number, channel = b.divmod(col, p.pitch)
+    row, column = b.divmod(number, interleave.stride[1])
+    return _Phase(b.add(row, -interleave.skip[0]), b.add(column, -interleave.skip[1]), channel)
+
+
+def _position(b: Simt, p: Problem, row: Index) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """The picture, row and column of a position."""
+    down, along = p.window.positions
+    n, rest = b.divmod(row, down * along)
+    return (n, *b.divmod(rest, along))
 
 
 def widened(b: Simt, value: SSAValue) -> SSAValue:

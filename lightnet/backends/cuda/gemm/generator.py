@@ -1,6 +1,6 @@
-"""The generators of products: ``simt``, exact in f32 on the ordinary cores, and ``mma``, on the tensor cores.
+"""The generators of products: ``simt``, exact in f32 on the ordinary cores, and ``mma``, on the tensor cores; `wgmma.py` has the one for sm_90a.
 
-Both take a convolution on maps (groups have channels in whole fours), a dense layer, and a product of tensors, with elementwise ops behind it. Choices:
+They take a convolution on maps (groups have channels in whole fours), a dense layer, and a product of tensors, with elementwise ops behind it. Choices:
 ``tile`` = [rows, columns, depth], ``stages`` of the ring, ``splits`` of K. Imports the problem, the model and the kernels.
 """
 
@@ -20,7 +20,7 @@ from lightnet.backends.cuda.gemm.core import Tile
 from lightnet.backends.cuda.gemm.kernel import Plan
 from lightnet.backends.cuda.gemm.mma_core import MmaCore, shapes
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
-from lightnet.backends.cuda.gemm.problem import FLOATS, WEIGHTS, Problem, match
+from lightnet.backends.cuda.gemm.problem import FLOATS, Problem, match
 from lightnet.backends.cuda.gemm.simt_core import SimtCore, across_of
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.diagnostics import LightNetError
@@ -51,8 +51,12 @@ class Gemm(Generator):
     def __init__(self, alg: str, family: Family, dtypes: Sequence[str]):
         self.alg, self.family, self.dtypes = alg, family, dtypes
 
+    def suits(self, problem: Problem) -> bool:
+        """Whether its cores can compute a product."""
+        return problem.dtype.name in self.dtypes
+
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
-        return [p.form() for p in match(ops, yielded) if p.dtype.name in self.dtypes]
+        return [p.form() for p in match(ops, yielded) if self.suits(p)]
 
     def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
         problem = next(p for p in _problems(kernel) if p.is_map == bool(form.maps))
@@ -72,14 +76,19 @@ class Gemm(Generator):
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         problem = _problem(kernel)
-        return {a.index: WEIGHTS for a in kernel.body.args if a is problem.b and problem.is_map}
+        return {a.index: problem.packed for a in kernel.body.args if a is problem.b and problem.is_map}
 
     def workspace_bytes(self, kernel: KernelOp) -> int:
         return kernels.workspace_bytes(_problem(kernel), self._plan(kernel, None).splits)
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        problem, plan = _problem(kernel), self._plan(kernel, None)
-        return kernels.build(kernel, name, aliases, problem, self.family.make(problem, plan.tile), plan)
+        return self.launches(kernel, name, aliases, _problem(kernel), self._plan(kernel, None))
+
+    def launches(
+        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, plan: Plan, at: int = 0
+    ) -> list[SimtLaunch]:
+        """The launches of one product of a kernel; `at` is the byte of the workspace at which its own begins."""
+        return kernels.build(kernel, name, aliases, problem, self.family.make(problem, plan.tile), plan, at)
 
     def _plan(self, kernel: KernelOp, device: Device | None) -> Plan:
         """What a kernel's choices say; where they say nothing, the best for `device`. Raises `LightNetError` for choices that cannot be."""
@@ -167,6 +176,11 @@ SIMT = Gemm(
 )
 MMA = Gemm(
     "mma",
-    Family(_mma_tiles, mma_across, MmaCore, lambda p, device: Speed(device.tensor[p.dtype.name], 0.65, 24.0)),
+    Family(
+        _mma_tiles,
+        mma_across,
+        MmaCore,
+        lambda p, device: Speed(device.tensor[p.dtype.name] * device.by_warps, 0.65, 24.0),
+    ),
     FLOATS,
 )

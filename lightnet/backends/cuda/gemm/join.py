@@ -23,7 +23,8 @@ from lightnet.backends.cuda.gemm.core import Tile
 from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, numbers_of, refused
 from lightnet.backends.cuda.gemm.kernel import Plan
 from lightnet.backends.cuda.gemm.model import Pinned
-from lightnet.backends.cuda.gemm.problem import FLOATS, WEIGHTS, Problem, Slice, filled, match
+from lightnet.backends.cuda.gemm.problem import FLOATS, Problem, Slice, filled, match
+from lightnet.backends.cuda.gemm.wgmma import WGMMA
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.dialects.ln.move import Concat
@@ -106,13 +107,16 @@ class Join(Generator):
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
         joint = joint_of(ops, yielded)
-        if joint is None or any(p.dtype.name not in self.gemm.dtypes for p in joint.products):
+        if joint is None or not all(map(self.gemm.suits, joint.products)):
             return []
         return [joint.form]
 
     def is_exact(self, ops: Sequence[LnOp]) -> bool:
         joint = joint_of(ops, ops[-1].results)
         return joint is not None and all(self.gemm.is_exact(p.ops) for p in joint.products)
+
+    def is_for(self, device: Device) -> bool:
+        return self.gemm.is_for(device)
 
     def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
         joint = _joint(kernel)
@@ -126,7 +130,7 @@ class Join(Generator):
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         args = list(kernel.body.args)
-        return {args.index(p.b): WEIGHTS for p in _joint(kernel).products}
+        return {args.index(p.b): p.packed for p in _joint(kernel).products}
 
     def workspace_bytes(self, kernel: KernelOp) -> int:
         joint = _joint(kernel)
@@ -137,8 +141,7 @@ class Join(Generator):
         joint, at = _joint(kernel), 0
         launches: list[SimtLaunch] = []
         for p, plan in zip(joint.products, self._plans(kernel, joint, None)):
-            core = self.gemm.family.make(p, plan.tile)
-            launches += kernels.build(kernel, name, aliases, p, core, plan, at)
+            launches += self.gemm.launches(kernel, name, aliases, p, plan, at)
             at += kernels.workspace_bytes(p, plan.splits)
         launches += [_copy(kernel, name, value, first) for value, first in joint.copies]
         for number, launch in enumerate(launches[1:], 1):  # as profiles and the like expect them to be called
@@ -187,4 +190,4 @@ def _copy(kernel: KernelOp, name: str, value: SSAValue, first: int) -> SimtLaunc
     return f.launch((-(-count // THREADS), 1, 1))
 
 
-JOIN, JOIN_MMA = Join("join", SIMT), Join("join-mma", MMA)
+JOIN, JOIN_MMA, JOIN_WGMMA = Join("join", SIMT), Join("join-mma", MMA), Join("join-wgmma", WGMMA)

@@ -1,13 +1,11 @@
 """The kernels of a product: one that multiplies, and, where K is split between blocks, one that adds the parts up.
 
-A block has a tile of C. Stages of A and B follow each other through a ring in shared memory, filled as many stages ahead as it has room for, with
-one barrier a stage: behind it all threads see the stage that has come, and have read the one whose place the next copies take. Imports the loaders,
-the cores and the epilogue.
+A block has a tile of C: a core makes its sums, the epilogue finishes them. Imports the core's interface and the epilogue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -18,24 +16,17 @@ from xdsl.dialects.builtin import MemRefType, VectorType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.gemm.core import Core, Fragment, Tile
-from lightnet.backends.cuda.gemm.epilogue import Corner, Epilogue
-from lightnet.backends.cuda.gemm.loading import ByK, Rows, Source, Stager, Windows, chunk_of
-from lightnet.backends.cuda.gemm.problem import Kind, Problem
+from lightnet.backends.cuda.gemm.core import Block, Core, Corner, Fragment, Tile
+from lightnet.backends.cuda.gemm.epilogue import Epilogue
+from lightnet.backends.cuda.gemm.problem import Problem
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.types import storage_type
 from lightnet.ir.views import alignment_of
 from lightnet.runtime.arrays import align_up
 
 #: Threads of a block that adds parts up, and columns of each thread; columns of a fragment, at most.
 THREADS, VECTOR, WIDEST = 128, 4, 8
-
-
-def stages(depth: int, step: int) -> int:
-    """Stages that a depth is cut into."""
-    return -(-depth // step)
 
 
 @dataclass(frozen=True)
@@ -49,9 +40,9 @@ class Plan:
         """Tiles along the rows and the columns of a product."""
         return -(-p.rows // self.tile.rows), -(-p.written // self.tile.cols)
 
-    def steps(self, p: Problem) -> int:
-        """Stages that a block multiplies."""
-        return -(-stages(p.depth, self.tile.depth) // self.splits)
+    def steps(self, stages: int) -> int:
+        """Stages that a block multiplies, of those of a product."""
+        return -(-stages // self.splits)
 
     def blocks(self, p: Problem) -> int:
         """Blocks of the grid."""
@@ -94,24 +85,23 @@ class _Product:
     ):
         self.p, self.core, self.plan, self.tile = p, core, plan, plan.tile
         self.align = alignment_of([*kernel.operands, *kernel.results])
-        block = (core.threads, 1, 1)
+        block, shape = (core.threads, 1, 1), partial(core.shape, p)
         if plan.splits == 1:
-            self.f = KernelFunction(kernel, name, block, aliases, reads=operands(kernel, p), shape=p.shape)
+            self.f = KernelFunction(kernel, name, block, aliases, reads=operands(kernel, p), shape=shape)
         else:
             space = [(parts(p, plan.splits), at)]
-            self.f = KernelFunction(
-                kernel, name, block, {}, reads=[p.a, p.b], writes=[], workspace=space, shape=p.shape
-            )
+            self.f = KernelFunction(kernel, name, block, {}, reads=[p.a, p.b], writes=[], workspace=space, shape=shape)
         self.b = self.f.b
 
     def launch(self) -> SimtLaunch:
-        b, (down, along), tile, steps = self.b, self.plan.tiles(self.p), self.tile, self.plan.steps(self.p)
+        b, (down, along), tile = self.b, self.plan.tiles(self.p), self.tile
         rest, column = b.divmod(b.block_id("x"), along)
         product, row = b.divmod(rest, down) if self.p.batch > 1 else (b.index(0), rest)
         self.part: Index = b.block_id("z") if self.plan.splits > 1 else 0
         self.corner = Corner(product, b.mul(row, tile.rows), b.mul(column, tile.cols), tile.rows, tile.cols)
-        sums = self._multiplied(steps)
-        fragments = self.core.fragments(b, sums)
+        steps = self.plan.steps(self.core.stages(self.p))
+        block = Block(self.f, self.p, self.corner, b.mul(self.part, steps), steps, self.align)
+        fragments = self.core.fragments(block)
         if self.plan.splits == 1:
             epilogue = Epilogue(self.f, self.p, self.corner)
             for fragment in fragments:
@@ -120,73 +110,6 @@ class _Product:
             for fragment in fragments:
                 self._keep(fragment)
         return self.f.launch((self.p.batch * down * along, 1, self.plan.splits))
-
-    def _multiplied(self, steps: int) -> Sequence[SSAValue]:
-        """The sums over all stages of the block's part of K."""
-        b, tile, core = self.b, self.tile, self.core
-        element = storage_type(self.p.dtype)
-        lines = tile.depth if core.by_k else tile.cols
-        left = b.shared([tile.stages * tile.rows, core.a_pitch], element)
-        right = b.shared([tile.stages * lines, core.b_pitch], element)
-        a = Stager(b, self._a(), left, tile.rows, tile.depth, core.threads)
-        width = tile.cols if core.by_k else tile.depth
-        order = None if core.by_k else partial(core.column_behind, b)
-        other = Stager(b, self._b(), right, lines, width, core.threads, order)
-        first = b.mul(self.part, steps)
-
-        def begin(slot: Index, step: Index) -> None:
-            k = b.mul(b.add(first, step), tile.depth)
-            a.copy(slot, k)
-            other.copy(slot, k)
-            b.commit()
-
-        for step in range(tile.stages - 1):
-            begin(step, step)
-        with b.loop(0, steps, 1, core.begin(b)) as loop:
-            b.wait(tile.stages - 2)
-            b.barrier()
-            ahead = b.add(loop.iv, tile.stages - 1)
-            begin(b.divmod(ahead, tile.stages)[1], ahead)
-            slot = b.divmod(loop.iv, tile.stages)[1]
-            loop.yields(*core.step(b, left, right, slot, loop.args))
-        b.wait(0)
-        return loop.results
-
-    def _a(self) -> Source:
-        p, at, memory = self.p, self.corner, self.f.inputs[self.p.a]
-        size, pitch = p.dtype.size, memory.type.get_shape()[2]  # type: ignore[attr-defined]
-        if p.is_map:
-            start, chunk = (
-                self.b.mul(at.product if p.groups > 1 else 0, p.channels),
-                chunk_of(size, self.align, pitch, p.channels),
-            )
-            if not p.is_pointwise:
-                return Windows(memory, chunk, p, at.row, start)
-            return Rows(memory, chunk, 0, at.row, p.rows, p.depth, start, whole=p.rows % at.rows == 0)
-        batch = self._batch(0, memory)
-        return Rows(
-            memory, chunk_of(size, self.align, pitch), batch, at.row, p.rows, p.depth, whole=p.rows % at.rows == 0
-        )
-
-    def _b(self) -> Source:
-        p, at, memory = self.p, self.corner, self.f.inputs[self.p.b]
-        chunk = chunk_of(p.dtype.size, self.align, memory.type.get_shape()[2])  # type: ignore[attr-defined]
-        whole = p.cols % at.cols == 0
-        if p.kind is Kind.MATMUL:
-            return ByK(memory, chunk, self._batch(1, memory), at.col, p.depth, p.cols, whole)
-        first = self.b.add(at.col, self.b.mul(at.product, p.cols)) if p.groups > 1 else at.col
-        return Rows(memory, chunk, 0, first, p.cols * p.groups, p.depth, whole=whole)
-
-    def _batch(self, operand: int, memory: SSAValue) -> Index:
-        """Which matrix of an operand the product takes."""
-        b, p = self.b, self.p
-        number, rest, stride = b.index(0), self.corner.product, 1
-        outer = p.result_dims[:-2] if p.batch > 1 else ()
-        for size, own in reversed(list(zip(outer, p.batches(operand)))):
-            rest, index = b.divmod(rest, size)
-            number = b.add(number, b.mul(index, stride if own > 1 else 0))
-            stride *= own
-        return number
 
     def _keep(self, fragment: Fragment) -> None:
         """Write sums over a part of K."""

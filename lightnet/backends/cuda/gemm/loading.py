@@ -102,7 +102,7 @@ class ByK(Source):
 
 @dataclass
 class Windows(Source):
-    """Lines that are the windows of a convolution on a map [1, pixels, channels], one for each pixel of its output from `first` on. k is
+    """Lines that are the windows of a convolution on a map [1, pixels, channels], from number `first` on. k is
     (window row, window column, channel), the channels being those from `start` on."""
 
     memory: SSAValue
@@ -116,7 +116,8 @@ class Windows(Source):
         """The first row and column of the window in the picture, and the number of rows above the picture."""
         p = self.problem
         height = p.anchor.operand_specs[0].dims[2]
-        (oh, ow), (sh, sw), (top, left, *_) = p.result_dims[2:], p.window.stride, p.padding
+        window = p.window
+        (oh, ow), (sh, sw), (top, left, *_) = window.positions, window.stride, window.padding
         pixel = b.add(self.first, line)
         n, rest = b.divmod(pixel, oh * ow)
         y, x = b.divmod(rest, ow)

@@ -14,7 +14,8 @@ from xdsl.dialects.builtin import FixedBitwidthType, Float32Type, VectorType, f3
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.gemm.core import Core, Fragment, Tile
+from lightnet.backends.cuda.gemm.core import Fragment, Tile
+from lightnet.backends.cuda.gemm.ring import RingCore
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP
@@ -82,12 +83,12 @@ class _Warp(NamedTuple):
     col: SSAValue
 
 
-class MmaCore(Core):
+class MmaCore(RingCore):
     """Warps multiply on the tensor cores. A lies by rows, B by columns ([cols, depth]) or by k ([depth, cols]).
 
     Factors come from shared memory by `ldmatrix`, which transposes a B by k of 16-bit elements as it reads it. f32 it cannot transpose:
     there, each thread loads up to four neighbours of a row of B, and takes them for columns of as many products. Which column of C is
-    which column of a product is free, as long as `fragments` knows: products take turns, so that a thread has four neighbours of a row
+    which column of a product is free, as long as `finished` knows: products take turns, so that a thread has four neighbours of a row
     of C where it would have two. B by columns is put in that order when it is copied (`column`).
 
     Raises `LightNetError` (``cuda.mma``) for a type that tensor cores do not have, and a tile whose warps have no whole fragments, or too many.
@@ -171,7 +172,7 @@ class MmaCore(Core):
                     sums[i * cols + j] = b.get(MmaOp(left[i], top[j], sums[i * cols + j]))
         return sums
 
-    def fragments(self, b: Simt, sums: Sequence[SSAValue]) -> list[Fragment]:
+    def finished(self, b: Simt, sums: Sequence[SSAValue]) -> list[Fragment]:
         warp = self._warp(b)
         group, inner = b.divmod(warp.lane, 4)
         cols, wide = self._cols // COLS, self._wide

@@ -15,8 +15,7 @@ from xdsl.ir import Attribute
 
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.gemm.core import Core, Tile
-from lightnet.backends.cuda.gemm.kernel import Plan, stages
-from lightnet.backends.cuda.gemm.loading import SIZES
+from lightnet.backends.cuda.gemm.kernel import Plan
 from lightnet.backends.cuda.gemm.problem import Problem
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import storage_type
@@ -37,6 +36,8 @@ BUSY, MOST_THREADS = 128, 2048
 COPY = 12
 #: The share of what goes on beside something longer that shows.
 OVERLAP = 0.2
+#: Bytes of shared memory that the system keeps of every block's: what a processor has is that of the largest block, and these.
+RESERVED = 1 << 10
 #: Registers of a processor, and of a thread beside its sums.
 REGISTERS, BESIDE = 65536, 100
 
@@ -54,13 +55,13 @@ def time_of(p: Problem, plan: Plan, core: Core, speed: Speed, device: Device) ->
     """Nanoseconds of a product, its launches included."""
     tile, size = plan.tile, p.dtype.size
     down, along = plan.tiles(p)
-    blocks, steps = plan.blocks(p), plan.steps(p)
+    blocks, steps = plan.blocks(p), plan.steps(core.stages(p))
     sums = tile.rows * tile.cols / core.threads
     share = speed.share * sums / (sums + speed.half)
-    resident = min(blocks_at_once(core, size), -(-blocks // device.processors))
+    resident = min(blocks_at_once(core, device), -(-blocks // device.processors))
     busy = min(1.0, resident * core.threads / BUSY)
     work = 2 * tile.rows * tile.cols * tile.depth / (speed.peak * share)
-    work += 2 * COPY * copies(p, core) / device.flops
+    work += 2 * COPY * core.copies(p) / device.flops
     rounds = -(-blocks // (device.processors * resident))
     compute = rounds * resident * steps * work * device.processors / busy
     waiting = steps * STEP + max(0.0, steps / (tile.stages - 1) - 1) * LATENCY / resident
@@ -74,36 +75,18 @@ def time_of(p: Problem, plan: Plan, core: Core, speed: Speed, device: Device) ->
     return total
 
 
-def copies(p: Problem, core: Core) -> int:
-    """Copies that the threads of a block make of a stage."""
-    tile, size = core.tile, p.dtype.size
-    lines = p.cols if core.by_k else p.depth
-    return sum(
-        count * tile.depth * size // next((n for n in SIZES if extent * size % n == 0), size)
-        for count, extent in ((tile.rows, p.depth), (tile.cols, lines))
-    )
-
-
 def overlapped(*times: float) -> float:
     """The time of what goes on at once: that of the longest, and some of the others, which never hide all of it."""
     return max(times) + OVERLAP * (sum(times) - max(times))
 
 
-def shared_bytes(core: Core, size: int) -> int:
-    """Bytes of shared memory of a block."""
-    tile = core.tile
-    lines = tile.depth if core.by_k else tile.cols
-    return tile.stages * (tile.rows * core.a_pitch + lines * core.b_pitch) * size
-
-
-def blocks_at_once(core: Core, size: int) -> int:
+def blocks_at_once(core: Core, device: Device) -> int:
     """Blocks that a processor can have at a time: it shares memory and registers between them."""
     registers = core.threads * min(255, BESIDE + core.tile.rows * core.tile.cols // core.threads)
-    return max(1, min(SHARED // shared_bytes(core, size), REGISTERS // registers, MOST_THREADS // core.threads, 16))
-
-
-#: Bytes of shared memory of a processor (A100; others have about as much).
-SHARED = 164 << 10
+    memory = device.shared + RESERVED
+    return max(
+        1, min(memory // (core.shared_bytes + RESERVED), REGISTERS // registers, MOST_THREADS // core.threads, 16)
+    )
 
 
 @dataclass(frozen=True)
@@ -124,7 +107,17 @@ class Family:
         """The plan that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises `LightNetError` where
         none does."""
         sizes = p.kind, p.anchor.operand_specs[0], p.batch, p.rows, p.cols, p.depth, len(p.epilogue)
-        key = self, sizes, pinned, device.arch, device.processors, device.flops, device.bytes, *device.tensor.values()
+        key = (
+            self,
+            sizes,
+            pinned,
+            device.arch,
+            device.processors,
+            device.flops,
+            device.bytes,
+            device.by_warps,
+            *device.tensor.values(),
+        )
         if key not in _known:
             if len(_known) >= MOST_KNOWN:
                 _known.clear()
@@ -152,9 +145,9 @@ def _best(family: Family, p: Problem, device: Device, pinned: Pinned) -> tuple[f
         for count in STAGES if pinned.stages is None else (pinned.stages,):
             ring = Tile(tile.rows, tile.cols, tile.depth, count, tile.across)
             core = family.make(p, ring)
-            if shared_bytes(core, p.dtype.size) > device.shared:
+            if core.shared_bytes > device.shared:
                 continue
-            most = max(1, stages(p.depth, tile.depth) // 2)
+            most = max(1, core.stages(p) // 2)
             for splits in (pinned.splits,) if pinned.splits is not None else SPLITS:
                 if splits > most and pinned.splits is None:
                     break

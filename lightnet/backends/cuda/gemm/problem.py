@@ -1,24 +1,26 @@
 """Which bodies are one product of matrices: `match`. A convolution is one, as is a dense layer, whose window is the whole picture.
 
-C [rows, cols] = A [rows, depth] · B, `batch` times, then elementwise ops on C. Rows are pixels of the output and k is (window row, window
-column, channel) for a convolution of maps, channels that fill a layout up included. Imports the ops, layouts and the epilogue's conditions.
+C [rows, cols] = A [rows, depth] · B, `batch` times, then elementwise ops on C. Rows are windows and k is (window row, window
+column, channel) for a convolution of maps, channels that fill a layout up included. Imports the ops, layouts, windows and the epilogue's conditions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from math import prod
 
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import MAP
+from lightnet.backends.cuda.gemm.windows import Interleave, Window, interleave_of, is_product, window_of
 from lightnet.backends.expressions import runs_on_tiles
-from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import ChannelsLast
+from lightnet.ir.layout import ChannelsLast, Layout, Phases
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
@@ -47,7 +49,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Problem:
-    """A product and what becomes of it; all sizes are in elements. `slice` says that it makes some channels of a kernel's result."""
+    """A product and what becomes of it; all sizes are in elements. `slice` says that it makes some channels of a kernel's result, `computed`
+    that B is a map like others: weights that need not be static."""
 
     kind: Kind
     ops: tuple[LnOp, ...]
@@ -56,6 +59,7 @@ class Problem:
     cols: int
     depth: int
     slice: Slice | None = None
+    computed: bool = False
 
     @property
     def anchor(self) -> LnOp:
@@ -96,15 +100,25 @@ class Problem:
     def result_dims(self) -> tuple[int, ...]:
         return self.anchor.result_specs[0].dims
 
+    @cached_property
+    def window(self) -> Window:
+        """The windows of a convolution: a row of A each."""
+        assert isinstance(self.anchor, Conv2d | Deconv2d)
+        return window_of(self.anchor)
+
+    @cached_property
+    def interleave(self) -> Interleave | None:
+        """How rows and columns become pixels, where rows are not the pixels of the result themselves: columns are (phase, channel) then."""
+        return interleave_of(self.anchor) if isinstance(self.anchor, Conv2d | Deconv2d) else None
+
     @property
-    def window(self) -> Conv2d:
-        """The convolution."""
-        assert isinstance(self.anchor, Conv2d)
-        return self.anchor
+    def packed(self) -> Layout:
+        """How the weights of a convolution lie: each column's in one piece, in the order of k."""
+        return Phases(self.anchor.stride, MAP.multiple) if isinstance(self.anchor, Deconv2d) else WEIGHTS
 
     @property
     def padding(self) -> tuple[int, int, int, int]:
-        return self.window.derived_values()["pad"]
+        return self.window.padding
 
     @property
     def channels(self) -> int:
@@ -122,6 +136,11 @@ class Problem:
         return self.batch if self.is_map else 1
 
     @property
+    def pixels(self) -> int:
+        """Rows of a result as it lies in memory."""
+        return self.rows if self.interleave is None else prod(self.result_dims) // self.result_dims[1]
+
+    @property
     def pitch(self) -> int:
         """Elements from one row of a result to the next."""
         return filled(self.result_dims[1]) if self.is_map else self.cols
@@ -129,7 +148,7 @@ class Problem:
     @property
     def written(self) -> int:
         """Columns of a product that a kernel writes: with those that fill a map up."""
-        return self.pitch if self.groups == 1 else self.cols
+        return self.pitch if self.groups == 1 and self.interleave is None else self.cols
 
     def shape(self, value: SSAValue) -> tuple[int, ...]:
         """The row-major shape in which a kernel sees the memory of `value`, the tensors of the product as [batch, rows, columns]: A as
@@ -138,9 +157,9 @@ class Problem:
         if value is self.b:
             return self._shape_of_b()
         if self.slice is not None and isinstance(value.owner, KernelOp):
-            return (1, self.rows, filled(self.slice.channels))
+            return (1, self.pixels, filled(self.slice.channels))
         if dims == self.result_dims:
-            return (self.batch // self.groups, self.rows, self.pitch)
+            return (self.batch // self.groups, self.pixels, self.pitch)
         if value is not self.a:
             return dims
         if self.is_map:
@@ -170,14 +189,16 @@ class Problem:
             return Form({}, plain_results=True)
         wide = [v for op in self.epilogue for v in op.operands if spec_of(v.type).dims == self.result_dims]
         inside = {r for op in self.ops for r in op.results}
-        return Form({v: (0, 0) for v in (self.a, *wide) if v not in inside}, frozenset([self.b]))
+        weights = [self.b]
+        maps = [self.a, *wide, *(weights if self.computed else ())]
+        return Form({v: (0, 0) for v in maps if v not in inside}, frozenset(() if self.computed else weights))
 
     @property
     def flops(self) -> int:
         return 2 * self.batch * self.rows * self.cols * self.depth
 
 
-#: How weights lie: each output's in one piece, in the order of k.
+#: How the weights of a convolution lie, which are a map to those who compute them.
 WEIGHTS = ChannelsLast(MAP.multiple)
 
 
@@ -188,7 +209,7 @@ def filled(channels: int) -> int:
 
 def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[Problem]:
     """The products that a body can be computed as: none, or one for each form."""
-    if not ops or not isinstance(ops[0], Conv2d | Matmul) or not _is_epilogue(ops, yielded):
+    if not ops or not isinstance(ops[0], Conv2d | Deconv2d | Matmul) or not _is_epilogue(ops, yielded):
         return []
     anchor = ops[0]
     specs = [*anchor.operand_specs, *anchor.result_specs]
@@ -203,6 +224,8 @@ def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[Problem]:
     if isinstance(anchor, Matmul):
         batch, m, k, n = gemm_shape(anchor)
         return [Problem(Kind.MATMUL, tuple(ops), batch, m, n, k)]
+    if isinstance(anchor, Deconv2d):
+        return _transposed(anchor, tuple(ops))
     return [*_convolution(anchor, tuple(ops)), *_dense(anchor, tuple(ops))]
 
 
@@ -213,7 +236,18 @@ def _convolution(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
     if anchor.group > 1 and (per_group % MAP.multiple or (o // anchor.group) % MAP.multiple):
         return []
     depth = kh * kw * filled(per_group)
-    return [Problem(Kind.CONV, ops, anchor.group, n * oh * ow, o // anchor.group, depth)]
+    found = Problem(Kind.CONV, ops, anchor.group, n * oh * ow, o // anchor.group, depth)
+    return [found, replace(found, computed=True)]
+
+
+def _transposed(anchor: Deconv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
+    """On maps, as the convolution that a transposed one is: a column for each channel of each phase."""
+    if not is_product(anchor):
+        return []
+    (n, channels), (_, outputs) = anchor.operand_specs[0].dims[:2], anchor.operand_specs[1].dims[:2]
+    window, interleave = window_of(anchor), interleave_of(anchor)
+    cols = outputs if interleave is None else interleave.phases * filled(outputs)
+    return [Problem(Kind.CONV, ops, 1, n * prod(window.positions), cols, prod(window.size) * filled(channels))]
 
 
 def _dense(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
@@ -227,7 +261,7 @@ def _dense(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
 
 def _along(anchor: LnOp) -> tuple[int, ...]:
     """A product whose batch counts as rows, and pixels, are read along the columns alone."""
-    if isinstance(anchor, Conv2d):
+    if isinstance(anchor, Conv2d | Deconv2d):
         return (1,)
     assert isinstance(anchor, Matmul)
     ndim = anchor.result_specs[0].ndim

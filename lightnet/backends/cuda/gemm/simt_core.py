@@ -12,7 +12,8 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.gemm.core import Core, Fragment, Tile
+from lightnet.backends.cuda.gemm.core import Fragment, Tile
+from lightnet.backends.cuda.gemm.ring import RingCore
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import MAX_THREADS, WARP
@@ -37,7 +38,7 @@ def across_of(rows: int, cols: int) -> tuple[int, int]:
     return rows // r, cols // c
 
 
-class SimtCore(Core):
+class SimtCore(RingCore):
     """Threads multiply, each a tile of its own. A lies by rows, B by columns or by k.
 
     Raises `LightNetError` (``cuda.simt``) for a tile that threads cannot share: each has as many rows as any other, a multiple of four columns,
@@ -124,7 +125,7 @@ class SimtCore(Core):
                 sums[g] = b.fma(left, top, sums[g])
         return sums
 
-    def fragments(self, b: Simt, sums: Sequence[SSAValue]) -> list[Fragment]:
+    def finished(self, b: Simt, sums: Sequence[SSAValue]) -> list[Fragment]:
         (row, col), (down, along) = self._place(b), self.tile.across
         first = b.mul(col, VECTOR)
         return [Fragment(value, row, b.add(first, g * VECTOR * along), down) for g, value in enumerate(sums)]

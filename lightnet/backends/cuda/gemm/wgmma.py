@@ -1,0 +1,66 @@
+"""The generator ``wgmma``: products of f16 and bf16 on the tensor cores of sm_90a, by warpgroups (`wgmma_core.py`).
+
+It takes what ``mma`` takes, where the copy engine can bring the factors: convolutions without groups whose pixels are whole pieces of 16 bytes,
+and dense layers and products whose rows are. Imports the generators of products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.gemm.core import Tile
+from lightnet.backends.cuda.gemm.generator import MMA, Gemm
+from lightnet.backends.cuda.gemm.kernel import Plan
+from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
+from lightnet.backends.cuda.gemm.problem import Problem
+from lightnet.backends.cuda.gemm.wgmma_core import DEPTH, ENGINE, WgmmaCore, reaches
+from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.dialects.cuda_hopper import ROWS
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.views import alignment_of
+
+#: The architecture that has them: its later ones have not.
+ARCH = "sm_90a"
+#: Tiles [rows, columns], the largest first: two warpgroups from 128 rows on.
+TILES = (
+    (128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64), (128, 32), (64, 32), (64, 16),
+)  # fmt: skip
+
+
+def _across(rows: int, cols: int) -> tuple[int, int]:
+    """Warpgroups along rows and columns of a tile."""
+    return (2 if rows % (2 * ROWS) == 0 else 1), 1
+
+
+def _tiles(problem: Problem) -> Iterator[Tile]:
+    for rows, cols in TILES:
+        if not problem.by_k or cols % DEPTH == 0:
+            yield Tile(rows, cols, DEPTH, 2, _across(rows, cols))
+
+
+class Warpgroups(Gemm):
+    """Products on one architecture."""
+
+    def suits(self, problem: Problem) -> bool:
+        return super().suits(problem) and reaches(problem)
+
+    def is_for(self, device: Device) -> bool:
+        return device.arch == ARCH
+
+    def launches(
+        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, plan: Plan, at: int = 0
+    ) -> list[SimtLaunch]:
+        """The launches. A view may begin where the copy engine cannot, which is known after planning only: then warps copy and multiply (``mma``),
+        with as many splits, for which there is workspace."""
+        if alignment_of([*kernel.operands, *kernel.results]) % ENGINE == 0:
+            return super().launches(kernel, name, aliases, problem, plan, at)
+        _, instead = MMA.family.best(problem, device_of(""), Pinned(splits=plan.splits))
+        return MMA.launches(kernel, name, aliases, problem, instead, at)
+
+
+WGMMA = Warpgroups(
+    "wgmma",
+    Family(_tiles, _across, WgmmaCore, lambda p, device: Speed(device.tensor[p.dtype.name], 0.85, 16.0)),
+    ("f16", "bf16"),
+)
