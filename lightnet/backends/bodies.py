@@ -25,10 +25,10 @@ from lightnet.ir.types import spec_of
 
 def kind_of(body: Body) -> str | None:
     """What a body is as one kernel: ``anchor``, ``elementwise``, ``moves``, or None."""
+    if is_reduction(body.ops[0]):
+        return "anchor" if has_epilogue(body) else None
     if len(body.yielded) != 1 or _repeats(body):
         return None
-    if is_reduction(body.ops[0]):
-        return "anchor" if _is_epilogue(body) else None
     if all(map(is_elementwise, body.ops)):
         return "elementwise"  # what an elementwise op reads once has the result's shape, so all results have one
     return "moves" if _copies(body) else None
@@ -44,10 +44,12 @@ def _repeats(body: Body) -> bool:
     return False
 
 
-def _is_epilogue(body: Body) -> bool:
-    """Elementwise ops, each of which depends on the anchor; one that does not stays outside, as its own operands would
-    live longer than its result."""
-    anchor, *rest = body.ops
+def has_epilogue(body: Body, at: int = 0) -> bool:
+    """Whether what follows op number `at` are elementwise ops, each of which depends on it; one that does not stays outside, as its
+    own operands would live longer than its result."""
+    if len(body.yielded) != 1 or _repeats(body):
+        return False
+    anchor, *rest = body.ops[at:]
     depends = set(anchor.results)
     for op in rest:
         data = {body.value(op.operands[k]) for k in data_operands(op)}

@@ -1,5 +1,6 @@
 """Which bodies of several ops cuda's generators take: those of `backends/bodies.py`, but an anchor that a generator of its own makes takes
-nothing in that would leave it to the plain loops. Imports the generators.
+nothing in that would leave it to the plain loops; and of any other op that has a generator of its own (a norm, a softmax), it and the elementwise
+ops that this takes behind it, and in front of it a few that cost less than what memory they save. Imports the generators.
 """
 
 from __future__ import annotations
@@ -8,26 +9,38 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.bodies import kind_of
+from lightnet.backends.bodies import has_epilogue, kind_of
 from lightnet.backends.cuda.base import Generator
 from lightnet.backends.cuda.selection import ANYTHING, generators
+from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
 from lightnet.ir.op import LnOp
+
+#: Operations in front of an element of what is reduced, at most: a row that is no thread's to hold is read, and they are done, several times.
+CHEAP = 4
 
 
 def accepts(body: Body) -> str | None:
     """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, that of bodies of its own, or None."""
     kind = kind_of(body)
-    if kind is None and (own := [g for g in generators() if isinstance(body.ops[-1], g.ends)]):
+    if kind == "anchor":
+        own = _maker(body.ops[0])
+        return kind if own is None or len(body.ops) == 1 or all(_all_take([own], body)) else None
+    if kind is not None:
+        return kind
+    if own := [g for g in generators() if isinstance(body.ops[-1], g.ends)]:
         return next((g.alg for g, taken in zip(own, _all_take(own, body)) if taken), None)
-    return None if kind == "anchor" and not _stays_fast(body) else kind
+    at = next((i for i, op in enumerate(body.ops) if not is_elementwise(op)), 0)
+    before = sum(op.flops() / max(1, op.result_specs[0].len) for op in body.ops[:at])
+    if len(body.ops) == 1 or before > CHEAP or not has_epilogue(body, at):
+        return None
+    maker = _maker(body.ops[at])
+    return "anchor" if maker is not None and all(_all_take([maker], body)) else None
 
 
-def _stays_fast(body: Body) -> bool:
-    """Whether the first generator of the table that makes the anchor alone makes the whole body."""
-    anchor = body.ops[0]
-    own = next((g for g in generators() if _takes(g, [anchor], anchor.results)), None)
-    return own is None or len(body.ops) == 1 or all(_all_take([own], body))
+def _maker(op: LnOp) -> Generator | None:
+    """The first generator of the table that makes an op alone, other than that of plain loops."""
+    return next((g for g in generators() if _takes(g, [op], op.results)), None)
 
 
 def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:

@@ -109,9 +109,12 @@ def _flops_of_one(op: LnOp) -> float:
 
 
 def _launches(kernel: KernelOp) -> int:
-    """The launches of a kernel of one op: one more wherever a nest of loops reads what the threads of an earlier one leave."""
-    (op, *others) = kernel.ops
-    return launches_by_point(kernel_loops.bind_op(op)) if not others and op.definition else 1
+    """The launches of a kernel: one more wherever a nest of loops reads what the threads of an earlier one leave, as may be where an op has more
+    than one."""
+    if len(kernel.ops) == 1:
+        return launches_by_point(kernel_loops.bind_op(kernel.ops[0])) if kernel.ops[0].definition else 1
+    several = any(len(kernel_loops.bind_op(op).statements) > 1 for op in kernel.ops)
+    return launches_by_point(kernel_loops.composed(kernel)) if several else 1
 
 
 def _bytes(value: SSAValue, on_maps: bool) -> int:
