@@ -51,6 +51,12 @@ class Case:
         w = self.input(out, per_group, *size, scale=(per_group * size[0] * size[1]) ** -0.5)
         return self.op("conv2d", x, w, self.input(out), size=tuple(size), **params)
 
+    def deconv(self, src: Sequence[int], out: int, size: Sequence[int], **params) -> SSAValue:
+        """``deconv2d`` with weights such that results are about as large as the source."""
+        x, spread = self.input(*src), src[1] * size[0] * size[1] / np.prod(params.get("stride", (1, 1)))
+        w = self.input(src[1], out // params.get("group", 1), *size, scale=spread**-0.5)
+        return self.op("deconv2d", x, w, self.input(out), size=tuple(size), **params)
+
     def product(self, a: Sequence[int], b: Sequence[int]) -> SSAValue:
         return self.op("matmul", self.input(*a), self.input(*b, scale=max(1, b[-2]) ** -0.5))
 

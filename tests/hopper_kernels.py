@@ -1,12 +1,14 @@
 """Kernels for sm_90a by hand, for the tests: products of matrices and convolutions by warpgroups, from a ring of stages that one thread fills by
-tensor maps. Results are f32."""
+tensor maps. Results are f32. And what to give them: small integers, so that sums are exact, and what they make of these by NumPy in float64."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, f32, i64
+import ml_dtypes
+import numpy as np
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, bf16, f16, f32, i64
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
@@ -15,6 +17,7 @@ from lightnet.dialects.cuda_hopper import Im2colAttr, TiledAttr, accumulator
 
 #: Elements of k of a stage, rows of one product, threads of a warpgroup.
 DEPTH, ROWS, WARPGROUP = 64, 64, 128
+NUMPY = {f16: np.float16, bf16: ml_dtypes.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -228,3 +231,47 @@ def copied(type: MemRefType, at: Sequence[int], map: TiledAttr | Im2colAttr, off
 
     ring.store(ring.run(1, fill), lambda i, j, value: b.store(value, b.args[2], [i, j]))
     return ModuleOp([b.finish()])
+
+
+# ---- what they are given, and what they give ---------------------------------------------------------------------------
+
+#: Products (batch, m, n, k) with more rows and columns of tiles than the result has, depths that fill no stage, and fewer steps than stages.
+PRODUCTS = [
+    ((1, 100, 72, 200), f16, Tile(64)),
+    ((2, 300, 136, 456), bf16, Tile(128, products=2, warpgroups=2)),
+    ((2, 200, 200, 264), f16, Tile(128, warpgroups=2, by_k=True)),
+    ((1, 64, 256, 64), f16, Tile(256, stages=4)),
+    ((1, 129, 50, 1024), f16, Tile(24, products=2, stages=2)),
+]
+CONVS = [
+    (Conv((2, 9, 8, 64), 40, (3, 3), padding=(1, 1)), f16, Tile(64)),
+    (Conv((3, 13, 11, 80), 24, (3, 2), (2, 1), (2, 1), (1, 2)), f16, Tile(24, warpgroups=2)),
+    (Conv((1, 16, 16, 8), 136, (7, 7), (2, 2), (3, 3)), bf16, Tile(128, products=2, stages=4)),
+]
+
+
+def integers(type: Attribute, *shape: int) -> np.ndarray:
+    """Integers of -8 to 8."""
+    return np.random.default_rng(shape).integers(-8, 9, shape).astype(NUMPY[type])
+
+
+def product_data(sizes: Sequence[int], type: Attribute, tile: Tile) -> tuple[list[np.ndarray], np.ndarray]:
+    """A and B of a product, and C."""
+    batch, m, n, k = sizes
+    a, b = integers(type, batch, m, k), integers(type, batch, *((k, n) if tile.by_k else (n, k)))
+    right = b.astype(np.float64) if tile.by_k else b.astype(np.float64).transpose(0, 2, 1)
+    return [a, b], a.astype(np.float64) @ right
+
+
+def conv_data(conv: Conv, type: Attribute) -> tuple[list[np.ndarray], np.ndarray]:
+    """The maps and weights of a convolution, and the result [N, OH, OW, O]."""
+    taps = conv.window[0] * conv.window[1]
+    x, w = integers(type, *conv.maps), integers(type, conv.filters, taps, conv.maps[3])
+    (oh, ow), (py, px), (sy, sx) = conv.out, conv.padding, conv.strides
+    padded = np.pad(x.astype(np.float64), ((0, 0), (py, py), (px, px), (0, 0)))
+    result = np.zeros((conv.maps[0], oh, ow, conv.filters))
+    for tap in range(taps):
+        y0, x0 = (t * d for t, d in zip(divmod(tap, conv.window[1]), conv.dilation))
+        windows = padded[:, y0 : y0 + sy * (oh - 1) + 1 : sy, x0 : x0 + sx * (ow - 1) + 1 : sx]
+        result += windows @ w[:, tap].astype(np.float64).T
+    return [x, w], result

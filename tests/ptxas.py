@@ -74,6 +74,8 @@ def require() -> str:
     path = find("ptxas")
     if path is None:
         pytest.skip("no ptxas: pip install 'lightnet[cuda-test]', or put it on PATH")
+    if not os.access(path, os.X_OK):
+        pytest.fail(f"LIGHTNET_PTXAS is {path}, which is no program", pytrace=False)
     return path
 
 

@@ -31,7 +31,7 @@ def check(tmp_path) -> int:
 
 def test_kernels_run_as_threads(tmp_path, capsys) -> None:
     assert check(tmp_path) == 0
-    assert re.search(r"lower-cuda: 1 of them also as threads", capsys.readouterr().err)
+    assert re.search(r"lower-cuda: 1 of them as threads, in the interpreter of PTX$", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("kind", [BarrierOp, AsyncWaitOp])

@@ -3,6 +3,8 @@ messages are in tests/filecheck/dialects/cuda-errors.mlir."""
 
 from __future__ import annotations
 
+import re
+
 import ptxas
 import pytest
 from cuda_device import parse
@@ -165,7 +167,7 @@ def test_launches_are_checked():
     with pytest.raises(LightNetError, match="takes 80128 bytes of dynamic shared memory, launched with 0"):
         verify_cuda(parse(SHARED.replace("SIZE", "20000")), "sm_80")
     many = ", ".join(f"%a{k}: memref<1xf32>" for k in range(513))
-    with pytest.raises(LightNetError, match="a kernel takes up to 512 memrefs, not 513"):
+    with pytest.raises(LightNetError, match="a kernel takes 4096 bytes of parameters, not 4104"):
         verify_cuda(
             parse(f"func.func @k({many}) attributes {{cuda.block = array<i32: 32, 1, 1>}} {{\n  func.return\n}}"),
             "sm_80",
@@ -184,6 +186,22 @@ def test_launches_stay_in_the_memory_of_their_module(memory, place, fits):
         return
     with pytest.raises(LightNetError, match=r"@k: 256 bytes at arena\+\d+, and the module's memory has \d+ there"):
         verify_cuda(module, "sm_80")
+
+
+@pytest.mark.parametrize(("align", "place", "message"), [
+    ("", "arena+8", "@k takes memrefs at multiples of 64 bytes, and is launched with arena+8"),
+    ("8", "arena+8", None), ("8", "arena+4", "multiples of 8 bytes, and is launched with arena+4"),
+    *((text, "arena+0", f"tile.align is a power of two, in bytes, got {text}") for text in ("0", "12", "-8", '"8"', "8.0")),
+])  # fmt: skip
+def test_memrefs_are_aligned_as_their_kernel_takes_them(align, place, message):
+    """Vectors and copies are proven to be aligned on that condition. A copy by the engine, and a load of four elements, is a fault elsewhere."""
+    text = SHARED.replace("SIZE", "64").replace("arena+0", place)
+    text = text.replace("attributes {", f"attributes {{tile.align = {align}, ") if align else text
+    if message is None:
+        verify_cuda(parse(text), "sm_80")
+        return
+    with pytest.raises(LightNetError, match=re.escape(message)):
+        verify_cuda(parse(text), "sm_80")
 
 
 def test_functions_of_other_targets_are_no_kernels():

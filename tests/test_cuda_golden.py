@@ -99,15 +99,16 @@ def test_copies_take_what_the_maps_say(own: dict[str, np.ndarray], number: int) 
 
 
 def box_rows(x: np.ndarray, box: tuple[int, ...], place: tuple[int, ...]) -> np.ndarray:
-    margin = 80
-    padded = np.pad(x, margin)
-    part = tuple(slice(at + margin, at + margin + n) for at, n in zip(reversed(place), box))
+    first = tuple(reversed(place))
+    padded = np.pad(x, [(max(-at, 0), max(at + n - size, 0)) for at, n, size in zip(first, box, x.shape)])
+    part = tuple(slice(max(at, 0), max(at, 0) + n) for at, n in zip(first, box))
     return padded[part].reshape(-1, box[-1])
 
 
 def window_rows(x: np.ndarray, windows: Im2col, place: tuple[int, ...]) -> np.ndarray:
     c, w, h, n, dx, dy = place
     rows = []
+    x = np.pad(x, [(0, 0), (0, 0), (0, 0), (0, 64)])  # a row has more channels than there may be
     for _ in range(windows.pixels):
         y, z = h + dy, w + dx
         inside = 0 <= n < x.shape[0] and 0 <= y < x.shape[1] and 0 <= z < x.shape[2]

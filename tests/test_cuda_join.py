@@ -132,8 +132,9 @@ def test_parts_of_k_of_each_product_have_a_workspace_of_their_own(tmp_path, made
 
 @pytest.mark.parametrize(
     ("tiles", "message"),
-    [("[1, 2]", "array of 10 integers"), ("[16, 64, 16, 2, 0, 32, 32, 16, 3, 4]", "1 or more"),
-     ("[16, 64, 16, 2, 99, 32, 32, 16, 3, 4]", "is cut into"), ("[16, 64, 16, 99, 1, 32, 32, 16, 3, 4]", "stages")],
+    [("[1, 2]", "array of 10 integers"), ("[16, 64, 16, 2, 0, 32, 32, 16, 3, 4]", "is cut into 1 to"),
+     ("[16, 64, 16, 2, 99, 32, 32, 16, 3, 4]", "is cut into"), ("[0, 64, 16, 2, 1, 32, 32, 16, 3, 4]", "sizes are 1 to"),
+     *((f"[16, 64, 16, {ring}, 1, 32, 32, 16, 3, 4]", "a ring has 2 to 8 stages") for ring in (99, 1, 0, -3))],
 )  # fmt: skip
 def test_choices_that_cannot_be_are_refused(tmp_path, made_by, tiles, message) -> None:
     made_by(JOIN)

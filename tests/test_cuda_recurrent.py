@@ -34,7 +34,7 @@ from lightnet.runtime.dtypes import BY_NAME
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 #: An op with parameters of each kind of step: one product, two of them, params of units, one gate.
 KINDS = (("lstm", {}), ("gru", {}), ("gru", {"linear_before_reset": True}), ("rnn", {}))
-HIDDEN, BATCH, LENS = (1, 3, 33, 130), (1, 2, 3), (5, 0, 1, 9, -1, 3)
+HIDDEN, LENS = (1, 3, 33, 130), (5, 0, 1, 9, -1, 3)
 
 
 def layer(
@@ -352,9 +352,10 @@ def chosen_by_the_model() -> tuple[str, frozenset[str]]:
     return program.text, frozenset(program.entries.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_no_register_spills(arch):
-    """What the model chooses: weights that are held, read ahead, shared by sequences, or by launches."""
+    """What the model chooses: weights that are held, read ahead, shared by sequences, or by launches. Some of it is in `test_ptxas.py` always."""
     ptxas.require()
     text, entries = chosen_by_the_model()
     made = ptxas.assembled(text, arch)

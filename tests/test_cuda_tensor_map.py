@@ -132,22 +132,6 @@ def test_what_kernels_take():
     assert maps_of(next(iter(plain.ops))) == ()
 
 
-def test_maps_take_the_room_of_many_pointers():
-    many = lambda n: "".join(f", %u{i}: memref<1xf32>" for i in range(n))  # noqa: E731
-    text = """func.func @k(%x: memref<64x64xf16>MANY) attributes {cuda.block = array<i32: 32, 1, 1>} {
-  %s = cuda.shared : memref<64x64xf16, 3 : i32>
-  %m = cuda.shared : memref<1xi64, 3 : i32>
-  %i = arith.constant 0 : index
-  cuda.tma_load %s[%i, %i], %x[%i, %i] by #cuda.tiled<array<i64: 64, 64>>, %m[%i] : memref<64x64xf16, 3 : i32>, memref<64x64xf16>, memref<1xi64, 3 : i32>
-  func.return
-}"""
-    verify_cuda(parse(text.replace("MANY", many(488))), "sm_90a")
-    with pytest.raises(
-        LightNetError, match="1 of 490 memrefs are tensor maps, each of which takes the room of 24 of 512"
-    ):
-        verify_cuda(parse(text.replace("MANY", many(489))), "sm_90a")
-
-
 def test_copies_read_their_tensors():
     module = gemm()
     a, b, c = LineAccesses(module).of(cuda_launches(module)[0])

@@ -35,6 +35,12 @@ CONVS_OF_PIECES = {
     "a dense layer": lambda c: c.conv((2, 8, 3, 4), 33, (3, 4)),
     "rows of several tiles, across pictures": lambda c: c.conv((3, 8, 9, 11), 72, (3, 3), padding=(1, 1, 1, 1)),
 }  # fmt: skip
+DECONVS = [
+    lambda c: c.deconv((1, 8, 3, 5), 8, (2, 2), stride=(2, 2)),
+    lambda c: c.deconv((2, 72, 3, 4), 6, (3, 3), stride=(2, 2), padding=(1, 1, 1, 1), output_padding=(1, 1)),
+    lambda c: c.deconv((1, 16, 3, 4), 5, (5, 4), stride=(3, 2), padding=(0, 2, 3, 1)),
+    lambda c: c.deconv((1, 8, 4, 5), 4, (3, 2), dilation=(2, 3), padding=(1, 2, 0, 1)),
+]
 PRODUCTS = [
     ((1, 8), (8, 8)), ((3, 16), (16, 40)), ((70, 72), (72, 136)), ((130, 200), (200, 64)), ((2, 3, 9, 16), (2, 3, 16, 24)),
     ((2, 5, 8), (8, 32)), ((7, 64), (3, 64, 24)), ((2, 1, 5, 8), (3, 8, 16)),
@@ -44,6 +50,11 @@ PRODUCTS = [
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_convolutions(dtype):
     check([made(dtype, build) for build in CONVS_OF_PIECES.values()], "wgmma", arch=ARCH)
+
+
+def test_transposed_convolutions():
+    """Phases with as many taps as others and with fewer, more than a stage of channels, positions that are cut off, taps that are apart."""
+    check([made("f16", build) for build in DECONVS], "wgmma", arch=ARCH)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -76,6 +87,11 @@ def test_rings_and_parts(stages, splits):
     """More stages than there are, parts of unequal length, and parts that are empty."""
     cases = [made("f16", Case.conv, (1, 24, 6, 5), 20, (3, 3)), made("f16", Case.product, (9, 264), (264, 16))]
     check(cases, "wgmma", arch=ARCH, stages=stages, splits=splits)
+
+
+def test_parts_of_windows_of_few_channels():
+    """A stage is one tap, however few channels that has: K, of 224, has 28 of them."""
+    check([made("f16", Case.conv, (1, 8, 6, 9), 16, (4, 7))], "wgmma", arch=ARCH, splits=12)
 
 
 def _forms(case: Case) -> int:

@@ -85,9 +85,9 @@ def test_copies_of_boxes(dims, box, at):
     x = RNG.standard_normal(dims).astype(np.float16)
     nbytes = int(np.prod(box)) * 2
     got = copied(copy(len(dims), nbytes), x, TensorMap("f16", dims, box), nbytes, *reversed(at))
-    padded = np.pad(x, [(100, 200)] * 2 if len(dims) == 2 else [(60 if i == len(dims) - 1 else 8, 70 if i == len(dims) - 1 else 16) for i in range(len(dims))])  # fmt: skip
-    lead = [100] * 2 if len(dims) == 2 else [60 if i == len(dims) - 1 else 8 for i in range(len(dims))]
-    want = padded[tuple(slice(a + p, a + p + n) for a, p, n in zip(at, lead, box))]
+    margins = [100] * 2 if len(dims) == 2 else [4] * (len(dims) - 1) + [60]
+    padded = np.pad(x, [(m, m) for m in margins])
+    want = padded[tuple(slice(a + m, a + m + n) for a, m, n in zip(at, margins, box))]
     assert (got == want.reshape(-1, box[-1])).all()
 
 
@@ -136,6 +136,10 @@ def test_windows_of_part_of_the_channels():
 BOX, X = TensorMap("f16", (40, 128), (16, 64)), np.ones((40, 128), np.float16)
 
 
+#: Copies a map into memory of the thread's own, as compilers do with parameters that they are not told to leave where they are.
+OWN_MAP = " ".join(f"ld.param.u64 %rd8, [T+{i}]; st.local.u64 [own+{i}], %rd8;" for i in range(0, 128, 8))
+
+
 @pytest.mark.parametrize(
     "line, other, label",
     [
@@ -159,6 +163,7 @@ BOX, X = TensorMap("f16", (40, 128), (16, 64)), np.ones((40, 128), np.float16)
         ("[s], [%rd2,", "[s+128], [%rd2,", "bounds"),
         ("cvta.param.u64 %rd2, %rd1;", "add.u64 %rd2, %rd1, 8589934592; add.u64 %rd2, %rd2, 4294967296; add.u64 %rd2, %rd2, 16;", "misaligned"),
         ("cvta.param.u64 %rd2, %rd1;", "ld.param.u64 %rd2, [O];", "uninitialised"),
+        ("cvta.param.u64 %rd2, %rd1;", f".local .align 64 .b8 own[128]; {OWN_MAP} mov.u64 %rd2, own; cvta.local.u64 %rd2, %rd2;", "tma"),
         ("AGAIN_0:", "@%p1 bra OVER; AGAIN_0:", "race"),
         ("AGAIN_0:", "setp.ge.u32 %p3, %r1, 32; @%p3 bra OVER; AGAIN_0:", "race"),
         ("fence.mbarrier_init.release.cluster;   // FENCE", "mbarrier.inval.shared::cta.b64 [m]; fence.mbarrier_init.release.cluster;", "mbarrier"),
@@ -221,6 +226,19 @@ def test_a_deadlock_says_what_is_missing():
     message = finding(lambda: copied(text, X, BOX, 2048, 0, 0), "mbarrier").message
     assert "128 threads wait for parity 0" in message and "waits for 0 of 1 arrivals and 4096 bytes" in message
     assert "copies bring 2048" in message and "(m+0)" in message
+
+
+def test_a_wait_for_the_phase_before_says_which_phase_to_wait_for():
+    """Parity 1 has ended before an mbarrier's first phase: that wait is over at once."""
+    text = copy(2, 2048).replace("[m], 0;", "[m], 1;")
+    error = finding(lambda: copied(text, X, BOX, 2048, 0, 0), "tma")
+    assert "which a copy of a tensor that was not waited for will write" in error.message
+    line = 1 + text[: text.index("cp.async.bulk")].count("\n")
+    assert [
+        loc.line
+        for loc, note in error.notes
+        if loc and "phase 0 of the mbarrier" in note and note.endswith("wait for parity 0")
+    ] == [line]
 
 
 def test_maps_and_coordinates_that_do_not_fit():

@@ -6,11 +6,23 @@ from __future__ import annotations
 from functools import reduce
 from itertools import islice
 
-import ml_dtypes
 import numpy as np
 import pytest
 from cuda_device import Device
-from hopper_kernels import Conv, Tile, convolution, copied, im2col, product, tiled
+from hopper_kernels import (
+    CONVS,
+    PRODUCTS,
+    Conv,
+    Tile,
+    conv_data,
+    convolution,
+    copied,
+    im2col,
+    integers,
+    product,
+    product_data,
+    tiled,
+)
 from simt_loops import Loops, converted
 from test_simt_to_cpu import END, ONE
 from test_simt_to_cpu import HEAD as ONE_HEAD
@@ -21,11 +33,6 @@ from lightnet.dialects.launch import kernels
 WAYS = pytest.mark.parametrize("native", [True, False], ids=["native", "interpreted"])
 #: The head of a kernel of 64 threads, with 64 elements of shared memory.
 BLOCK = ONE + ONE_HEAD
-NUMPY = {f16: np.float16, bf16: ml_dtypes.bfloat16}
-
-
-def integers(type, *shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).integers(-8, 9, shape).astype(NUMPY[type])
 
 
 def run(module, name: str, grid, tile: Tile, inputs, shape, native: bool = True) -> np.ndarray:
@@ -107,61 +114,27 @@ def test_windows_of_a_map(dims, at, lower, upper, strides, tap):
 @pytest.mark.parametrize(
     ("sizes", "type", "tile", "native"),
     [
-        ((1, 100, 72, 200), f16, Tile(64), True),
+        *((*case, True) for case in PRODUCTS),
         ((1, 70, 10, 72), f16, Tile(8, stages=2), False),
-        ((2, 300, 136, 456), bf16, Tile(128, products=2, warpgroups=2), True),
-        ((2, 200, 200, 264), f16, Tile(128, warpgroups=2, by_k=True), True),
         ((1, 40, 72, 72), bf16, Tile(64, by_k=True), False),
-        ((1, 64, 256, 64), f16, Tile(256, stages=4), True),
-        ((1, 129, 50, 1024), f16, Tile(24, products=2), True),
         ((1, 1, 1, 8), bf16, Tile(40, warpgroups=2), True),
     ],
     ids=str,
 )
 def test_product(sizes, type, tile, native):
-    """More rows and columns than the result has, depths that fill no stage, and fewer steps than stages."""
     batch, m, n, k = sizes
-    a, b = integers(type, batch, m, k), integers(type, batch, *((k, n) if tile.by_k else (n, k)))
+    inputs, want = product_data(sizes, type, tile)
     module, grid = product(m, n, k, type, tile, batch)
-    got = run(module, "product", grid, tile, [a, b], (batch, m, n), native)
-    b = b.astype(np.float64)
-    np.testing.assert_array_equal(got, a.astype(np.float64) @ (b if tile.by_k else b.transpose(0, 2, 1)))
+    np.testing.assert_array_equal(run(module, "product", grid, tile, inputs, want.shape, native), want)
 
 
 @pytest.mark.parametrize(
-    ("conv", "type", "tile"),
-    [
-        (Conv((2, 9, 8, 64), 40, (3, 3), padding=(1, 1)), f16, Tile(64)),
-        (Conv((3, 13, 11, 80), 24, (3, 2), (2, 1), (2, 1), (1, 2)), f16, Tile(24, warpgroups=2)),
-        (Conv((1, 16, 16, 8), 136, (7, 7), (2, 2), (3, 3)), bf16, Tile(128, products=2, stages=4)),
-        (Conv((4, 5, 6, 200), 72, (1, 1), (2, 3)), bf16, Tile(72)),
-    ],
-    ids=str,
+    ("conv", "type", "tile"), [*CONVS, (Conv((4, 5, 6, 200), 72, (1, 1), (2, 3)), bf16, Tile(72))], ids=str
 )
 def test_convolution(conv, type, tile):
-    taps = conv.window[0] * conv.window[1]
-    x, w = integers(type, *conv.maps), integers(type, conv.filters, taps, conv.maps[3])
+    inputs, want = conv_data(conv, type)
     module, grid = convolution(conv, type, tile)
-    (oh, ow), (py, px) = conv.out, conv.padding
-    padded = np.pad(x.astype(np.float64), ((0, 0), (py, py), (px, px), (0, 0)))
-    want = np.zeros((conv.maps[0], oh, ow, conv.filters))
-    for tap in range(taps):
-        y, x0 = (t * d for t, d in zip(divmod(tap, conv.window[1]), conv.dilation))
-        sy, sx = conv.strides
-        want += padded[:, y : y + sy * (oh - 1) + 1 : sy, x0 : x0 + sx * (ow - 1) + 1 : sx] @ w[:, tap].astype(float).T
-    got = run(module, "conv", grid, tile, [x, w], want.shape)
-    np.testing.assert_array_equal(got, want)
-
-
-@pytest.mark.parametrize("by_k", [False, True])
-def test_a_product_in_the_ptx_interpreter(by_k):
-    """The kernels are without races, and give the same there."""
-    tile = Tile(64, products=2, warpgroups=2, by_k=by_k)
-    a, b = integers(f16, 1, 200, 328), integers(f16, 1, *((328, 72) if by_k else (72, 328)))
-    module, grid = product(200, 72, 328, f16, tile)
-    ways = Loops(module, True, "sm_90a"), Device(str(module), "sm_90a")
-    native, interpreted = (on(way, "product", grid, tile, [a, b], (1, 200, 72)) for way in ways)
-    np.testing.assert_array_equal(native, interpreted)
+    np.testing.assert_array_equal(run(module, "conv", grid, tile, inputs, want.shape), want)
 
 
 def test_sums_of_a_ring_take_one_array():

@@ -216,8 +216,10 @@ def cases() -> Iterator[Case]:
         ("f16", 8, False),
         ("bf16", 24, False),
         ("f16", 128, False),
+        ("bf16", 256, False),
         ("f16", 64, True),
         ("bf16", 128, True),
+        ("f16", 256, True),
     ):
         yield from _warpgroup_products(kind, cols, by_k, rng)
 

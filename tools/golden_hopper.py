@@ -23,6 +23,22 @@ COPIES: list[tuple[TensorMap, list[tuple[int, ...]]]] = [
      [(64, -1, -1, 0, 0, 0), (0, 3, 3, 0, 1, 2), (64, 5, 5, 0, 2, 2), (0, 1, 1, 1, 0, 1)]),
     (TensorMap("f16", (2, 10, 5, 64), im2col=Im2col(16, 64, (-2, 0), (-3, -2), (3, 1))),
      [(0, 0, -2, 0, 0, 0), (0, 1, 1, 0, 2, 4), (0, 2, 4, 1, 1, 2)]),
+    # boxes as long as they may be, and larger than the tensor; fewer columns than a row of a stage has
+    (TensorMap("f16", (2, 260, 64), box=(1, 256, 64)), [(0, 0, 0), (0, 255, 1)]),
+    (TensorMap("bf16", (3, 5, 24), box=(1, 16, 64)), [(0, 0, 0), (0, 1, 2), (16, -4, 1)]),
+    (TensorMap("f16", (40, 3, 72), box=(48, 1, 64)), [(0, 0, 0), (64, 2, 8), (0, 3, 0)]),
+    # windows of fewer channels than a row has, and of a part of them; as many windows as a tile has rows at most
+    (TensorMap("f16", (2, 6, 5, 24), im2col=Im2col(64, 64, (-1, -1), (-1, -1), (1, 1))),
+     [(0, -1, -1, 0, 0, 0), (0, 2, 1, 1, 2, 1), (8, 3, 4, 1, 1, 1)]),
+    (TensorMap("bf16", (3, 9, 7, 72), im2col=Im2col(256, 64, (-1, -2), (-2, -1), (2, 2))),
+     [(0, -2, -1, 0, 0, 0), (64, -2, -1, 0, 2, 2), (64, 2, 3, 2, 1, 2)]),
+    # dilated windows that reach far, windows that begin inside of the picture, and behind it; the largest strides
+    (TensorMap("f16", (1, 12, 11, 64), im2col=Im2col(32, 64, (-6, -4), (-6, -4), (1, 1))),
+     [(0, -4, -6, 0, 8, 12), (0, 1, 2, 0, 4, 6), (0, 6, 5, 0, 0, 0), (0, -4, -6, 0, 255, 255)]),
+    (TensorMap("f16", (2, 6, 5, 64), im2col=Im2col(24, 64, (2, -3), (1, 2), (1, 3))),
+     [(0, -3, 2, 0, 0, 0), (0, 3, 6, 0, 1, 0), (0, 6, 4, 1, 0, 0)]),
+    (TensorMap("bf16", (3, 20, 18, 64), im2col=Im2col(16, 64, (-3, -2), (0, 0), (8, 7))),
+     [(0, -2, -3, 0, 0, 0), (0, 5, 13, 1, 3, 3), (0, 12, 5, 2, 0, 1)]),
 ]  # fmt: skip
 
 

@@ -28,9 +28,11 @@ from lightnet.backends.simt_warpgroups import product_types
 from lightnet.backends.simt_warps import mma_types, read_row
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import BLOCK, WARP, require_uniform
-from lightnet.dialects.cuda_hopper import ROWS, WARPGROUP, MbarrierWaitOp, WarpgroupMmaOp, WarpgroupWaitOp
+from lightnet.dialects.cuda_hopper import WarpgroupMmaOp, WarpgroupWaitOp
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
+from lightnet.dialects.cuda_mbarrier import MbarrierWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp, ShuffleOp
+from lightnet.dialects.cuda_stages import ROWS, WARPGROUP
 
 #: Ops at which the threads of a warp meet.
 _WARP_OPS = (ShuffleOp, LdmatrixOp, MmaOp)
@@ -269,15 +271,14 @@ class _Loops:
         """An array with a value that `op` may write: that of the value, if nobody else reads it, or a copy."""
         if value in self.e.slots and _is_last_use(value, op):
             return self.e.slots[value]
-        slot = self.e.slot(value.type)
-        with self.e.threads(group) as thread:
-            self.e.keep(self.e.value(value, thread), slot, thread.number)
-        return slot
+        return self.copied(value, group)
 
     def array_of(self, value: SSAValue, group: Group) -> Slot:
         """The array of a value, made now where it is none that is kept."""
-        if value in self.e.slots:
-            return self.e.slots[value]
+        return self.e.slots[value] if value in self.e.slots else self.copied(value, group)
+
+    def copied(self, value: SSAValue, group: Group) -> Slot:
+        """A new array with a value."""
         slot = self.e.slot(value.type)
         with self.e.threads(group) as thread:
             self.e.keep(self.e.value(value, thread), slot, thread.number)

@@ -24,15 +24,8 @@ from lightnet.backends.simt_ops import OPS, Thread, axis, bytes_of
 from lightnet.backends.simt_warpgroups import SUMS_DIMS, sums_array, sums_at
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP, block_of, is_shared
-from lightnet.dialects.cuda_hopper import (
-    WarpgroupMmaOp,
-)
-from lightnet.dialects.cuda_simt import (
-    LaneIdOp,
-    SharedOp,
-    ThreadIdOp,
-    WarpIdOp,
-)
+from lightnet.dialects.cuda_hopper import WarpgroupMmaOp
+from lightnet.dialects.cuda_simt import LaneIdOp, SharedOp, ThreadIdOp, WarpIdOp
 from lightnet.dialects.cuda_stages import constant
 from lightnet.runtime.arrays import align_up
 

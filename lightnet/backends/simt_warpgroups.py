@@ -15,10 +15,8 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import INDEX, Builder, Index
 from lightnet.backends.simt_warps import PrivateFunction
-from lightnet.dialects.cuda_hopper import ROWS, WARPGROUP
+from lightnet.dialects.cuda_stages import PANEL, ROWS, WARPGROUP
 
-#: Elements of k of a stage.
-_DEPTH = 64
 #: Rows and columns of C whose sums stand in registers: half of those of AVX-512 (more than AVX2 has, where that is as fast as fewer).
 _TILE = 8, 32
 #: Steps of k that one trip of the innermost loop makes, and rows and columns of a block that is transposed.
@@ -63,13 +61,13 @@ def product_function(name: str, types: list[MemRefType], by_k: bool) -> func.Fun
     b = PrivateFunction.make(name, [INDEX, INDEX, INDEX, *types])
     at, row, first, a, right, sums = b.args
     cols = types[2].get_shape()[1]
-    room = b.append(memref.AllocaOp.get(i8, 64, [4 * _DEPTH * (ROWS + _TILE[1])])).results[0]
-    rows = b.view(room, 0, MemRefType(f32, [ROWS, _DEPTH]))
+    room = b.append(memref.AllocaOp.get(i8, 64, [4 * PANEL * (ROWS + _TILE[1])])).results[0]
+    rows = b.view(room, 0, MemRefType(f32, [ROWS, PANEL]))
     with b.loop(0, ROWS) as i:
-        wide = b.cast("extf", b.tile_load(a, [b.add(row, i.iv), 0], [1], [_DEPTH]), f32)
+        wide = b.cast("extf", b.tile_load(a, [b.add(row, i.iv), 0], [1], [PANEL]), f32)
         b.tile_store(wide, rows, [i.iv, 0], [1])
     for begin, end, width in _panels(cols):
-        panel = b.view(room, 4 * _DEPTH * ROWS, MemRefType(f32, [_DEPTH, width]))
+        panel = b.view(room, 4 * PANEL * ROWS, MemRefType(f32, [PANEL, width]))
         with b.loop(begin, end, width) as col:
             if by_k:
                 _panel_by_k(b, right, first, col.iv, panel)
@@ -92,16 +90,16 @@ def _panels(cols: int) -> Iterator[tuple[int, int, int]]:
 def _panel_by_k(b: Builder, right: SSAValue, first: SSAValue, col: SSAValue, panel: SSAValue) -> None:
     """Columns of a B by k, of which 64 lie in the same rows."""
     width = panel.type.get_shape()[1]
-    part, at = b.divmod(col, _DEPTH)
-    line = b.add(first, b.mul(part, _DEPTH))
-    with b.loop(0, _DEPTH) as k:
+    part, at = b.divmod(col, PANEL)
+    line = b.add(first, b.mul(part, PANEL))
+    with b.loop(0, PANEL) as k:
         wide = b.cast("extf", b.tile_load(right, [b.add(line, k.iv), at], [1], [width]), f32)
         b.tile_store(wide, panel, [k.iv, 0], [1])
 
 
 def _panel_by_columns(b: Builder, right: SSAValue, line: SSAValue, panel: SSAValue) -> None:
     """Columns of a B whose rows are columns: squares of it, transposed."""
-    with b.loop(0, _DEPTH, _SQUARE) as k:
+    with b.loop(0, PANEL, _SQUARE) as k:
         for col in range(0, panel.type.get_shape()[1], _SQUARE):
             lines = [b.tile_load(right, [b.add(line, col + i), k.iv], [1], [_SQUARE]) for i in range(_SQUARE)]
             turned = b.transpose([b.cast("extf", v, f32) for v in lines])
@@ -113,7 +111,7 @@ def _tile(b: Builder, left: tuple[SSAValue, SSAValue], panel: SSAValue, place: t
     """Add the product of some rows and a panel to the sums, which stand in registers meanwhile."""
     (rows, row), (sums, at, col) = left, place
     shape = _TILE[0], panel.type.get_shape()[1]
-    with b.loop(0, _DEPTH, _UNROLL, [b.tile_load(sums, [at, col], [0, 1], shape)]) as k:
+    with b.loop(0, PANEL, _UNROLL, [b.tile_load(sums, [at, col], [0, 1], shape)]) as k:
         own = b.tile_load(rows, [row, k.iv], [0, 1], [shape[0], _UNROLL])
         other = b.tile_load(panel, [k.iv, 0], [0, 1], [_UNROLL, shape[1]])
         k.yields(b.fma(own, other, k.args[0]))

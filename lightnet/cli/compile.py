@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lightnet.cli import common
 from lightnet.cli.network import Network, add_loading, add_precision, cuda_options
-from lightnet.diagnostics import LightNetError, printable
+from lightnet.diagnostics import LightNetError, SourceLoc, printable
 
 
 def main(argv: list[str]) -> int:
@@ -127,7 +127,10 @@ def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
     from lightnet import deploy
     from lightnet.backends.llvm.cheader import identifier
     from lightnet.backends.llvm.machines import variants
+    from lightnet.runtime.artifact import is_saved
 
+    if args.network != "-" and is_saved(args.network):
+        raise LightNetError("compile needs the network, and this is a compiled executable", SourceLoc(args.network))
     names = variants(args.variants) if args.variants is not None else []
     network = Network(args, args.network)
     for loc, message in network.warnings:

@@ -2,8 +2,9 @@
 `memref`, `vector` and `tile` for a GPU.
 
 A function with the attribute ``cuda.block`` is a kernel: it says what one thread does. The ops stand in `cuda_simt.py` (threads, barriers,
-shuffles, shared memory), `cuda_memory.py` (asynchronous copies), `cuda_matrix.py` (tensor cores), `cuda_hopper.py` (what sm_90a adds) and `cuda_launch.py` (the lines of
-`@main`); `cuda_checks.py` is what their verifiers share, `cuda_stages.py` and `cuda_flight.py` what those of `cuda_hopper.py` ask besides. Imports xDSL.
+shuffles, shared memory), `cuda_memory.py` (asynchronous copies), `cuda_matrix.py` (tensor cores), `cuda_mbarrier.py` and `cuda_hopper.py` (what
+sm_90a adds) and `cuda_launch.py` (the lines of `@main`); `cuda_checks.py` is what their verifiers share, `cuda_stages.py` and `cuda_flight.py` what
+those of sm_90a's ops ask besides. Imports xDSL.
 
 ```mlir
 func.func @scale(%x: memref<4096xf32>, %y: memref<4096xf32>) attributes {cuda.block = array<i32: 128, 1, 1>} {
@@ -24,11 +25,6 @@ from xdsl.ir import Dialect
 
 from lightnet.dialects.cuda_hopper import (
     Im2colAttr,
-    MbarrierArriveOp,
-    MbarrierExpectOp,
-    MbarrierFenceOp,
-    MbarrierInitOp,
-    MbarrierWaitOp,
     TiledAttr,
     TmaLoadOp,
     WarpgroupMmaOp,
@@ -36,6 +32,13 @@ from lightnet.dialects.cuda_hopper import (
 )
 from lightnet.dialects.cuda_launch import CudaLaunchOp
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp, RoundTf32Op
+from lightnet.dialects.cuda_mbarrier import (
+    MbarrierArriveOp,
+    MbarrierExpectOp,
+    MbarrierFenceOp,
+    MbarrierInitOp,
+    MbarrierWaitOp,
+)
 from lightnet.dialects.cuda_memory import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp
 from lightnet.dialects.cuda_simt import (
     BarrierOp,

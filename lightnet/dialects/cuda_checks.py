@@ -32,6 +32,9 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 WARP = 32
 
+#: The label of what is wrong with a module's kernels and launches.
+VERIFY = "cuda.verify"
+
 #: The attribute that makes a function a kernel: the threads of its blocks along x, y and z.
 BLOCK = "cuda.block"
 #: The memory space of shared memory, as in NVVM.
@@ -258,8 +261,18 @@ def require_aligned(memref: SSAValue, indices: Sequence[SSAValue], wanted: int, 
 def _alignment(memref: SSAValue) -> int:
     """What divides the address of a memref: of an argument of a kernel as its attribute says, of shared memory more than anything asks for."""
     function = memref.block.parent_op() if isinstance(memref, BlockArgument) else None
-    given = function.attributes.get("tile.align") if function is not None else None
-    return given.value.data if isinstance(given, IntegerAttr) else ALIGNMENT
+    return ALIGNMENT if function is None else argument_alignment(function)
+
+
+def argument_alignment(function: Operation) -> int:
+    """What divides the addresses of a function's memrefs: its `tile.align`, a power of two. Raises VerifyException for anything else there."""
+    given = function.attributes.get("tile.align")
+    if given is None:
+        return ALIGNMENT
+    number = given.value.data if isinstance(given, IntegerAttr) else 0
+    if number < 1 or number & (number - 1):
+        raise VerifyException(f"tile.align is a power of two, in bytes, got {given}")
+    return number
 
 
 #: How far back `divisor` looks.

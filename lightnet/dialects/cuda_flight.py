@@ -1,6 +1,6 @@
-"""What has to hold of a whole kernel with ops of `cuda_hopper`: who may touch what copies and products work on while they are under way.
+"""What has to hold of a whole kernel with ops of sm_90a: who may touch what copies and products work on while they are under way.
 
-`verify_cuda` asks it once a kernel. Imports xDSL, `cuda_hopper` and `cuda_stages`.
+`verify_cuda` asks it once a kernel. Imports xDSL, the ops, and `cuda_checks`.
 """
 
 from __future__ import annotations
@@ -10,35 +10,34 @@ from collections.abc import Iterator
 from xdsl.dialects import scf
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue, Use
-from xdsl.utils.exceptions import VerifyException
 
-from lightnet.dialects.cuda_checks import shared_allocations
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.cuda_checks import VERIFY, function_of, shared_allocations
 from lightnet.dialects.cuda_hopper import (
-    MbarrierArriveOp,
-    MbarrierExpectOp,
-    MbarrierFenceOp,
-    MbarrierInitOp,
-    MbarrierWaitOp,
     TmaLoadOp,
     WarpgroupMmaOp,
     WarpgroupWaitOp,
     is_swizzled,
     tensor_maps,
 )
-from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES
+from lightnet.dialects.cuda_mbarrier import (
+    MbarrierArriveOp,
+    MbarrierExpectOp,
+    MbarrierFenceOp,
+    MbarrierInitOp,
+    MbarrierWaitOp,
+)
+from lightnet.ir.locations import loc_of
 
-#: What has the ops.
+#: The architecture that has the ops: later ones have not.
 ARCH = "sm_90a"
-#: Bytes of a kernel's parameters (PTX ISA, "Kernel Function Parameters", before 8.1).
-MOST_PARAMETERS = 4096
 _MBARRIER = (MbarrierInitOp, MbarrierExpectOp, MbarrierArriveOp, MbarrierWaitOp)
 OPS = (*_MBARRIER, MbarrierFenceOp, TmaLoadOp, WarpgroupMmaOp, WarpgroupWaitOp)
 
 
 def verify_flight(function: FuncOp, arch: str) -> None:
-    """Raises VerifyException where a kernel has ops that an architecture lacks, or
+    """Raises LightNetError, at the op, where a kernel has ops that an architecture lacks, or
 
-    * takes more bytes of parameters than a kernel has, tensor maps among them;
     * reads a tensor by a copy and in another way too, or by two maps;
     * touches the rows of a stage, or an mbarrier, by ops of another kind;
     * uses sums that are under way for anything but products and waits, or twice, or ends without waiting for them.
@@ -47,23 +46,18 @@ def verify_flight(function: FuncOp, arch: str) -> None:
     if not ops:
         return
     if arch != ARCH:
-        raise VerifyException(f"{ops[0].name} is of {ARCH}, and the kernel is for {arch}")
-    _verify_parameters(function)
+        raise _wrong(ops[0], f"{ops[0].name} is of {ARCH}, and the kernel is for {arch}")
     _verify_sources(function)
     for allocation in shared_allocations(function):
         _verify_memory(allocation.results[0])
     _verify_sums([op.result for op in ops if isinstance(op, WarpgroupMmaOp)])
 
 
-def _verify_parameters(function: FuncOp) -> None:
-    maps, end = tensor_maps(function), 0
-    for number in range(len(function.body.block.args)):
-        size, align = (BYTES, ALIGNMENT) if number in maps else (8, 8)
-        end = -(-end // align) * align + size
-    if end > MOST_PARAMETERS:
-        raise VerifyException(
-            f"a kernel takes {MOST_PARAMETERS} bytes of parameters, and these are {end}: a tensor map has {BYTES}"
-        )
+def _wrong(op: Operation, message: str) -> LightNetError:
+    """What does not hold of a kernel, at the op that shows it; kernels of generators stand nowhere, and have a name."""
+    function = function_of(op)
+    assert function is not None
+    return LightNetError(f"@{function.sym_name.data}: {message}", loc_of(op) or loc_of(function), VERIFY)
 
 
 def _verify_sources(function: FuncOp) -> None:
@@ -71,21 +65,20 @@ def _verify_sources(function: FuncOp) -> None:
         for use in function.body.block.args[number].uses:
             op = use.operation
             if not isinstance(op, TmaLoadOp):
-                raise VerifyException(f"argument {number} is copied by a tensor map, and {op.name} takes it, too")
+                raise _wrong(op, f"argument {number} is copied by a tensor map, and {op.name} takes it, too")
             if op.map != map:
-                raise VerifyException(f"argument {number} is copied by two tensor maps: {map} and {op.map}")
+                raise _wrong(op, f"argument {number} is copied by two tensor maps: {map} and {op.map}")
 
 
 def _verify_memory(memory: SSAValue) -> None:
     """Rows of a stage lie swizzled, and mbarriers are no numbers: only ops that know of it touch them."""
-    others = [use.operation.name for use in memory.uses if not _is_stage(use)]
+    others = [use.operation for use in memory.uses if not _is_stage(use)]
     if is_swizzled(memory) and others:
-        raise VerifyException(
-            f"rows of a stage are of cuda.tma_load and cuda.warpgroup_mma alone; {others[0]} takes them, too"
-        )
-    others = [use.operation.name for use in memory.uses if not _is_mbarrier(use)]
+        text = f"rows of a stage are of cuda.tma_load and cuda.warpgroup_mma alone; {others[0].name} takes them, too"
+        raise _wrong(others[0], text)
+    others = [use.operation for use in memory.uses if not _is_mbarrier(use)]
     if len(others) not in (0, len(list(memory.uses))):
-        raise VerifyException(f"mbarriers are of their own ops alone; {others[0]} takes them, too")
+        raise _wrong(others[0], f"mbarriers are of their own ops alone; {others[0].name} takes them, too")
 
 
 def _is_stage(use: Use) -> bool:
@@ -108,17 +101,22 @@ def _verify_sums(begun: list[SSAValue]) -> None:
         sums = waiting.pop()
         uses = list(sums.uses)
         if not uses:
-            raise VerifyException(
-                "nobody waits for sums that are under way: a cuda.warpgroup_wait with pending 0 ends them"
-            )
+            text = "nobody waits for sums that are under way: a cuda.warpgroup_wait with pending 0 ends them"
+            raise _wrong(_origin(sums), text)
         if len(uses) > 1:
-            raise VerifyException(
-                f"sums that are under way stand in registers that the product changes: {uses[0].operation.name} and "
-                f"{uses[1].operation.name} cannot both take them"
-            )
+            takers = f"{uses[0].operation.name} and {uses[1].operation.name} cannot both take them"
+            text = f"sums that are under way stand in registers that the product changes: {takers}"
+            raise _wrong(uses[1].operation, text)
         new = [value for value in _carried(uses[0]) if value not in seen]
         seen.update(new)
         waiting += new
+
+
+def _origin(value: SSAValue) -> Operation:
+    """The op that gives a value, the loop itself of one that goes round it."""
+    owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+    assert owner is not None
+    return owner
 
 
 def _carried(use: Use) -> Iterator[SSAValue]:
@@ -135,9 +133,8 @@ def _carried(use: Use) -> Iterator[SSAValue]:
         case scf.YieldOp():
             yield from _yielded(op, use.index)
         case _:
-            raise VerifyException(
-                f"sums are under way until a cuda.warpgroup_wait leaves none pending, and {op.name} takes them"
-            )
+            text = f"sums are under way until a cuda.warpgroup_wait leaves none pending, and {op.name} takes them"
+            raise _wrong(op, text)
 
 
 def _yielded(op: Operation, index: int) -> Iterator[SSAValue]:
@@ -147,4 +144,4 @@ def _yielded(op: Operation, index: int) -> Iterator[SSAValue]:
     elif isinstance(parent, scf.IfOp):
         yield parent.output[index]
     else:
-        raise VerifyException("sums that are under way go through scf.for and scf.if alone")
+        raise _wrong(op, "sums that are under way go through scf.for and scf.if alone")

@@ -1,4 +1,5 @@
-"""The ops of the `cuda` dialect that only sm_90a has: mbarriers, copies by tensor maps (TMA), and products by warpgroups (wgmma).
+"""The ops of the `cuda` dialect that only sm_90a has: copies by tensor maps (TMA), and products by warpgroups (wgmma); `cuda_mbarrier.py` has what
+such copies tell that they are done.
 
 A stage of a product is *rows of 128 bytes* in shared memory, which begin at multiples of 1024 bytes and lie swizzled (PTX ISA, "128B swizzle"):
 only `cuda.tma_load` writes them, and only `cuda.warpgroup_mma` reads them, so that no index ever sees the swizzle. Which parts of a tensor
@@ -41,17 +42,16 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
+from xdsl.parser import AttrParser
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.dialects import cuda_stages
-from lightnet.dialects.cuda_checks import divisor, require_kernel
+from lightnet.dialects.cuda_checks import divisor
 from lightnet.dialects.cuda_stages import (
     GROUP,
-    MOST_EXPECTED,
-    MOST_OFFSET,
     MOST_PENDING,
     PANEL,
+    ROWS,
     copied_rows,
     numbers,
     require_between,
@@ -62,14 +62,7 @@ from lightnet.dialects.cuda_stages import (
     require_sums,
     require_warpgroups,
 )
-from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap
-
-#: Bytes of a row of a stage, and of the pieces of memory within which rows are swizzled.
-ROW, SWIZZLED = cuda_stages.ROW, cuda_stages.SWIZZLED
-#: Threads of a warpgroup, rows of C that it multiplies at a time, and most columns (multiples of 8).
-WARPGROUP, ROWS, MOST_COLS = cuda_stages.WARPGROUP, cuda_stages.ROWS, cuda_stages.MOST_COLS
-#: The k of one `wgmma` of 16-bit factors.
-DEPTH = 16
+from lightnet.runtime.cuda.tensor_map import MOST_OFFSET, Im2col, TensorMap
 
 
 def accumulator(cols: int) -> VectorType:
@@ -84,123 +77,25 @@ def columns(type: Attribute) -> int:
     return 8 * type.get_shape()[0]
 
 
-# ---- mbarriers -----------------------------------------------------------------------------------------------------
-#
-# An mbarrier counts arrivals, and bytes that copies still have to bring. When none of either is missing, its phase ends: whoever waits for that
-# phase goes on, and the counts start again. Phases are told apart by their parity, 0 for the first.
-
-
-@irdl_op_definition
-class MbarrierInitOp(IRDLOperation):
-    """Make an mbarrier whose phases end with `count` arrivals: ``cuda.mbarrier_init %m[%i] count 8 : memref<4xi64, 3 : i32>``.
-
-    One thread does it, once; others (and copies) may use the mbarrier behind that thread's `cuda.mbarrier_fence` and a `cuda.barrier`.
-    """
-
-    name = "cuda.mbarrier_init"
-
-    barriers = operand_def(MemRefType)
-    index = operand_def(IndexType())
-    arrivals = prop_def(IntegerAttr.constr(i64), prop_name="count")
-
-    assembly_format = "$barriers `[` $index `]` `count` $count attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, count: int):
-        super().__init__(operands=[barriers, index], properties={"count": IntegerAttr(count, i64)})
-
-    def verify_(self) -> None:
-        require_mbarrier(self, self.barriers, self.index)
-        if not 1 <= self.arrivals.value.data <= MOST_EXPECTED:
-            raise VerifyException(f"a phase waits for 1 to {MOST_EXPECTED} arrivals, not {self.arrivals.value.data}")
-
-
-@irdl_op_definition
-class MbarrierFenceOp(IRDLOperation):
-    """Let copies see the mbarriers that this thread made: ``cuda.mbarrier_fence``."""
-
-    name = "cuda.mbarrier_fence"
-
-    assembly_format = "attr-dict"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self):
-        super().__init__()
-
-    def verify_(self) -> None:
-        require_kernel(self)
-
-
-@irdl_op_definition
-class MbarrierExpectOp(IRDLOperation):
-    """Arrive at an mbarrier, and add to the bytes that its phase waits for: ``cuda.mbarrier_expect %m[%i], %bytes : memref<4xi64, 3 : i32>``."""
-
-    name = "cuda.mbarrier_expect"
-
-    barriers = operand_def(MemRefType)
-    index = operand_def(IndexType())
-    bytes = operand_def(IndexType())
-
-    assembly_format = "$barriers `[` $index `]` `,` $bytes attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, bytes: SSAValue | Operation):
-        super().__init__(operands=[barriers, index, bytes])
-
-    def verify_(self) -> None:
-        require_mbarrier(self, self.barriers, self.index)
-        require_between(self.bytes, 0, MOST_EXPECTED, "the number of bytes that a phase waits for")
-
-
-@irdl_op_definition
-class MbarrierArriveOp(IRDLOperation):
-    """Arrive at an mbarrier: what the thread did before has been done for those who wait for the phase:
-    ``cuda.mbarrier_arrive %m[%i] : memref<4xi64, 3 : i32>``."""
-
-    name = "cuda.mbarrier_arrive"
-
-    barriers = operand_def(MemRefType)
-    index = operand_def(IndexType())
-
-    assembly_format = "$barriers `[` $index `]` attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation):
-        super().__init__(operands=[barriers, index])
-
-    def verify_(self) -> None:
-        require_mbarrier(self, self.barriers, self.index)
-
-
-@irdl_op_definition
-class MbarrierWaitOp(IRDLOperation):
-    """Wait until the phase of parity %p (0 or 1) has ended: ``cuda.mbarrier_wait %m[%i], %p : memref<4xi64, 3 : i32>``.
-
-    The parity before the first phase counts as 1: to wait for it is not to wait.
-    """
-
-    name = "cuda.mbarrier_wait"
-
-    barriers = operand_def(MemRefType)
-    index = operand_def(IndexType())
-    parity = operand_def(IndexType())
-
-    assembly_format = "$barriers `[` $index `]` `,` $parity attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, parity: SSAValue | Operation):
-        super().__init__(operands=[barriers, index, parity])
-
-    def verify_(self) -> None:
-        require_mbarrier(self, self.barriers, self.index)
-        require_between(self.parity, 0, 1, "the parity of a phase")
-
-
 # ---- copies by tensor maps -------------------------------------------------------------------------------------------
 
 
+class CopiedAttr(ParametrizedAttribute):
+    """What copies take of a tensor: an attribute whose parameters all have to be there."""
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        start = parser.pos
+        found = parser.parse_paramattr_parameters()
+        names = [name for name, _ in cls.get_irdl_definition().parameters]
+        if len(found) != len(names):
+            text = f"#{cls.name} takes {len(names)} parameters ({', '.join(names)}), got {len(found)}"
+            parser.raise_error(text, start, parser.pos)
+        return found
+
+
 @irdl_attr_definition
-class TiledAttr(ParametrizedAttribute):
+class TiledAttr(CopiedAttr):
     """A box of a tensor, its extents in the order of the tensor's dimensions: ``#cuda.tiled<array<i64: 1, 128, 64>>``. Elements outside of the
     tensor are zeros."""
 
@@ -210,7 +105,7 @@ class TiledAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class Im2colAttr(ParametrizedAttribute):
+class Im2colAttr(CopiedAttr):
     """`pixels` windows of a tensor [N, H, W, C], `channels` channels of one tap of each:
     ``#cuda.im2col<128 : i64, 64 : i64, array<i64: -1, -1>, array<i64: -1, -1>, array<i64: 1, 1>>``.
 

@@ -25,6 +25,8 @@ from lightnet.dialects.cuda_checks import (
     MAX_GRID,
     MAX_THREADS,
     STATIC_SHARED,
+    VERIFY,
+    argument_alignment,
     block_of,
     shared_allocations,
 )
@@ -36,14 +38,12 @@ from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
-
-#: The label of what is wrong with a module's kernels and launches.
-VERIFY = "cuda.verify"
+from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES
 
 #: Every allocation of shared memory begins at a multiple of so many bytes, rows of a stage (`cuda_hopper`) at one of `SWIZZLED`.
 SHARED_ALIGNMENT = 128
-#: Memrefs that a kernel may have: 4 KiB of parameters. A tensor map takes 128 bytes, at a multiple of 64: the room of so many more, at most.
-MAX_ARGUMENTS, MAP_ARGUMENTS = 512, 23
+#: Bytes of a kernel's parameters (PTX ISA, "Kernel Function Parameters", before 8.1), and of a memref's address.
+MAX_PARAMETERS, POINTER = 4096, 8
 
 
 @irdl_op_definition
@@ -161,14 +161,23 @@ def dynamic_shared(kernel: FuncOp) -> int:
     return size if size > STATIC_SHARED else 0
 
 
+def parameter_bytes(kernel: FuncOp) -> int:
+    """Bytes of a kernel's parameters, one a memref: its address, or in the place of one that is copied a tensor map."""
+    maps, end = tensor_maps(kernel), 0
+    for number in range(len(kernel.function_type.inputs.data)):
+        size, align = (BYTES, ALIGNMENT) if number in maps else (POINTER, POINTER)
+        end = -(-end // align) * align + size
+    return end
+
+
 def verify_cuda(module: ModuleOp, arch: str) -> None:
     """Check the kernels of a module for an architecture, and every launch against its kernel (one pass: an op verifier would search
     the module for each launch).
 
     Raises LightNetError at the function or the launch: an architecture that is not in `ARCHS`, more shared memory than it has, a kernel
     with arguments other than memrefs or with results, a launch of an unknown kernel, of one of another target, or with other threads,
-    places or dynamic shared memory than it takes, on bytes that the module's memory does not have, or on memrefs that overlap one that is
-    written.
+    places or dynamic shared memory than it takes, on bytes that the module's memory does not have or that are aligned less than it takes, or on
+    memrefs that overlap one that is written.
     """
     if arch not in ARCHS:
         raise LightNetError(f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}", loc_of(module), VERIFY)
@@ -182,6 +191,7 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
             _verify_launch(at, table, memory)
             if isinstance(at, CudaLaunchOp):
                 _verify_apart(at, accesses.of(at))
+                _verify_aligned(at, table[at.callee.string_value()])
     except VerifyException as error:
         raise LightNetError(str(error), loc_of(at), VERIFY) from None
 
@@ -191,11 +201,10 @@ def _verify_kernel(name: str, function: FuncOp, arch: str) -> None:
         raise VerifyException(f"@{name}: a kernel returns nothing")
     if not all(isinstance(t, MemRefType) for t in function.function_type.inputs.data):
         raise VerifyException(f"@{name}: the arguments of a kernel are memrefs")
-    if (takes := len(function.function_type.inputs.data)) > MAX_ARGUMENTS:
-        raise VerifyException(f"@{name}: a kernel takes up to {MAX_ARGUMENTS} memrefs, not {takes}")
-    if takes + MAP_ARGUMENTS * (maps := len(tensor_maps(function))) > MAX_ARGUMENTS:
-        raise VerifyException(f"@{name}: {maps} of {takes} memrefs are tensor maps, each of which takes the room of {1 + MAP_ARGUMENTS} of "
-                              f"{MAX_ARGUMENTS}")  # fmt: skip
+    if (taken := parameter_bytes(function)) > MAX_PARAMETERS:
+        raise VerifyException(
+            f"@{name}: a kernel takes {MAX_PARAMETERS} bytes of parameters, not {taken}: a memref has {POINTER}, a tensor map {BYTES}"
+        )
     size = shared_layout(function)[1]
     if size > ARCHS[arch]:
         raise VerifyException(f"@{name}: {size} bytes of shared memory, and a block of {arch} has {ARCHS[arch]}")
@@ -242,3 +251,14 @@ def _verify_apart(op: CudaLaunchOp, accesses: Sequence[Access]) -> None:
             other = ends.get(access.space)
             if other is None or other.end < access.end:
                 ends[access.space] = access
+
+
+def _verify_aligned(op: CudaLaunchOp, function: FuncOp) -> None:
+    """Raises VerifyException for a memref of a launch that is aligned less than the kernel's vectors and copies are proven to be."""
+    align = argument_alignment(function)
+    for place in op.args:
+        if place.offset.data % align:
+            where = f"{place.space.data}+{place.offset.data}"
+            raise VerifyException(
+                f"@{op.callee.string_value()} takes memrefs at multiples of {align} bytes, and is launched with {where}"
+            )

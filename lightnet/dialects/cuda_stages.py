@@ -1,4 +1,4 @@
-"""What the verifiers of `cuda_hopper` ask of one op: where mbarriers and the rows of stages stand, and what a copy may take of a tensor.
+"""What the verifiers of `cuda_hopper` and `cuda_mbarrier` ask of one op: where mbarriers and the rows of stages stand, and what a copy may take of a tensor.
 
 What has to hold of a whole kernel is in `cuda_flight.py`. Imports xDSL and `cuda_checks`.
 """
@@ -32,24 +32,20 @@ from lightnet.dialects.cuda_checks import (
     require_memref,
     require_uniform,
 )
-from lightnet.runtime.cuda.tensor_map import ROW, TensorMap, check
+from lightnet.runtime.cuda.tensor_map import PIECE, ROW, TensorMap, check
 
 #: Bytes within which rows are swizzled, and so what divides the address of a stage.
 SWIZZLED = 1024
 #: Rows in them.
 GROUP = SWIZZLED // ROW
 #: Elements of 16 bits in a row of a stage: the k of a stage and, by_k, the columns of B that lie beside each other.
-PANEL = 64
+PANEL = ROW // 2
 #: Threads of a warpgroup, rows of C that it multiplies at a time, and most columns.
 WARPGROUP, ROWS, MOST_COLS = 128, 64, 256
 #: Arrivals, and bytes, that a phase of an mbarrier may wait for (PTX ISA, "mbarrier").
 MOST_EXPECTED = (1 << 20) - 1
 #: Products that may be waited for: SASS counts no further.
 MOST_PENDING = 7
-#: A tap's offset in a window [N, H, W, C]: 8 bits.
-MOST_OFFSET = 255
-#: What a tensor's address has to be a multiple of.
-TENSOR_ALIGNMENT = 16
 
 
 def require_between(value: SSAValue, least: int, most: int, what: str) -> None:
@@ -122,7 +118,7 @@ def require_source(source: SSAValue, map: TensorMap, row_elements: int) -> None:
         raise VerifyException("the source: expected an argument of the kernel, for which a tensor map is made")
     if len(map.dims) < 2:
         raise VerifyException(f"the source: a tensor of 2 to 5 dimensions is copied, not one of {len(map.dims)}")
-    require_aligned(source, [], TENSOR_ALIGNMENT, "the source")
+    require_aligned(source, [], PIECE, "the source")
     try:
         check(0, map)
     except LightNetError as error:

@@ -76,7 +76,7 @@ def check_level4(
             _Lockstep(check, before, data.contents, baseline.evaluator, reference, False).trace()
         except DifferenceError as e:
             return Difference(**{**vars(e.difference), "data": str(data)}), check.notes()
-        if check.steps > MAX_STEPS:  # on further data where that is cheap
+        if check.steps > MAX_STEPS or check.thread_steps > MAX_THREAD_STEPS:  # on further data where that is cheap
             break
         check.kinds.clear()
     return None, check.notes()
@@ -143,7 +143,7 @@ class _Check:
     lines: dict[Operation, list[LaunchOp]]
     #: Of a module for cuda, its launches as threads; of each launch of loops there is one.
     threads: Threads | None = None
-    run: set[str] = field(default_factory=set)
+    as_loops: set[str] = field(default_factory=set)
     as_threads: set[str] = field(default_factory=set)
     kinds: set[tuple[frozenset[str], str]] = field(default_factory=set)
     partly: set[str] = field(default_factory=set)
@@ -159,13 +159,19 @@ class _Check:
         self.launches = dict(zip(every, self.threads.launches, strict=True)) if self.threads is not None else {}
         self.thread_steps = 0
 
+    @property
+    def run(self) -> set[str]:
+        """The functions that were executed in some way."""
+        return self.as_loops | self.as_threads
+
     def notes(self) -> list[str]:
         every = sum(f.sym_visibility != PRIVATE for f in self.program.functions.values())
         notes = [
             f"{len(self.run)} of {every} kernel functions are executed, {len(self.partly)} of them on some blocks only"
         ]
         if self.threads is not None:
-            notes.append(f"{len(self.as_threads)} of them also as threads, in the interpreter of PTX")
+            only = f", {n} only so" if (n := len(self.as_threads - self.as_loops)) else ""
+            notes.append(f"{len(self.as_threads)} of them as threads, in the interpreter of PTX{only}")
         left = sorted(self.skipped - self.run)
         if left:
             names = ", ".join(f"@{n}" for n in left[:8]) + (", ..." if len(left) > 8 else "")
@@ -174,48 +180,57 @@ class _Check:
 
     def wanted(self, op: KernelOp) -> list[LaunchOp]:
         """The launches of an op if nobody has run their functions yet, for a kernel that computes the same, and they can be
-        afforded."""
+        afforded in some way."""
         lines = self.lines.get(op, [])
         names = {line.callee.string_value() for line in lines}
         kind = (frozenset(names), _computes(op))
         if not names or kind in self.kinds:
             return []
-        cost = sum(self.cost(line, every_block=len(lines) > 1) for line in lines)
-        if cost > MAX_STEPS or self.steps + cost > MAX_ALL_STEPS:
+        if not (self.affords_loops(lines) or self.affords_threads(lines)):
             self.skipped |= names - self.run
             return []
-        self.steps += cost
         self.kinds.add(kind)
         return lines
 
-    def cost(self, line: LaunchOp, every_block: bool) -> int:
-        """Steps of the blocks that a launch runs at least: one, or all (where launches follow that need what it gives)."""
-        steps = self.steps_of(line.callee.string_value())
-        grid = line.grid.value.data
-        return steps * (grid if every_block else min(1, grid))
+    def loop_cost(self, lines: list[LaunchOp]) -> int:
+        """Steps of the blocks that launches run at least as loops: one of each, or all (where launches follow that need what these give)."""
+        grids = [line.grid.value.data if len(lines) > 1 else min(1, line.grid.value.data) for line in lines]
+        return sum(self.steps_of(line.callee.string_value()) * grid for line, grid in zip(lines, grids, strict=True))
+
+    def affords_loops(self, lines: list[LaunchOp]) -> bool:
+        cost = self.loop_cost(lines)
+        return cost <= MAX_STEPS and self.steps + cost <= MAX_ALL_STEPS
+
+    def thread_cost(self, lines: list[LaunchOp]) -> int:
+        """Steps of all threads of launches, which NumPy takes side by side; a product of matrices is one."""
+        return 0 if self.threads is None else sum(self.threads.cost(self.launches[line]) for line in lines)
+
+    def affords_threads(self, lines: list[LaunchOp]) -> bool:
+        cost = self.thread_cost(lines)
+        return (
+            self.threads is not None and cost <= MAX_THREAD_STEPS and self.thread_steps + cost <= MAX_ALL_THREAD_STEPS
+        )
 
     def execute(self, lines: list[LaunchOp], spaces: dict[str, np.ndarray]) -> bool:
         """Run launches on memory; whether all blocks of all of them ran."""
         complete = True
+        self.steps += self.loop_cost(lines)
         for line in lines:
             name, grid = line.callee.string_value(), line.grid.value.data
             order = self.random.sample(range(grid), grid if len(lines) > 1 else min(grid, 4096))
             done = self.blocks(line, order, spaces, every=len(lines) > 1)
             complete &= done == grid
-            self.run.add(name)
+            self.as_loops.add(name)
             if done < grid:
                 self.partly.add(name)
         return complete
 
-    def execute_threads(self, lines: list[LaunchOp], spaces: dict[str, np.ndarray]) -> bool:
-        """Run launches as threads, all blocks of them, where that can be afforded; whether it was done."""
-        cost = sum(self.cost(line, every_block=True) for line in lines)
-        if self.threads is None or cost > MAX_THREAD_STEPS or self.thread_steps + cost > MAX_ALL_THREAD_STEPS:
-            return False
-        self.thread_steps += cost
+    def execute_threads(self, lines: list[LaunchOp], spaces: dict[str, np.ndarray]) -> None:
+        """Run launches as threads, all blocks of them."""
+        assert self.threads is not None
+        self.thread_steps += self.thread_cost(lines)
         self.threads.run([self.launches[line] for line in lines], spaces)
         self.as_threads |= {line.callee.string_value() for line in lines}
-        return True
 
     def blocks(self, line: LaunchOp, order: list[int], spaces: dict[str, np.ndarray], every: bool) -> int:
         """Run the first blocks of `order`, and more as long as they are quick (or all of them), each on the scratch of some thread;
@@ -294,14 +309,16 @@ class _Lockstep(TracedPlanned):
         in_place = self.poison_results(op, spaces)
         names = ", ".join(dict.fromkeys(f"@{line.callee.string_value()}" for line in lines))
         again = {name: space.copy() for name, space in spaces.items()} if self.check.threads is not None else {}
+        if self.check.affords_loops(lines):
+            try:
+                complete = self.check.execute(lines, spaces)
+            except LightNetError as e:
+                raise self.differs("fails", f"{names}, which {op_and_name(op)} became, fails: {e.message}", op) from e
+            self.compare_results(op, names, spaces, [(v, complete, o) for v, o in zip(op.results, in_place)])
+        if not self.check.affords_threads(lines):
+            return
         try:
-            complete = self.check.execute(lines, spaces)
-        except LightNetError as e:
-            raise self.differs("fails", f"{names}, which {op_and_name(op)} became, fails: {e.message}", op) from e
-        self.compare_results(op, names, spaces, [(v, complete, o) for v, o in zip(op.results, in_place)])
-        try:
-            if not self.check.execute_threads(lines, again):
-                return
+            self.check.execute_threads(lines, again)
         except LightNetError as e:
             text = f"{names}, which {op_and_name(op)} became, fails as threads: {e.message}"
             raise self.differs("threads", text, op) from e

@@ -7,6 +7,7 @@ emitter of PTX and the runtime's interpreter.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from lightnet.dialects.launch import kernels
 from lightnet.runtime.cuda.driver import Launch, arguments
 from lightnet.runtime.cuda.emulator import Emulator
 from lightnet.runtime.cuda.tensor_map import TensorMap
+from lightnet.trust.loop_cost import LoopCost
 
 
 class Threads:
@@ -31,6 +33,11 @@ class Threads:
         self._functions = kernels(module)
         self._loaded: dict[str, tuple[Any, tuple[TensorMap | None, ...]]] = {}
         self._gpu = Emulator(arch)
+        self._steps_of = LoopCost(self._functions).of
+
+    def cost(self, line: CudaLaunchOp) -> int:
+        """About how many ops all threads of a launch execute."""
+        return self._steps_of(line.callee.string_value()) * prod(line.grid.get_values()) * prod(line.block.get_values())
 
     def run(self, lines: Sequence[CudaLaunchOp], spaces: Mapping[str, np.ndarray]) -> None:
         """Run launches, one after the other, on memory spaces (u8), which then hold what they wrote. LightNetError, at the line of the PTX: a race,

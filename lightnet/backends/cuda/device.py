@@ -54,7 +54,6 @@ DEVICES = {
 def device_of(features: str) -> Device:
     """The device that `features`, an architecture, names (default: sm_80). Raises `LightNetError` for any other text."""
     if features and features not in DEVICES:
-        raise LightNetError(
-            f"unknown architecture '{features:.40}'; there are: {', '.join(DEVICES)}", label="cuda.arch"
-        )
+        known = f"there are: {', '.join(DEVICES)}; later devices run what is for sm_90"
+        raise LightNetError(f"unknown architecture '{features:.40}'; {known}", label="cuda.arch")
     return DEVICES[features or "sm_80"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
+from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from lightnet.backends.cuda import math, nvptx_hopper, nvptx_ops
@@ -21,12 +21,11 @@ from lightnet.backends.llvm.function import Function, flatten
 from lightnet.backends.llvm.memory_ops import memory_type
 from lightnet.backends.llvm.values import Lin, Mem, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.cuda_checks import block_of
+from lightnet.dialects.cuda_checks import argument_alignment, block_of
 from lightnet.dialects.cuda_hopper import tensor_maps
 from lightnet.dialects.cuda_launch import cuda_kernels, verify_cuda
 from lightnet.dialects.launch import kernels
 from lightnet.dialects.tile_memory import is_plain
-from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.cuda import tensor_map
 
 HANDLERS = {**emitter.HANDLERS, **nvptx_ops.HANDLERS, **nvptx_hopper.HANDLERS}
@@ -196,8 +195,7 @@ def _function_text(e: Function, function: FuncOp) -> str:
 def _kernel_arguments(e: Function, function: FuncOp) -> list[str]:
     """Bind a kernel's arguments: pointers to global memory, none of which overlaps one that is written, taken for generic ones; and tensor maps."""
     maps = tensor_maps(function)
-    given = function.attributes.get("tile.align")
-    align = given.value.data if isinstance(given, IntegerAttr) else ALIGNMENT
+    align = argument_alignment(function)
     texts = []
     for n, arg in enumerate(function.body.block.args):
         type, size = _memref(arg.type)

@@ -1,4 +1,4 @@
-"""The ops of `cuda_hopper` as PTX of sm_90a. Part of the emitter; see `nvptx_ops.py`.
+"""The ops of `cuda_hopper` and `cuda_mbarrier` as PTX of sm_90a. Part of the emitter; see `nvptx_ops.py`.
 
 They are inline assembly: LLVM ends the process for an intrinsic that an architecture lacks, while PTX that is wrong is refused by name. What
 waits for other threads, or tells them something, also forgets what was loaded. Imports xDSL.
@@ -15,11 +15,20 @@ from lightnet.backends.cuda.nvptx_ops import narrow
 from lightnet.backends.llvm.function import Function, Handler
 from lightnet.backends.llvm.values import Mem, llvm_type
 from lightnet.dialects import cuda_hopper as hopper
+from lightnet.dialects.cuda_mbarrier import (
+    MbarrierArriveOp,
+    MbarrierExpectOp,
+    MbarrierFenceOp,
+    MbarrierInitOp,
+    MbarrierWaitOp,
+)
 from lightnet.dialects.cuda_stages import PANEL, ROW, ROWS, SWIZZLED
 
 #: What an operand of inline assembly is, by its type: a register of 16, 32 or 64 bits (LLVM Language Reference, "Inline Assembler
 #: Expressions", NVPTX).
 _REGISTERS = {"i16": "h", "i32": "r", "i64": "l", "ptr": "l"}
+#: The k of one `wgmma` of 16-bit factors.
+_DEPTH = 16
 #: What ends a line of inline assembly, as LLVM's strings have it.
 _NEXT = r"\0A\09"
 
@@ -58,25 +67,25 @@ def _shared(e: Function, memref: SSAValue, indices: Sequence[SSAValue]) -> str:
 # ---- mbarriers -----------------------------------------------------------------------------------------------------
 
 
-def _mbarrier_init(e: Function, op: hopper.MbarrierInitOp) -> None:
+def _mbarrier_init(e: Function, op: MbarrierInitOp) -> None:
     e.settle()
     args = [("i32", _shared(e, op.barriers, [op.index])), ("i32", str(op.arrivals.value.data))]
     _asm(e, ["mbarrier.init.shared::cta.b64 [$0], $1;"], args)
 
 
-def _mbarrier_fence(e: Function, op: hopper.MbarrierFenceOp) -> None:
+def _mbarrier_fence(e: Function, op: MbarrierFenceOp) -> None:
     """For other threads, and for copies, which see memory by another way (PTX ISA, "Async proxy")."""
     e.settle()
     _asm(e, ["fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;"], [])
 
 
-def _mbarrier_expect(e: Function, op: hopper.MbarrierExpectOp) -> None:
+def _mbarrier_expect(e: Function, op: MbarrierExpectOp) -> None:
     e.settle()
     args = [("i32", _shared(e, op.barriers, [op.index])), ("i32", narrow(e, op.bytes))]
     _asm(e, ["mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"], args)
 
 
-def _mbarrier_arrive(e: Function, op: hopper.MbarrierArriveOp) -> None:
+def _mbarrier_arrive(e: Function, op: MbarrierArriveOp) -> None:
     e.settle()
     _asm(e, ["mbarrier.arrive.shared::cta.b64 _, [$0];"], [("i32", _shared(e, op.barriers, [op.index]))])
 
@@ -92,7 +101,7 @@ _WAIT = (
 )
 
 
-def _mbarrier_wait(e: Function, op: hopper.MbarrierWaitOp) -> None:
+def _mbarrier_wait(e: Function, op: MbarrierWaitOp) -> None:
     e.settle()
     _asm(e, _WAIT, [("i32", _shared(e, op.barriers, [op.index])), ("i32", narrow(e, op.parity))])
 
@@ -120,6 +129,9 @@ def _tma_load(e: Function, op: hopper.TmaLoadOp) -> None:
 
 # ---- products by warpgroups --------------------------------------------------------------------------------------------
 
+#: Bytes that a matrix descriptor can tell apart: of an address it has the bits below ("matrix-descriptor-encode"). ptxas puts the block's number in its
+#: cluster above them, which would change the length that stands there.
+_SPACE = 1 << 18
 #: The upper half of a matrix descriptor (PTX ISA, "Matrix descriptor"): swizzle 1 is that of 128 bytes, and the stride, in units of 16 bytes, leads
 #: from 8 rows to the next. By k, that is from 8 k to the next.
 _UPPER = 1 << 30 | SWIZZLED >> 4
@@ -129,12 +141,12 @@ _LEADING = {False: 1 << 16, True: PANEL * ROW >> 4 << 16}
 
 
 def _descriptors(e: Function, memref: SSAValue, row: SSAValue, by_k: bool) -> list[str]:
-    """The descriptors of a factor, one for each `DEPTH` of its k: 32 bytes further along rows, or so many rows further. What is added stays in
+    """The descriptors of a factor, one for each `_DEPTH` of its k: 32 bytes further along rows, or so many rows further. What is added stays in
     the lower half, so that the upper one is known to be the same in all threads."""
-    place = e.ins(f"lshr i32 {_shared(e, memref, [row])}, 4")
-    step = hopper.DEPTH * (ROW if by_k else 2) >> 4
+    place = e.ins(f"lshr i32 {e.ins(f'and i32 {_shared(e, memref, [row])}, {_SPACE - 1}')}, 4")
+    step = _DEPTH * (ROW if by_k else 2) >> 4
     found = []
-    for k in range(PANEL // hopper.DEPTH):
+    for k in range(PANEL // _DEPTH):
         lower = e.ins(f"add i32 {place}, {_LEADING[by_k] + k * step}")
         found.append(e.ins(f"or i64 {e.ins(f'zext i32 {lower} to i64')}, {_UPPER << 32}"))
     return found
@@ -179,13 +191,13 @@ def _warpgroup_mma(e: Function, op: hopper.WarpgroupMmaOp) -> None:
 
 
 def _product(e: Function, op: hopper.WarpgroupMmaOp, sums: str, first: int, descriptors: list[str]) -> list[str]:
-    """The lines of one product, on registers of sums: one for each `DEPTH` of its k. Its descriptors are added to `descriptors`, which are the
+    """The lines of one product, on registers of sums: one for each `_DEPTH` of its k. Its descriptors are added to `descriptors`, which are the
     operands from number `first` on."""
     by_k, element = op.by_k is not None, op.a.type.element_type
     a, b = _descriptors(e, op.a, op.row, False), _descriptors(e, op.b, op.first, by_k)
     at = first + len(descriptors)
     descriptors += [*a, *b]
-    shape = f"m{ROWS}n{hopper.columns(op.c.type)}k{hopper.DEPTH}"
+    shape = f"m{ROWS}n{hopper.columns(op.c.type)}k{_DEPTH}"
     symbol = f"wgmma.mma_async.sync.aligned.{shape}.f32.{element}.{element}"
     products = [f"{symbol} {{{sums}}}, ${at + k}, ${at + len(a) + k}, 1, 1, 1, 0, {int(by_k)};" for k in range(len(a))]
     return [*products, "wgmma.commit_group.sync.aligned;"]
@@ -200,11 +212,11 @@ def _warpgroup_wait(e: Function, op: hopper.WarpgroupWaitOp) -> None:
 
 
 HANDLERS: dict[type[Operation], Handler] = {
-    hopper.MbarrierInitOp: _mbarrier_init,
-    hopper.MbarrierFenceOp: _mbarrier_fence,
-    hopper.MbarrierExpectOp: _mbarrier_expect,
-    hopper.MbarrierArriveOp: _mbarrier_arrive,
-    hopper.MbarrierWaitOp: _mbarrier_wait,
+    MbarrierInitOp: _mbarrier_init,
+    MbarrierFenceOp: _mbarrier_fence,
+    MbarrierExpectOp: _mbarrier_expect,
+    MbarrierArriveOp: _mbarrier_arrive,
+    MbarrierWaitOp: _mbarrier_wait,
     hopper.TmaLoadOp: _tma_load,
     hopper.WarpgroupMmaOp: _warpgroup_mma,
     hopper.WarpgroupWaitOp: _warpgroup_wait,

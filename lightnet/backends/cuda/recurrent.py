@@ -17,9 +17,16 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import Generator
 from lightnet.backends.cuda.device import Device, device_of
-from lightnet.backends.cuda.recurrent_kernel import RecurrentFunction, Way, lanes_of, products_of, shared_bytes
+from lightnet.backends.cuda.recurrent_kernel import (
+    RecurrentFunction,
+    Way,
+    lanes_of,
+    products_of,
+    recurrent_of,
+    shared_bytes,
+)
 from lightnet.backends.cuda.recurrent_product import AHEAD, Product
-from lightnet.backends.cuda.recurrent_steps import Steps, recurrent_of, step_products, step_shared_bytes, step_workspace
+from lightnet.backends.cuda.recurrent_steps import Steps, step_products, step_shared_bytes, step_workspace
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS, MAX_THREADS, WARP

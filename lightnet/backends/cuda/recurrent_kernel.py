@@ -8,8 +8,7 @@ Imports the builder of threads and the recurrent ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -19,7 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.recurrent_product import ACCESS, Multiplier, Product, share_of
-from lightnet.backends.cuda.simt import Simt, SimtLaunch
+from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.dialects.ln.gates import Maths
 from lightnet.dialects.ln.recurrent import Recurrent
 from lightnet.ir.kernel import KernelOp
@@ -35,6 +34,13 @@ class Way:
     threads: int
     held: bool
     units: int = 0
+
+
+def recurrent_of(kernel: KernelOp) -> Recurrent:
+    """The layer that a kernel is."""
+    (op,) = kernel.ops
+    assert isinstance(op, Recurrent)
+    return op
 
 
 def lanes_of(op: Recurrent) -> int:
@@ -65,20 +71,6 @@ def shared_bytes(op: Recurrent, way: Way) -> int:
     return way.sequences * (states + partial) * op.operand_specs[0].dtype.size
 
 
-@contextmanager
-def where(b: Simt, *conditions: SSAValue | None) -> Iterator[None]:
-    """What happens where all of the conditions hold; None is one that always does."""
-    known = [c for c in conditions if c is not None]
-    if not known:
-        yield
-        return
-    whole = known[0]
-    for other in known[1:]:
-        whole = b.both(whole, other)
-    with b.when(whole):
-        yield
-
-
 def summed(m: Maths, parts: Sequence[SSAValue]) -> SSAValue:
     """The sum of what slices leave, pair by pair."""
     while len(parts) > 1:
@@ -101,8 +93,7 @@ class RecurrentFunction:
     """Builds the function."""
 
     def __init__(self, kernel: KernelOp, name: str, way: Way, aliases: Mapping[int, int]):
-        (op,) = kernel.ops
-        assert isinstance(op, Recurrent)
+        op = recurrent_of(kernel)
         self.op, self.way = op, way
         self.function = KernelFunction(kernel, name, (way.threads, 1, 1), aliases)
         self.b = self.function.b
@@ -173,7 +164,7 @@ class RecurrentFunction:
             at = unit.sequence if inside is None else b.least(unit.sequence, self.batch - 1)
             for name, state in self.states.items():
                 value = b.load(self.inputs[f"{name}0"], [at, unit.number])
-                with where(self.b, unit.there):
+                with self.b.where(unit.there):
                     b.store(
                         value if inside is None else b.select(inside, value, zero), state, [unit.within, unit.number]
                     )
@@ -187,7 +178,7 @@ class RecurrentFunction:
         """The last states, and zeros as the results of the steps that a sequence does not have."""
         b = self.b
         for unit in self.units:
-            with where(self.b, unit.there, self.is_sequence(unit.sequence)):
+            with self.b.where(unit.there, self.is_sequence(unit.sequence)):
                 for name, state in self.states.items():
                     if name in self.outputs:
                         b.store(
@@ -197,7 +188,7 @@ class RecurrentFunction:
             return
         for r, steps in enumerate(lens):
             n = b.add(self.first, r)
-            with where(b, self.is_sequence(n)), b.loop(steps, self.steps) as t:
+            with b.where(self.is_sequence(n)), b.loop(steps, self.steps) as t:
                 with b.loop(self.thread, self.hidden, self.way.threads) as j:
                     b.store(self.maths.number(0), self.outputs["y"], [t.iv, n, j.iv])
 
@@ -212,7 +203,7 @@ class RecurrentFunction:
             if number:
                 gate = product.first // self.hidden - 1
                 for unit, x in zip(self.units, inputs, strict=True):
-                    with where(self.b, unit.there):
+                    with self.b.where(unit.there):
                         at = [unit.within, unit.number]
                         total = self.maths.add(x[gate], self.sum_of(unit, gate))
                         b.store(op.between(self.maths, total, b.load(self.states["h"], at)), self.factors[number], at)
@@ -220,7 +211,7 @@ class RecurrentFunction:
             self.multiply(number, product, weights[number] if weights else None)
             b.barrier()
         for unit, x, beside in zip(self.units, inputs, constants, strict=True):
-            with where(self.b, unit.there):
+            with self.b.where(unit.there):
                 self.finish(unit, t, lens, x, beside)
         b.barrier()
 
@@ -236,7 +227,7 @@ class RecurrentFunction:
             for r, steps in enumerate(lens[1:], 1):
                 own = b.select(b.cmpi("eq", unit.within, b.index(r)), steps, own)
             active = b.below(t, own)
-        with where(self.b, active):
+        with self.b.where(active):
             for name, value in new.items():
                 b.store(value, self.states[name], at)
             if "y" in self.outputs:
@@ -283,7 +274,7 @@ class RecurrentFunction:
                 self.leave(number, b.index(0), turn.iv, self.multiplier(number, b.index(0), turn.iv).streamed())
             return
         piece, group = b.divmod(self.thread, p.groups)
-        with where(b, b.below(piece, p.slices) if p.groups * p.slices < threads else None):
+        with b.where(b.below(piece, p.slices) if p.groups * p.slices < threads else None):
             thread = self.multiplier(number, piece, group)
             self.leave(number, piece, group, thread.streamed() if held is None else thread.from_registers(held))
 

@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import IndexType, MemRefType, i32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
-from lightnet.backends.cuda.recurrent_kernel import Way, lanes_of, summed, where
+from lightnet.backends.cuda.recurrent_kernel import Way, lanes_of, recurrent_of, summed
 from lightnet.backends.cuda.recurrent_product import Multiplier, Product, share_of
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.launches import Argument
@@ -87,13 +87,6 @@ class Steps:
         found += [Argument("workspace", counter_byte(self.op, step + n)) for n in (0, 1)]
         behind = counter_byte(self.op, 0) + 2 * align_up(4)
         return found + [Argument("workspace", behind + n * _state_bytes(self.op)) for n in range(passed_by(self.op))]
-
-
-def recurrent_of(kernel: KernelOp) -> Recurrent:
-    """The layer that a kernel is."""
-    (op,) = kernel.ops
-    assert isinstance(op, Recurrent)
-    return op
 
 
 def states_of(op: Recurrent) -> list[str]:
@@ -167,11 +160,11 @@ class StepFunction:
         ]
         self.fetch()
         b.barrier()
-        with where(b, b.below(piece, p.slices) if p.groups * p.slices < way.threads else None):
+        with b.where(b.below(piece, p.slices) if p.groups * p.slices < way.threads else None):
             total = thread.streamed() if held is None else thread.from_registers(held)
             b.tile_store(total, self.partial, [0, piece, b.mul(group, p.width)], [0, 2])
         b.barrier()
-        with where(b, self.there):
+        with b.where(self.there):
             self.finish(x) if self.is_last else self.pass_on(x)
         if self.is_last:
             self.advance()
@@ -179,7 +172,7 @@ class StepFunction:
     def advance(self) -> None:
         """One thread says which step is the next."""
         b, zero = self.b, self.b.index(0)
-        with where(b, *(b.cmpi("eq", v, zero) for v in (self.thread, b.block_id("x"), b.block_id("y")))):
+        with b.where(*(b.cmpi("eq", v, zero) for v in (self.thread, b.block_id("x"), b.block_id("y")))):
             after = b.const(-1 if self.op.reverse else 1, i32)
             b.store(b.op(arith.AddiOp, b.load(self.numbers[0], [0]), after), self.numbers[1], [0])
 
@@ -200,7 +193,7 @@ class StepFunction:
         """The unit of the thread: its numbers in the block (`r`, `within`) and in the tensors (`n`, `j`), and whether it is `there`; else these are
         of one that is."""
         b, units, total = self.b, self.way.units, self.way.units * self.way.sequences
-        place, doubts = self.thread, []
+        place, doubts = self.thread, list[SSAValue]()
         if total < self.way.threads:
             place, doubts = b.least(place, total - 1), [b.below(place, total)]
         self.r, self.within = b.divmod(place, units)
@@ -211,9 +204,7 @@ class StepFunction:
         if self.batch % self.way.sequences:
             doubts.append(b.below(self.n, self.batch))
             self.n = b.least(self.n, self.batch - 1)
-        self.there = None
-        for doubt in doubts:
-            self.there = doubt if self.there is None else b.both(self.there, doubt)
+        self.there = b.every(*doubts)
 
     def fetch(self) -> None:
         """The state that the product takes to shared memory, and zeros behind it; for a sequence that is none, the last one's."""

@@ -183,8 +183,12 @@ def _choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
         text = f"; alg may be {others}" if others else ""
         if pinned in {g.alg for g in generators() if not g.is_for(device)}:
             text += f"; '{pinned}' is not for {device.arch}"
-        elif pinned in {g.alg for g, form in usable}:
-            text += f"; '{pinned}' takes it in other layouts: write choices {{alg = \"{pinned}\"}} on the kernel before the pass layout"
+        elif forms := [form for g, form in usable if g.alg == pinned]:
+            static = {a for a, v in zip(kernel.body.args, kernel.operands) if isinstance(v.owner, OnceOp)}
+            if any(form.weights <= static for form in forms):
+                text += f"; '{pinned}' takes it in other layouts: write choices {{alg = \"{pinned}\"}} on the kernel before the pass layout"
+            else:
+                text += f"; '{pinned}' takes it with weights that are static"
         raise LightNetError(
             f"no generator of cuda takes {_what(kernel)} with {_ways(kernel)}{text}", loc_of(kernel), label="choose.alg"
         )

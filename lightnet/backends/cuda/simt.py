@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import reduce
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import DenseArrayBase, FunctionType, MemRefType, VectorType, i32
@@ -15,15 +17,17 @@ from lightnet.backends.launches import Argument
 from lightnet.dialects.cuda_checks import BLOCK
 from lightnet.dialects.cuda_hopper import (
     Im2colAttr,
+    TiledAttr,
+    TmaLoadOp,
+    WarpgroupMmaOp,
+    WarpgroupWaitOp,
+)
+from lightnet.dialects.cuda_mbarrier import (
     MbarrierArriveOp,
     MbarrierExpectOp,
     MbarrierFenceOp,
     MbarrierInitOp,
     MbarrierWaitOp,
-    TiledAttr,
-    TmaLoadOp,
-    WarpgroupMmaOp,
-    WarpgroupWaitOp,
 )
 from lightnet.dialects.cuda_memory import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp, BlockIdOp, LaneIdOp, SharedOp, ShuffleOp, ThreadIdOp, WarpIdOp
@@ -144,6 +148,23 @@ class Simt(Builder):
         """Wait until at most the last `pending` products are under way; the sums."""
         return self.append(WarpgroupWaitOp(sums, pending)).results
 
+    # ---- conditions ------------------------------------------------------------------------------------------------
+
+    def both(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.op(arith.AndIOp, a, b)
+
+    def every(self, *conditions: SSAValue | None) -> SSAValue | None:
+        """Whether all conditions hold. None is one that always does, as is the result where there is no other."""
+        known = [c for c in conditions if c is not None]
+        return reduce(self.both, known) if known else None
+
+    @contextmanager
+    def where(self, *conditions: SSAValue | None) -> Iterator[None]:
+        """What happens where `every` condition holds: an `scf.if`, unless they always do."""
+        condition = self.every(*conditions)
+        with nullcontext() if condition is None else self.when(condition):
+            yield
+
     # ---- arithmetic ----------------------------------------------------------------------------------------------
 
     def least(self, a: Index, b: Index) -> SSAValue:
@@ -152,9 +173,6 @@ class Simt(Builder):
     def below(self, a: Index, b: Index) -> SSAValue:
         """Whether ``a < b``."""
         return self.cmpi("slt", self.index(a), self.index(b))
-
-    def both(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        return self.op(arith.AndIOp, a, b)
 
     def extract(self, value: SSAValue, at: Sequence[int]) -> SSAValue:
         """An element of a vector."""

@@ -20,8 +20,10 @@ ROW = 128
 #: The types that there are maps of, and bytes of an element.
 SIZES = {"f16": 2, "bf16": 2}
 MOST_RANK, MOST_BOX, MOST_PIXELS, MOST_STRIDE = 5, 256, 1024, 8
-#: Bits of a size, and of a stride in bytes.
-SIZE_BITS, STRIDE_BITS = 32, 40
+#: Where windows of [N, H, W, C] begin and end, from the first and last pixel on: 8 bits. So are the offsets of a tap in a window, without a sign.
+CORNERS, MOST_OFFSET = (-128, 127), 255
+#: Bits of a size, and of a stride in bytes; what divides a tensor's address, its strides and rows, in bytes.
+SIZE_BITS, STRIDE_BITS, PIECE = 32, 40, 16
 
 
 @dataclass(frozen=True)
@@ -81,32 +83,33 @@ def check(address: int, map: TensorMap) -> None:
     rank = len(map.dims)
     if map.dtype not in SIZES:
         raise _error(f"a tensor map of {map.dtype:.40}: there are those of {', '.join(SIZES)}")
-    if not 0 <= address < 1 << 64 or address % 16:
-        raise _error(f"a tensor map of a tensor at {address:#x}, which is no multiple of 16")
+    if not 0 <= address < 1 << 64 or address % PIECE:
+        raise _error(f"a tensor map of a tensor at {address:#x}, which is no multiple of {PIECE}")
     if not (3 if map.im2col else 1) <= rank <= MOST_RANK:
         raise _error(f"a tensor map of {rank} dimensions")
     if any(not 1 <= n <= 1 << SIZE_BITS for n in map.dims):
         raise _error(f"a tensor map of the sizes {list(map.dims)}: each is 1 to 2^{SIZE_BITS}")
     for stride in map.strides[:-1]:
-        if stride % 16 or stride >= 1 << STRIDE_BITS:
-            raise _error(f"a tensor map with a stride of {stride} bytes: a multiple of 16 below 2^{STRIDE_BITS}")
+        if stride % PIECE or stride >= 1 << STRIDE_BITS:
+            raise _error(f"a tensor map with a stride of {stride} bytes: a multiple of {PIECE} below 2^{STRIDE_BITS}")
     if map.im2col:
         _check_windows(map, map.im2col)
         return
     if len(map.box) != rank or any(not 1 <= n <= MOST_BOX for n in map.box):
-        raise _error(f"a tensor map with the box {list(map.box)}: {rank} extents of 1 to {MOST_BOX}")
+        raise _error(f"a tensor map with the box {list(map.box)}: expected {rank} extents of 1 to {MOST_BOX}")
     _check_row(map.box[-1] * SIZES[map.dtype])
 
 
 def _check_windows(map: TensorMap, windows: Im2col) -> None:
     if len(map.dims) != 4:
-        raise _error(f"windows of a tensor of {len(map.dims)} dimensions, not 4")
+        raise _error(f"windows of a tensor of {len(map.dims)} dimensions: expected 4, [N, H, W, C]")
     if map.box:
         raise _error("a tensor map has a box or windows, not both")
     if not 1 <= windows.pixels <= MOST_PIXELS or not 1 <= windows.channels <= MOST_BOX:
         raise _error(f"a tensor map of {windows.pixels} windows of {windows.channels} channels")
-    if any(not -128 <= at <= 127 for at in (*windows.lower, *windows.upper)):
-        raise _error(f"windows from {list(windows.lower)} to {list(windows.upper)}: each is -128 to 127")
+    least, most = CORNERS
+    if any(not least <= at <= most for at in (*windows.lower, *windows.upper)):
+        raise _error(f"windows from {list(windows.lower)} to {list(windows.upper)}: each is {least} to {most}")
     if any(n - 1 + last < first for n, first, last in zip(map.dims[1:3], windows.lower, windows.upper)):
         raise _error(f"windows from {list(windows.lower)} to {list(windows.upper)}: there is none in {list(map.dims)}")
     if any(not 1 <= n <= MOST_STRIDE for n in windows.strides):
@@ -115,8 +118,8 @@ def _check_windows(map: TensorMap, windows: Im2col) -> None:
 
 
 def _check_row(nbytes: int) -> None:
-    if nbytes % 16 or nbytes > ROW:
-        raise _error(f"a tensor map with rows of {nbytes} bytes: a multiple of 16 up to {ROW}, which lie swizzled")
+    if nbytes % PIECE or nbytes > ROW:
+        raise _error(f"a tensor map with rows of {nbytes} bytes: a multiple of {PIECE} up to {ROW}, which lie swizzled")
 
 
 def _error(message: str) -> LightNetError:

@@ -54,6 +54,10 @@ func.func @product(%x: memref<8x64x64xf16>, %y: memref<8x8x8x64xf16>, %z: memref
   // CHECK-NEXT: mbarrier.try_wait.parity.shared::cta.b64 %ended, [%r{{[0-9]+}}], %r{{[0-9]+}};
   // CHECK-NEXT: @!%ended bra WAIT_[[N]];
   cuda.mbarrier_wait %m[%zero], %zero : memref<1xi64, 3 : i32>
+  // Of an address a descriptor has 14 bits, in units of 16 bytes (and of rows that begin at multiples of 1024 bytes, 6 are zeros).
+  // CHECK: shr.u32 [[UNITS:%r[0-9]+]], %r{{[0-9]+}}, 4
+  // CHECK-NEXT: and.b32 [[START:%r[0-9]+]], [[UNITS]], 16320
+  // CHECK-NEXT: cvt.u64.u32 %rd{{[0-9]+}}, [[START]]
   // A product is four of 16 k each; those that stand behind each other are begun without a pause, each a group of its own.
   // CHECK: wgmma.fence.sync.aligned;
   // CHECK-NEXT: wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {[[R:%r[0-9]+]], %r{{[0-9]+}}, %r{{[0-9]+}}, %r{{[0-9]+}}}, %rd{{[0-9]+}}, %rd{{[0-9]+}}, 1, 1, 1, 0, 0;

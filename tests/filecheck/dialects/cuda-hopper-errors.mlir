@@ -221,7 +221,7 @@ func.func @k(%x: memref<8x8x64xf16>) attributes {cuda.block = array<i32: 128, 1,
   %m = cuda.shared : memref<4xi64, 3 : i32>
   %a = cuda.shared : memref<128x64xf16, 3 : i32>
   %zero = arith.constant 0 : index
-  // expected-error@+1 {{of a tensor of 3 dimensions, not 4}}
+  // expected-error@+1 {{of a tensor of 3 dimensions: expected 4, [N, H, W, C]}}
   cuda.tma_load %a[%zero, %zero], %x[%zero, %zero, %zero, %zero] offsets[%zero, %zero] by #cuda.im2col<64 : i64, 64 : i64, array<i64: -1, -1>, array<i64: -1, -1>, array<i64: 1, 1>>, %m[%zero] : memref<128x64xf16, 3 : i32>, memref<8x8x64xf16>, memref<4xi64, 3 : i32>
   func.return
 }
@@ -479,5 +479,28 @@ func.func @k() attributes {cuda.block = array<i32: 128, 1, 1>} {
   %n = arith.constant dense<0.0> : vector<4xf32>
   // expected-error@+1 {{sums of C are}}
   %d = cuda.warpgroup_wait %n pending 0 : vector<4xf32>
+  func.return
+}
+
+// -----
+
+// Parameters of an attribute that are missing, or too many.
+func.func @k(%x: memref<1x64x64xf16>) attributes {cuda.block = array<i32: 128, 1, 1>} {
+  %m = cuda.shared : memref<4xi64, 3 : i32>
+  %a = cuda.shared : memref<128x64xf16, 3 : i32>
+  %zero = arith.constant 0 : index
+  // expected-error@+1 {{#cuda.tiled takes 1 parameters (box), got 3}}
+  cuda.tma_load %a[%zero, %zero], %x[%zero, %zero, %zero] by #cuda.tiled<1, 64, 64>, %m[%zero] : memref<128x64xf16, 3 : i32>, memref<1x64x64xf16>, memref<4xi64, 3 : i32>
+  func.return
+}
+
+// -----
+
+func.func @k(%x: memref<2x8x8x64xf16>) attributes {cuda.block = array<i32: 128, 1, 1>} {
+  %m = cuda.shared : memref<4xi64, 3 : i32>
+  %a = cuda.shared : memref<128x64xf16, 3 : i32>
+  %zero = arith.constant 0 : index
+  // expected-error@+1 {{#cuda.im2col takes 5 parameters (pixels, channels, lower, upper, strides), got 2}}
+  cuda.tma_load %a[%zero, %zero], %x[%zero, %zero, %zero, %zero] offsets[%zero, %zero] by #cuda.im2col<64 : i64, 64 : i64>, %m[%zero] : memref<128x64xf16, 3 : i32>, memref<2x8x8x64xf16>, memref<4xi64, 3 : i32>
   func.return
 }

@@ -8,7 +8,6 @@ evaluator, the problem and the fragments.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import NamedTuple
 
 from xdsl.dialects import arith, vector
@@ -177,11 +176,13 @@ class _Piece(Evaluator):
         for i in range(rows):
             if self.whole:
                 row = b.get(vector.ExtractOp(value, [i], vector_type((width,), element)))
-                self._when(self._inside(i, 0), lambda row=row, i=i: b.tile_store(row, memref, self._to(i, 0), [2]))
+                with b.where(self._inside(i, 0)):
+                    b.tile_store(row, memref, self._to(i, 0), [2])
                 continue
             for j in range(width):
                 one = b.extract(value, [i, j])
-                self._when(self._inside(i, j), lambda one=one, i=i, j=j: b.store(one, memref, self._to(i, j)))
+                with b.where(self._inside(i, j)):
+                    b.store(one, memref, self._to(i, j))
 
     def _filled(self, value: SSAValue) -> SSAValue:
         b, p, width = self.b, self.problem, self.shape[1]
@@ -210,12 +211,11 @@ class _Piece(Evaluator):
         oh, ow = p.result_dims[2:]
         (n, v, u), phase, stride = self.positions[i], self.phases[j], p.interleave.stride
         y, x = b.add(b.mul(v, stride[0]), phase.row), b.add(b.mul(u, stride[1]), phase.col)
-        inside: SSAValue | None = None
-        for at, count, skip, step, many in zip((y, x), (oh, ow), p.interleave.skip, stride, p.window.positions):
-            if skip or many * step != count:
-                there = b.cmpi("ult", at, b.index(count))
-                inside = there if inside is None else b.both(inside, there)
-        return b.add(b.mul(b.add(b.mul(n, oh), y), ow), x), inside
+        inside = [
+            b.cmpi("ult", at, b.index(count)) if skip or many * step != count else None
+            for at, count, skip, step, many in zip((y, x), (oh, ow), p.interleave.skip, stride, p.window.positions)
+        ]
+        return b.add(b.mul(b.add(b.mul(n, oh), y), ow), x), b.every(*inside)
 
     def _to(self, i: int, j: int) -> list[Index]:
         """Where an element is written."""
@@ -224,18 +224,10 @@ class _Piece(Evaluator):
 
     def _inside(self, i: int, j: int) -> SSAValue | None:
         """Whether an element is one of the result; None where all are."""
-        found = [test for test in (self.has_row[i], self.has_col[j], self._pixel(i, j)[1]) if test is not None]
-        return reduce(self.b.both, found) if found else None
+        return self.b.every(self.has_row[i], self.has_col[j], self._pixel(i, j)[1])
 
     def _guarded(self, inside: SSAValue | None, load: Callable[[], SSAValue], otherwise: SSAValue) -> SSAValue:
         return load() if inside is None else self.b.choose(inside, lambda: [load()], lambda: [otherwise])[0]
-
-    def _when(self, inside: SSAValue | None, store: Callable[[], None]) -> None:
-        if inside is None:
-            store()
-            return
-        with self.b.when(inside):
-            store()
 
 
 class _Phase(NamedTuple):

@@ -41,8 +41,6 @@ SIMT_TILES = (
 LEAST_SUMS = 32
 #: What a choice may be, at most.
 MOST_STAGES, MOST_SIZE = 8, 512
-#: k of a stage, at least.
-SHALLOWEST = 16
 
 
 class Gemm(Generator):
@@ -97,25 +95,30 @@ class Gemm(Generator):
     def plan(self, kernel: KernelOp, problem: Problem, pinned: Pinned, device: Device | None, choice: str) -> Plan:
         """The best plan for a product of a kernel on `device` (None: what is chosen was checked already) among those that agree with what is
         `pinned`. Raises `LightNetError` where none does; `choice` is what says the splits."""
-        depth = SHALLOWEST if pinned.tile is None else pinned.tile.depth
-        most = min(-(-problem.depth // depth), MAX_GRID[2])
-        if pinned.splits is not None and not 1 <= pinned.splits <= most:
-            raise refused(kernel, choice, f"K, of {problem.depth}, is cut into 1 to {most} parts")
         if device is None:  # what is chosen was checked then, for a device that may have more memory than any
             device = device_of("sm_90" if None not in pinned else "")
         try:
+            if pinned.splits is not None:
+                most = self._most_parts(problem, pinned.tile)
+                if not 1 <= pinned.splits <= most:
+                    raise refused(kernel, choice, f"K, of {problem.depth}, is cut into 1 to {most} parts")
             return self.family.best(problem, device, pinned)[1]
         except LightNetError as error:
             raise LightNetError(error.message, loc_of(kernel), label=error.label) from None
+
+    def _most_parts(self, problem: Problem, tile: Tile | None) -> int:
+        """Parts that K may be cut into: a stage each, of the shallowest tile where none is given. Raises `LightNetError` for a tile that no core has."""
+        tiles = self.family.tiles(problem) if tile is None else (tile,)
+        return min(max(self.family.make(problem, t).stages(problem) for t in tiles), MAX_GRID[2])
 
     def _pinned(self, kernel: KernelOp) -> Pinned:
         """The choices that a kernel has. Raises `LightNetError` for one that is no number, or too large."""
         sizes, ring = numbers_of(kernel, "tile", 3), numbers_of(kernel, "stages", 1)
         splits = numbers_of(kernel, "splits", 1)
-        if sizes is not None and (min(sizes) < 1 or max(sizes) > MOST_SIZE):
-            raise refused(kernel, "tile", f"sizes are 1 to {MOST_SIZE}")
-        if ring is not None and not 2 <= ring[0] <= MOST_STAGES:
-            raise refused(kernel, "stages", f"a ring has 2 to {MOST_STAGES} stages")
+        if sizes is not None:
+            check_sizes(kernel, "tile", sizes)
+        if ring is not None:
+            check_ring(kernel, "stages", ring[0])
         tile = None
         if sizes is not None:
             rows, cols, depth = sizes
@@ -144,6 +147,18 @@ def mma_across(rows: int, cols: int) -> tuple[int, int]:
 
 def refused(kernel: KernelOp, name: str, why: str) -> LightNetError:
     return LightNetError(f"{name} = {kernel.attributes[name]}: {why}", loc_of(kernel), label=f"cuda.gemm.{name}")
+
+
+def check_sizes(kernel: KernelOp, name: str, sizes: Sequence[int]) -> None:
+    """Raises `LightNetError` where the choice `name` has sizes of a tile that none has."""
+    if min(sizes) < 1 or max(sizes) > MOST_SIZE:
+        raise refused(kernel, name, f"sizes are 1 to {MOST_SIZE}")
+
+
+def check_ring(kernel: KernelOp, name: str, stages: int) -> None:
+    """The same of the stages of a ring."""
+    if not 2 <= stages <= MOST_STAGES:
+        raise refused(kernel, name, f"a ring has 2 to {MOST_STAGES} stages")
 
 
 def numbers_of(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None:

@@ -20,7 +20,7 @@ from lightnet.backends.cuda.base import MAP, Generator, memory_time
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.gemm import kernel as kernels
 from lightnet.backends.cuda.gemm.core import Tile
-from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, numbers_of, refused
+from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, check_ring, check_sizes, numbers_of
 from lightnet.backends.cuda.gemm.kernel import Plan
 from lightnet.backends.cuda.gemm.model import Pinned
 from lightnet.backends.cuda.gemm.problem import FLOATS, Problem, Slice, filled, match
@@ -156,8 +156,8 @@ class Join(Generator):
         if numbers is not None:
             for i in range(len(joint.products)):
                 rows, cols, depth, ring, splits = numbers[NUMBERS * i : NUMBERS * (i + 1)]
-                if min(rows, cols, depth, splits) < 1:
-                    raise refused(kernel, "tiles", "sizes are 1 or more")
+                check_sizes(kernel, "tiles", (rows, cols, depth))
+                check_ring(kernel, "tiles", ring)
                 pins[i] = Pinned(Tile(rows, cols, depth, ring, self.gemm.family.across(rows, cols)), ring, splits)
         return [
             self.gemm.plan(kernel, p, pinned or Pinned(), device, "tiles") for p, pinned in zip(joint.products, pins)

@@ -6,7 +6,6 @@ A block has a tile of C: a core makes its sums, the epilogue finishes them. Impo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -120,13 +119,10 @@ class _Product:
         has_col = None if pitch % at.cols == 0 else b.below(col, pitch)
         for i in range(rows):
             row = b.add(b.add(at.row, fragment.row), i * fragment.row_step)
-            inside = has_col
-            if p.rows % at.rows:
-                has_row = b.below(row, p.rows)
-                inside = has_row if has_col is None else b.both(has_row, has_col)
+            has_row = b.below(row, p.rows) if p.rows % at.rows else None
             line = b.get(vector.ExtractOp(fragment.value, [i], VectorType(f32, [width])))
             where = [self.part, b.add(b.mul(at.product, p.rows), row), col]
-            with nullcontext() if inside is None else b.when(inside):
+            with b.where(has_row, has_col):
                 b.tile_store(line, memory, where, [2])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import gcd
 from typing import NamedTuple
@@ -186,7 +185,7 @@ class Stager:
         for piece in self.pieces:
             indices, inside = self.source.at(b, piece.line, piece.known, piece.position, k)
             to = [b.add(b.mul(slot, self.lines), piece.line), piece.position]
-            with nullcontext() if piece.mine is None else b.when(piece.mine):
+            with b.where(piece.mine):
                 self._chunk(to, indices, inside)
 
     def _chunk(self, to: list[Index], indices: list[Index], inside: SSAValue) -> None:

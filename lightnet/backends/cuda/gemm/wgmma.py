@@ -14,14 +14,14 @@ from lightnet.backends.cuda.gemm.generator import MMA, Gemm
 from lightnet.backends.cuda.gemm.kernel import Plan
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
 from lightnet.backends.cuda.gemm.problem import Problem
-from lightnet.backends.cuda.gemm.wgmma_core import DEPTH, ENGINE, WgmmaCore, reaches
+from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore, reaches
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.dialects.cuda_hopper import ROWS
+from lightnet.dialects.cuda_flight import ARCH
+from lightnet.dialects.cuda_stages import PANEL, ROWS
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.views import alignment_of
+from lightnet.runtime.cuda.tensor_map import PIECE
 
-#: The architecture that has them: its later ones have not.
-ARCH = "sm_90a"
 #: Tiles [rows, columns], the largest first: two warpgroups from 128 rows on.
 TILES = (
     (128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64), (128, 32), (64, 32), (64, 16),
@@ -35,8 +35,8 @@ def _across(rows: int, cols: int) -> tuple[int, int]:
 
 def _tiles(problem: Problem) -> Iterator[Tile]:
     for rows, cols in TILES:
-        if not problem.by_k or cols % DEPTH == 0:
-            yield Tile(rows, cols, DEPTH, 2, _across(rows, cols))
+        if not problem.by_k or cols % PANEL == 0:
+            yield Tile(rows, cols, PANEL, 2, _across(rows, cols))
 
 
 class Warpgroups(Gemm):
@@ -53,7 +53,7 @@ class Warpgroups(Gemm):
     ) -> list[SimtLaunch]:
         """The launches. A view may begin where the copy engine cannot, which is known after planning only: then warps copy and multiply (``mma``),
         with as many splits, for which there is workspace."""
-        if alignment_of([*kernel.operands, *kernel.results]) % ENGINE == 0:
+        if alignment_of([*kernel.operands, *kernel.results]) % PIECE == 0:
             return super().launches(kernel, name, aliases, problem, plan, at)
         _, instead = MMA.family.best(problem, device_of(""), Pinned(splits=plan.splits))
         return MMA.launches(kernel, name, aliases, problem, instead, at)

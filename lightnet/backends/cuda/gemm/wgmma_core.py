@@ -26,36 +26,32 @@ from xdsl.ir import Attribute, SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.gemm.core import Block, Core, Fragment, Tile
+from lightnet.backends.cuda.gemm.exchange import PAIR, QUAD, exchanged
 from lightnet.backends.cuda.gemm.problem import Kind, Problem
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP
-from lightnet.dialects.cuda_hopper import MOST_COLS, ROW, ROWS, WARPGROUP, Im2colAttr, TiledAttr, accumulator
+from lightnet.dialects.cuda_hopper import Im2colAttr, TiledAttr, accumulator
+from lightnet.dialects.cuda_stages import MOST_COLS, PANEL, ROWS, WARPGROUP
+from lightnet.runtime.cuda.tensor_map import CORNERS, MOST_OFFSET, MOST_STRIDE, PIECE, ROW
 
-#: Elements of 16 bits in a row of a stage: its depth.
-DEPTH = ROW // 2
 #: Sums of a thread at most.
 MOST_SUMS = 128
-#: Bytes that the copy engine wants the strides of a tensor, and its address, to be multiples of.
-ENGINE = 16
-#: What a window may be for it: how far it begins before and behind the picture, its offsets within the window, and strides.
-MOST_CORNER, MOST_OFFSET, MOST_STRIDE = 127, 255, 8
-#: Lanes that share a row of a warp's sums, and sums next to each other that each of them has.
-QUAD, PAIR = 4, 2
 
 
 def reaches(p: Problem) -> bool:
     """Whether the copy engine can bring the factors of a product, and nothing else reads them."""
     pitches = (p.depth, p.cols) if p.by_k else (p.channels if p.is_map else p.depth,)
-    if p.groups > 1 or any(n * p.dtype.size % ENGINE for n in pitches):
+    if p.groups > 1 or any(n * p.dtype.size % PIECE for n in pitches):
         return False
     if any(v in (p.a, p.b) for op in p.epilogue for v in op.operands):
         return False
     if not p.is_map or p.is_pointwise:
         return True
-    corners = [abs(n) for pair in _corners(p) for n in pair]
+    least, most = CORNERS
+    begins = all(least <= n <= most for corner in _corners(p) for n in corner)
     reach = [(n - 1) * d for n, d in zip(p.window.size, p.window.dilation)]
-    return max(corners) <= MOST_CORNER and max(reach) <= MOST_OFFSET and max(p.window.stride) <= MOST_STRIDE
+    return begins and max(reach) <= MOST_OFFSET and max(p.window.stride) <= MOST_STRIDE
 
 
 def _corners(p: Problem) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -89,15 +85,15 @@ class WgmmaCore(Core):
         if (
             groups < 1
             or along != 1
-            or tile.depth != DEPTH
+            or tile.depth != PANEL
             or tile.rows % (ROWS * groups)
-            or tile.cols % (DEPTH if by_k else 8)
+            or tile.cols % (PANEL if by_k else 8)
             or not 8 <= tile.cols <= MOST_COLS
             or tile.rows * tile.cols > MOST_SUMS * self.threads
         ):
             raise LightNetError(
                 f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, for {groups} x {along} warpgroups: each has multiples of {ROWS} rows and of "
-                f"{DEPTH if by_k else 8} columns, up to {MOST_COLS}, {DEPTH} deep, and a thread {MOST_SUMS} sums at most",
+                f"{PANEL if by_k else 8} columns, up to {MOST_COLS}, {PANEL} deep, and a thread {MOST_SUMS} sums at most",
                 label="cuda.wgmma",
             )
         self._rows = tile.rows // groups
@@ -113,14 +109,14 @@ class WgmmaCore(Core):
 
     @property
     def shared_bytes(self) -> int:
-        return self.tile.stages * (self._stage_bytes + 16)
+        return self.tile.stages * (self._stage_bytes + 2 * 8)  # with two mbarriers each
 
     def stages(self, p: Problem) -> int:
-        """Taps of the window, and pieces of channels of each."""
+        """Taps of the window, for each its channels in pieces of a panel."""
         if not p.is_map:
             return super().stages(p)
         kh, kw = p.window.size
-        return kh * kw * -(-p.channels // DEPTH)
+        return kh * kw * -(-p.channels // PANEL)
 
     def copies(self, p: Problem) -> float:
         return 0.0
@@ -139,8 +135,8 @@ class WgmmaCore(Core):
     def fragments(self, block: Block) -> list[Fragment]:
         b, tile, p = block.b, self.tile, block.p
         ring = _Ring(
-            b.shared([tile.stages * tile.rows, DEPTH], self.element),
-            b.shared([tile.stages * tile.cols, DEPTH], self.element),
+            b.shared([tile.stages * tile.rows, PANEL], self.element),
+            b.shared([tile.stages * tile.cols, PANEL], self.element),
             b.shared([2 * tile.stages], i64),
         )
         leads = b.cmpi("eq", b.thread_id(), b.index(0))
@@ -166,10 +162,10 @@ class WgmmaCore(Core):
             for i, total in enumerate(loop.args):
                 at = b.add(b.add(b.mul(slot, tile.rows), row), ROWS * i)
                 sums.append(b.warpgroup_mma(ring.a, at, ring.b, b.mul(slot, tile.cols), total, p.by_k))
-            sums = b.warpgroup_wait(sums, products)
+            waited = b.warpgroup_wait(sums, products)
             with b.when(b.cmpi("sgt", loop.iv, b.index(0))):
                 self._refill(block, ring, leads, b.add(loop.iv, -1), count, fill)
-            loop.yields(*sums)
+            loop.yields(*waited)
         return self._finished(b, p, row, b.warpgroup_wait(loop.results, 0))
 
     def _count(self, block: Block) -> Index:
@@ -211,10 +207,10 @@ class WgmmaCore(Core):
         memory = block.f.inputs[p.a]
         if p.is_map and not p.is_pointwise:
             return self._windows(block, ring)
-        matrix, box = 0 if p.is_map else block.matrix(0), _tiled(1, rows, DEPTH)
+        matrix, box = 0 if p.is_map else block.matrix(0), _tiled(1, rows, PANEL)
 
         def load(row: Index, slot: Index, stage: Index) -> None:
-            where = [matrix, at.row, b.mul(stage, DEPTH)]
+            where = [matrix, at.row, b.mul(stage, PANEL)]
             b.tma_load(ring.a, [row, 0], memory, where, box, ring.barriers, slot)
 
         return load
@@ -225,16 +221,16 @@ class WgmmaCore(Core):
         (oh, ow), (sh, sw), (dh, dw), (_, kw) = p.window.positions, p.window.stride, p.window.dilation, p.window.size
         lower, upper = _corners(p)
         windows = Im2colAttr(
-            IntegerAttr(self.tile.rows, i64), IntegerAttr(DEPTH, i64), *map(_sizes, (lower, upper, p.window.stride))
+            IntegerAttr(self.tile.rows, i64), IntegerAttr(PANEL, i64), *map(_sizes, (lower, upper, p.window.stride))
         )
         n, rest = b.divmod(block.corner.row, oh * ow)
         y, x = b.divmod(rest, ow)
         first = [n, b.add(b.mul(y, sh), lower[0]), b.add(b.mul(x, sw), lower[1])]
 
         def load(row: Index, slot: Index, stage: Index) -> None:
-            tap, piece = b.divmod(stage, -(-p.channels // DEPTH))
+            tap, piece = b.divmod(stage, -(-p.channels // PANEL))
             dy, dx = b.divmod(tap, kw)
-            where, offsets = [*first, b.mul(piece, DEPTH)], [b.mul(dy, dh), b.mul(dx, dw)]
+            where, offsets = [*first, b.mul(piece, PANEL)], [b.mul(dy, dh), b.mul(dx, dw)]
             b.tma_load(ring.a, [row, 0], memory, where, windows, ring.barriers, slot, offsets)
 
         return load
@@ -243,19 +239,19 @@ class WgmmaCore(Core):
         b, p, at, cols = block.b, block.p, block.corner, self.tile.cols
         memory = block.f.inputs[p.b]
         if p.kind is Kind.MATMUL:
-            matrix, box = block.matrix(1), _tiled(1, DEPTH, DEPTH)
+            matrix, box = block.matrix(1), _tiled(1, PANEL, PANEL)
 
             def load_panels(row: Index, slot: Index, stage: Index) -> None:
-                for panel in range(0, cols, DEPTH):
-                    where = [matrix, b.mul(stage, DEPTH), b.add(at.col, panel)]
+                for panel in range(0, cols, PANEL):
+                    where = [matrix, b.mul(stage, PANEL), b.add(at.col, panel)]
                     b.tma_load(ring.b, [b.add(row, panel), 0], memory, where, box, ring.barriers, slot)
 
             return load_panels
-        columns = _tiled(cols, 1, DEPTH) if p.is_map else _tiled(1, cols, DEPTH)
+        columns = _tiled(cols, 1, PANEL) if p.is_map else _tiled(1, cols, PANEL)
 
         def load(row: Index, slot: Index, stage: Index) -> None:
-            tap, piece = b.divmod(stage, -(-p.channels // DEPTH)) if p.is_map else (0, stage)
-            k = b.mul(piece, DEPTH)
+            tap, piece = b.divmod(stage, -(-p.channels // PANEL)) if p.is_map else (0, stage)
+            k = b.mul(piece, PANEL)
             where = [at.col, tap, k] if p.is_map else [0, at.col, k]
             b.tma_load(ring.b, [row, 0], memory, where, columns, ring.barriers, slot)
 
@@ -278,46 +274,10 @@ class WgmmaCore(Core):
         for i, total in enumerate(sums):
             for j in range(0, self.tile.cols // 8, wide):
                 parts = [b.get(vector.ExtractOp(total, [j + n], VectorType(f32, [2, 2]))) for n in range(wide)]
-                for own, col, value in _exchanged(b, inner, parts):
-                    at = b.add(b.mul(own, 8), b.add(col, 8 * j))
-                    found.append(Fragment(value, b.add(first, ROWS * i), at, 8))
+                own, col, value = exchanged(b, inner, parts)
+                at = b.add(b.mul(own, 8), b.add(col, 8 * j))
+                found.append(Fragment(value, b.add(first, ROWS * i), at, 8))
         return found
-
-
-def _exchanged(b: Simt, lane: SSAValue, parts: Sequence[SSAValue]) -> list[tuple[Index, Index, SSAValue]]:
-    """Blocks of eight columns, two of each in every lane of a quad, as wider pieces: (number of the block, first column in it, values). `lane` is the
-    lane's number in its quad; with one block there is nothing to exchange, with two a lane has half a block, with four a whole one."""
-    if len(parts) == 1:
-        return [(0, b.mul(lane, PAIR), parts[0])]
-    upper, lower = b.divmod(lane, 2)
-    odd, high = (b.cmpi("eq", bit, b.index(1)) for bit in (lower, upper))
-    pairs = [_traded(b, 1, odd, parts[n], parts[n + 1]) for n in range(0, len(parts), 2)]
-    if len(pairs) == 1:
-        return [(lower, b.mul(upper, 2 * PAIR), _beside(b, pairs[0]))]
-    left = [_traded(b, 2, high, one, other) for one, other in zip(*pairs)]
-    return [(lane, 0, _beside(b, [left[0][0], left[1][0], left[0][1], left[1][1]]))]
-
-
-def _traded(
-    b: Simt, distance: int, keeps_second: SSAValue, one: SSAValue, other: SSAValue
-) -> tuple[SSAValue, SSAValue]:
-    """Two vectors [2, 2] in each of two lanes: a lane keeps one of them and gets the other's same one; in the order of lanes."""
-    sent = b.select(keeps_second, one, other)
-    kept = b.select(keeps_second, other, one)
-    got = b.const(0.0, VectorType(f32, [2, 2]))
-    for at in ([0, 0], [0, 1], [1, 0], [1, 1]):
-        got = b.get(vector.InsertOp(b.shuffle("xor", b.extract(sent, at), distance), got, at))
-    return b.select(keeps_second, got, kept), b.select(keeps_second, kept, got)
-
-
-def _beside(b: Simt, parts: Sequence[SSAValue]) -> SSAValue:
-    """Vectors [2, 2] next to each other."""
-    made = b.const(0.0, VectorType(f32, [2, PAIR * len(parts)]))
-    for n, part in enumerate(parts):
-        for r in range(2):
-            for c in range(PAIR):
-                made = b.get(vector.InsertOp(b.extract(part, [r, c]), made, [r, PAIR * n + c]))
-    return made
 
 
 def _tiled(*box: int) -> TiledAttr:

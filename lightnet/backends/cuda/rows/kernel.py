@@ -110,7 +110,7 @@ class RowFunction:
         whole = not any(s.in_pieces for s in self.rows.stages if s.is_reduction)
         if self.rows.pieces > 1 and whole:
             first = b.both(first, b.cmpi("eq", self.piece, b.index(0)))
-        with self._when(first if self.inside is None else b.both(first, self.inside)):
+        with self._when(b.every(first, self.inside)):
             for stage in rest:
                 self._run(stage)
             for target, stage in places.items():
@@ -231,10 +231,7 @@ class RowFunction:
 
         if self._holds(stage):
             for elements, there in self._held(stage):
-                inside = (
-                    self.inside if there is None else there if self.inside is None else self.b.both(there, self.inside)
-                )
-                with self._when(inside):
+                with self._when(self.b.every(there, self.inside)):
                     for row in elements:
                         store(row)
             return

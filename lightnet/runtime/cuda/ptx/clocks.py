@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Array = Any
 i32 = np.int32
+#: Threads of a warp, and of a warpgroup.
 WARP, GROUP = 32, 128
 #: Mbarriers that a block may have in its run.
 MOST_MBARRIERS = 64
@@ -207,16 +208,16 @@ class Clocks:
         self.unfenced[block, at] = 0
         races.writes[granules] = races.reads[granules] = 0
 
-    def begin_reads(self, groups: Array, granules: Array, lanes: int = GROUP) -> None:
+    def begin_reads(self, groups: Array, granules: Array) -> None:
         """Warpgroups (numbers in the batch) begin to read granules of their blocks by `wgmma`."""
-        block = groups * lanes // self.batch.per_block
-        seen = self.seen.reshape(-1, lanes, self.seen.shape[1])[groups].min(axis=1)
+        block = groups * GROUP // self.batch.per_block
+        seen = self.seen.reshape(-1, GROUP, self.seen.shape[1])[groups].min(axis=1)
         column, phase = self.column[block][:, granules], self.phase[block][:, granules]
         late = phase > np.take_along_axis(seen, column.astype(np.int64), axis=1)
         if late.any():
             group, i = (int(k[0]) for k in np.nonzero(late))
-            first = int(groups[group]) * lanes
-            known = self.seen[first : first + lanes, int(column[group, i])]
+            first = int(groups[group]) * GROUP
+            known = self.seen[first : first + GROUP, int(column[group, i])]
             lane = first + int(np.argmax(known < phase[group, i]))
             self._not_waited(lane, int(block[group]) * self.granules + int(granules[i]), "reads")
         races = self.batch.shared.races
@@ -224,7 +225,7 @@ class Clocks:
         every = block[:, None] * self.granules + granules
         if races.writes[every].any():
             for row, group, mine in zip(seen, groups, every):
-                self._look_for_writes(row, int(group) * lanes, mine, "reads")
+                self._look_for_writes(row, int(group) * GROUP, mine, "reads")
         self._set_reads(groups, granules, READING)
 
     def end_reads(self, groups: Array, granules: Array) -> None:

@@ -78,16 +78,16 @@ def bad_state(
     if (state == OPAQUE).any():
         fail(batch, "mbarrier", f"{verb} {where}: it is an mbarrier", lane)
     if (state == PENDING).any():
-        copy = batch.mbarriers.copy_to(offset + int(np.argmax(state == PENDING))) if batch.mbarriers else None
-        if copy is not None:
-            note = (_loc(batch, copy.here), "the copy begins here")
-            fail(
-                batch,
-                "tma",
-                f"{verb} {where}, which a copy of a tensor that was not waited for will write",
-                lane,
-                (note,),
+        found = batch.mbarriers.copy_to(offset + int(np.argmax(state == PENDING))) if batch.mbarriers else None
+        if found is not None:
+            m, copy = found
+            phase = f"phase {m.phase - m.first} of {batch.mbarriers.name(m)}"
+            note = (
+                _loc(batch, copy.here),
+                f"the copy begins here, and is done when {phase} ends: wait for parity {m.parity}",
             )
+            message = f"{verb} {where}, which a copy of a tensor that was not waited for will write"
+            fail(batch, "tma", message, lane, (note,))
         fail(batch, "cp-async", f"{verb} {where}, which a cp.async that was not waited for will write", lane)
     count = int((state == UNSET).sum())
     fail(batch, "uninitialised", f"reads {where}, of which {count} bytes were never written", lane)

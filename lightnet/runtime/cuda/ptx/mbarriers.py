@@ -118,7 +118,9 @@ def _wait(site: Site, match: re.Match[str]) -> Step:
         wanted, lanes = batch.active(parity(batch.regs)).astype(np.int64), _lanes(batch)
         if (wanted > 1).any():
             at = int(np.argmax(wanted > 1))
-            mbarriers_of(batch).fail("mbarrier", f"parity {int(wanted[at])}: 0 or 1", int(lanes[at]))
+            mbarriers_of(batch).fail(
+                "mbarrier", f"waits for parity {int(wanted[at])}: a phase has 0 or 1", int(lanes[at])
+            )
         ended = np.zeros(batch.lanes, bool)
         for key in np.unique(offsets * 2 + wanted):
             mine = lanes[offsets * 2 + wanted == key]

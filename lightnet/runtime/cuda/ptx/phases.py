@@ -92,9 +92,7 @@ class Mbarriers:
     def state(self, m: Mbarrier) -> str:
         """What the phase of an mbarrier lacks, in words."""
         text = f"its phase {m.phase - m.first} waits for {m.pending} of {m.count} arrivals and {m.missing} bytes"
-        return text + (
-            f", of which copies bring {m.under_way}" if m.copies else ", which no copy brings" * (m.missing > 0)
-        )
+        return text + (f"; copies bring {m.under_way}" if m.copies else ", which no copy brings" * (m.missing > 0))
 
     def fail(self, label: str, message: str, lane: int) -> NoReturn:
         findings.fail(self.batch, label, message, lane)
@@ -191,12 +189,12 @@ class Mbarriers:
         if (self.parked == m.offset).any():
             self._settle(m, copy.lane)
 
-    def copy_to(self, offset: int) -> Copy | None:
-        """The copy that will write a byte of the batch's shared memory."""
+    def copy_to(self, offset: int) -> tuple[Mbarrier, Copy] | None:
+        """The copy that will write a byte of the batch's shared memory, and the mbarrier that it tells."""
         for m in self.at.values():
             for copy in m.copies:
                 if (copy.offsets // 16 == offset // 16).any():
-                    return copy
+                    return m, copy
         return None
 
     def _settle(self, m: Mbarrier, lane: int) -> None:

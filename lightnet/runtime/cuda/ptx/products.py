@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lightnet.runtime.cuda.ptx import findings
+from lightnet.runtime.cuda.ptx.clocks import GROUP
 from lightnet.runtime.cuda.ptx.rounding import f32
 
 if TYPE_CHECKING:
     from lightnet.runtime.cuda.ptx.machine import Batch
 
 Array = Any
-#: Threads of a warpgroup, and rows of its sums.
-GROUP, ROWS = 128, 64
+#: Rows of the sums of a warpgroup.
+ROWS = 64
 
 
 @dataclass

@@ -16,10 +16,10 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.ptx import findings
 from lightnet.runtime.cuda.ptx import tree as ptx
 from lightnet.runtime.cuda.ptx.mbarriers import mbarriers_of, offsets_of
-from lightnet.runtime.cuda.ptx.memory import PENDING, SET, Store, of_state
+from lightnet.runtime.cuda.ptx.memory import PENDING, SET, WINDOW_SIZE, WINDOWS, Store, of_state
 from lightnet.runtime.cuda.ptx.phases import SIZE, Copy
 from lightnet.runtime.cuda.ptx.tensor_map import decode
-from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES, Im2col, TensorMap
+from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES, MOST_OFFSET, Im2col, TensorMap
 
 if TYPE_CHECKING:
     from lightnet.runtime.cuda.ptx.kernel import Step
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lightnet.runtime.cuda.ptx.site import Site
 
 Array = Any
-#: What divides the address of a destination, and the largest offset of a tap in a window.
-DESTINATION, MOST_OFFSET = 128, 255
+#: What divides the address of a destination.
+DESTINATION = 128
 _SET = of_state(SET, 2)
 
 
@@ -126,8 +126,13 @@ def _offsets(site: Site, rank: int) -> tuple[ptx.Operand, ...]:
 
 
 def _maps(batch: Batch, space: str, addresses: Array) -> Array:
-    """The bytes of the maps of the active lanes, [lanes, 128]."""
+    """The bytes of the maps of the active lanes, [lanes, 128]. The copy engine reads them: it has no thread's memory, and no block's."""
     batch.require_aligned(addresses, ALIGNMENT)
+    for own in ("shared", "local"):
+        inside = (addresses >= np.uint64(WINDOWS[own])) & (addresses < np.uint64(WINDOWS[own] + WINDOW_SIZE))
+        if inside.any():
+            message = f"the map is in {own} memory: maps are parameters, constant or global"
+            findings.fail(batch, "tma", message, batch.lane_of(int(np.argmax(inside))))
     parts = [batch.load(space, addresses + np.uint64(i), np.dtype(np.uint64), 2) for i in range(0, BYTES, 16)]
     return np.concatenate(parts, axis=1).view(np.uint8)
 

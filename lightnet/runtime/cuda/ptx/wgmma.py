@@ -13,8 +13,9 @@ import numpy as np
 
 from lightnet.runtime.cuda.ptx import findings
 from lightnet.runtime.cuda.ptx import tree as ptx
+from lightnet.runtime.cuda.ptx.clocks import GROUP
 from lightnet.runtime.cuda.ptx.descriptors import DEPTH, descriptor, layout, pieces
-from lightnet.runtime.cuda.ptx.products import GROUP, ROWS, Products, no_warpgroups
+from lightnet.runtime.cuda.ptx.products import ROWS, Products, no_warpgroups
 from lightnet.runtime.cuda.ptx.rounding import bf16_to_f32, f16, f32
 
 if TYPE_CHECKING:
