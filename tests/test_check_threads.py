@@ -7,6 +7,7 @@ import re
 import pytest
 
 from lightnet.cli import ln_opt
+from lightnet.dialects.cuda_mbarrier import MbarrierFenceOp
 from lightnet.dialects.cuda_memory import AsyncWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp
 from lightnet.passes import lower_cuda
@@ -31,7 +32,44 @@ def check(tmp_path) -> int:
 
 def test_kernels_run_as_threads(tmp_path, capsys) -> None:
     assert check(tmp_path) == 0
-    assert re.search(r"lower-cuda: 1 of them as threads, in the interpreter of PTX$", capsys.readouterr().err)
+    assert re.search(r"lower-cuda: 1 of them as threads, in the interpreter of PTX\n", capsys.readouterr().err)
+
+
+WARPGROUPS = """builtin.module {
+  func.func @main() -> tensor<16x40xf16> {
+    %a = ln.input : tensor<16x72xf16> as ("a")
+    %b = ln.input : tensor<72x40xf16> as ("b")
+    %y = ln.matmul %a, %b : tensor<16x40xf16> as ("y")
+    func.return %y : tensor<16x40xf16>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_takes_too_long_as_loops_runs_as_threads(tmp_path, monkeypatch, capsys, broken) -> None:
+    """A product by warpgroups is one instruction of a warpgroup, and a great many steps of loops."""
+    right = lower_cuda.generate
+
+    def unfenced(kernel, name, aliases):
+        made = right(kernel, name, aliases)
+        for op in [op for m in made for op in m.function.walk() if isinstance(op, MbarrierFenceOp)]:
+            op.detach()
+            op.erase()
+        return made
+
+    if broken:
+        monkeypatch.setattr(lower_cuda, "generate", unfenced)
+    path = tmp_path / "product.mlir"
+    path.write_text(WARPGROUPS)
+    pipeline = 'bind,expand,combine,choose{features=sm_90a set="y.alg=wgmma"},plan,lower-cuda{arch=sm_90a}'
+    assert ln_opt.main(["--target=cuda", f"--pass={pipeline}", "--check", str(path)]) == broken
+    error = capsys.readouterr().err
+    assert (
+        ("fails as threads" in error)
+        if broken
+        else ("1 of them as threads, in the interpreter of PTX, 1 only so" in error)
+    )
 
 
 @pytest.mark.parametrize("kind", [BarrierOp, AsyncWaitOp])

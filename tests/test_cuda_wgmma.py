@@ -16,6 +16,7 @@ from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.target import Request
 from lightnet.ir.types import storage_type
+from lightnet.passes import pipelines
 from lightnet.runtime.dtypes import BY_NAME
 
 ARCH = "sm_90a"
@@ -158,3 +159,23 @@ def test_it_is_for_one_architecture():
     with pytest.raises(LightNetError, match="'wgmma' is not for sm_90 "):
         selection.choose(kernel, Request(features="sm_90"))
     assert selection.choose(kernel, Request(features=ARCH))["tile"]
+
+
+COMPUTED = """builtin.module {
+  func.func @main() -> tensor<1x8x6x6xf16> {
+    %x = ln.input : tensor<1x8x3x3xf16> as ("x")
+    %v = ln.input : tensor<8x8x2x2xf16> as ("v")
+    %w = ln.tanh %v : tensor<8x8x2x2xf16>
+    %b = ln.param {ran = [-0.5, 0.5]} : tensor<8xf16> as ("b")
+    %y = ln.deconv2d %x, %w, %b {size = [2, 2], stride = [2, 2]} : tensor<1x8x6x6xf16> as ("y")
+    func.return %y : tensor<1x8x6x6xf16>
+  }
+}
+"""
+
+
+def test_why_weights_that_are_computed_are_refused():
+    """A transposed convolution takes weights that were packed, whatever its layouts: another place in the pipeline is no help."""
+    pipeline = pipelines.default("cuda").replace("choose", 'choose{set="y.alg=wgmma"}')
+    with pytest.raises(LightNetError, match="'wgmma' takes it with weights that are static"):
+        lightnet.compile(lightnet.loads(COMPUTED, ".mlir"), "cuda", arch=ARCH, pipeline=pipeline)

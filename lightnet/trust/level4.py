@@ -202,8 +202,13 @@ class _Check:
         return cost <= MAX_STEPS and self.steps + cost <= MAX_ALL_STEPS
 
     def thread_cost(self, lines: list[LaunchOp]) -> int:
-        """Steps of all threads of launches, which NumPy takes side by side; a product of matrices is one."""
-        return 0 if self.threads is None else sum(self.threads.cost(self.launches[line]) for line in lines)
+        """Steps of all threads of launches: the lower one of two estimates, by the loops, which know thread numbers, and by the threads' own ops, of
+        which a product of matrices is one."""
+        if self.threads is None:
+            return 0
+        loops = [self.steps_of(line.callee.string_value()) * line.grid.value.data for line in lines]
+        own = [self.threads.cost(self.launches[line]) for line in lines]
+        return sum(map(min, loops, own))
 
     def affords_threads(self, lines: list[LaunchOp]) -> bool:
         cost = self.thread_cost(lines)
