@@ -71,8 +71,7 @@ def test_a_dense_layer_is_taken_on_maps_and_plain():
 # ---- epilogues -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alg, dtype", WAYS)
-@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("alg, dtype, splits", [*((*way, 1) for way in WAYS), ("simt", "f32", 2), ("mma", "f16", 2)])
 def test_epilogues(alg, dtype, splits):
     cases = []
     for finish in EPILOGUES.values():
