@@ -23,16 +23,13 @@ from lightnet.dialects.cuda_hopper import (
 from lightnet.dialects.cuda_mbarrier import (
     MbarrierArriveOp,
     MbarrierExpectOp,
-    MbarrierFenceOp,
     MbarrierInitOp,
     MbarrierWaitOp,
 )
+from lightnet.dialects.cuda_stages import OnlyOn
 from lightnet.ir.locations import loc_of
 
-#: The architecture that has the ops: later ones have not.
-ARCH = "sm_90a"
 _MBARRIER = (MbarrierInitOp, MbarrierExpectOp, MbarrierArriveOp, MbarrierWaitOp)
-OPS = (*_MBARRIER, MbarrierFenceOp, TmaLoadOp, WarpgroupMmaOp, WarpgroupWaitOp)
 
 
 def verify_flight(function: FuncOp, arch: str) -> None:
@@ -42,15 +39,16 @@ def verify_flight(function: FuncOp, arch: str) -> None:
     * touches the rows of a stage, or an mbarrier, by ops of another kind;
     * uses sums that are under way for anything but products and waits, or twice, or ends without waiting for them.
     """
-    ops = [op for op in function.walk() if isinstance(op, OPS)]
-    if not ops:
+    bound = [(op, trait) for op in function.walk() if (trait := op.get_trait(OnlyOn)) is not None]
+    for op, trait in bound:
+        if arch != trait.arch:
+            raise _wrong(op, f"{op.name} is of {trait.arch}, and the kernel is for {arch}")
+    if not bound:
         return
-    if arch != ARCH:
-        raise _wrong(ops[0], f"{ops[0].name} is of {ARCH}, and the kernel is for {arch}")
     _verify_sources(function)
     for allocation in shared_allocations(function):
         _verify_memory(allocation.results[0])
-    _verify_sums([op.result for op in ops if isinstance(op, WarpgroupMmaOp)])
+    _verify_sums([op.result for op, _ in bound if isinstance(op, WarpgroupMmaOp)])
 
 
 def _wrong(op: Operation, message: str) -> LightNetError:

@@ -48,10 +48,12 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import divisor
 from lightnet.dialects.cuda_stages import (
+    ARCH,
     GROUP,
     MOST_PENDING,
     PANEL,
     ROWS,
+    OnlyOn,
     copied_rows,
     numbers,
     require_between,
@@ -150,7 +152,7 @@ class TmaLoadOp(IRDLOperation):
         "$destination `[` $destination_indices `]` `,` $source `[` $source_indices `]` (`offsets` `[` $offsets^ `]`)? `by` $map `,`"
         " $barriers `[` $index `]` attr-dict `:` type($destination) `,` type($source) `,` type($barriers)"
     )
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def __init__(
         self,
@@ -246,7 +248,7 @@ class WarpgroupMmaOp(IRDLOperation):
     assembly_format = (
         "$a `[` $row `]` `,` $b `[` $first `]` `,` $c (`by_k` $by_k^)? attr-dict `:` type($a) `,` type($b) `,` type($c)"
     )
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def __init__(
         self,
@@ -292,7 +294,7 @@ class WarpgroupWaitOp(IRDLOperation):
     res = var_result_def(_T)
 
     assembly_format = "$sums `pending` $pending attr-dict `:` type($sums)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def __init__(self, sums: Sequence[SSAValue], pending: int = 0):
         super().__init__(

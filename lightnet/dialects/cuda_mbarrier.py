@@ -14,7 +14,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import require_kernel
-from lightnet.dialects.cuda_stages import MOST_EXPECTED, require_between, require_mbarrier
+from lightnet.dialects.cuda_stages import ARCH, MOST_EXPECTED, OnlyOn, require_between, require_mbarrier
 
 
 @irdl_op_definition
@@ -31,7 +31,7 @@ class MbarrierInitOp(IRDLOperation):
     arrivals = prop_def(IntegerAttr.constr(i64), prop_name="count")
 
     assembly_format = "$barriers `[` $index `]` `count` $count attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, count: int):
         super().__init__(operands=[barriers, index], properties={"count": IntegerAttr(count, i64)})
@@ -49,7 +49,7 @@ class MbarrierFenceOp(IRDLOperation):
     name = "cuda.mbarrier_fence"
 
     assembly_format = "attr-dict"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def __init__(self):
         super().__init__()
@@ -69,7 +69,7 @@ class MbarrierExpectOp(IRDLOperation):
     bytes = operand_def(IndexType())
 
     assembly_format = "$barriers `[` $index `]` `,` $bytes attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, bytes: SSAValue | Operation):
         super().__init__(operands=[barriers, index, bytes])
@@ -90,7 +90,7 @@ class MbarrierArriveOp(IRDLOperation):
     index = operand_def(IndexType())
 
     assembly_format = "$barriers `[` $index `]` attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation):
         super().__init__(operands=[barriers, index])
@@ -113,7 +113,7 @@ class MbarrierWaitOp(IRDLOperation):
     parity = operand_def(IndexType())
 
     assembly_format = "$barriers `[` $index `]` `,` $parity attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, parity: SSAValue | Operation):
         super().__init__(operands=[barriers, index, parity])

@@ -6,6 +6,7 @@ What has to hold of a whole kernel is in `cuda_flight.py`. Imports xDSL and `cud
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import arith
@@ -20,6 +21,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.traits import OpTrait
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
@@ -34,6 +36,8 @@ from lightnet.dialects.cuda_checks import (
 )
 from lightnet.runtime.cuda.tensor_map import PIECE, ROW, TensorMap, check
 
+#: The architecture that has the ops: later ones have not.
+ARCH = "sm_90a"
 #: Bytes within which rows are swizzled, and so what divides the address of a stage.
 SWIZZLED = 1024
 #: Rows in them.
@@ -46,6 +50,13 @@ WARPGROUP, ROWS, MOST_COLS = 128, 64, 256
 MOST_EXPECTED = (1 << 20) - 1
 #: Products that may be waited for: SASS counts no further.
 MOST_PENDING = 7
+
+
+@dataclass(frozen=True)
+class OnlyOn(OpTrait):
+    """The op is of one architecture: kernels for any other, later ones too, cannot have it."""
+
+    arch: str
 
 
 def require_between(value: SSAValue, least: int, most: int, what: str) -> None:

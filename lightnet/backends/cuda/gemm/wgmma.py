@@ -16,8 +16,7 @@ from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
 from lightnet.backends.cuda.gemm.problem import Problem
 from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore, reaches
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.dialects.cuda_flight import ARCH
-from lightnet.dialects.cuda_stages import PANEL, ROWS
+from lightnet.dialects.cuda_stages import ARCH, PANEL, ROWS
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.views import alignment_of
 from lightnet.runtime.cuda.tensor_map import PIECE
