@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from xdsl.ir import Operation
 
 from lightnet.cli import ln_opt
 from lightnet.dialects.cuda_mbarrier import MbarrierFenceOp
@@ -46,20 +47,25 @@ WARPGROUPS = """builtin.module {
 """
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_what_takes_too_long_as_loops_runs_as_threads(tmp_path, monkeypatch, capsys, broken) -> None:
-    """A product by warpgroups is one instruction of a warpgroup, and a great many steps of loops."""
+def drop(monkeypatch: pytest.MonkeyPatch, kind: type[Operation]) -> None:
+    """Let the lowering make kernels without the ops of a kind."""
     right = lower_cuda.generate
 
-    def unfenced(kernel, name, aliases):
+    def without(kernel, name, aliases):
         made = right(kernel, name, aliases)
-        for op in [op for m in made for op in m.function.walk() if isinstance(op, MbarrierFenceOp)]:
+        for op in [op for m in made for op in m.function.walk() if isinstance(op, kind)]:
             op.detach()
             op.erase()
         return made
 
+    monkeypatch.setattr(lower_cuda, "generate", without)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_takes_too_long_as_loops_runs_as_threads(tmp_path, monkeypatch, capsys, broken) -> None:
+    """A product by warpgroups is one instruction of a warpgroup, and a great many steps of loops."""
     if broken:
-        monkeypatch.setattr(lower_cuda, "generate", unfenced)
+        drop(monkeypatch, MbarrierFenceOp)
     path = tmp_path / "product.mlir"
     path.write_text(WARPGROUPS)
     pipeline = 'bind,expand,combine,choose{features=sm_90a set="y.alg=wgmma"},plan,lower-cuda{arch=sm_90a}'
@@ -74,16 +80,7 @@ def test_what_takes_too_long_as_loops_runs_as_threads(tmp_path, monkeypatch, cap
 
 @pytest.mark.parametrize("kind", [BarrierOp, AsyncWaitOp])
 def test_threads_that_do_not_wait_are_found(tmp_path, monkeypatch, capsys, kind) -> None:
-    right = lower_cuda.generate
-
-    def hasty(kernel, name, aliases):
-        made = right(kernel, name, aliases)
-        for op in [op for m in made for op in m.function.walk() if isinstance(op, kind)]:
-            op.detach()
-            op.erase()
-        return made
-
-    monkeypatch.setattr(lower_cuda, "generate", hasty)
+    drop(monkeypatch, kind)
     assert check(tmp_path) == 1
     error = capsys.readouterr().err
     assert "pass 'lower-cuda' changed the result" in error
