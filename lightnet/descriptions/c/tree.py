@@ -1,0 +1,221 @@
+"""The syntax trees of the C that descriptions hold. Every node knows where it begins, as an offset in its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """``name`` and so many ``*``; `name` has no qualifiers, and of ``unsigned long int`` is ``unsigned long``."""
+
+    name: str
+    pointers: int = 0
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.pointers > 0
+
+    @property
+    def pointee(self) -> Type:
+        return Type(self.name, self.pointers - 1)
+
+    def __str__(self) -> str:
+        return f"{self.name} {'*' * self.pointers}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    pos: int = field(compare=False)
+
+
+# -- expressions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Node):
+    """A number; one with the suffix ``f`` is a `values.Float`."""
+
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Node):
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Node):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Node):
+    """``-a``, ``+a``, ``!a``, ``~a``, ``*a`` or ``&a``."""
+
+    op: str
+    arg: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Node):
+    """``++a``, ``a++``, ``--a``, ``a--``."""
+
+    op: str
+    target: Expr
+    prefix: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Node):
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional(Node):
+    cond: Expr
+    then: Expr
+    other: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Assign(Node):
+    """``target = value``, or with an operator: ``target += value`` (`op` is ``+``)."""
+
+    op: str
+    target: Expr
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    fn: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Node):
+    """``base->name`` or ``base.name``."""
+
+    base: Expr
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Node):
+    base: Expr
+    sub: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Node):
+    type: Type
+    arg: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOf(Node):
+    """``sizeof(type)`` or ``sizeof expression``."""
+
+    what: Type | Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Compound(Node):
+    """``(int[]){a, b}``, and the braces of a declaration; `length` is what the brackets hold."""
+
+    type: Type
+    items: tuple[Expr, ...]
+    length: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence(Node):
+    """``a, b``."""
+
+    items: tuple[Expr, ...]
+
+
+Expr = (
+    Number | Text | Name | Unary | Step | Binary | Conditional | Assign | Call | Member | Index | Cast | SizeOf
+    | Compound | Sequence
+)  # fmt: skip
+
+
+# -- statements ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration(Node):
+    """``type name = value`` or ``type name[length] = {…}``; `is_array` tells ``name[]`` from ``name``."""
+
+    type: Type
+    name: str
+    value: Expr | None = None
+    is_array: bool = False
+    length: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate(Node):
+    """An expression for its effect."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class If(Node):
+    cond: Expr
+    then: Statement
+    other: Statement | None
+
+
+@dataclass(frozen=True, slots=True)
+class For(Node):
+    start: Statement | None
+    cond: Expr | None
+    step: Expr | None
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Jump(Node):
+    """``break`` or ``continue``."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Node):
+    value: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Node):
+    """``{ … }``, a scope; a whole text is one, too. Declarations of several names are blocks that are no scope."""
+
+    statements: tuple[Statement, ...]
+    is_scope: bool = True
+
+
+Statement = Declaration | Evaluate | If | For | Jump | Return | Block
+
+
+def children(node: Any) -> Iterator[Any]:
+    """The nodes right inside of a node, in the order of the text."""
+    for slot in fields(node):
+        value = getattr(node, slot.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Node):
+                yield part
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """Every node of a tree, parents first."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
