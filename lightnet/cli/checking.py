@@ -90,6 +90,13 @@ def take_recipe(args: argparse.Namespace) -> None:
         setattr(args, attribute, value)
 
 
+def _words(file: str) -> list[str]:
+    """The options that load a file."""
+    from lightnet.plugins import Replacing
+
+    return ["--load", file, *(["--replace"] if isinstance(file, Replacing) else [])]
+
+
 class Checking:
     """The options, checked, and how a pipeline runs under them."""
 
@@ -148,7 +155,7 @@ class Checking:
     def _note(self, error: LightNetError, reproducer: Reproducer) -> None:
         """Say at the error how to replay it, or why that is not possible."""
         self._reproduced = reproducer.failed(error)
-        loads = [word for file in self.args.load for word in ("--load", file)]
+        loads = [word for file in self.args.load for word in _words(file)]
         command = shlex.join(["ln-opt", "--run-reproducer", self.args.reproducer, *loads])
         if self._reproduced:
             error.notes.append((None, f"{command} replays it"))

@@ -76,7 +76,20 @@ def run_options(args: argparse.Namespace) -> dict[str, Any]:
 def add_load(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """The option ``--load``, which every tool has that reads networks or modules: `plugins.loaded(args.load)`."""
     parser.add_argument("--load", metavar="FILE", action="append", default=[],
-                        help="add what a file defines: Python (.py or a folder), descriptions (.json, .op), PDL patterns (.mlir)")  # fmt: skip
+                        help="add what a file defines: Python (.py or a folder), descriptions (.json, .op, or a folder), PDL patterns (.mlir)")  # fmt: skip
+    parser.add_argument("--replace", action=_Replace, nargs=0, dest="load", default=argparse.SUPPRESS,
+                        help="the ops of the --load before it may take the places of ops that there are")  # fmt: skip
+
+
+class _Replace(argparse.Action):
+    """``--replace``: marks the file in front of it."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        from lightnet.plugins import Replacing
+
+        if not namespace.load:
+            raise LightNetError("--replace stands behind the --load whose ops take the places of others")
+        namespace.load = [*namespace.load[:-1], Replacing(namespace.load[-1])]
 
 
 def add_loading(parser: argparse.ArgumentParser) -> None:

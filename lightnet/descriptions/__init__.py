@@ -27,15 +27,16 @@ class Loaded:
     patterns: list[type[RewritePattern]] = field(default_factory=list)
 
 
-def load_file(path: str) -> Loaded:
-    """The ops or patterns that the file `path` describes. Raises `LightNetError`, at the place of what is wrong."""
+def load_file(path: str, *, replace: bool = False) -> Loaded:
+    """The ops or patterns that the file `path` describes. With `replace` its ops may take the places of those that there are. Raises
+    `LightNetError`, at the place of what is wrong."""
     from lightnet.descriptions.reader import MAX_TEXT, read
     from lightnet.source import read_text
 
-    return load(read(read_text(path, MAX_TEXT), path))
+    return load(read(read_text(path, MAX_TEXT), path), replace=replace)
 
 
-def load(document: Document) -> Loaded:
+def load(document: Document, *, replace: bool = False) -> Loaded:
     """The ops or patterns of a document. Raises `LightNetError` for one that is empty."""
     if not document.objects:
         raise LightNetError("the file is empty: a description has at least one object", SourceLoc(document.file, 1, 1))
@@ -45,7 +46,7 @@ def load(document: Document) -> Loaded:
         return Loaded(patterns=optimizer.load(document))
     from lightnet.descriptions import operators
 
-    return Loaded({f"{PurePath(document.file).name} of {document.file}": tuple(operators.load(document))})
+    return Loaded({f"{PurePath(document.file).name} of {document.file}": tuple(operators.load(document, replace=replace))})
 
 
 #: Members that an optimizer description has at its top, and a file of operators has not.

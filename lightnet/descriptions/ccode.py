@@ -1,7 +1,8 @@
-"""The text of snippets, upstream's C-like expressions, as syntax trees of `ir/expr.py`; C code is told from them, and never run.
+"""The text of snippets, upstream's C-like expressions, as syntax trees of `ir/expr.py`; code, which has statements, is told from them.
 
-`parse`, `constraint` and `constraints` read the string of a member. Positions lead back into the file, and an error in what is C code
-says what to write instead. `snippets.py` gives the trees their meaning. Imports `ir` and `reader`.
+`parse`, `constraint` and `constraints` read the string of a member as expressions, `code` as C (`lightnet/descriptions/c`). Positions lead
+back into the file, and an error in what C has and we have not says what to write instead. `snippets.py` gives the expressions their meaning,
+`code.py` and `steps.py` the code. Imports `ir`, `c` and `reader`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
+from lightnet.descriptions import c
+from lightnet.descriptions.c import library
+from lightnet.descriptions.helpers import HELPERS
 from lightnet.descriptions.reader import Item
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Num, Parser, Select, Str
+from lightnet.ir.constants import FUNCTIONS
+from lightnet.ir.expr import MAX_DEPTH, Attr, Binary, Call, Expr, Index, Num, Parser, Select, Str
 
 T = TypeVar("T")
 
@@ -28,10 +33,6 @@ _C_CODE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "an output says its shape in `dims` and its type in `dtype`",
         ),
         (r"\b(?:if|else|for)\s*[({]|\b(?:while|do|switch|goto|return|static|const|void|struct)\b|#include", ""),
-        (
-            r"\(\s*(?:unsigned\s+)?(?:int|float|double|size_t|long|char)\b[\s*]*(?:\[\s*\]\s*)?\)",
-            "write no cast; `int(x)` cuts a number, and an array is `{a, b}`",
-        ),
         (r"\b(?:int|float|double|char|size_t)\s+\*?\w", ""),
         (
             r"\b(?:ln|tl)_(?:alloc|free|clone|mem\w*|auto_?free)\s*\(",
@@ -63,6 +64,28 @@ class _SnippetParser(Parser):
 
     attributes: ClassVar[tuple[str, ...] | None] = None
 
+    def _unary(self) -> Expr:
+        """Casts, and C's arrays: ``(int)x``, ``(int[]){a, b}``."""
+        if self.token.text != "(" or self.ahead(1) not in _CASTS:
+            return super()._unary()
+        mark, type = self.next(), self.next()
+        if self.accept("["):
+            self.expect("]")
+            self.expect(")")
+            if self.token.text != "{":
+                self.error(f"expected '{{' behind ({type.text}[]), got '{self.token.text}'")
+            return self._postfix()
+        self.expect(")")
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.error(f"expression nested more than {MAX_DEPTH} deep")
+        value = self._unary()
+        self.depth -= 1
+        return Call("int", (value,), mark.pos) if _CASTS[type.text] is int else Binary("*", Num(1.0), value, mark.pos)
+
+    def ahead(self, count: int) -> str:
+        return self.tokens[min(self.i + count, len(self.tokens) - 1)].text
+
     def constraint(self) -> Constraint:
         cond, message = self.expr(), None
         args: list[Expr] = []
@@ -89,6 +112,10 @@ class _SnippetParser(Parser):
             if self.token.kind not in ("newline", "end") and self.token.text != ";":
                 self.error(f"expected ';', got '{self.token.text}'")
         return tuple(found)
+
+
+#: The types that an expression may be cast to: C's integers cut, its reals make what follows real.
+_CASTS: dict[str, type] = {"int": int, "size_t": int, "long": int, "float": float, "double": float}
 
 
 @dataclass(frozen=True)
@@ -146,6 +173,58 @@ def constraints(item: Item) -> tuple[Constraint, ...]:
     return within(item, _constraints, 'this field takes constraints, `condition, "message";`')
 
 
+def statements(item: Item) -> tuple[Constraint, ...] | None:
+    """The constraints of a string; None if it is code, which has statements or calls what is no expression."""
+    try:
+        found = constraints(item)
+    except LightNetError:
+        if is_code(str(item.value)):
+            return None
+        raise
+    called = {found.cond.fn for found in found if isinstance(found.cond, Call)}
+    return None if any(is_call(name) for name in called) else found
+
+
+def is_call(name: str) -> bool:
+    """Whether a function is one of code, and none of expressions."""
+    if name in HELPERS or name in _CHECK_CALLS or name == "tl_size_of":
+        return False
+    return name.startswith(("ln_", "tl_", "LN_", "cudnn")) or (name in library.FUNCTIONS and name not in FUNCTIONS)
+
+
+def is_code(text: str) -> bool:
+    """Whether a text that is no expression should be read as C: it is C, or has what only C has."""
+    try:
+        return bool(c.parse(text).statements)
+    except LightNetError:
+        found = _c_code(text, definition=True)
+        return found is not None and ";" in text
+
+
+def run_is_code(item: Item) -> bool:
+    """Whether a `run` is C: no index notation, no kernel, and no name of a built-in op."""
+    from lightnet.ir.statements import parse as parse_definition
+
+    text = str(item.value)
+    if not text.strip() or text.lstrip().startswith("func.func") or re.fullmatch(r"\s*\w+\(\s*\w+\s*\)\s*", text):
+        return False
+    try:
+        parse_definition(plain_privates(_blanked(text)), "<run>")
+    except LightNetError:
+        return is_code(text)
+    return False
+
+
+def names_offsets(text: str) -> bool:
+    """Whether the text of a `calc_offset` names offsets in memory, as code does."""
+    return re.search(r"->\s*offset\b|;.*\S", text.strip().rstrip(";"), re.DOTALL) is not None
+
+
+def plain_privates(text: str) -> str:
+    """``priv->name`` as ``name``, in the same place."""
+    return re.sub(r"\bpriv\s*->\s*(?=[A-Za-z_])", lambda m: " " * len(m[0]), text)
+
+
 def within(item: Item, parse_text: Callable[[str], T], instead: str, *, definition: bool = False) -> T:
     """What `parse_text` makes of a string. Its errors get their place in the file; one in C code says what to write
     `instead`, of a `definition` or else of constant expressions."""
@@ -156,7 +235,7 @@ def within(item: Item, parse_text: Callable[[str], T], instead: str, *, definiti
     except LightNetError as error:
         if error.loc is not None and (code := _c_code(item.value, definition)) is not None:
             at, text, better = code
-            message = f"C code is not run here: {better or instead} ('{text}'; {error.message})"
+            message = f"this is C code, and no expression: {better or instead} ('{text}'; {error.message})"
             raise item.error_at(at, message, "description.c-code") from None
         raise moved(error, item) from None
     except RecursionError:

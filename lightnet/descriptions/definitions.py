@@ -39,7 +39,7 @@ class Scope(NamedTuple):
 
 
 def parse(text: str) -> Definition:
-    return parse_definition(text, "<run>")
+    return parse_definition(ccode.plain_privates(text), "<run>")
 
 
 def check(items: Sequence[Item], scope: Scope) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +22,8 @@ from xdsl.ir import SSAValue
 from lightnet.backends.interpreter import notation as interpreter
 from lightnet.descriptions import pages, sampling
 from lightnet.descriptions.ccode import moved
+from lightnet.descriptions.code import Code, PreRun, Unsatisfied
+from lightnet.descriptions.snippets import Names
 from lightnet.descriptions.reader import Item
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants, notation
@@ -40,11 +42,13 @@ MAX_KNOWN = 4096
 
 @dataclass(frozen=True)
 class ResultRule:
-    """The type of one result as constant expressions: `dims` an array, `dtype` a name of ours or TensorLight's."""
+    """The type of one result as constant expressions: `dims` an array, `dtype` a name of ours or TensorLight's. None is what its code
+    says (`Described.code_of`), of `ndim` dimensions."""
 
     name: str
-    dims: str
-    dtype: str
+    dims: str | None
+    dtype: str | None
+    ndim: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,11 @@ class After:
 
 @dataclass(frozen=True)
 class View:
-    """Result number `result` is the bytes of operand number `operand` from `offset` (a constant expression) on."""
+    """Result number `result` is the bytes of operand number `operand` from `offset` (a constant expression, or code) on."""
 
     operand: int
     result: int
-    offset: str
+    offset: str | Code
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,9 @@ class Described:
     """What a description says beside the schema and the constraints.
 
     `how` says what the op computes by: ``notation``, ``kernel`` (inline MLIR), ``builtin`` (the code of a built-in op, which is a
-    base of the class then) or ``nothing``. `shape_of`, `views_of`, `constants_of` and `flops_of` are built-in ops whose Python code says
+    base of the class then), ``steps`` (C that calls ops), ``loops`` (C with loops over elements), ``stands`` (as the built-in op that the class
+    stands for) or ``nothing``. `code` is C that checks, `code_of` C that makes results, `running` that of `static_run` and `run`, `offset`
+    that of a `calc_offset` beside these; `names` is what code may name. `shape_of`, `views_of`, `constants_of` and `flops_of` are built-in ops whose Python code says
     the types of the results, the views, further constants and the work.
     """
 
@@ -91,6 +97,11 @@ class Described:
     run: Item | None = None
     kernel: kernels.Template | None = None
     samples: tuple[Case, ...] = ()
+    code: tuple[Code, ...] = ()
+    code_of: Mapping[str, Code] = field(default_factory=dict)
+    running: tuple[Code, ...] = ()
+    offset: Code | None = None
+    names: Names = field(default_factory=Names)
     known: set[object] = field(default_factory=set, compare=False, repr=False)
 
 
@@ -98,6 +109,10 @@ class DescribedOp(LnOp):
     """Base of all described ops."""
 
     described: ClassVar[Described]
+    #: The built-in op that this one computes as, having no code of its own.
+    stands_for: ClassVar[type[LnOp] | None] = None
+    #: Whether it may take the place of an op that there is.
+    replaces: ClassVar[bool] = False
 
     # -- types
 
@@ -110,7 +125,7 @@ class DescribedOp(LnOp):
             results = list(d.shape_of.infer(t, p))
             env.tensors.update(zip(cls.schema.result_names(len(results)), results))
         else:
-            results = [cls._result(rule, env) for rule in d.results]
+            results = cls._results(env)
         for check in d.after:
             cls._check(check, env)
         cls._check_owners(specs, results)
@@ -119,15 +134,48 @@ class DescribedOp(LnOp):
         return results
 
     @classmethod
-    def _result(cls, rule: ResultRule, env: constants.Env) -> TensorSpec:
+    def _results(cls, env: constants.Env) -> list[TensorSpec]:
+        """The types of the results, once the code of the inputs, the params and the op has run."""
+        d = cls.described
+        if not d.code and not d.code_of:
+            return [cls._result(rule, env, None) for rule in d.results]
+        run = PreRun(cls, env)
+        for code in d.code:
+            cls.at_code(code, lambda code=code: code.run(run.machine))
+        found = []
+        for rule in d.results:
+            found.append(cls._result(rule, env, run))
+            if _is_size(found[-1]):
+                run.add(rule.name, found[-1])
+        return found
+
+    @classmethod
+    def at_code(cls, code: Code, action: Callable[[], Any]) -> Any:
+        """What `action` gives, which runs code of the description; its errors are the op's, with a note of the place."""
+        try:
+            return action()
+        except LightNetError as e:
+            what = f'should satisfy: "{e.message}"' if isinstance(e, Unsatisfied) else e.message
+            error = cls._error(code.label, what)
+            error.notes.append((moved(e, code.item).loc, "here, in its description"))
+            raise error from None
+
+    @classmethod
+    def _result(cls, rule: ResultRule, env: constants.Env, run: PreRun | None) -> TensorSpec:
         """The type of one result, which later ones may refer to."""
-        dims = cls._value(f"{rule.name}.dims", rule.dims, env)
+        label = f"{rule.name}.dims"
+        dims = None if rule.dims is None else cls._value(label, rule.dims, env)
+        named = None if rule.dtype is None else cls._value(f"{rule.name}.dtype", rule.dtype, env)
+        code = cls.described.code_of.get(rule.name)
+        if code is not None and run is not None:
+            ndim = None if rule.ndim is None else cls._value(f"{rule.name}.rank", rule.ndim, env)
+            dims, named = cls.at_code(code, lambda: run.result(rule.name, code, dims, ndim, named))
         if not isinstance(dims, tuple) or not all(map(_is_number, dims)):
             shown = constants.show_value(dims)
             raise cls._error(
                 f"{rule.name}.dims", f"the dims of its result `{rule.name}` are {shown}, no array of numbers"
             )
-        dtype = _dtype(cls._value(f"{rule.name}.dtype", rule.dtype, env))
+        dtype = _dtype(named)
         if dtype is None:
             raise cls._error(f"{rule.name}.dtype", f"the dtype of its result `{rule.name}` is no dtype: {rule.dtype}")
         spec = env.tensors[rule.name] = TensorSpec(tuple(int(d) for d in dims), dtype)
@@ -158,7 +206,7 @@ class DescribedOp(LnOp):
     def _check_definition(cls, t: Any, p: Any, env: constants.Env, results: Sequence[TensorSpec]) -> None:
         """The views lie inside of their owners, and the definition binds (its indices stay inside, its types agree)."""
         d = cls.described
-        if not d.views and d.how not in ("notation", "kernel"):
+        if not d.views and d.how not in ("notation", "kernel", "stands", "steps", "loops"):
             return
         key = (tuple(env.tensors.items()), repr(sorted(env.params.items(), key=str)))
         if key in d.known:
@@ -169,10 +217,59 @@ class DescribedOp(LnOp):
             assert d.kernel is not None
             d.kernel.function(env, list(env.tensors.values()))
         elif d.how == "notation":
-            cls._bind(constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results))
+            cls._bind(constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results), cls.definition or "")
+        elif d.how == "loops":
+            cls._bind(env, len(results), cls._written(env))
+        elif d.how in ("stands", "steps"):
+            cls._check_graph(env, results)
         if len(d.known) >= MAX_KNOWN:
             d.known.clear()
         d.known.add(key)
+
+    @classmethod
+    def _written(cls, env: constants.Env) -> str:
+        """The index notation that the loops of the op's C are."""
+        from lightnet.descriptions import graphs
+
+        try:
+            return "\n".join(graphs.run(cls, env).statements)
+        except LightNetError as e:
+            raise cls._at("run", e) from None
+
+    @classmethod
+    def _check_graph(cls, env: constants.Env, results: Sequence[TensorSpec]) -> None:
+        """The ops that it is take its operands, and give its results; where it writes in place, there it lies."""
+        from lightnet.descriptions import graphs
+
+        d = cls.described
+        params = {p.name: env.params[p.name] for p in cls.schema.params if p.name in env.params}
+        try:
+            graphs.check(cls, env, params, results)
+        except LightNetError as e:
+            raise cls._at("run", e) from None
+        for r in cls.schema.results if d.offset is not None else ():
+            if r.owner is not None and cls._offset(d.offset, r.name, r.owner, env) != 0:
+                raise cls._error("calc-offset", f"`{r.name}` is written in place, and its offset is not that of `{r.owner}`")
+
+    @classmethod
+    def _at(cls, label: str, error: LightNetError) -> ConstraintError:
+        """An error in the code of the description as one of the op."""
+        found = cls._error(label, error.message)
+        if error.loc is not None:
+            found.notes.append((error.loc, "here, in its description"))
+        return found
+
+    @classmethod
+    def _offset(cls, offset: str | Code, result: str, owner: str, env: constants.Env) -> Any:
+        """The bytes of `owner` in front of a result."""
+        if isinstance(offset, str):
+            return cls._value(f"{result}.calc-offset", offset, env)
+        from lightnet.descriptions import graphs
+
+        try:
+            return graphs.offset(offset, cls, env, result, owner)
+        except LightNetError as e:
+            raise cls._at(f"{result}.calc-offset", e) from None
 
     @classmethod
     def _check_view(cls, view: View, env: constants.Env) -> None:
@@ -180,7 +277,7 @@ class DescribedOp(LnOp):
         specs = list(env.tensors.values())
         owner, name = specs[view.operand], cls.schema.results[view.result].name
         spec = env.tensors[name]
-        offset = cls._value(f"{name}.calc-offset", view.offset, env)
+        offset = cls._offset(view.offset, name, cls.schema.operands[view.operand].name, env)
         if not _is_number(offset) or offset != int(offset) or int(offset) % owner.dtype.size:
             shown = constants.show_value(offset)
             raise cls._error(f"{name}.calc-offset", f"the offset of `{name}` is {shown}, no whole number of elements")
@@ -189,16 +286,16 @@ class DescribedOp(LnOp):
             raise cls._error(f"{name}.calc-offset", what)
 
     @classmethod
-    def _bind(cls, env: constants.Env, results: int) -> None:
+    def _bind(cls, env: constants.Env, results: int, definition: str) -> None:
         variadic = cls.schema.variadic_operand
         if variadic is not None:
-            used = set(re.findall(r"\w+", cls.definition or ""))
+            used = set(re.findall(r"\w+", definition))
             unread = [n for n in cls.schema.operand_names(len(env.tensors) - results) if n not in used]
             if unread:
                 raise cls._error("run", f"its definition never reads `{unread[0]}`")
         try:
             notation.bind(
-                notation.parse(cls.definition or ""), env.tensors, env.params, cls.schema.result_names(results)
+                notation.parse(definition), env.tensors, env.params, cls.schema.result_names(results)
             )
         except LightNetError as e:
             error = cls._error(
@@ -230,6 +327,12 @@ class DescribedOp(LnOp):
             env = constants.Env(dict(zip(cls.schema.operand_names(len(specs)), specs)), {**vars(p), **found})
             for name, text in d.constants:
                 found[name] = env.params[name] = cls._value(name, text, env)
+        for view in (v for v in d.views if isinstance(v.offset, Code)):
+            specs = _flat(t)
+            names = [o.name for o in cls.schema.operands]
+            env = constants.Env({**dict(zip(names, specs)), **dict.fromkeys((r.name for r in cls.schema.results), specs[view.operand])}, vars(p))
+            name, owner = cls.schema.results[view.result].name, names[view.operand]
+            found[f"{name}_start"] = int(cls._offset(view.offset, name, owner, env)) // specs[view.operand].dtype.size
         return found
 
     # -- execution
@@ -238,6 +341,10 @@ class DescribedOp(LnOp):
         d = self.described
         if d.how == "builtin":
             return super().evaluate(operands)
+        if d.how in ("stands", "steps"):
+            from lightnet.descriptions import graphs
+
+            return graphs.evaluate(self, operands)
         if d.how == "nothing":
             raise LightNetError(
                 f"{self._who()}: 'run' not defined: its description says nothing that could be computed", loc_of(self)
@@ -255,6 +362,14 @@ class DescribedOp(LnOp):
     def reference(self, *operands: np.ndarray) -> Any:
         """The meaning of the op's own definition."""
         return super().reference(*operands) if self.described.how == "builtin" else tuple(self.evaluate(operands))
+
+    def decomposition(self) -> tuple[list[LnOp], list[SSAValue]] | None:
+        """The ops that this one is, and the values that its results are; None for one that is computed by itself."""
+        if self.described.how not in ("stands", "steps"):
+            return None
+        from lightnet.descriptions import graphs
+
+        return graphs.decomposed(self)
 
     @classmethod
     def refusal(cls, target: str) -> str | None:
@@ -279,12 +394,17 @@ class DescribedOp(LnOp):
             yield from super().views()
         env = self.env() if d.views else None
         for view in d.views:
-            yield view.operand, view.result, int(constants.evaluate(view.offset, env))
+            names = self.arg_names()
+            yield view.operand, view.result, int(self._offset(view.offset, names[1][view.result], names[0][view.operand], env))
 
     def flops(self) -> int:
         d = self.described
         if d.flops_of is not None:
             return d.flops_of.flops(self)
+        if d.flops is None and d.how in ("stands", "steps"):
+            from lightnet.descriptions import graphs
+
+            return graphs.flops(self)
         if d.flops is None:
             return super().flops()
         value = constants.evaluate(
@@ -299,7 +419,21 @@ class DescribedOp(LnOp):
         d = cls.described
         if not d.samples and d.how == "nothing":
             return []
-        return list(d.samples) or (super().samples() if d.how == "builtin" else sampling.cases(cls))
+        if d.samples or d.how == "builtin":
+            return list(d.samples) or super().samples()
+        stand = cls.stands_for
+        if stand is not None and [o.name for o in stand.schema.operands] == [o.name for o in cls.schema.operands]:
+            return stand.samples()
+        return [] if cls.is_host else sampling.cases(cls)
+
+
+def written_definition(op: DescribedOp) -> str:
+    """The index notation of an op whose C has loops over elements."""
+    return op.remembered(_definition_of)
+
+
+def _definition_of(op: DescribedOp) -> str:
+    return type(op)._written(constant_env(type(op), op.operand_specs, op.param_values(), op.result_specs))
 
 
 class LazyDoc:

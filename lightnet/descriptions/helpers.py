@@ -42,6 +42,11 @@ def _next_multiple(x: Expr, n: Expr) -> Expr:
     return _times(Binary("/", _minus(_plus(x, n), _ONE), n), n)
 
 
+def _ws_len(dims: Expr) -> Expr:
+    """Blocks of TensorLight's dot product on cuda, each an element of its workspaces: 1024 threads take two elements each."""
+    return Binary("/", _plus(Call("prod", (dims,)), Num(2047)), Num(2048))
+
+
 #: name -> (number of arguments, what it stands for)
 HELPERS: dict[str, tuple[int, Callable[..., Expr]]] = {
     "ln_streq": (2, lambda a, b: Binary("==", a, b)),
@@ -49,5 +54,8 @@ HELPERS: dict[str, tuple[int, Callable[..., Expr]]] = {
     "ln_output_dim_deconv": (6, _deconv_dim),
     "ln_compute_length": (2, lambda ndim, dims: Call("prod", (Index(dims, (Slice(Num(0), ndim),)),))),
     "ln_next_multiple_power2": (2, _next_multiple),
+    "tl_tensor_dot_product_cuda_ws_len": (1, _ws_len),
     "tl_tensor_issameshape": (2, lambda a, b: Binary("==", a, b)),
 }
+#: Those that take tensors, for their dims.
+OF_TENSORS = ("tl_tensor_dot_product_cuda_ws_len", "tl_tensor_issameshape")

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lightnet.descriptions import ccode, definitions, fields, pages, snippets
-from lightnet.descriptions.described import After, Described, DescribedOp, LazyDoc, View
+from lightnet.descriptions import ccode, code, definitions, fields, hardware, offsets, pages, snippets, steps
+from lightnet.descriptions.described import After, Described, DescribedOp, LazyDoc, View, written_definition
 from lightnet.descriptions.reader import Document, Item
 from lightnet.descriptions.signature import CODE_OF, Signature, built_in
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.expr import format_expr
 from lightnet.ir.op import LnOp, ln_op
@@ -24,22 +26,27 @@ if TYPE_CHECKING:
 
 #: What a `run` begins with if it is an inline kernel.
 KERNEL = "func.func"
+#: The members of a file in JSON.
+_TOP = {"ops": "a", "replace": "b"}
 #: Ops of one document.
 MAX_OPS = 10_000
 
 
-def load(document: Document) -> list[type[LnOp]]:
-    """The op classes of a document, in order; those with ``autogen: false`` are left out. Raises `LightNetError` at the place
-    of what is wrong."""
+def load(document: Document, *, replace: bool = False) -> list[type[LnOp]]:
+    """The op classes of a document, in order; those with ``autogen: false`` are left out. With `replace` (or the member of that name) each may
+    take the place of an op that there is. Raises `LightNetError` at the place of what is wrong."""
     with collector_paused():  # what is made here stays
-        return _load(document)
+        return _load(document, replace)
 
 
-def _load(document: Document) -> list[type[LnOp]]:
+def _load(document: Document, replace: bool) -> list[type[LnOp]]:
+    top = document.objects.get("")
+    if top is not None and isinstance(top.value, dict) and "replace" in top.value and "ops" in top.value:
+        replace = bool(fields.members(top, "the file", _TOP)["replace"].value)
     classes: dict[str, type[LnOp]] = {}
     places: dict[str, Item] = {}
     for item in entries(document):
-        cls = _OpReader(item, document.file).cls()
+        cls = _OpReader(item, document.file, replace=replace).cls()
         if cls is None:
             continue
         if cls.optype in classes:
@@ -55,7 +62,10 @@ def entries(document: Document) -> Iterator[Item]:
         found = list(document.objects.values())
     else:
         top = document.objects[""]
-        found = fields.elements(fields.members(top, "the file", {"ops": "a"}, ["ops"])["ops"], "'ops'", MAX_OPS)
+        if isinstance(top.value, dict) and "optype" in top.value:  # one op, without an array around it
+            yield top
+            return
+        found = fields.elements(fields.members(top, "the file", _TOP, ["ops"])["ops"], "'ops'", MAX_OPS)
     if len(found) > MAX_OPS:
         raise found[MAX_OPS].error(f"more than {MAX_OPS} ops in one file")
     yield from found
@@ -76,9 +86,18 @@ class _OpReader(Signature):
     # -- what it computes
 
     def body(self) -> None:
+        if self.stands_for is not None:
+            self.as_built_in_op(self.stands_for)
+            return
+        if self.holds_code():
+            self.coded()
+            return
         views = self.views()
         item, text = self.computation()
-        how = "nothing"
+        how, items = "nothing", None
+        if item is None and not views and (text := hardware.DEFINITIONS.get(self.optype)) is not None:
+            item = Item(text, self.m["optype"].source, self.m["optype"].start)  # known, and not said here
+            items = [item]
         if item is not None and (code := self.single_code()) is not None:
             self.inherit(code, item)
             how = "builtin"
@@ -87,8 +106,8 @@ class _OpReader(Signature):
             self.parts.namespace["has_builder"] = True
             how = "kernel"
         elif text is not None and item is not None:
-            self.parts.namespace["definition"] = text
-            self.notation(text)
+            self.parts.namespace["definition"] = ccode.plain_privates(text)
+            self.notation(self.parts.namespace["definition"], items)
             how = "notation"
         elif views:
             self.parts.namespace["definition"] = "\n".join(self.moved(v) for v in views)
@@ -96,6 +115,48 @@ class _OpReader(Signature):
         self.parts.described |= {"how": how, "run": item, "views": views}
         if views or "views_of" in self.parts.described:
             self.parts.namespace["is_move"] = True
+
+    def as_built_in_op(self, op: type[LnOp]) -> None:
+        """The op has no code, and a built-in op has its name, its tensors and its params: it computes as that one."""
+        for key in ("run", "static_run"):
+            if key in self.m and str(self.m[key].value).strip():  # of `create`
+                self.running(key)
+        self.parts.namespace |= {"stands_for": op, "is_move": op.is_move, "is_host": op.is_host, "unique": op.unique}
+        if op.is_host:
+            self.parts.namespace["traits"] = op.traits
+        self.parts.described |= {"how": "stands", "run": None, "views": ()}
+
+    def coded(self) -> None:
+        """`static_run` and `run` are C: calls of ops, or loops over elements."""
+        running = [self.running(key) for key in ("static_run", "run") if key in self.m and str(self.m[key].value).strip()]
+        called = set().union(*(r.calls for r in running))
+        if random := called & set(steps.RANDOM):
+            item = running[0].item
+            raise item.error(f"'{min(random)}' makes random contents, which are those of `create`: take its tensors and params")
+        is_host = bool(called & set(steps.PRINTS))
+        how = "steps" if is_host or any(steps.is_op(name) for name in called) else "loops"
+        if is_host:
+            self.parts.namespace |= {"is_host": True, "traits": built_in_optypes()["print"].traits}
+        if how == "loops":
+            self.parts.namespace["definition"] = property(written_definition)
+        self.offsets()
+        self.parts.described |= {"how": how, "run": running[-1].item, "views": (), "running": tuple(running)}
+
+    def running(self, key: str) -> code.Code:
+        """The code of a run, its names checked."""
+        return code.read(self.m[key], key, self.scope(dict.fromkeys(self.parts.results, False), run=True))
+
+    def offsets(self) -> None:
+        """`calc_offset` beside a `run` in place: where the results lie is where their owners do."""
+        item = self.m.get("calc_offset")
+        if item is not None and str(item.value).strip():
+            if not any(r.owner is not None for r in self.parts.results.values()):
+                raise item.key_error("'calc_offset' is for outputs with an 'owner'")
+            self.parts.described["offset"] = self.offset_code(item, "calc-offset")
+
+    def offset_code(self, item: Item, label: str) -> code.Code:
+        scope = self.scope(dict.fromkeys(self.parts.results, False), run=True)
+        return code.read(item, label, replace(scope, functions=offsets.FUNCTIONS))
 
     def computation(self) -> tuple[Item | None, str | None]:
         """`static_run` and `run`, as one text: the results of both are the op's."""
@@ -123,13 +184,14 @@ class _OpReader(Signature):
                 raise item.error(f"'builtin({code.optype})' has the {what} {', '.join(theirs) or 'none'}")
         self.parts.base = code
 
-    def notation(self, text: str) -> None:
-        """Check a definition as far as that needs no shapes."""
-        keys = [k for k in ("static_run", "run") if k in self.m and str(self.m[k].value).strip()]
+    def notation(self, text: str, items: list[Item] | None = None) -> None:
+        """Check a definition as far as that needs no shapes; `items` are its texts, if they are not those of the description."""
+        if items is None:
+            items = [self.m[k] for k in ("static_run", "run") if k in self.m and str(self.m[k].value).strip()]
         variadic = next((n for n, f in (*self.parts.operands.items(), *self.parts.results.items()) if f.variadic), "")
         constants = (*self.parts.params, *self.names.constants)
         names = definitions.Scope(tuple(self.parts.operands), tuple(self.parts.results), constants, variadic)
-        definitions.check([self.m[key] for key in keys], names)
+        definitions.check(items, names)
         used = definitions.enumerators(text, names)
         self.parts.described["constants"] += tuple((name, f'"{snippets.ENUMERATORS[name]}"') for name in used)
 
@@ -181,7 +243,7 @@ class _OpReader(Signature):
             for number, name in enumerate(self.parts.results)
         )
 
-    def offset(self, name: str, item: Item | None) -> str:
+    def offset(self, name: str, item: Item | None) -> str | code.Code:
         """The offset of an output in its owner, in bytes: `calc_offset` is one for all, or an object by output."""
         if item is None:
             return "0"
@@ -189,6 +251,8 @@ class _OpReader(Signature):
             item = fields.members(
                 item, "'calc_offset'", dict.fromkeys(self.parts.results, "s"), list(self.parts.results)
             )[name]
+        if ccode.names_offsets(str(item.value)):
+            return self.offset_code(item, f"{name}.calc-offset")
         return format_expr(snippets.resolve(ccode.parse(item), self.names, item))
 
     def moved(self, view: View) -> str:
@@ -196,6 +260,8 @@ class _OpReader(Signature):
         name, owner = list(self.parts.results)[view.result], list(self.parts.operands)[view.operand]
         if view.offset == "0":
             return f"{name}.flat[i] = {owner}.flat[i]"
+        if isinstance(view.offset, code.Code):
+            return f"{name}.flat[i] = {owner}.flat[i + {name}_start]"
         self.parts.described["constants"] += ((f"{name}_start", f"({view.offset}) / sizeof({owner}.dtype)"),)
         return f"{name}.flat[i] = {owner}.flat[i + {name}_start]"
 
@@ -241,13 +307,17 @@ class _OpReader(Signature):
         bases = (DescribedOp,) if p.base is None else (DescribedOp, p.base)
         namespace = {
             "__module__": f"description:{self.file}", "__doc__": LazyDoc(), "optype": self.optype, "arch": self.arch,
-            "described": described, "declared_at": str(self.m["optype"].loc), "checks": p.constraints.checks,
+            "described": described, "replaces": self.replaces(), "declared_at": str(self.m["optype"].loc), "checks": p.constraints.checks,
             "messages": p.constraints.messages, "rewrites": (), **p.operands, **p.results, **p.params, **p.namespace,
         }  # fmt: skip
         title = "".join(part[:1].upper() + part[1:] for part in self.optype.split("_"))
         cls = ln_op(type(title or self.optype, bases, namespace))
         self.try_samples(cls)
         return cls
+
+    def replaces(self) -> bool:
+        """Whether it may take the place of an op that there is."""
+        return bool(self.m["replace"].value) if "replace" in self.m else self.replace
 
     def try_samples(self, cls: type[LnOp]) -> None:
         """The samples that a description brings satisfy it: a mistake in its definition shows when it is loaded."""

@@ -227,7 +227,9 @@ class _Description:
 
 
 def _keeps(action: Any, cls: type[LnOp]) -> bool:
-    return isinstance(action, Leave) or (isinstance(action, Renamed) and action.cls is cls)
+    """Whether an action leaves an op what it is: also under the name that a target's own op of it has (``print_cpu``)."""
+    own = isinstance(action, Renamed) and (action.cls is cls or (action.cls.arch != "none" and action.cls.optype == f"{cls.optype}_{action.cls.arch}"))
+    return isinstance(action, Leave) or own
 
 
 def one_action(item: Item, found: Mapping[str, Item], actions: Collection[str]) -> str:

@@ -50,6 +50,8 @@ class Constraints:
     checks: dict[str, str] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
     after: list[tuple[str, str, Message | None]] = field(default_factory=list)
+    #: Members that hold code, with what they belong to, in the order of the file: (label, member, what it is the code of).
+    code: list[tuple[str, Item, str]] = field(default_factory=list)
     _taken: dict[str, int] = field(default_factory=dict)
 
     def add(self, label: str, text: str, message: Message | None = None, *, after: bool = False) -> None:
@@ -85,9 +87,14 @@ class Constraints:
                 label = str(inner["label"].value) if "label" in inner else label
             self.snippet(label, ccode.constraint(text), names, text, after=after)
         for key in ("custom", "cleanup", "post_run"):
-            for c in ccode.constraints(members[key]) if key in members else ():
-                late = after or key != "custom"
-                self.snippet(f"{dot}{key.replace('_', '-')}", c, names, members[key], after=late)
+            if key not in members or not str(members[key].value).strip():
+                continue
+            label = f"{dot}{key.replace('_', '-')}"
+            if (found := ccode.statements(members[key])) is None:
+                self.code.append((label, members[key], prefix))
+                continue
+            for c in found:
+                self.snippet(label, c, names, members[key], after=after or key != "custom")
 
 
 def tensor_info(item: Item, known: Mapping[str, str], what: str, arch: str) -> tuple[str, Tensor, dict[str, Item]]:
@@ -210,24 +217,28 @@ def result(members: Mapping[str, Item], names: Names, *, writes_owner: bool, sta
     )
 
 
-def result_type(name: str, entry: Item, members: Mapping[str, Item], names: Names) -> tuple[str, str]:
+def result_type(
+    name: str, entry: Item, members: Mapping[str, Item], names: Names, *, coded: bool = False
+) -> tuple[str | None, str | None]:
     """The dims and the dtype of a result as constant expressions: from `dims` (or `sameshape`, or `len` alone, of a vector), and
-    `dtype` (or `sametype`)."""
+    `dtype` (or `sametype`). None for what its code says (`coded`)."""
+    dims: str | None = None
     if "dims" in members:
         dims = format_expr(dims_of(members["dims"], names))
     elif "sameshape" in members:
         dims = f"{_other(members['sameshape'], names)}.dims"
     elif "len" in members:
         dims = f"[{snippets.text_of(members['len'], names)}]"
-    else:
+    elif not coded:
         raise entry.error(f"the output '{name}' needs its 'dims' (or 'sameshape', or the 'len' of a vector)")
+    dtype: str | None = None
     if "dtype" in members:
         dtype = snippets.text_of(members["dtype"], names)
         if members["dtype"].value in BY_NAME:
             dtype = f'"{members["dtype"].value}"'
     elif "sametype" in members:
         dtype = f"{_other(members['sametype'], names)}.dtype"
-    else:
+    elif not coded:
         raise entry.error(f"the output '{name}' needs its 'dtype' (or 'sametype')")
     return dims, dtype
 
@@ -242,7 +253,7 @@ def dims_of(item: Item, names: Names) -> Expr:
 
 def result_checks(name: str, members: Mapping[str, Item], names: Names, out: Constraints) -> None:
     """The constraints on a result: its `ndim` and `len` where its dims say these too, and its checks."""
-    if "ndim" in members:
+    if "ndim" in members and {"dims", "sameshape", "len"} & set(members):
         out.add(f"{name}.rank", _equation(name, "ndim", members["ndim"], names), after=True)
     if "len" in members and "dims" in members:
         out.add(f"{name}.length", _equation(name, "len", members["len"], names), after=True)

@@ -128,7 +128,7 @@ class DescribedExpander(Described):
     complete: ClassVar[bool] = False
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if type(op) is not self.cls:
+        if op.name != self.cls.name or not isinstance(op, LnOp):
             return
         ops = {"self": op}
         rule = next((r for r in self.rules if self.holds(r, ops)), None)

@@ -8,8 +8,9 @@ raw strings, and upstream's `.op` objects, ``NAME : BASE { ... }``, with inherit
     array    := "[" (value ","?)* "]"
     value    := object | array | string | number | true | false | null | "-"
     string   := "..." with escapes | '...' raw | `...` raw | '''...''' raw (a JSON file's form of longer text)
-    comment  := // to the end of the line | /* ... */
+    comment  := // or # to the end of the line | /* ... */
 
+A key that stands twice in an object of JSON text has the later value, as in upstream's reader; `.op` text refuses it.
 `-` stands in `.op` text only, and deletes what the base has there: a member, or an element of an array. A derived object takes its
 base's members; objects merge by key, arrays by index, everything else is replaced. Nothing is executed; size and depth are bounded.
 Imports the standard library, `source` and `diagnostics` only.
@@ -31,7 +32,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 200_000
 
 _TOKEN = re.compile(
-    r"(?P<space>(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)+)"
+    r"(?P<space>(?:[ \t\r\n]+|//[^\n]*|\#[^\n]*|/\*.*?\*/)+)"
     r"|(?P<string>\"(?:[^\"\\\n]|\\.)*\"|'''.*?'''|'[^']*'|`[^`]*`)"
     r"|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
     r"|(?P<name>[A-Za-z_]\w*)"
@@ -161,6 +162,7 @@ class _Reader:
     def __init__(self, source: Source):
         self.source, self.text = source, source.lines.text
         self.values = 0
+        self.kind = "op"
         self.token = self.next_token(0)
 
     def error(self, message: str, at: int | None = None) -> LightNetError:
@@ -211,6 +213,7 @@ class _Reader:
             return Document(self.source.file, "op", self.named_objects(), self.source)
         if self.token.text != "{":
             raise self.error(f"expected an object, or a named one, got {self.shown()}")
+        self.kind = "json"
         top = self.object(0)
         if self.token.kind != "end":
             raise self.error(f"expected the end of the text behind the object, got {self.shown()}")
@@ -279,7 +282,7 @@ class _Reader:
                 raise self.error(f"expected a key or '}}', got {self.shown()}")
             self.take()
             name = str(self.string(key).value) if key.kind == "string" else key.text
-            if name in members:
+            if name in members and self.kind == "op":
                 raise self.error(f"the key '{name[:80]}' stands twice in one object", key.at)
             self.expect(":", f"behind the key '{name[:80]}'")
             item = self.value(depth + 1)

@@ -13,11 +13,11 @@ from typing import Any
 
 from xdsl.ir import Operation
 
-from lightnet.descriptions import ccode, fields, parts, snippets
+from lightnet.descriptions import c, ccode, code, fields, parts, snippets, steps
 from lightnet.descriptions.described import DescribedOp, ResultRule
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.snippets import Names, Tensor
-from lightnet.dialects.ln.dialect import ops
+from lightnet.dialects.ln.dialect import built_in_optypes, ops
 from lightnet.ir.expr import Expr, format_expr
 from lightnet.ir.op import LnOp
 from lightnet.ir.schema import Operand, Param, Result
@@ -25,7 +25,7 @@ from lightnet.ir.schema import Operand, Param, Result
 OP = {
     "optype": "s", "author": "s", "arch": "s", "tensors_in": "a", "tensors_out": "a", "params": "a", "autogen": "b",
     "variable_length": "b", "extra_privs": "a", "check": "s", "checks": "a", "custom": "s", "static_run": "s", "run": "s", "post_run": "s",
-    "calc_offset": "so", "doc": "s", "flops": "s", "samples": "a",
+    "calc_offset": "so", "doc": "s", "flops": "s", "samples": "a", "replace": "b",
 }  # fmt: skip
 REQUIRED = ("optype", "author", "arch", "tensors_in", "tensors_out", "params")
 #: `NAME(optype)`: the code of a built-in op, where a description cannot say what it does.
@@ -63,8 +63,8 @@ class Parts:
 class Signature:
     """Reads what an op takes and gives; `parts` collects it."""
 
-    def __init__(self, item: Item, file: str):
-        self.item, self.file = item, file
+    def __init__(self, item: Item, file: str, *, replace: bool = False):
+        self.item, self.file, self.replace = item, file, replace
         self.m = fields.members(item, "an operator description", OP)
         self.parts = Parts()
 
@@ -73,11 +73,13 @@ class Signature:
         fields.members(self.item, "an operator description", OP, REQUIRED)
         self.optype, self.arch = self.names_of_op()
         self.names = self.names_of_parts()
+        self.stands_for = self.stand_in()
         self.inputs()
         self.params()
         self.privates()
         self.outputs()
         self.parts.constraints.of(self.m, "", self.names)
+        self.code()
 
     def names_of_op(self) -> tuple[str, str]:
         """The optype and the architecture: ``X``, or ``X_<arch>`` of a target."""
@@ -112,7 +114,9 @@ class Signature:
             self.free(fields.identifier(members["arg_name"], "the 'arg_name' of a param"), members["arg_name"], taken)
         self.taken = taken
         variadic = op_variadic or any(self.is_variadic(m, False) for _, _, m in (*self.tensors[0], *self.tensors[1]))
-        return Names(self.optype, self.arch, found[0], found[1], {}, {}, frozenset(), variadic)
+        members = fields.elements(self.m["extra_privs"], "'extra_privs'") if "extra_privs" in self.m else []
+        privates = tuple(str(i.value["name"].value) for i in members if isinstance(i.value, dict) and "name" in i.value)
+        return Names(self.optype, self.arch, found[0], found[1], {}, {}, frozenset(), variadic, privates)
 
     @staticmethod
     def is_variadic(members: Mapping[str, Item], default: bool) -> bool:
@@ -148,6 +152,7 @@ class Signature:
         for item in fields.elements(self.m["params"], "'params'"):
             members = fields.members(item, "an entry of 'params'", parts.PARAM)
             p = parts.param(str(members["arg_name"].value), members, self.names, self.parts.constraints)
+            p = self.as_built_in(p)
             self.names = parts.with_param(self.names, p)
             self.parts.params[p.name] = p
 
@@ -174,25 +179,97 @@ class Signature:
         self.names = _with_constants(self.names, constants)
         self.parts.described["constants"] = tuple(texts)
 
+    # -- code
+
+    def stand_in(self) -> type[LnOp] | None:
+        """The built-in op that this one computes as, having no code of its own: of the same name (without ``_<arch>``), with the same
+        tensors and params. A `static_run` that fills with random numbers has none either: that is what `create` means here."""
+        texts = [str(self.m[k].value) for k in ("run", "static_run") if k in self.m]
+        known = built_in_optypes().get(self.optype if self.arch == "none" else self.optype.removesuffix(f"_{self.arch}"))
+        if known is None or any(t.strip() and not re.search(rf"\b(?:{'|'.join(steps.RANDOM)})\s*\(", t) for t in texts):
+            return None
+        names = [[name for name, _, _ in side] for side in self.tensors]
+        theirs = [known.schema.operand_names(len(names[0])), known.schema.result_names(len(names[1]))]
+        given = {str(i.value["arg_name"].value) for i in self.m["params"].value}  # type: ignore[union-attr, index, call-overload]
+        needed = {p.name for p in known.schema.params if p.default is ... and p.in_type is None}
+        fits = names == theirs and needed <= given <= set(known.schema.by_name)
+        return known if fits else None
+
+    def as_built_in(self, p: Param) -> Param:
+        """A param of an op that stands for a built-in one: what that one may leave out, this one may."""
+        theirs = None if self.stands_for is None else self.stands_for.schema.by_name[p.name]
+        if theirs is None or theirs.kind != p.kind:
+            return p
+        return replace(p, default=theirs.default if p.default is ... else p.default, in_type=p.in_type or theirs.in_type)
+
+    def code(self) -> None:
+        """Read the members that hold C: what runs before the results are known, what makes a result, and what is only checked."""
+        before: list[code.Code] = []
+        self.parts.described["code_of"] = made = dict[str, code.Code]()
+        outputs = dict.fromkeys(self.parts.results, False)
+        declared: dict[str, str] = {}
+        found = self.parts.constraints.code
+        for label, item, prefix in sorted(found, key=lambda entry: entry[2] in self.parts.results):
+            late = label.endswith((".cleanup", "post-run"))
+            seen = {n: n == prefix and not late for n in outputs if late or list(outputs).index(n) <= self.number(prefix)}
+            scope = self.scope(seen, run=label.endswith("post-run"))
+            if not late:
+                scope.declared = declared
+            read = code.read(item, label, scope)
+            if not late and prefix in self.parts.results:
+                made[prefix] = read
+            elif not late:
+                before.append(read)
+        self.parts.described |= {"code": tuple(before), "names": self.names}
+
+    def number(self, name: str) -> int:
+        """The number of a result; -1 for what is none, and sees no results."""
+        return list(self.parts.results).index(name) if name in self.parts.results else -1
+
+    def scope(self, outputs: Mapping[str, bool], *, run: bool = False) -> c.Scope:
+        """What code may name that sees these outputs."""
+        if run:
+            found = code.scope(self.names, steps.functions(None), outputs=outputs, run=True)
+            found.names |= dict.fromkeys(steps.NAMES)  # type: ignore[operator]
+            return found
+        names = code.scope(self.names, code.FUNCTIONS, outputs=outputs)
+        for name in (n for n, making in outputs.items() if not making):
+            names.names |= dict.fromkeys((f"{name}_dims", f"{name}_ndim", f"{name}_dtype"))  # type: ignore[operator]
+        return names
+
     # -- results
 
     def outputs(self) -> None:
         shape_of = self.shape_rule()
         self.parts.described["shape_of"] = shape_of
         computed = any(key in self.m for key in ("run", "static_run"))
-        writes = computed and "calc_offset" not in self.m
+        writes = computed and ("calc_offset" not in self.m or self.holds_code())
         rules: list[ResultRule] = []
         names, known = self.names, dict[str, Tensor]()
         for name, item, members in self.tensors[1]:
             parts.result_checks(name, members, names, self.parts.constraints)
-            self.parts.results[name] = parts.result(members, names, writes_owner=writes and "owner" in members,
-                                                    static="static_run" in self.m)  # fmt: skip
+            result = parts.result(members, names, writes_owner=writes and "owner" in members,
+                                  static="static_run" in self.m and "run" not in self.m)  # fmt: skip
+            self.parts.results[name] = result if self.stands_for is None else self.as_result(name, result)
             if shape_of is None:
-                rules.append(
-                    ResultRule(name, *parts.result_type(name, item, members, replace(names, outputs=dict(known))))
-                )
+                seen = replace(names, outputs=dict(known))
+                coded = any(p == name and label.endswith(".custom") for label, _, p in self.parts.constraints.code)
+                dims, dtype = parts.result_type(name, item, members, seen, coded=coded)
+                ndim = snippets.text_of(members["ndim"], seen) if coded and "ndim" in members else None
+                rules.append(ResultRule(name, dims, dtype, ndim))
             known[name] = names.outputs[name]
         self.parts.described["results"] = tuple(rules)
+
+    def as_result(self, name: str, result: Result) -> Result:
+        """A result of an op that stands for a built-in one, which says what it overwrites."""
+        assert self.stands_for is not None
+        schema = self.stands_for.schema
+        theirs = schema.results[min(list(self.names.outputs).index(name), len(schema.results) - 1)]
+        return replace(result, overwrites=theirs.overwrites and result.owner == theirs.owner, static=result.static or theirs.static)
+
+    def holds_code(self) -> bool:
+        """Whether `run` or `static_run` holds C."""
+        return any(ccode.run_is_code(self.m[k]) for k in ("run", "static_run") if k in self.m)
 
     def shape_rule(self) -> type[LnOp] | None:
         """The built-in op whose code infers the types of the results, where `dims` names it."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from lightnet.descriptions import ccode
 from lightnet.descriptions.enumerators import ENUMERATORS
-from lightnet.descriptions.helpers import HELPERS
+from lightnet.descriptions.helpers import HELPERS, OF_TENSORS
 from lightnet.descriptions.reader import Item
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.ir import constants
@@ -71,6 +71,8 @@ class Names:
     constants: Mapping[str, Expr | None] = field(default_factory=dict)
     dtypes: frozenset[str] = frozenset()
     variadic: bool = False
+    #: The members of the private structure, those too that only code gives a value.
+    privates: tuple[str, ...] = ()
 
     def tensor(self, name: str) -> Tensor | None:
         if name in self.inputs:
@@ -251,7 +253,7 @@ class _Resolver:
         known = (*constants.FUNCTIONS, *constants.ARRAY_FUNCTIONS, *constants.DTYPE_FUNCTIONS)
         if fn not in known and fn not in HELPERS:
             raise self.unknown("function", e.fn, [*known, *HELPERS], e)
-        args = tuple(map(self.sized if fn == "tl_tensor_issameshape" else self.expr, e.args))
+        args = tuple(map(self.sized if fn in OF_TENSORS else self.expr, e.args))
         if fn not in HELPERS:
             return Call(fn, args, e.pos)
         count, build = HELPERS[fn]

@@ -112,14 +112,22 @@ class _Importer:
 
     def plain(self, op: NetOp, scope: _Scope) -> Operation:
         cls, target = self.op_class(op)
+        operands = None
+        if (stand := getattr(cls, "stands_for", None)) is not None and (stand.is_host or issubclass(stand, Source)):
+            operands = self.arguments(op, cls, scope)
+            cls.make(operands, self.params(op, cls), name=op.name)  # what its description checks
+            cls = stand
         if cls is Create and op.tensors_out:
             cls = ParamOp if self.depth else self.roles.get(op.tensors_out[0].name, Create)
-        operands = self.arguments(op, cls, scope)
+        operands = self.arguments(op, cls, scope) if operands is None else operands
         params = self.params(op, cls)
         if cls in (Input, ParamOp) and op.tensors_out[0].name in self.required:
             params["required"] = True
         specs = len(op.tensors_out)
         built = cls.make(operands, params, name=op.name, location=file_loc(op.loc))
+        if cls.is_host and (inner := built.decomposition()) is not None:
+            built.erase()  # what it prints, by the op that prints
+            (built,) = inner[0]
         if specs != len(built.results):
             raise LightNetError(
                 f"{op.optype}: `{op.name}` needs {len(built.results)} output tensors, but gets {specs} output tensors",

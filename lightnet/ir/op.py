@@ -164,6 +164,11 @@ class LnOp(Operation):
         """Bytes of workspace that `build_loops` needs."""
         return 0
 
+    def decomposition(self) -> Any:
+        """For an op that is a graph of other ops: these, detached, in order, the last of which has its results; or a pair of them and
+        the values that take the places of the results. None for any other op."""
+        return None
+
     @classmethod
     def refusal(cls, target: str) -> str | None:
         """Why no kernel of `target` may hold the op, whatever the target runs; None if that is for the target to say."""

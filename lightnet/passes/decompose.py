@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
+from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass, rewrite_greedily
 
 
@@ -38,6 +39,14 @@ class Decompose(RewritePattern):
 
     # op(x) = the graph that op.decomposition() builds on x
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        decomposition = getattr(op, "decomposition", None)
-        if decomposition is not None:
-            rewriter.replace(op, list(decomposition()))
+        if isinstance(op, LnOp) and op.arch == "none" and (found := decomposed(op)) is not None:
+            rewriter.replace(op, *found)
+
+
+def decomposed(op: LnOp) -> tuple[list[LnOp], list[SSAValue]] | None:
+    """The ops that `op` is, detached, and the values that take the places of its results; None for an op that is no graph."""
+    found = op.decomposition()
+    if found is None or isinstance(found, tuple):
+        return found
+    ops = list(found)
+    return ops, list(ops[-1].results)

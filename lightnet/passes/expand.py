@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
@@ -20,6 +20,7 @@ from lightnet.ir.passes import LnPass
 from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.rewriting import check_growth, in_pattern, keep_names
 from lightnet.ir.target import Target, get_target
+from lightnet.passes.decompose import decomposed
 from lightnet.passes.graph import graphs
 
 #: An error lists at most so many unsupported ops.
@@ -112,6 +113,10 @@ class _Expander:
 
     def wrap(self, op: LnOp) -> None:
         why = op.refusal(self.target.name)
+        if why is None and (inner := decomposed(op)) is not None:
+            for new in self.in_place(op, *inner):
+                self.wrap(new)
+            return
         if why is not None or not self.target.supports(op):
             name = op.op_name or next((n for n in tensor_names(op) if n), None)
             who = f"`{name}`" if name else "an op without a name"
@@ -131,6 +136,22 @@ class _Expander:
         else:
             block.insert_op_before(kernel, next_op)
         step.done([kernel])
+
+    def in_place(self, op: LnOp, ops: list[LnOp], values: list[SSAValue]) -> list[LnOp]:
+        """Put the ops that `op` is in its place."""
+        step = rewrites.begin("decompose-in-kernels", [op], required=True)
+        block = op.parent
+        assert block is not None and step is not None
+        for new in ops:
+            set_loc(new, op.location)
+        block.insert_ops_before(ops, op)
+        keep_names(op, values)
+        for result, value in zip(op.results, values):
+            result.replace_all_uses_with(value)
+        op.detach()
+        op.erase()
+        step.done(ops)
+        return ops
 
     def report(self) -> None:
         if not self.unsupported:

@@ -1,6 +1,6 @@
 """The pipelines: which passes run, in which order, for which target and plan. Imports `ir.target`.
 
-import -> bind -> simplify -> fold-batchnorm -> simplify (-> precision) -> hoist     level 1, the graph
+import (-> decompose) -> bind -> simplify -> fold-batchnorm -> simplify (-> precision) -> hoist     level 1, the graph
        -> expand -> subgraph -> hoist -> combine -> layout -> bands -> choose -> pack -> schedule   level 2, kernels
        -> plan                                                         level 3, places
        -> lower-<target>                                               level 4, loops
@@ -9,6 +9,8 @@ import -> bind -> simplify -> fold-batchnorm -> simplify (-> precision) -> hoist
 from __future__ import annotations
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.op import LnOp
+from lightnet.ir.registry import FAMILIES
 from lightnet.ir.target import get_target
 from lightnet.runtime.dtypes import SHORT
 
@@ -59,7 +61,7 @@ def default(
         raise LightNetError(f"{why}: leave out layout '{layout}'", label="pipelines.layout")
     shorten = _shorten(target, plan, planned, precision)
     if architecture.kernel is None:
-        return ",".join(("bind", *shorten))
+        return ",".join((*(("decompose",) if decomposes() else ()), "bind", *shorten))
     last = LEVELS.index(until)
     lowering = (architecture.lowering,) if architecture.lowering is not None else ()
     if planned:
@@ -68,7 +70,16 @@ def default(
         stages = [UPSTREAM[:1], UPSTREAM[1:2], UPSTREAM[2:], (*PLANNED[1:], *lowering)]
     else:
         stages = [(*GRAPH[:-1], *shorten, *GRAPH[-1:]), KERNELS, PLAN, lowering]
+    if decomposes():
+        stages.insert(0, ("decompose",))
+        last += 1
     return ",".join(name for stage in stages[: last + 1] for name in stage)
+
+
+def decomposes() -> bool:
+    """Whether there are ops that are graphs of others: those of descriptions, and of plugins."""
+    added = (op for family in FAMILIES if FAMILIES.is_added(family) for op in FAMILIES.get(family))
+    return any(issubclass(op, LnOp) and op.decomposition is not LnOp.decomposition for op in added)
 
 
 def _shorten(target: str, plan: str, planned: bool, precision: str) -> tuple[str, ...]:

@@ -5,13 +5,14 @@ run takes.
         lightnet.compile("net.onnx")(feeds)
 
 What a file is follows from its name: ``.py`` (or a folder that is a Python package) is Python, ``.json`` and ``.op`` are
-descriptions of operators or optimizers, ``.mlir`` holds patterns in PDL. Python runs with all rights of the user: it is code, and
+descriptions of operators or optimizers (a folder of these is all of them), ``.mlir`` holds patterns in PDL. Python runs with all rights of the user: it is code, and
 never comes with a network. The others are data. `installed.py` has what installed packages bring. Imports the registry; what a
 file needs is imported when there is one.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from types import ModuleType
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir import registry
 
-__all__ = ["SUFFIXES", "Plugin", "load", "loaded"]
+__all__ = ["SUFFIXES", "Plugin", "Replacing", "load", "loaded"]
 
 #: What can be loaded, by suffix.
 SUFFIXES = {
@@ -30,6 +31,12 @@ SUFFIXES = {
     ".op": "descriptions of operators, with inheritance",
     ".mlir": "patterns in PDL",
 }
+
+
+class Replacing(str):
+    """The path of descriptions whose ops take the places of ops that there are (``--load FILE --replace``)."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,13 @@ class Plugin:
     module: ModuleType | None = None
 
 
-def load(*paths: str | Path) -> AbstractContextManager[list[Plugin]]:
-    """Load files for the length of a ``with`` block, in this order; at its end everything is as it was before.
+def load(*paths: str | Path, replace: bool = False) -> AbstractContextManager[list[Plugin]]:
+    """Load files for the length of a ``with`` block, in this order; at its end everything is as it was before. A folder is a Python package,
+    or all descriptions in it. With `replace`, ops of descriptions may take the places of those that there are.
 
     Raises `LightNetError`, with the place in the file, for a file that is broken or that defines what there is already.
     """
-    return loaded(paths)
+    return loaded([Replacing(p) for p in paths] if replace else paths)
 
 
 @contextmanager
@@ -60,7 +68,17 @@ def loaded(paths: Sequence[str | Path]) -> Iterator[list[Plugin]]:
     restore = registry.checkpoint()
     with ExitStack() as stack:
         stack.callback(restore)
-        yield [stack.enter_context(_loaded(str(path))) for path in paths]
+        yield [stack.enter_context(_loaded(file)) for path in paths for file in _files(path)]
+
+
+def _files(path: str | Path) -> list[str]:
+    """The files that a path names: those of a folder that is no Python package."""
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, "__init__.py")):
+        return [path if isinstance(path, str) else str(path)]
+    from lightnet.plugins import data
+
+    kind = Replacing if isinstance(path, Replacing) else str
+    return [kind(file) for file in data.files(str(path))]
 
 
 @contextmanager
@@ -69,6 +87,8 @@ def _loaded(path: str) -> Iterator[Plugin]:
 
     loaders = {".py": python_files.file, ".json": data.descriptions, ".op": data.descriptions, ".mlir": data.patterns}
     suffix = Path(path).suffix.lower()
+    if isinstance(path, Replacing) and suffix not in (".op", ".json"):
+        raise LightNetError(f"cannot load '{path}': --replace is for descriptions of operators (.op, .json)")
     if Path(path).is_dir():
         suffix = ".py"
     elif suffix not in loaders:

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from lightnet.diagnostics import LightNetError
 from lightnet.ir import registry
+
+#: Files of one folder, in it and below.
+MAX_FILES = 1000
 
 
 @contextmanager
 def descriptions(path: str) -> Iterator[None]:
-    """Register the ops and the patterns that a description file has."""
+    """Register the ops and the patterns that a description file has. A `path` that is `Replacing` has ops that take the places of others."""
     from lightnet.descriptions import load_file
+    from lightnet.plugins import Replacing
 
-    found = load_file(path)
+    found = load_file(path, replace=isinstance(path, Replacing))
     for name, ops in found.families.items():
         registry.FAMILIES.add(name, tuple(ops))
     _register(found.patterns)
     yield None
+
+
+def files(folder: str) -> list[str]:
+    """The descriptions in a folder and below, in the order of their names. Raises LightNetError where there are none, or too many."""
+    found = sorted(str(p) for p in Path(folder).rglob("*") if p.suffix.lower() in (".op", ".json") and p.is_file())
+    if not found:
+        raise LightNetError(f"cannot load '{folder}': a folder to load is a Python package, with an __init__.py, or holds descriptions (.op, .json)")
+    if len(found) > MAX_FILES:
+        raise LightNetError(f"cannot load '{folder}': it holds {len(found)} descriptions, more than {MAX_FILES}")
+    return found
 
 
 @contextmanager

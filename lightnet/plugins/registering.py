@@ -70,7 +70,7 @@ class Before:
 
 
 def _check_op(known: dict[str, tuple[str, type]], family: str, op: Any) -> None:
-    if op.name not in known:
+    if op.name not in known or getattr(op, "replaces", False):
         return
     other_family, other = known[op.name]
     if other is not op:

@@ -30,7 +30,7 @@ from lightnet.descriptions.c.values import (
 from lightnet.descriptions.enumerators import CONVERSIONS, ENUMERATORS
 from lightnet.descriptions.helpers import HELPERS
 from lightnet.ir.constants import Env, constant, round_half_away
-from lightnet.ir.expr import Num
+from lightnet.ir.expr import Array, Num
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
 #: The length of upstream's buffers for a line.
@@ -405,8 +405,9 @@ def _same_shape(machine: Machine, a: Any, b: Any) -> int:
 
 @function(1)
 def _ws_len(machine: Machine, tensor: Any) -> int:
-    """Elements of the workspaces of TensorLight's dot product on cuda: one for each block of 256 threads that read two elements each."""
-    return -(-_tensor(tensor).get("len") // 512)
+    """Elements of the workspaces of TensorLight's dot product on cuda."""
+    dims = _tensor(tensor).get("dims")
+    return constant(HELPERS["tl_tensor_dot_product_cuda_ws_len"][1](Array(tuple(map(Num, integers(dims, dims.memory.length))))))(Env({}, {}))
 
 
 def _tensor(value: Any) -> Struct:

@@ -41,6 +41,8 @@ from lightnet.ir.constants import int_div
 #: Steps of one run (expressions and statements), and bytes of the memory that it makes.
 MAX_STEPS, MAX_BYTES = 200_000, 1 << 20
 _INT64 = 1 << 63
+#: A message lists at most so many names.
+_MANY = 24
 
 
 class Function(NamedTuple):
@@ -651,6 +653,8 @@ def _real(op: str, a: float, b: float) -> float:
 def unknown(what: str, name: str, known: Any) -> str:
     names = sorted(known)
     near = did_you_mean(get_close_matches(name, names, 3))
+    if not near and len(names) > _MANY:
+        near = f"; it is none of the {len(names)} that code may use (docs/describe-an-op.md has the table)"
     return f"unknown {what} '{name}'{near or '; there are: ' + (', '.join(names) or 'none')}"
 
 

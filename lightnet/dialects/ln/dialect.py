@@ -22,7 +22,20 @@ def ops() -> tuple[type[Operation], ...]:
 
 @lru_cache(1)
 def _ops(families: tuple[str, ...], version: int) -> tuple[type[Operation], ...]:
-    return tuple(op for family in families for op in FAMILIES.get(family))
+    everything = [op for family in families for op in FAMILIES.get(family)]
+    heirs = {op.name: op for family in FAMILIES.in_order() for op in family if getattr(op, "replaces", False)}
+    return tuple(dict.fromkeys(heirs.get(op.name, op) for op in everything))
+
+
+def built_in_optypes() -> dict[str, type[LnOp]]:
+    """Our own op classes by optype, those too whose place a description takes."""
+    return _built_in(FAMILIES.version)
+
+
+@lru_cache(1)
+def _built_in(version: int) -> dict[str, type[LnOp]]:
+    ours = (op for family in FAMILIES if not FAMILIES.is_added(family) for op in FAMILIES.get(family))
+    return {op.optype: op for op in ours if issubclass(op, LnOp)}
 
 
 class LnDialect(Dialect):

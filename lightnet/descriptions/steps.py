@@ -1,0 +1,502 @@
+"""What the C of `static_run` and `run` computes: the ops that it calls, and the loops over elements as index notation.
+
+The code is run once, when an op is made, on tensors whose contents are not known. A call of ``tl_tensor_X`` becomes the op X; a loop over
+elements becomes a statement of index notation, as one turn of it with a symbolic index says what all do:
+
+    for (int i = 0; i < dst->len; i++) y[i] = x[i] / (v[i] + epsilon);   ->   dst.flat[i] = src.flat[i] / (var.flat[i] + 1e-05)
+
+What is computed from shapes and params alone (`if`, other loops) is computed. A `run` is calls, or loops; both in one are refused. Imports
+`c`, `code`, `calls` and `ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from lightnet.descriptions import c, code
+from lightnet.descriptions.c import library, tree
+from lightnet.descriptions.c.machine import Machine, element_type
+from lightnet.descriptions.c.values import FLOATS, shown
+from lightnet.descriptions.calls import ACTIVATIONS, HANDLES, NAMES, Calls, Order, order_of, param_value
+from lightnet.dialects.ln.dialect import built_in_optypes
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.constants import Env
+from lightnet.ir.expr import format_number
+from lightnet.ir.notation import FUNCTION_NAMES
+from lightnet.ir.op import LnOp
+
+#: Functions that only random contents need: what calls one is a `create`.
+RANDOM = ("rand", "srand", "time")
+
+
+class Ref(str):
+    """A value of the graph: the name of a tensor, followed by how often it was written before."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One op of the graph: operands and results as values, params by name."""
+
+    op: type[LnOp]
+    operands: tuple[Ref, ...]
+    params: dict[str, Any]
+    results: tuple[Ref, ...]
+
+
+@dataclass
+class Steps:
+    """What a `run` computes: calls, in order, and the values that the results are; or statements of index notation."""
+
+    calls: list[Call] = field(default_factory=list)
+    results: dict[str, Ref] = field(default_factory=dict)
+    statements: list[str] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Elements(c.Memory):
+    """What a tensor holds: its elements are symbols."""
+
+    run: Run
+    name: str
+    type: str
+    length: int
+
+    @property
+    def what(self) -> str:
+        return f"the data of '{self.name}'"
+
+    def load(self, index: Any) -> Any:
+        return self.run.load(self, index)
+
+    def store(self, index: Any, value: Any) -> None:
+        self.run.store(self, index, value)
+
+    def fill(self, offset: Any, size: Any) -> None:
+        """`memset` to zero, of all of it."""
+        whole = self.length * library.dtype_of(self.run.dtype(self.name)).tl_size
+        if offset != 0 or size != whole:
+            raise ValueError(f"memset writes {shown(size)} bytes of '{self.name}', which has {whole}")
+        self.run.write(self.name, "i", "0")
+
+    def move(self, offset: Any, source: c.Pointer, size: Any) -> None:
+        """`memmove` of one tensor to another."""
+        other = source.memory
+        if not isinstance(other, Elements) or offset != 0 or source.offset != 0 or other.type != self.type:
+            raise TypeError("memmove in a run moves one tensor to another of its type")
+        if not other.length == self.length == size // max(1, library.dtype_of(self.run.dtype(self.name)).tl_size):
+            raise ValueError(f"memmove of {shown(size)} bytes, where '{self.name}' has {self.length} elements")
+        self.run.write(self.name, "i", str(self.run.element(other, "i")))
+
+
+@dataclass(eq=False)
+class Element(c.Symbol):
+    """An expression of index notation: `kind` is C's type of it. An index (`is_index`) also counts elements."""
+
+    text: str
+    kind: str = "float"
+    is_index: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+    def shown(self) -> str:
+        return f"'{self.text}', which depends on elements,"
+
+    def binary(self, op: str, other: Any, *, reflected: bool) -> Any:
+        if op in ("&&", "||", "+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!="):
+            a, b = (operand(other), self.text) if reflected else (self.text, operand(other))
+            kind = "int" if op in ("<", "<=", ">", ">=", "==", "!=") else self.wider(other)
+            return Element(f"({a} {op} {b})", kind, self.is_index and isinstance(other, int) and op in ("+", "-", "*"))
+        if op in ("pow", "min", "max"):
+            a, b = (operand(other), self.text) if reflected else (self.text, operand(other))
+            return Element(f"{op}({a}, {b})", self.wider(other))
+        raise TypeError(f"'{op}' is not for elements here: index notation has bitand, bitor, shl and shr")
+
+    def wider(self, other: Any) -> str:
+        kinds = (self.kind, other.kind if isinstance(other, Element) else "double" if type(other) is float else "float" if isinstance(other, float) else "int")  # fmt: skip
+        return next((k for k in ("double", "float") if k in kinds), "int")
+
+    def unary(self, op: str) -> Any:
+        if op in ("-", "!"):
+            return Element(f"({op}{self.text})", self.kind)
+        name = {"fabs": "abs"}.get(op, op)
+        if name == "+":
+            return self
+        if name not in FUNCTION_NAMES:
+            raise TypeError(f"'{op}' is not for elements here; in index notation there are: {', '.join(sorted(FUNCTION_NAMES))}")
+        return Element(f"{name}({self.text})", self.kind)
+
+    def cast(self, name: str) -> Any:
+        if name in FLOATS or name == self.kind:
+            return Element(self.text, name if name in FLOATS else self.kind, self.is_index)
+        raise TypeError(f"an element of {self.kind} is made {name}: convert it with tl_convert")
+
+
+def operand(value: Any) -> str:
+    """An operand of an expression on elements."""
+    if isinstance(value, Element):
+        return value.text
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return format_number(float(value) if isinstance(value, c.Float) else value) if value >= 0 else f"({format_number(value)})"
+    raise TypeError(f"{shown(value)} is no number")
+
+
+@dataclass
+class Loop:
+    """The loop over elements that runs now: its index, its number of turns, what it wrote so far, and the variables of outside of it."""
+
+    index: str
+    count: int
+    written: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+class Run(Machine):
+    """Runs the code of a `run` on tensors of known types."""
+
+    def __init__(self, cls: Any, env: Env):
+        pre = code.PreRun(cls, env)
+        pre.checks()  # params as the code before a run leaves them
+        super().__init__(pre.names, {})
+        self.variables = pre.machine.variables
+        self.cls, self.env, self.steps = cls, env, Steps()
+        self.functions = functions(self.call)
+        self.memory = {name: Elements(self, name, _c_type(spec.dtype.tl), prod(spec.dims)) for name, spec in env.tensors.items()}
+        self.roots = {r.name: r.owner for r in cls.schema.results if r.owner is not None}
+        self.state: dict[str, int] = {name: 0 for name in env.tensors if name not in cls.described.names.outputs}
+        self.active: Loop | None = None
+        self.said: list[str] = []  # what was printed in front of a tensor
+        self.names = {**pre.names, **code.names_of(cls, cls.schema, env, data=lambda n: c.Pointer(self.memory[n])), **NAMES,
+                      "LN_ARCH": c.Struct("LN_ARCH", {"arch_table": code.TABLE, "op_proto_table": code.TABLE})}  # fmt: skip
+
+    def finish(self) -> None:
+        """The values that the results are, once the code has run. Raises `LightNetError` for one that it never writes."""
+        for r in self.cls.schema.results:
+            written = r.name if self.steps.statements else self.root(r.name)
+            if not self.state.get(written) and not (self.root(r.name) != r.name and self.root(r.name) in self.state):
+                raise LightNetError(f"the code never writes the output '{r.name}'")
+            if self.steps.calls:
+                self.steps.results[r.name] = self.value_ref(r.name)
+
+    # -- calls
+
+    def root(self, name: str) -> str:
+        return self.roots.get(name, name)
+
+    def value_ref(self, name: str) -> Ref:
+        """The value that a tensor has now."""
+        root = self.root(name)
+        if root not in self.state:
+            raise ValueError(f"'{name}' is read before it is written")
+        return Ref(f"{root}#{self.state[root]}")
+
+    def tensor(self, value: Any) -> str:
+        if not isinstance(value, c.Struct) or value.fields.get("name") not in self.memory:
+            raise TypeError(f"expected a tensor, got {shown(value)}")
+        return value.fields["name"]
+
+    def call(self, machine: Machine, name: str, order: Order, args: Sequence[Any]) -> None:
+        """A call of an op."""
+        self.only("calls")
+        schema, operands, params, results = order.op.schema, dict[str, str](), dict[str, Any](), dict[str, str]()
+        names = schema.operand_names(sum(a in ("src1", "src2") for a in order.arguments)) if schema.variadic_operand else [o.name for o in schema.operands]
+        fields = {r.name for r in schema.results}
+        for argument, value in zip(order.arguments, args):
+            made, _, read = argument.partition("=")
+            if not argument:
+                continue
+            if made in fields:
+                results[made] = self.tensor(value)
+                if read:
+                    operands[read] = results[made]
+            elif made in names:
+                operands[made] = self.tensor(value)
+            else:
+                params[made] = self.param(schema.by_name[made], value)
+        self.emit(order.op, [operands[n] for n in names], params, [results[r.name] for r in schema.results])
+
+    def param(self, p: Any, value: Any) -> Any:
+        """An argument as the value of a param; an array without a length of its own has as many elements as there is room for."""
+        found = param_value(value)
+        return bool(found) if p.kind == "bool" else found
+
+    def emit(self, op: type[LnOp], operands: Sequence[str], params: dict[str, Any], results: Sequence[str]) -> None:
+        reads = tuple(self.read_ref(n, op) for n in operands)
+        for p in op.schema.params:  # what the type of the result says: `dims`, `dtype`
+            if p.in_type is not None:
+                params[p.name] = p.in_type(self.env.tensors[results[0]])
+        writes = []
+        for name in results:
+            root = self.root(name)
+            self.state[root] = self.state.get(root, 0) + 1
+            writes.append(Ref(f"{root}#{self.state[root]}"))
+        self.steps.calls.append(Call(op, reads, params, tuple(writes)))
+
+    def read_ref(self, name: str, op: type[LnOp]) -> Ref:
+        if op.optype == "rearange" and self.root(name) not in self.state:
+            return self.value_ref(next(iter(self.state)))  # its contents do not matter
+        return self.value_ref(name)
+
+    def activation(self, descriptor: Any, x: Any, y: Any) -> None:
+        """cuDNN's activations."""
+        mode = descriptor.fields.get("mode") if isinstance(descriptor, c.Struct) else None
+        optype = ACTIVATIONS.get(mode.name) if isinstance(mode, c.Enumerator) else None
+        if optype is None:
+            raise TypeError(f"{shown(mode)} is no activation; there are: {', '.join(ACTIVATIONS)}")
+        names = [p.memory.name for p in (x, y) if isinstance(p, c.Pointer) and isinstance(p.memory, Elements)]
+        if len(names) != 2:
+            raise TypeError("an activation reads the data of one tensor and writes that of another")
+        self.only("calls")
+        self.emit(built_in_optypes()[optype], names[:1], {}, names[1:])
+
+    def only(self, kind: str) -> None:
+        mixed = self.steps.statements if kind == "calls" else self.steps.calls
+        if mixed or (kind == "calls" and self.active is not None):
+            raise TypeError("a run is calls of ops, or loops over elements: make two ops of it")
+
+    # -- elements
+
+    def dtype(self, name: str) -> Any:
+        return library.NAMES[self.env.tensors[name].dtype.tl]
+
+    def element(self, memory: Elements, index: str) -> Element:
+        root = self.root(memory.name)
+        if root not in self.state:
+            raise ValueError(f"'{memory.name}' is read before it is written")
+        return Element(f"{root}.flat[{index}]", memory.type)
+
+    def load(self, memory: Elements, index: Any) -> Any:
+        if (loop := self.active) is not None and memory.name in loop.written:
+            at, value = loop.written[memory.name]
+            if at != str(index):
+                raise ValueError(f"'{memory.name}' is read at [{index}] while the loop writes it at [{at}]: its turns depend on each other")
+            return Element(value, memory.type)
+        self.inside(memory, index)
+        return self.element(memory, str(index))
+
+    def inside(self, memory: Elements, index: Any) -> None:
+        if isinstance(index, int) and not 0 <= index < memory.length:
+            raise IndexError(f"index {index} of {memory.what} is not in 0..{memory.length - 1}")
+
+    def store(self, memory: Elements, index: Any, value: Any) -> None:
+        """One element of a result, or in a loop all that the loop writes."""
+        self.inside(memory, index)
+        if memory.name in self.state and memory.name not in self.cls.described.names.outputs:
+            raise TypeError(f"'{memory.name}' is an input, and is written")
+        self.only("statements")
+        loop, text = self.active, operand(value)
+        if loop is None:
+            raise TypeError("elements are written in a loop over them: for (int i = 0; i < n; i++)")
+        if memory.name in loop.written:
+            raise ValueError(f"'{memory.name}' is written twice in one turn of the loop")
+        loop.written[memory.name] = (str(index), text)
+
+    def write(self, name: str, index: str, text: str, count: int | None = None) -> None:
+        """A statement of index notation; of all elements if there is no `count`."""
+        self.only("statements")
+        whole = count is None or count == self.memory[name].length
+        self.steps.statements.append(f"{name}.flat[{index}] = {text}" + ("" if whole else f" for i < {count}"))
+        self.state[self.root(name)] = self.state.get(self.root(name), 0) + 1
+
+    # -- loops over elements
+
+    def loop(self, s: tree.For) -> None:
+        if not self.touches(s.body):
+            return super().loop(s)
+        index, count = self.header(s)
+        if self.active is not None:
+            raise TypeError("loops over elements are not nested: count the elements of a tensor in one")
+        carried = [v for v in (self.variable(n) for n in assigned(s.body)) if v is not None]
+        for v in carried:
+            v.is_set = False  # a turn may not read what the turn before left
+        self.active = Loop("i", count)
+        self.variables.append({})
+        self.declare(index, "int", 0, Element("i", "int", is_index=True))
+        if count:
+            self.statement(s.body)
+        self.variables.pop()
+        done, self.active = self.active, None
+        for v in carried:
+            v.is_set = False
+        for name, (at, text) in done.written.items():
+            self.write(name, at, text, count)
+
+    def touches(self, body: tree.Statement) -> bool:
+        """Whether a loop reads or writes elements of tensors."""
+        for e in tree.walk(body):
+            if isinstance(e, tree.Member) and e.name == "data":
+                return True
+            if isinstance(e, tree.Name) and (v := self.variable(e.name)) is not None and v.is_set:
+                if isinstance(v.value, c.Pointer) and isinstance(v.value.memory, Elements):
+                    return True
+        return False
+
+    def header(self, s: tree.For) -> tuple[str, int]:
+        """The index and the number of turns of ``for (int i = 0; i < n; i++)``."""
+        match s:
+            case tree.For(
+                start=tree.Declaration(name=index, value=tree.Number(value=0)) | tree.Evaluate(expr=tree.Assign(op="", target=tree.Name(name=index), value=tree.Number(value=0))),
+                cond=tree.Binary(op="<", left=tree.Name(name=compared), right=bound),
+                step=tree.Step(op="+", target=tree.Name(name=stepped)),
+            ) if index == compared == stepped:  # fmt: skip
+                count = self.eval(bound)
+                if not isinstance(count, int):
+                    raise TypeError(f"{shown(count)} is no number of turns")
+                return index, max(0, count)
+        raise TypeError("a loop over elements is `for (int i = 0; i < n; i++)`")
+
+    def moved(self, base: Any, by: Any) -> c.Pointer:
+        if isinstance(base, c.Pointer) and isinstance(by, Element) and not by.is_index:
+            raise TypeError("an element is no subscript here: index notation has src[index[i]]")
+        return super().moved(base, by)
+
+    def converted(self, value: Any, type: tree.Type) -> Any:
+        if type.is_pointer and isinstance(value, c.Pointer) and isinstance(value.memory, Elements) and type.name != "void":
+            if type != tree.Type(value.memory.type, 1):
+                raise TypeError(f"{value.memory.what} is of {value.memory.type}, and is taken for {type}")
+        return super().converted(value, type)
+
+    def eval(self, e: tree.Expr) -> Any:
+        if isinstance(e, tree.Conditional):
+            cond = super().eval(e.cond)
+            if isinstance(cond, Element):
+                then, other = super().eval(e.then), super().eval(e.other)
+                return Element(f"({cond} ? {operand(then)} : {operand(other)})", cond.wider(then) if not isinstance(then, Element) else then.wider(other))  # fmt: skip
+        return super().eval(e)
+
+
+def _c_type(tl: str) -> str:
+    """C's type of the elements of a dtype."""
+    known = {"TL_DOUBLE": "double", "TL_FLOAT": "float", "TL_BOOL": "tl_bool_t"}
+    return known.get(tl) or f"{tl.removeprefix('TL_').lower()}_t"
+
+
+def assigned(body: tree.Statement) -> set[str]:
+    """The variables that a statement assigns."""
+    targets = [e.target for e in tree.walk(body) if isinstance(e, tree.Assign | tree.Step)]
+    return {t.name for t in targets if isinstance(t, tree.Name)}
+
+
+# -- functions on elements -------------------------------------------------------------------------------------------
+
+
+@c.function(3)
+def _padd(machine: Machine, data: Any, index: Any, size: Any) -> c.Pointer:
+    """The address of an element: `size` is that of the elements."""
+    if not isinstance(data, c.Pointer):
+        raise TypeError(f"expected the data of a tensor, got {shown(data)}")
+    if isinstance(data.memory, Elements):
+        wanted = library.dtype_of(machine.dtype(data.memory.name)).tl_size  # type: ignore[attr-defined]
+        if size != wanted:
+            raise ValueError(f"elements of '{data.memory.name}' have {wanted} bytes, not {shown(size)}")
+    return machine.moved(data, index)
+
+
+@c.function(4)
+def _convert(machine: Machine, target: Any, to: Any, source: Any, dtype: Any) -> None:
+    """One element, converted with saturation."""
+    if not isinstance(target, c.Pointer) or not isinstance(source, c.Pointer):
+        raise TypeError("tl_convert takes the addresses of two elements")
+    value = source.memory.load(source.offset)
+    if isinstance(target.memory, Elements):
+        name = target.memory.name
+        if to != machine.dtype(name):  # type: ignore[attr-defined]
+            raise TypeError(f"'{name}' holds {machine.dtype(name)}, not {shown(to)}")  # type: ignore[attr-defined]
+        text = operand(value)
+        value = Element(f"sat({text}, {name})" if isinstance(value, Element) else text, target.memory.type)
+    machine.store(_place(target), value)
+
+
+def _place(target: c.Pointer) -> Any:
+    from lightnet.descriptions.c.machine import Place
+
+    return Place(target.memory, target.offset, tree.Type("", 0) if isinstance(target.memory, Elements) else element_type(target.memory))
+
+
+@c.function(1, None)
+def _printf(machine: Machine, form: Any, *args: Any) -> int:
+    machine.said.append(library.formatted(library.text(form), args))  # type: ignore[attr-defined]
+    return 0
+
+
+@c.function(2, None)
+def _fprintf(machine: Machine, file: Any, form: Any, *args: Any) -> int:
+    _file(file)
+    return _printf.call(machine, form, *args)
+
+
+@c.function(2)
+def _fopen(machine: Machine, name: Any, mode: Any) -> Any:
+    if library.text(mode) != "w":
+        raise ValueError(f"a file is opened for writing, \"w\", not {shown(mode)}")
+    return c.Struct("a file", {"file": library.text(name)})
+
+
+def _file(value: Any) -> str:
+    if not isinstance(value, c.Struct) or "file" not in value.fields:
+        raise TypeError(f"{shown(value)} is no file")
+    return value.fields["file"]
+
+
+@c.function(2)
+def _print(machine: Machine, tensor: Any, form: Any) -> None:
+    _show(machine, "print", tensor, {})
+
+
+@c.function(3)
+def _fprint(machine: Machine, file: Any, tensor: Any, form: Any) -> None:
+    _show(machine, "fprint", tensor, {"file": _file(file)})
+
+
+def _show(machine: Any, optype: str, tensor: Any, params: dict[str, Any]) -> None:
+    """A tensor, behind the line that was printed."""
+    message, machine.said = "".join(machine.said), []
+    machine.only("calls")
+    machine.emit(built_in_optypes()[optype], [machine.tensor(tensor)], {"msg": message.removesuffix("\n"), **params}, [])
+
+
+@c.function(4)
+def _maxreduce(machine: Any, src: Any, dst: Any, arg: Any, axis: Any) -> None:
+    """The maxima along an axis, and where they are if `arg` is not NULL."""
+    machine.only("calls")
+    known = built_in_optypes()
+    operands, params = [machine.tensor(src)], {"axis": param_value(axis)}
+    if arg is None:
+        return machine.emit(known["maxreduce"], operands, params, [machine.tensor(dst)])
+    machine.emit(known["maxreduce_arg"], operands, params, [machine.tensor(dst), machine.tensor(arg)])
+
+
+@c.function(8)
+def _activation(machine: Any, handle: Any, descriptor: Any, alpha: Any, x_desc: Any, x: Any, beta: Any, y_desc: Any, y: Any = None) -> int:
+    machine.activation(descriptor, x, y)
+    return 0
+
+
+@c.function(0, 1)
+def _random(machine: Machine, *args: Any) -> int:
+    raise ValueError("random contents are those of `create`, seeded by the name of its tensor")
+
+
+_OTHERS: Mapping[str, c.Function] = {
+    **library.FUNCTIONS, **code.CHECKS, **HANDLES, "tl_padd": _padd, "tl_convert": _convert, "printf": _printf, "fprintf": _fprintf, "fopen": _fopen,
+    "fclose": c.Function(lambda machine, file: 0 if _file(file) else 0, 1, 1), "tl_tensor_print": _print, "tl_tensor_print_cuda": _print,
+    "tl_tensor_fprint": _fprint, "tl_tensor_fprint_cuda": _fprint, "tl_tensor_maxreduce": _maxreduce, "tl_tensor_maxreduce_cuda": _maxreduce,
+    "cudnnActivationForward": _activation._replace(least=8, most=8), **dict.fromkeys(RANDOM, _random),
+}  # fmt: skip
+
+
+#: Those of them that print.
+PRINTS = ("tl_tensor_print", "tl_tensor_print_cuda", "tl_tensor_fprint", "tl_tensor_fprint_cuda", "printf", "fprintf")
+_OPS = ("tl_tensor_maxreduce", "tl_tensor_maxreduce_cuda", "cudnnActivationForward", *PRINTS[:4])
+
+
+def is_op(name: str) -> bool:
+    """Whether a call of a function is an op of the graph."""
+    return name in _OPS or (name not in _OTHERS and order_of(name) is not None)
+
+
+def functions(call: Any) -> Mapping[str, c.Function]:
+    """What a `run` may call; `call` makes the ops."""
+    return Calls(_OTHERS, call)
