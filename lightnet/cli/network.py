@@ -84,7 +84,9 @@ def add_load(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
 class _Replace(argparse.Action):
     """``--replace``: marks the file in front of it."""
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
         from lightnet.plugins import Replacing
 
         if not namespace.load:

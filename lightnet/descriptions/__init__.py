@@ -46,7 +46,9 @@ def load(document: Document, *, replace: bool = False) -> Loaded:
         return Loaded(patterns=optimizer.load(document))
     from lightnet.descriptions import operators
 
-    return Loaded({f"{PurePath(document.file).name} of {document.file}": tuple(operators.load(document, replace=replace))})
+    return Loaded(
+        {f"{PurePath(document.file).name} of {document.file}": tuple(operators.load(document, replace=replace))}
+    )
 
 
 #: Members that an optimizer description has at its top, and a file of operators has not.

@@ -66,7 +66,9 @@ def read(item: Item, label: str, scope: c.Scope) -> Code:
     return Code(label, item, block)
 
 
-def scope(names: Names, functions: Mapping[str, c.Function], *, outputs: Mapping[str, bool], run: bool = False) -> c.Scope:
+def scope(
+    names: Names, functions: Mapping[str, c.Function], *, outputs: Mapping[str, bool], run: bool = False
+) -> c.Scope:
     """What the code of an op may name. `outputs` are those that it sees; one that is True is made there, and is assigned its dims."""
     known: dict[str, Any] = dict.fromkeys(library.NAMES)
     for name in (*names.inputs, *(n for n, making in outputs.items() if not making)):
@@ -88,7 +90,13 @@ def scope(names: Names, functions: Mapping[str, c.Function], *, outputs: Mapping
 def tensor(name: str, spec: TensorSpec, data: Callable[[], Any] | None = None) -> c.Struct:
     """A tensor as code sees it."""
     dims = c.array("int", spec.dims, f"{name}->dims", read_only=True)
-    fields = {"dims": dims, "ndim": len(spec.dims), "len": prod(spec.dims), "dtype": library.NAMES[spec.dtype.tl], "name": name}
+    fields = {
+        "dims": dims,
+        "ndim": len(spec.dims),
+        "len": prod(spec.dims),
+        "dtype": library.NAMES[spec.dtype.tl],
+        "name": name,
+    }
 
     def missing(member: str) -> Any:
         if member == "data" and data is not None:
@@ -100,9 +108,17 @@ def tensor(name: str, spec: TensorSpec, data: Callable[[], Any] | None = None) -
     return c.Struct(f"the tensor '{name}'", fields, frozenset(), missing)
 
 
-def entry(name: str, value: c.Struct, mtype: str, static: bool | None, owner: str | None = None, offset: Any = None) -> c.Struct:
+def entry(
+    name: str, value: c.Struct, mtype: str, static: bool | None, owner: str | None = None, offset: Any = None
+) -> c.Struct:
     """The entry of a tensor in the tensor table."""
-    fields = {"tensor": value, "mtype": library.NAMES[mtype], "owner": owner, "name": name, **({} if offset is None else {"offset": offset})}
+    fields = {
+        "tensor": value,
+        "mtype": library.NAMES[mtype],
+        "owner": owner,
+        "name": name,
+        **({} if offset is None else {"offset": offset}),
+    }
     fields |= {} if static is None else {"isstatic": int(static)}
 
     def missing(member: str) -> Any:
@@ -121,7 +137,11 @@ def value_of(p: Param, value: Any) -> Any:
     if p.kind == "numbers":
         return c.array(p.realtype, map(kinds[p.realtype], value), f"'{p.name}'")
     if p.is_array:
-        return c.array("char *" if p.kind == "strings" else "ln_bool", (v if isinstance(v, str) else int(v) for v in value), f"'{p.name}'")
+        return c.array(
+            "char *" if p.kind == "strings" else "ln_bool",
+            (v if isinstance(v, str) else int(v) for v in value),
+            f"'{p.name}'",
+        )
     return int(value) if isinstance(value, bool) else value
 
 
@@ -133,7 +153,11 @@ def param_entry(p: Param, value: Any, read: Any) -> c.Struct:
         kind = p.realtype if p.kind == "numbers" else p.kind.rstrip("s")
         fields[f"value_array_{kind}"] = read
     elif p.kind == "number":
-        fields |= {"value_int": as_int(value), "value_float": c.Float(as_float(value)), "value_double": as_double(value)}
+        fields |= {
+            "value_int": as_int(value),
+            "value_float": c.Float(as_float(value)),
+            "value_double": as_double(value),
+        }
     elif p.kind == "string":
         fields |= {"value_string": value, **({"value_int": read} if p.choices else {})}
     elif p.kind == "bool":
@@ -151,8 +175,14 @@ def names_of(cls: Any, schema: Schema, env: Env, *, data: Callable[[str], Any] |
         if p.name in env.params:
             value = value_of(p, env.params[p.name])
             found |= {p.name: value, f"{p.name}_entry": param_entry(p, env.params[p.name], value)}
-    found |= {"tensors_in_n": len(described.inputs), "tensors_out_n": len(described.outputs), "params_n": len(schema.params)}
-    priv = c.Struct("priv", {k: v for k, v in env.params.items() if k in described.privates}, frozenset(described.privates))
+    found |= {
+        "tensors_in_n": len(described.inputs),
+        "tensors_out_n": len(described.outputs),
+        "params_n": len(schema.params),
+    }
+    priv = c.Struct(
+        "priv", {k: v for k, v in env.params.items() if k in described.privates}, frozenset(described.privates)
+    )
     op_arg = {"name": cls.optype, "optype": cls.optype, "arch": cls.arch, "priv": priv, "tensor_table": TABLE}
     return found | {"op_arg": c.Struct("op_arg", op_arg), "priv": priv}
 
@@ -171,7 +201,9 @@ def declare_params(machine: c.Machine, schema: Schema) -> None:
 TABLE = c.Struct("the tensor table", {})
 
 
-def tensor_names(described: Names, name: str, spec: TensorSpec, data: Callable[[str], Any] | None = None) -> dict[str, Any]:
+def tensor_names(
+    described: Names, name: str, spec: TensorSpec, data: Callable[[str], Any] | None = None
+) -> dict[str, Any]:
     """The names that stand for one tensor."""
     info = described.tensor(name)
     value = tensor(name, spec, None if data is None else lambda: data(name))
@@ -201,7 +233,9 @@ class PreRun:
         m = self.machine
         m.declare(f"{name}_ndim", "int", 0, *([] if ndim is None else [int(ndim)]))
         m.declare(f"{name}_dtype", "tl_dtype", 0, *([] if dtype is None else [library.NAMES[_tl(dtype)]]))
-        m.declare(f"{name}_dims", "int", 1, *([] if dims is None else [c.array("int", map(int, dims), f"'{name}_dims'")]))
+        m.declare(
+            f"{name}_dims", "int", 1, *([] if dims is None else [c.array("int", map(int, dims), f"'{name}_dims'")])
+        )
         code.run(m)
         return m.guarded(lambda: self.made(name), str(code.item.value))
 
@@ -251,7 +285,11 @@ def _param_check(kind: str, op: str, sign: str) -> c.Function:
     def call(machine: c.Machine, entry: Any, bound: Any) -> None:
         value = _member(entry, f"value_{kind}")
         holds = (equal(value, bound) == (op == "eq")) if op in ("eq", "ne") else arithmetic(sign, value, bound)
-        _require(machine, holds, f"`{entry.get('arg_name')}` param's value should be {sign} {shown(bound)}, but gets a {shown(value)}")
+        _require(
+            machine,
+            holds,
+            f"`{entry.get('arg_name')}` param's value should be {sign} {shown(bound)}, but gets a {shown(value)}",
+        )
 
     return c.Function(call, 2, 2)
 
@@ -267,14 +305,20 @@ def _tensor_check(what: str, read: Callable[[c.Struct], Any]) -> c.Function:
         got = read(_member(entry, "tensor")) if what != "mtype" else _member(entry, "mtype")
         wanted = read(wanted.get("tensor")) if isinstance(wanted, c.Struct) else wanted
         same = c.plain(got) == c.plain(wanted)
-        _require(machine, same, f"the {what} of tensor `{entry.get('name')}` should be {shown(wanted)}, but is {shown(got)}")
+        _require(
+            machine, same, f"the {what} of tensor `{entry.get('name')}` should be {shown(wanted)}, but is {shown(got)}"
+        )
 
     return c.Function(call, 2, 2)
 
 
 def _static_check(wanted: bool) -> c.Function:
     def call(machine: c.Machine, entry: Any) -> None:
-        _require(machine, _member(entry, "isstatic") == wanted, f"tensor `{entry.get('name')}` should {'' if wanted else 'not '}be static")
+        _require(
+            machine,
+            _member(entry, "isstatic") == wanted,
+            f"tensor `{entry.get('name')}` should {'' if wanted else 'not '}be static",
+        )
 
     return c.Function(call, 1, 1)
 

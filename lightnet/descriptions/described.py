@@ -23,13 +23,16 @@ from lightnet.backends.interpreter import notation as interpreter
 from lightnet.descriptions import pages, sampling
 from lightnet.descriptions.ccode import moved
 from lightnet.descriptions.code import Code, PreRun, Unsatisfied
-from lightnet.descriptions.snippets import Names
 from lightnet.descriptions.reader import Item
+from lightnet.descriptions.snippets import Names
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, Input, ParamOp
+from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir import constants, notation
 from lightnet.ir.constraints import ConstraintError, Message, constant_env
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
-from lightnet.ir.op import Case, LnOp
+from lightnet.ir.op import Case, LnOp, tensor_name
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
@@ -217,7 +220,9 @@ class DescribedOp(LnOp):
             assert d.kernel is not None
             d.kernel.function(env, list(env.tensors.values()))
         elif d.how == "notation":
-            cls._bind(constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results), cls.definition or "")
+            cls._bind(
+                constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results), cls.definition or ""
+            )
         elif d.how == "loops":
             cls._bind(env, len(results), cls._written(env))
         elif d.how in ("stands", "steps"):
@@ -249,7 +254,9 @@ class DescribedOp(LnOp):
             raise cls._at("run", e) from None
         for r in cls.schema.results if d.offset is not None else ():
             if r.owner is not None and cls._offset(d.offset, r.name, r.owner, env) != 0:
-                raise cls._error("calc-offset", f"`{r.name}` is written in place, and its offset is not that of `{r.owner}`")
+                raise cls._error(
+                    "calc-offset", f"`{r.name}` is written in place, and its offset is not that of `{r.owner}`"
+                )
 
     @classmethod
     def _at(cls, label: str, error: LightNetError) -> ConstraintError:
@@ -294,9 +301,7 @@ class DescribedOp(LnOp):
             if unread:
                 raise cls._error("run", f"its definition never reads `{unread[0]}`")
         try:
-            notation.bind(
-                notation.parse(definition), env.tensors, env.params, cls.schema.result_names(results)
-            )
+            notation.bind(notation.parse(definition), env.tensors, env.params, cls.schema.result_names(results))
         except LightNetError as e:
             error = cls._error(
                 "run", f"its definition does not fit {', '.join(map(str, env.tensors.values()))}: {e.message}"
@@ -330,10 +335,24 @@ class DescribedOp(LnOp):
         for view in (v for v in d.views if isinstance(v.offset, Code)):
             specs = _flat(t)
             names = [o.name for o in cls.schema.operands]
-            env = constants.Env({**dict(zip(names, specs)), **dict.fromkeys((r.name for r in cls.schema.results), specs[view.operand])}, vars(p))
+            env = constants.Env(
+                {**dict(zip(names, specs)), **dict.fromkeys((r.name for r in cls.schema.results), specs[view.operand])},
+                vars(p),
+            )
             name, owner = cls.schema.results[view.result].name, names[view.operand]
             found[f"{name}_start"] = int(cls._offset(view.offset, name, owner, env)) // specs[view.operand].dtype.size
         return found
+
+    def verify_(self) -> None:
+        super().verify_()
+        for o, value in zip(self.schema.operand_fields(len(self.operands)), self.operands):
+            info = self.described.names.inputs.get(o.name)
+            if info is not None and info.static is not None and (found := is_static(value)) not in (None, info.static):
+                raise ConstraintError(
+                    f"{self._who()}'s tensor `{o.name}` should {'' if info.static else 'not '}be static, but "
+                    f"`{tensor_name(value) or o.name}` is {'' if found else 'not'}",
+                    label=f"{self.optype}.{o.name}.static",
+                )
 
     # -- execution
 
@@ -395,7 +414,11 @@ class DescribedOp(LnOp):
         env = self.env() if d.views else None
         for view in d.views:
             names = self.arg_names()
-            yield view.operand, view.result, int(self._offset(view.offset, names[1][view.result], names[0][view.operand], env))
+            yield (
+                view.operand,
+                view.result,
+                int(self._offset(view.offset, names[1][view.result], names[0][view.operand], env)),
+            )
 
     def flops(self) -> int:
         d = self.described
@@ -434,6 +457,22 @@ def written_definition(op: DescribedOp) -> str:
 
 def _definition_of(op: DescribedOp) -> str:
     return type(op)._written(constant_env(type(op), op.operand_specs, op.param_values(), op.result_specs))
+
+
+def is_static(value: SSAValue) -> bool | None:
+    """Whether a tensor is the same in every run; None where that is not known (yet): inside of kernels, and of a `create`, which `bind` may
+    make an input."""
+    made = value.owner
+    if isinstance(made, Create) and not made.from_file:
+        return None
+    if isinstance(made, KernelOp):
+        return is_static(made.terminator.operands[value.index])  # type: ignore[union-attr]
+    if isinstance(made, OnceOp | ParamOp | Create):
+        return True
+    if not isinstance(made, LnOp):
+        return None
+    field_ = made.schema.results[min(value.index, len(made.schema.results) - 1)]  # type: ignore[union-attr]
+    return field_.static and not isinstance(made, Input)
 
 
 class LazyDoc:

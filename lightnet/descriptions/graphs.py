@@ -52,7 +52,9 @@ def graph(cls: type[DescribedOp], env: Env, params: dict[str, Any], operands: Se
     values: dict[Ref, SSAValue] = {Ref(f"{name}#0"): value for name, value in zip(names, operands)}
     made: list[LnOp] = []
     for call in steps.calls:
-        op = call.op.make([values[r] for r in call.operands], dict(call.params))
+        # A param that the code hands on stays as it was written: 0 is no 0.0.
+        given = {k: params[k] if k in params and params[k] == v else v for k, v in call.params.items()}
+        op = call.op.make([values[r] for r in call.operands], given)
         made.append(op)
         values.update(zip(call.results, op.results))
     return made, [values[steps.results[r.name]] for r in cls.schema.results]
@@ -67,7 +69,9 @@ def check(cls: type[DescribedOp], env: Env, params: dict[str, Any], results: Seq
     erase(ops)
     if got != wanted:
         what = ops[-1].optype if ops else "nothing"
-        raise LightNetError(f"its results are {', '.join(map(str, wanted))}, and {what}, which it computes as, gives {', '.join(map(str, got))}")
+        raise LightNetError(
+            f"its results are {', '.join(map(str, wanted))}, and {what}, which it computes as, gives {', '.join(map(str, got))}"
+        )
 
 
 def erase(ops: Sequence[LnOp]) -> None:

@@ -65,5 +65,7 @@ def distance(text: code.Code, cls: type[DescribedOp], env: Env, result: str, own
     found = text.run(machine)
     if not isinstance(found, Offset) or found.tensor != owner:
         machine.text = str(text.item.value)
-        raise machine.error(f"it should be the offset of '{owner}', which owns '{result}', and so many bytes more; it is {shown(found)}")
+        raise machine.error(
+            f"it should be the offset of '{owner}', which owns '{result}', and so many bytes more; it is {shown(found)}"
+        )
     return found.bytes

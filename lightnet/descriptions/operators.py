@@ -128,11 +128,15 @@ class _OpReader(Signature):
 
     def coded(self) -> None:
         """`static_run` and `run` are C: calls of ops, or loops over elements."""
-        running = [self.running(key) for key in ("static_run", "run") if key in self.m and str(self.m[key].value).strip()]
+        running = [
+            self.running(key) for key in ("static_run", "run") if key in self.m and str(self.m[key].value).strip()
+        ]
         called = set().union(*(r.calls for r in running))
         if random := called & set(steps.RANDOM):
             item = running[0].item
-            raise item.error(f"'{min(random)}' makes random contents, which are those of `create`: take its tensors and params")
+            raise item.error(
+                f"'{min(random)}' makes random contents, which are those of `create`: take its tensors and params"
+            )
         is_host = bool(called & set(steps.PRINTS))
         how = "steps" if is_host or any(steps.is_op(name) for name in called) else "loops"
         if is_host:

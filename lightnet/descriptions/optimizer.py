@@ -228,7 +228,9 @@ class _Description:
 
 def _keeps(action: Any, cls: type[LnOp]) -> bool:
     """Whether an action leaves an op what it is: also under the name that a target's own op of it has (``print_cpu``)."""
-    own = isinstance(action, Renamed) and (action.cls is cls or (action.cls.arch != "none" and action.cls.optype == f"{cls.optype}_{action.cls.arch}"))
+    own = isinstance(action, Renamed) and (
+        action.cls is cls or (action.cls.arch != "none" and action.cls.optype == f"{cls.optype}_{action.cls.arch}")
+    )
     return isinstance(action, Leave) or own
 
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
-
-from xdsl.ir import Operation
 
 from lightnet.descriptions import c, ccode, code, fields, parts, snippets, steps
 from lightnet.descriptions.described import DescribedOp, ResultRule
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.snippets import Names, Tensor
-from lightnet.dialects.ln.dialect import built_in_optypes, ops
+from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.ir.expr import Expr, format_expr
 from lightnet.ir.op import LnOp
 from lightnet.ir.schema import Operand, Param, Result
@@ -36,14 +33,9 @@ def built_in(item: Item, kind: str) -> type[LnOp] | None:
     """The op whose code a member names as ``kind(optype)``; None if it says something else."""
     if not isinstance(item.value, str) or (m := CODE_OF.fullmatch(item.value)) is None or m[1] != kind:
         return None
-    known = _known(ops())
+    known = {**optypes(), **built_in_optypes()}
     optype = fields.one_of(Item(m[2], item.source, item.position(m.start(2))), "op", list(known))
     return known[optype]
-
-
-@lru_cache(1)
-def _known(classes: tuple[type[Operation], ...]) -> dict[str, type[LnOp]]:
-    return {op.optype: op for op in classes if issubclass(op, LnOp)}
 
 
 @dataclass
@@ -185,7 +177,9 @@ class Signature:
         """The built-in op that this one computes as, having no code of its own: of the same name (without ``_<arch>``), with the same
         tensors and params. A `static_run` that fills with random numbers has none either: that is what `create` means here."""
         texts = [str(self.m[k].value) for k in ("run", "static_run") if k in self.m]
-        known = built_in_optypes().get(self.optype if self.arch == "none" else self.optype.removesuffix(f"_{self.arch}"))
+        known = built_in_optypes().get(
+            self.optype if self.arch == "none" else self.optype.removesuffix(f"_{self.arch}")
+        )
         if known is None or any(t.strip() and not re.search(rf"\b(?:{'|'.join(steps.RANDOM)})\s*\(", t) for t in texts):
             return None
         names = [[name for name, _, _ in side] for side in self.tensors]
@@ -200,7 +194,9 @@ class Signature:
         theirs = None if self.stands_for is None else self.stands_for.schema.by_name[p.name]
         if theirs is None or theirs.kind != p.kind:
             return p
-        return replace(p, default=theirs.default if p.default is ... else p.default, in_type=p.in_type or theirs.in_type)
+        return replace(
+            p, default=theirs.default if p.default is ... else p.default, in_type=p.in_type or theirs.in_type
+        )
 
     def code(self) -> None:
         """Read the members that hold C: what runs before the results are known, what makes a result, and what is only checked."""
@@ -211,7 +207,9 @@ class Signature:
         found = self.parts.constraints.code
         for label, item, prefix in sorted(found, key=lambda entry: entry[2] in self.parts.results):
             late = label.endswith((".cleanup", "post-run"))
-            seen = {n: n == prefix and not late for n in outputs if late or list(outputs).index(n) <= self.number(prefix)}
+            seen = {
+                n: n == prefix and not late for n in outputs if late or list(outputs).index(n) <= self.number(prefix)
+            }
             scope = self.scope(seen, run=label.endswith("post-run"))
             if not late:
                 scope.declared = declared
@@ -265,7 +263,9 @@ class Signature:
         assert self.stands_for is not None
         schema = self.stands_for.schema
         theirs = schema.results[min(list(self.names.outputs).index(name), len(schema.results) - 1)]
-        return replace(result, overwrites=theirs.overwrites and result.owner == theirs.owner, static=result.static or theirs.static)
+        return replace(
+            result, overwrites=theirs.overwrites and result.owner == theirs.owner, static=result.static or theirs.static
+        )
 
     def holds_code(self) -> bool:
         """Whether `run` or `static_run` holds C."""

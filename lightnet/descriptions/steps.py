@@ -21,8 +21,8 @@ from lightnet.descriptions.c import library, tree
 from lightnet.descriptions.c.machine import Machine, element_type
 from lightnet.descriptions.c.values import FLOATS, shown
 from lightnet.descriptions.calls import ACTIVATIONS, HANDLES, NAMES, Calls, Order, order_of, param_value
-from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.constants import Env
 from lightnet.ir.expr import format_number
 from lightnet.ir.notation import FUNCTION_NAMES
@@ -69,10 +69,10 @@ class Elements(c.Memory):
         return f"the data of '{self.name}'"
 
     def load(self, index: Any) -> Any:
-        return self.run.load(self, index)
+        return self.run.load_element(self, index)
 
     def store(self, index: Any, value: Any) -> None:
-        self.run.store(self, index, value)
+        self.run.store_element(self, index, value)
 
     def fill(self, offset: Any, size: Any) -> None:
         """`memset` to zero, of all of it."""
@@ -126,7 +126,9 @@ class Element(c.Symbol):
         if name == "+":
             return self
         if name not in FUNCTION_NAMES:
-            raise TypeError(f"'{op}' is not for elements here; in index notation there are: {', '.join(sorted(FUNCTION_NAMES))}")
+            raise TypeError(
+                f"'{op}' is not for elements here; in index notation there are: {', '.join(sorted(FUNCTION_NAMES))}"
+            )
         return Element(f"{name}({self.text})", self.kind)
 
     def cast(self, name: str) -> Any:
@@ -140,7 +142,11 @@ def operand(value: Any) -> str:
     if isinstance(value, Element):
         return value.text
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return format_number(float(value) if isinstance(value, c.Float) else value) if value >= 0 else f"({format_number(value)})"
+        return (
+            format_number(float(value) if isinstance(value, c.Float) else value)
+            if value >= 0
+            else f"({format_number(value)})"
+        )
     raise TypeError(f"{shown(value)} is no number")
 
 
@@ -162,8 +168,10 @@ class Run(Machine):
         super().__init__(pre.names, {})
         self.variables = pre.machine.variables
         self.cls, self.env, self.steps = cls, env, Steps()
-        self.functions = functions(self.call)
-        self.memory = {name: Elements(self, name, _c_type(spec.dtype.tl), prod(spec.dims)) for name, spec in env.tensors.items()}
+        self.functions = functions(self.op_call)
+        self.memory = {
+            name: Elements(self, name, _c_type(spec.dtype.tl), prod(spec.dims)) for name, spec in env.tensors.items()
+        }
         self.roots = {r.name: r.owner for r in cls.schema.results if r.owner is not None}
         self.state: dict[str, int] = {name: 0 for name in env.tensors if name not in cls.described.names.outputs}
         self.active: Loop | None = None
@@ -197,11 +205,15 @@ class Run(Machine):
             raise TypeError(f"expected a tensor, got {shown(value)}")
         return value.fields["name"]
 
-    def call(self, machine: Machine, name: str, order: Order, args: Sequence[Any]) -> None:
+    def op_call(self, machine: Machine, name: str, order: Order, args: Sequence[Any]) -> None:
         """A call of an op."""
         self.only("calls")
         schema, operands, params, results = order.op.schema, dict[str, str](), dict[str, Any](), dict[str, str]()
-        names = schema.operand_names(sum(a in ("src1", "src2") for a in order.arguments)) if schema.variadic_operand else [o.name for o in schema.operands]
+        names = (
+            schema.operand_names(sum(a in ("src1", "src2") for a in order.arguments))
+            if schema.variadic_operand
+            else [o.name for o in schema.operands]
+        )
         fields = {r.name for r in schema.results}
         for argument, value in zip(order.arguments, args):
             made, _, read = argument.partition("=")
@@ -267,11 +279,13 @@ class Run(Machine):
             raise ValueError(f"'{memory.name}' is read before it is written")
         return Element(f"{root}.flat[{index}]", memory.type)
 
-    def load(self, memory: Elements, index: Any) -> Any:
+    def load_element(self, memory: Elements, index: Any) -> Any:
         if (loop := self.active) is not None and memory.name in loop.written:
             at, value = loop.written[memory.name]
             if at != str(index):
-                raise ValueError(f"'{memory.name}' is read at [{index}] while the loop writes it at [{at}]: its turns depend on each other")
+                raise ValueError(
+                    f"'{memory.name}' is read at [{index}] while the loop writes it at [{at}]: its turns depend on each other"
+                )
             return Element(value, memory.type)
         self.inside(memory, index)
         return self.element(memory, str(index))
@@ -280,7 +294,7 @@ class Run(Machine):
         if isinstance(index, int) and not 0 <= index < memory.length:
             raise IndexError(f"index {index} of {memory.what} is not in 0..{memory.length - 1}")
 
-    def store(self, memory: Elements, index: Any, value: Any) -> None:
+    def store_element(self, memory: Elements, index: Any, value: Any) -> None:
         """One element of a result, or in a loop all that the loop writes."""
         self.inside(memory, index)
         if memory.name in self.state and memory.name not in self.cls.described.names.outputs:
@@ -353,7 +367,12 @@ class Run(Machine):
         return super().moved(base, by)
 
     def converted(self, value: Any, type: tree.Type) -> Any:
-        if type.is_pointer and isinstance(value, c.Pointer) and isinstance(value.memory, Elements) and type.name != "void":
+        if (
+            type.is_pointer
+            and isinstance(value, c.Pointer)
+            and isinstance(value.memory, Elements)
+            and type.name != "void"
+        ):
             if type != tree.Type(value.memory.type, 1):
                 raise TypeError(f"{value.memory.what} is of {value.memory.type}, and is taken for {type}")
         return super().converted(value, type)
@@ -412,7 +431,11 @@ def _convert(machine: Machine, target: Any, to: Any, source: Any, dtype: Any) ->
 def _place(target: c.Pointer) -> Any:
     from lightnet.descriptions.c.machine import Place
 
-    return Place(target.memory, target.offset, tree.Type("", 0) if isinstance(target.memory, Elements) else element_type(target.memory))
+    return Place(
+        target.memory,
+        target.offset,
+        tree.Type("", 0) if isinstance(target.memory, Elements) else element_type(target.memory),
+    )
 
 
 @c.function(1, None)
@@ -430,7 +453,7 @@ def _fprintf(machine: Machine, file: Any, form: Any, *args: Any) -> int:
 @c.function(2)
 def _fopen(machine: Machine, name: Any, mode: Any) -> Any:
     if library.text(mode) != "w":
-        raise ValueError(f"a file is opened for writing, \"w\", not {shown(mode)}")
+        raise ValueError(f'a file is opened for writing, "w", not {shown(mode)}')
     return c.Struct("a file", {"file": library.text(name)})
 
 
@@ -454,7 +477,9 @@ def _show(machine: Any, optype: str, tensor: Any, params: dict[str, Any]) -> Non
     """A tensor, behind the line that was printed."""
     message, machine.said = "".join(machine.said), []
     machine.only("calls")
-    machine.emit(built_in_optypes()[optype], [machine.tensor(tensor)], {"msg": message.removesuffix("\n"), **params}, [])
+    machine.emit(
+        built_in_optypes()[optype], [machine.tensor(tensor)], {"msg": message.removesuffix("\n"), **params}, []
+    )
 
 
 @c.function(4)
@@ -469,7 +494,9 @@ def _maxreduce(machine: Any, src: Any, dst: Any, arg: Any, axis: Any) -> None:
 
 
 @c.function(8)
-def _activation(machine: Any, handle: Any, descriptor: Any, alpha: Any, x_desc: Any, x: Any, beta: Any, y_desc: Any, y: Any = None) -> int:
+def _activation(
+    machine: Any, handle: Any, descriptor: Any, alpha: Any, x_desc: Any, x: Any, beta: Any, y_desc: Any, y: Any = None
+) -> int:
     machine.activation(descriptor, x, y)
     return 0
 
@@ -479,9 +506,15 @@ def _random(machine: Machine, *args: Any) -> int:
     raise ValueError("random contents are those of `create`, seeded by the name of its tensor")
 
 
+@c.function(1)
+def _close(machine: Machine, file: Any) -> int:
+    _file(file)
+    return 0
+
+
 _OTHERS: Mapping[str, c.Function] = {
     **library.FUNCTIONS, **code.CHECKS, **HANDLES, "tl_padd": _padd, "tl_convert": _convert, "printf": _printf, "fprintf": _fprintf, "fopen": _fopen,
-    "fclose": c.Function(lambda machine, file: 0 if _file(file) else 0, 1, 1), "tl_tensor_print": _print, "tl_tensor_print_cuda": _print,
+    "fclose": _close, "tl_tensor_print": _print, "tl_tensor_print_cuda": _print,
     "tl_tensor_fprint": _fprint, "tl_tensor_fprint_cuda": _fprint, "tl_tensor_maxreduce": _maxreduce, "tl_tensor_maxreduce_cuda": _maxreduce,
     "cudnnActivationForward": _activation._replace(least=8, most=8), **dict.fromkeys(RANDOM, _random),
 }  # fmt: skip

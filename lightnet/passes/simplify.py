@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import RewritePattern
 
-from lightnet.dialects.ln.dialect import ops
+from lightnet.dialects.ln.dialect import every_op
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass, rewrite_greedily
 from lightnet.ir.registry import patterns
@@ -39,7 +39,7 @@ class SimplifyPass(LnPass):
     max_rounds: int = 16
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rules = [cls() for cls in dict.fromkeys((*rewrites_of(ops()), FoldConstants, *patterns("simplify", "*")))]
+        rules = [cls() for cls in dict.fromkeys((*rewrites_of(every_op()), FoldConstants, *patterns("simplify", "*")))]
         for _ in rounds(self.name, self.max_rounds):
             changed = rewrite_greedily(op, rules)
             for block in graphs(op):

@@ -30,7 +30,9 @@ def files(folder: str) -> list[str]:
     """The descriptions in a folder and below, in the order of their names. Raises LightNetError where there are none, or too many."""
     found = sorted(str(p) for p in Path(folder).rglob("*") if p.suffix.lower() in (".op", ".json") and p.is_file())
     if not found:
-        raise LightNetError(f"cannot load '{folder}': a folder to load is a Python package, with an __init__.py, or holds descriptions (.op, .json)")
+        raise LightNetError(
+            f"cannot load '{folder}': a folder to load is a Python package, with an __init__.py, or holds descriptions (.op, .json)"
+        )
     if len(found) > MAX_FILES:
         raise LightNetError(f"cannot load '{folder}': it holds {len(found)} descriptions, more than {MAX_FILES}")
     return found

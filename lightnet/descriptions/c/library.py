@@ -407,7 +407,9 @@ def _same_shape(machine: Machine, a: Any, b: Any) -> int:
 def _ws_len(machine: Machine, tensor: Any) -> int:
     """Elements of the workspaces of TensorLight's dot product on cuda."""
     dims = _tensor(tensor).get("dims")
-    return constant(HELPERS["tl_tensor_dot_product_cuda_ws_len"][1](Array(tuple(map(Num, integers(dims, dims.memory.length))))))(Env({}, {}))
+    return constant(
+        HELPERS["tl_tensor_dot_product_cuda_ws_len"][1](Array(tuple(map(Num, integers(dims, dims.memory.length)))))
+    )(Env({}, {}))
 
 
 def _tensor(value: Any) -> Struct:

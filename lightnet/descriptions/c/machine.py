@@ -21,7 +21,6 @@ from lightnet.descriptions.c.tree import Block, Expr, Statement, Type
 from lightnet.descriptions.c.values import (
     FLOATS,
     SIZES,
-    Buffer,
     CodeError,
     Enumerator,
     Float,

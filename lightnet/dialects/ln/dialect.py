@@ -22,9 +22,18 @@ def ops() -> tuple[type[Operation], ...]:
 
 @lru_cache(1)
 def _ops(families: tuple[str, ...], version: int) -> tuple[type[Operation], ...]:
-    everything = [op for family in families for op in FAMILIES.get(family)]
     heirs = {op.name: op for family in FAMILIES.in_order() for op in family if getattr(op, "replaces", False)}
-    return tuple(dict.fromkeys(heirs.get(op.name, op) for op in everything))
+    return tuple(dict.fromkeys(heirs.get(op.name, op) for op in _every(families, version)))
+
+
+def every_op() -> tuple[type[Operation], ...]:
+    """`ops`, and those whose places others take: what is decomposed into them is simplified by their rules."""
+    return _every(tuple(FAMILIES), FAMILIES.version)
+
+
+@lru_cache(1)
+def _every(families: tuple[str, ...], version: int) -> tuple[type[Operation], ...]:
+    return tuple(op for family in families for op in FAMILIES.get(family))
 
 
 def built_in_optypes() -> dict[str, type[LnOp]]:
