@@ -28,6 +28,10 @@ class SourceLoc(NamedTuple):
         return ":".join([self.file, *(str(n) for n in (self.line, self.col) if n)])
 
 
+class DescriptionWarning(UserWarning):
+    """What an operator description warns of: its code (`ln_msg_warn`), or that its hardware is not here."""
+
+
 @dataclass
 class LightNetError(Exception):
     """A mistake in the user's input, or a limit that it exceeds.

@@ -18,7 +18,7 @@ from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
 from lightnet.cli.network import add_cuda, add_load, add_shapes, cuda_options
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import DescriptionWarning, LightNetError, SourceLoc
 
 #: What -W takes; `inter` is upstream's kind for messages about its own state, of which there are none here.
 WARNINGS = ("warn", "no-warn", "inter", "no-inter")
@@ -136,9 +136,13 @@ def _names(parser: argparse.ArgumentParser) -> tuple[dict[str, bool], dict[str, 
 
 
 def _run(args: argparse.Namespace) -> int:
+    import warnings
+
     from lightnet.plugins import loaded
 
-    with loaded(args.load):
+    with loaded(args.load), warnings.catch_warnings():
+        if _silent(args):
+            warnings.simplefilter("ignore", DescriptionWarning)
         return _compile_and_run(args)
 
 
@@ -206,12 +210,17 @@ def _compile_and_run(args: argparse.Namespace) -> int:
 
 
 def _warn(args: argparse.Namespace, messages: Sequence[str | tuple[SourceLoc, str]]) -> None:
-    """Print warnings on stderr, those of the source with their places; the last of -Wwarn and -Wno-warn decides."""
-    if next((kind for kind in reversed(args.warnings) if kind.endswith("warn")), "warn") == "no-warn":
+    """Print warnings on stderr, those of the source with their places."""
+    if _silent(args):
         return
     for message in messages:
         where, text = (f"{message[0]}: ", message[1]) if isinstance(message, tuple) else ("", message)
         print(f"{where}{_coloured('warning: ', '35', sys.stderr)}{text}", file=sys.stderr)
+
+
+def _silent(args: argparse.Namespace) -> bool:
+    """Whether there should be no warnings: the last of -Wwarn and -Wno-warn decides."""
+    return next((kind for kind in reversed(args.warnings) if kind.endswith("warn")), "warn") == "no-warn"
 
 
 def _info(message: str) -> None:

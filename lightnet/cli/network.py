@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightnet.diagnostics import LightNetError
+
 if TYPE_CHECKING:
     from lightnet.diagnostics import SourceLoc
     from lightnet.frontends.loading import OpenError

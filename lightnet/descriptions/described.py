@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from lightnet.descriptions.ccode import moved
 from lightnet.descriptions.code import Code, PreRun, Unsatisfied
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.snippets import Names
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir import constants, notation
@@ -33,6 +34,7 @@ from lightnet.ir.constraints import ConstraintError, Message, constant_env
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import Case, LnOp, tensor_name
+from lightnet.ir.registry import TARGETS
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
@@ -345,6 +347,9 @@ class DescribedOp(LnOp):
 
     def verify_(self) -> None:
         super().verify_()
+        self.check_roles()
+
+    def check_roles(self) -> None:
         for o, value in zip(self.schema.operand_fields(len(self.operands)), self.operands):
             info = self.described.names.inputs.get(o.name)
             if info is not None and info.static is not None and (found := is_static(value)) not in (None, info.static):
@@ -358,6 +363,9 @@ class DescribedOp(LnOp):
 
     def evaluate(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         d = self.described
+        if self.arch not in ("none", *TARGETS):
+            text = f"{self.optype} is an op of '{self.arch}', which is not here: the interpreter computes it by its definition"
+            warnings.warn(text, DescriptionWarning, stacklevel=2)
         if d.how == "builtin":
             return super().evaluate(operands)
         if d.how in ("stands", "steps"):

@@ -10,6 +10,7 @@ from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.op import LnOp, name_hint
+from lightnet.ir.registry import TARGETS
 from lightnet.ir.schema import Case
 from lightnet.ir.types import TensorSpec, tensor_type
 
@@ -22,8 +23,12 @@ def docstring(cls: type[DescribedOp]) -> str:
     d = cls.described
     text = d.doc.strip() or f"The op {cls.optype} of {d.file}."
     parts = [text, f"Described by {d.author} in {d.file}."]
-    if cls.arch != "none":
-        parts.append(f"It runs on the target {cls.arch} only.")
+    if cls.stands_for is not None:
+        parts.append(f"Its description has no code of its own: it computes as {cls.stands_for.optype}.")
+    if cls.arch in ("none", *TARGETS):
+        parts += [f"It runs on the target {cls.arch} only."] if cls.arch != "none" else []
+    else:
+        parts.append(f"It is an op of '{cls.arch}', which is not here: the interpreter computes it by its definition.")
     shown = example(cls)
     return "\n\n".join([*parts, f"```mlir\n{shown}\n```"] if shown else parts)
 

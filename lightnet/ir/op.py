@@ -164,6 +164,9 @@ class LnOp(Operation):
         """Bytes of workspace that `build_loops` needs."""
         return 0
 
+    def check_roles(self) -> None:
+        """Check what the op says of where its operands come from: `bind` asks, once it has decided it. Raises `ConstraintError`."""
+
     def decomposition(self) -> Any:
         """For an op that is a graph of other ops: these, detached, in order, the last of which has its results; or a pair of them and
         the values that take the places of the results. None for any other op."""

@@ -13,6 +13,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.arguments import bind_arguments
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.types import ParamAttr
@@ -54,6 +55,12 @@ class BindPass(LnPass):
                 cls = self.class_of(source, name)
                 if not isinstance(source, cls):
                     self.rebind(source, cls)
+            for reader in block.ops:
+                if isinstance(reader, LnOp) and type(reader).check_roles is not LnOp.check_roles:
+                    try:
+                        reader.check_roles()
+                    except LightNetError as e:
+                        raise e.at(loc_of(reader)) from None
         if unseen:
             raise LightNetError(f"bind: no input or param is named '{min(unseen)}'")
 

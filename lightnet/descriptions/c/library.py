@@ -29,6 +29,7 @@ from lightnet.descriptions.c.values import (
 )
 from lightnet.descriptions.enumerators import CONVERSIONS, ENUMERATORS
 from lightnet.descriptions.helpers import HELPERS
+from lightnet.diagnostics import DescriptionWarning
 from lightnet.ir.constants import Env, constant, round_half_away
 from lightnet.ir.expr import Array, Num
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
@@ -419,10 +420,6 @@ def _tensor(value: Any) -> Struct:
 
 
 # -- messages --------------------------------------------------------------------------------------------------------
-
-
-class DescriptionWarning(UserWarning):
-    """What the code of a description warns of (`ln_msg_warn`)."""
 
 
 @function(1, None)
