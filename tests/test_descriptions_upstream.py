@@ -71,27 +71,32 @@ def output(**members) -> list[dict]:
     return [{"arg_name": "dst", "mtype": "LN_MEM_NONE", "dtype": "src->dtype", **members}]
 
 
-#: C code of upstream's descriptions -> what the error says to write instead.
+#: C that is outside of the language -> what the error says to write instead.
 C_CODE = [
-    ({"tensors_out": output(ndim=1, custom="dst_dims = ln_clone(src->dims, 4); dst_dims[axis] = len;")}, "says its shape in `dims`"),
-    ({"tensors_out": output(dims="(int[]){1, 2}")}, "an array is `{a, b}`"), ({"tensors_out": [result(cleanup="ln_free(dst_dims)")]}, "leave it out"),
+    ({"tensors_out": output(ndim=1, custom="dst_dim = ln_clone(src->dims, 4);")}, "did you mean dst_ndim, dst_dims"),
     ({"tensors_out": output(dims="ln_clone(src->dims, 4)")}, "`dims` is an expression for an array"),
-    ({"custom": 'if (src->ndim > 3) { ln_msg_warn("x"); }'}, "this field takes constraints"), ({"custom": "x[0] = 3;"}, "nothing is assigned"),
-    ({"custom": "ln_opck_tensor_mtype_eq(src_entry, LN_MEM_NONE)"}, "the members mtype"), ({"check": "(int)src->ndim == 4"}, "write no cast"),
+    ({"tensors_out": output(dims="(int *)src->dims")}, "expected ')'"), ({"tensors_out": output(dims="(int[])src->dims")}, "expected '{' behind (int[])"),
+    ({"custom": "while (src->ndim > 3) { }"}, "a loop is `for"), ({"custom": "switch (src->ndim) { }"}, "write `if` and `else`"),
+    ({"custom": "goto end;"}, "write `if` and `else`"), ({"custom": "x[0] = 3;"}, "unknown name 'x'"),
+    ({"custom": "int f(int x) { return x; }"}, "a function is not declared here"), ({"custom": "struct s x;"}, "`extra_privs` names constants"),
+    ({"custom": "int (*f)(int);"}, "only what a table names is called"), ({"custom": "static int x = 1;"}, "leave it out"),
+    ({"custom": "int x[2][2];"}, "one row behind the other"), ({"custom": "ln_opck_tensor_mtype_eq(src_entry, LN_MEM_NONE)"}, "the members mtype|expected ';'"),
     ({"check": "(src->ndim & 1) == 0"}, "bitand"), ({"check": "src->ndim == 0x4"}, "decimal"), ({"check": "src->ndim < 4u"}, "no suffix"),
     ({"check": 'src->ndim == 4, "a \\"b\\""'}, "no escapes"), ({"check": 'src->ndim == 4, "%s", src_name'}, "every error names the op"),
-    ({"check": "*src->dims == 3"}, "no pointers"), ({"post_run": "ln_free(op_arg->priv);"}, "leave it out"),
-    ({"custom": 'op_arg->name == 1'}, "extra_privs"), ({"run": "tl_lrelu(src, dst, negslope);"}, "`run` is index notation"),
-    ({"run": "memcpy(dst->data, src->data, 4);"}, "`run` is index notation"), ({"tensors_out": output(dims="src->dims[axes...]")}, "picks by an array"),
-    ({"tensors_out": [result(owner="src")], "run": None, "calc_offset": "te->offset"}, "one for each output"),
+    ({"check": "*src->dims == 3"}, "no pointers"), ({"custom": 'op_arg->name == 1'}, "extra_privs"),
+    ({"run": "tl_lrelu(src, dst, negslope);"}, "unknown function 'tl_lrelu'"), ({"run": "tl_tensor_lrelu(src, dst);"}, "takes 3 arguments, got 2"),
+    ({"run": "tl_tensor_lrelu(src, dst, slope);"}, "unknown name 'slope'"), ({"run": "system(\"ls\");"}, "unknown function 'system'"),
+    ({"run": "dst->shape = 1;"}, "'dst' has no member 'shape'"), ({"tensors_out": output(dims="src->dims[axes...]")}, "picks by an array"),
+    ({"tensors_out": [result(owner="src")], "run": None, "calc_offset": "return te->ofset;"}, "one for each output|'te' has no member 'ofset'"),
     ({"params": [{"arg_name": "p", "ptype": "LN_PARAM_STRING", "realtype": "int"}]}, "needs a 'from_func'"),
     ({"tensors_out": [result(dims="dst_dims")]}, "unknown name 'dst_dims'"),
+    ({"static_run": "double r = rand();", "run": None}, "random contents, which are those of `create`"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("members, instead", C_CODE)
 def test_c_code_says_what_to_write(members, instead):
-    assert instead in refused(".", **members).message
+    assert any(text in refused(".", **members).message for text in instead.split("|"))
 
 
 def test_c_spellings_that_are_taken():

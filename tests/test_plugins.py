@@ -271,7 +271,7 @@ def test_pattern_that_is_never_applied(write) -> None:
 
 
 def test_folder_or_link_that_is_nothing(tmp_path: Path) -> None:
-    assert "this has no __init__.py" in refused(tmp_path)
+    assert "is a Python package, with an __init__.py, or holds descriptions" in refused(tmp_path)
     (loop := tmp_path / "loop.py").symlink_to(loop)
     assert "loop.py: error: cannot read" in refused(loop)
 

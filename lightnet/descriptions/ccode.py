@@ -178,11 +178,15 @@ def statements(item: Item) -> tuple[Constraint, ...] | None:
     try:
         found = constraints(item)
     except LightNetError:
-        if is_code(str(item.value)):
+        if is_code(str(item.value)) or _STATEMENT.search(_blanked(str(item.value))):
             return None
         raise
     called = {found.cond.fn for found in found if isinstance(found.cond, Call)}
     return None if any(is_call(name) for name in called) else found
+
+
+#: What only statements have.
+_STATEMENT = re.compile(r"[;{}]|\b(?:if|for|while|do|switch|goto|return|int|float|double|char|void|struct|static)\b", re.ASCII)
 
 
 def is_call(name: str) -> bool:

@@ -306,7 +306,8 @@ class Machine:
             case tree.Binary():
                 return self.binary(e)
             case tree.Conditional():
-                return self.eval(e.then if self.truth(self.eval(e.cond)) else e.other)
+                taken, other = (e.then, e.other) if self.truth(self.eval(e.cond)) else (e.other, e.then)
+                return self.widened(self.eval(taken), other)
             case tree.Assign():
                 return self.assign(e)
             case tree.Unary():
@@ -323,6 +324,30 @@ class Machine:
             case tree.Sequence(items=items):
                 return [self.eval(x) for x in items][-1]
         raise TypeError("this is no expression")
+
+    def widened(self, value: Any, other: Expr) -> Any:
+        """A branch of a conditional, in the type that both branches have: what the other one is, its text says."""
+        if isinstance(value, int | Float) and not isinstance(value, bool):
+            kind = self.kind(other)
+            return float(value) if kind == "double" else Float(value) if kind == "float" else value
+        return value
+
+    def kind(self, e: Expr) -> str:
+        """C's type of an arithmetic expression, ``int``, ``float`` or ``double``, as far as it is known without its value; else ``int``."""
+        match e:
+            case tree.Number(value=value):
+                return kind_of(value)
+            case tree.Name(name=name):
+                variable = self.variable(name)
+                return str(variable.declared) if variable is not None else kind_of(self.names.get(name))
+            case tree.Cast(type=type):
+                return str(type)
+            case tree.Unary(op="-" | "+", arg=arg):
+                return self.kind(arg)
+            case tree.Binary(op="+" | "-" | "*" | "/", left=a, right=b) | tree.Conditional(then=a, other=b):
+                kinds = (self.kind(a), self.kind(b))
+                return next((k for k in ("double", "float") if k in kinds), "int")
+        return "int"
 
     def read(self, name: str) -> Any:
         if (variable := self.variable(name)) is not None:
@@ -551,6 +576,10 @@ class _Field(Memory):
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def kind_of(value: Any) -> str:
+    return "float" if isinstance(value, Float) else "double" if isinstance(value, float) else "int"
 
 
 def size_of(type: Type) -> int:

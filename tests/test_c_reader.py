@@ -1,0 +1,168 @@
+"""The C of descriptions: its parser, its machine against a C compiler, what is refused, and the bounds."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lightnet.descriptions import c
+from lightnet.descriptions.c import library, machine
+from lightnet.diagnostics import DescriptionWarning
+
+
+def run(text: str, **names):
+    m = c.Machine({**library.NAMES, **names}, library.FUNCTIONS)
+    return c.plain(m.run(c.parse(text), text))
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("int s = 0; for (int i = 0; i < 5; i++) { if (i == 1) continue; if (i == 4) break; s += i; } return s;", 5),
+        ("int a[] = {1, 2, 3}, *p = &a[1]; p[1] = 7; return *p + a[2];", 9), ("int a[3] = {4}; return a[0] + a[1] + a[2];", 4),
+        ("int *p = ln_alloc(3 * sizeof(int)); p[2] = 5; return p[0] + p[2];", 5), ("int x = 3; int *p = &x; *p += 2; return x;", 5),
+        ("int a[] = {1, 2, 3}; int *b = ln_clone(a, sizeof(a)); b[0] = 9; return a[0] * 10 + b[0];", 19),
+        ("int a[] = {1, 2, 3}; int b[3]; memmove(b, a, sizeof(int) * 2); return b[0] + b[1] + b[2];", 3),
+        ("return 7 / -2 * 100 + 7 % -2;", -299), ("return (int)-3.9 + (int)3.9f;", 0), ("return 1 << 4 | 3 & 6 ^ 1;", 19), ("return 0x1F + 010 + 'A';", 104),
+        ("return 1 ? 2 : 1 / 0;", 2), ("return 0 && 1 / 0 || 1;", 1), ("int i = 3; int j = i++ + --i; return j * 10 + i;", 63),
+        ('char s[8]; sprintf(s, "%d-%s", 4, "ab"); return ln_streq(s, "4-ab");', 1), ('return "a" "b";', "ab"), ("return (double)1 / 4;", 0.25),
+        ("char s[LN_MAXLINE]; int d[] = {2, 3}; return ln_sprint_shape(s, 2, d);", "[2, 3]"), ("return TL_FLOAT == TL_FLOAT && TL_FLOAT != TL_INT8;", 1),
+        ('return tl_dtype_from_str("TL_HUGE") == -1;', 1), ("int x; { int x = 4; } x = 1; return x;", 1), ("return;", None), ("return sizeof(double) + sizeof(int *);", 16),
+        ("return ceil(7.0 / 2) + floorf(2.5f);", 6.0), ("return tl_dtype_max_double(TL_INT8);", 127.0), ("int p[4]; int d[] = {5, 6}, s[] = {2, 2}, k[] = {3, 3}, o[] = {1, 1}; "
+         'ln_autopadding_conv(p, d, k, s, o, 2, "SAME_UPPER"); return (int[]){p[0], p[1], p[2], p[3]};', (1, 0, 1, 1)),
+    ],
+)  # fmt: skip
+def test_values(text, value):
+    assert run(text) == value
+
+
+@pytest.mark.parametrize(
+    "text, place, message",
+    [
+        ("int x = 1;\nreturn x / 0;", "2:8", "a division by zero"), ("int a[2]; a[2] = 1;", "1:11", "index 2 of 'a' is not in 0..1"),
+        ("return y;", "1:8", "unknown name 'y'"), ("int x; return x;", "1:15", "read before it is given a value"), ("int x = 3000000000;", "1:9", "does not fit int"),
+        ("return ln_aloc(3);", "1:8", "did you mean ln_alloc"), ("return ln_streq(1);", "1:8", "takes 2 arguments, got 1"), ("return src;", None, None),
+        ("src->dims[0] = 1;", "1:1", "cannot be written"), ("src->len = 1;", "1:1", "cannot be assigned"), ("return src->shape;", "1:8", "has no member 'shape'"),
+        ("return src->dims[9];", "1:8", "is not in 0..1"), ("for (;;) { }", "1:", "more than 200000 steps"), ("char *p = ln_alloc(1 << 40);", "1:11", "more than 1048576 bytes"),
+        ("int a[1 << 30];", "1:", "more than 1048576 bytes"), ("return 1 << 63 << 1;", "1:", "does not fit 64 bits"), ("do { } while (1);", "1:1", "a loop is `for"),
+        ("return (1;", "1:10", "expected ')'"), ("x = ;", "1:5", "expected an expression"), ('return "abc;', "1:8", "unterminated string"), ("/* x", "1:1", "unterminated comment"),
+        ("{ int x = 1;", "1:1", "no '}'"), ("int *p = ln_alloc(4); float *q = p;", None, None), ("int *p = 5;", "1:10", "is no int *"), ("ln_free(5);", "1:1", "was not allocated"),
+        ('return "a" == "a";', "1:8", "ln_streq"), ("char s[2]; sprintf(s, \"abc\");", "1:12", "does not fit"), ("return 1.5 % 2;", "1:8", "takes integers"),
+        ("5 = x;", "1:3", "only a variable"), ("return 09;", "1:8", "no octal number"), ("int f() { return 1; }", "1:6", "a function is not declared here"), ("break;", "1:1", "stand in loops"),
+    ],
+)  # fmt: skip
+def test_refused(text, place, message):
+    src = c.tensor("src", (2, 3), "TL_FLOAT")
+    if message is None:
+        run(text, src=src)
+        return
+    with pytest.raises(c.CodeError) as caught:
+        run(text, src=src)
+    assert message in caught.value.message
+    assert str(caught.value.loc).startswith(f"<snippet>:{place}")
+
+
+@pytest.mark.parametrize("text", ["(" * 500 + "1" + ")" * 500, "-" * 5000 + "1", "1" + "+1" * 5000, "a" + "[0]" * 5000, "1" * 5000, "{" * 5000, "if (1) " * 5000,
+                                  "x" * (1 << 17), ";" * 20000, "1 ? " * 3000 + "1"])  # fmt: skip
+def test_deep_and_long_texts_are_refused(text):
+    for read in (c.parse, c.parse_expression):
+        with pytest.raises(c.CodeError):
+            read(text)
+
+
+def test_warnings_and_errors_of_code():
+    with pytest.warns(DescriptionWarning, match="unsupported 'autopad' FOO"):
+        run('ln_msg_warn("unsupported \'autopad\' %s", "FOO");')
+    with pytest.raises(c.CodeError, match="op 'x' is 3"):
+        run('ln_msg_inter_error("op \'%s\' is %d", "x", 3);')
+
+
+def test_one_expression():
+    t = c.tensor("t", (3, 700), "TL_FLOAT")
+    assert c.evaluate("(int[]){tl_tensor_dot_product_cuda_ws_len(t)}", {"t": t}) == (2,)
+    version = {**library.FUNCTIONS, "version": c.Function(lambda m, v: -1 if v == "4.0.0" else 1, 1, 1)}
+    assert c.evaluate('version("4.0.0") < 0 && axis == 1', {"axis": 1}, version) == 1
+    assert c.evaluate("tl_dtype_name(t->dtype)", {"t": t}) == "TL_FLOAT"
+
+
+def test_head():
+    c.check_head('#include "arch/ln_cuda.h"\n#include <stdio.h> // x\nint count;\n/* c */')
+    for text in ("#define X 1", "#include x", "f();", "int f(int x) { return x; }"):
+        with pytest.raises(c.CodeError):
+            c.check_head(text)
+
+
+# -- against a C compiler ---------------------------------------------------------------------------------------------
+
+TYPES = {"int": "%d", "double": "%.17g", "float": "%.9g", "long": "%ld"}
+
+
+def expression(rng: random.Random, kind: str, depth: int) -> str:
+    """A random expression of `a` (int), `b` (int), `x` (double) and `y` (float), without what C leaves undefined."""
+    if depth == 0 or rng.random() < 0.15:
+        return rng.choice(("a", "b", str(rng.randrange(100)), "(-3)") if kind == "int" else ("x", "y", "a", "1.25", "0.1f", "3"))
+    one, two = (expression(rng, kind, depth - 1) for _ in range(2))
+    if kind == "int":
+        op = rng.choice(("+", "-", "*", "/", "%", "&", "|", "^", "<", ">=", "==", "&&", "||", "?", "!", "~", "(int)"))
+        match op:
+            case "/" | "%":
+                return f"({one} {op} ({rng.choice((-7, 3, 5))}))"
+            case "*":
+                return f"(({one}) % 1000 * ({two} % 1000))"
+            case "+" | "-":
+                return f"(({one}) % 100000 {op} ({two}) % 100000)"
+            case "?":
+                return f"({one} ? {two} : {one})"
+            case "!" | "~":
+                return f"({op}{one})"
+            case "(int)":
+                return f"(int)({expression(rng, 'double', 1)} * 0.5)"
+        return f"({one} {op} {two})"
+    op = rng.choice(("+", "-", "*", "(float)", "?", "(int)"))
+    if op == "?":
+        return f"({one} < {two} ? {one} : {two})"
+    return f"{op}({one})" if op.startswith("(") else f"({one} {op} {two})"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("count", [150, pytest.param(3000, marks=pytest.mark.slow)])
+def test_against_gcc(tmp_path: Path, count):
+    """Random programs of the language mean what they mean in C."""
+    rng = random.Random(count)
+    bodies, kinds = [], []
+    for _ in range(count):
+        kind = rng.choice(("int", "int", "double", "float"))
+        e = expression(rng, "int" if kind == "int" else "double", 3)
+        loop = f"for (int i = 0; i < {rng.randrange(4)}; i++) {{ if (i == {rng.randrange(3)}) continue; a = (a + i * 3) % 1000; t[i] = a; }}"
+        bodies.append(f"int a = {rng.randrange(-50, 50)}, b = {rng.randrange(1, 20)}; double x = {rng.random() * 9 - 4}; float y = {rng.random():.3f}f; "
+                      f"int t[4] = {{1, 2}}; {loop} {kind} r = {e}; r += t[{rng.randrange(4)}]; return r;")  # fmt: skip
+        kinds.append(kind)
+    functions = "\n".join(f"{k} f{n}(void) {{ {body} }}" for n, (k, body) in enumerate(zip(kinds, bodies)))
+    calls = "\n".join(f'printf("{TYPES[k]}\\n", f{n}());' for n, k in enumerate(kinds))
+    source = tmp_path / "t.c"
+    source.write_text(f"#include <stdio.h>\n{functions}\nint main(void) {{ {calls} return 0; }}\n")
+    subprocess.run(["gcc", "-w", "-O0", "-ffp-contract=off", "-o", tmp_path / "t", source], check=True)
+    lines = subprocess.run([tmp_path / "t"], check=True, capture_output=True, text=True).stdout.split()
+    for body, kind, line in zip(bodies, kinds, lines, strict=True):
+        got = run(body)
+        if kind == "int":
+            assert got == int(line), body
+        else:
+            want = float(line)
+            got = struct.unpack("f", struct.pack("f", got))[0] if kind == "float" else got
+            assert got == pytest.approx(want, rel=1e-7 if kind == "float" else 1e-15, abs=0) or (math.isnan(got) and math.isnan(want)), body
+
+
+def test_steps_are_counted_for_all_texts_of_a_machine():
+    m = c.Machine({}, {}, machine.Budget(steps=100))
+    text = "int s = 0;"
+    m.run(c.parse(text), text)
+    loop = "for (int i = 0; i < 1000; i++) s += i;"
+    with pytest.raises(c.CodeError, match="steps"):
+        m.run(c.parse(loop), loop)
