@@ -106,7 +106,9 @@ TYPES = {"int": "%d", "double": "%.17g", "float": "%.9g", "long": "%ld"}
 def expression(rng: random.Random, kind: str, depth: int) -> str:
     """A random expression of `a` (int), `b` (int), `x` (double) and `y` (float), without what C leaves undefined."""
     if depth == 0 or rng.random() < 0.15:
-        return rng.choice(("a", "b", str(rng.randrange(100)), "(-3)") if kind == "int" else ("x", "y", "a", "1.25", "0.1f", "3"))
+        return rng.choice(
+            ("a", "b", str(rng.randrange(100)), "(-3)") if kind == "int" else ("x", "y", "a", "1.25", "0.1f", "3")
+        )
     one, two = (expression(rng, kind, depth - 1) for _ in range(2))
     if kind == "int":
         op = rng.choice(("+", "-", "*", "/", "%", "&", "|", "^", "<", ">=", "==", "&&", "||", "?", "!", "~", "(int)"))
@@ -156,7 +158,9 @@ def test_against_gcc(tmp_path: Path, count):
         else:
             want = float(line)
             got = struct.unpack("f", struct.pack("f", got))[0] if kind == "float" else got
-            assert got == pytest.approx(want, rel=1e-7 if kind == "float" else 1e-15, abs=0) or (math.isnan(got) and math.isnan(want)), body
+            assert got == pytest.approx(want, rel=1e-7 if kind == "float" else 1e-15, abs=0) or (
+                math.isnan(got) and math.isnan(want)
+            ), body
 
 
 def test_steps_are_counted_for_all_texts_of_a_machine():

@@ -44,7 +44,9 @@ _watching = False
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if _watching and (event in FORBIDDEN or (event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"))):
+    if _watching and (
+        event in FORBIDDEN or (event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"))
+    ):
         seen.append(f"{event}{args!r:.80}")
 
 
@@ -134,7 +136,12 @@ def _try(cls: Any) -> None:
     if not cases or op is None or op.is_host:
         return
     case = op.schema.resolve(cases[0])
-    specs = [s for o in op.schema.operands for v in [case.tensors[o.name]] for s in ((v,) if isinstance(v, TensorSpec) else v)]
+    specs = [
+        s
+        for o in op.schema.operands
+        for v in [case.tensors[o.name]]
+        for s in ((v,) if isinstance(v, TensorSpec) else v)
+    ]
     made = cls.make(list(Block(arg_types=[tensor_type(s) for s in specs]).args), dict(case.params))
     if made.decomposition() is None and made.definition is not None:
         str(made.definition)

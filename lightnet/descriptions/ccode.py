@@ -186,7 +186,9 @@ def statements(item: Item) -> tuple[Constraint, ...] | None:
 
 
 #: What only statements have.
-_STATEMENT = re.compile(r"[;{}]|\b(?:if|for|while|do|switch|goto|return|int|float|double|char|void|struct|static)\b", re.ASCII)
+_STATEMENT = re.compile(
+    r"[;{}]|\b(?:if|for|while|do|switch|goto|return|int|float|double|char|void|struct|static)\b", re.ASCII
+)
 
 
 def is_call(name: str) -> bool:

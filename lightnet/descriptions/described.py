@@ -79,7 +79,7 @@ class Described:
     """What a description says beside the schema and the constraints.
 
     `how` says what the op computes by: ``notation``, ``kernel`` (inline MLIR), ``builtin`` (the code of a built-in op, which is a
-    base of the class then), ``steps`` (C that calls ops), ``loops`` (C with loops over elements), ``stands`` (as the built-in op that the class
+    base of the class then), ``code`` (C that calls ops, or loops over elements), ``stands`` (as the built-in op that the class
     stands for) or ``nothing``. `code` is C that checks, `code_of` C that makes results, `running` that of `static_run` and `run`, `offset`
     that of a `calc_offset` beside these; `names` is what code may name. `shape_of`, `views_of`, `constants_of` and `flops_of` are built-in ops whose Python code says
     the types of the results, the views, further constants and the work.
@@ -211,7 +211,7 @@ class DescribedOp(LnOp):
     def _check_definition(cls, t: Any, p: Any, env: constants.Env, results: Sequence[TensorSpec]) -> None:
         """The views lie inside of their owners, and the definition binds (its indices stay inside, its types agree)."""
         d = cls.described
-        if not d.views and d.how not in ("notation", "kernel", "stands", "steps", "loops"):
+        if not d.views and d.how not in ("notation", "kernel", "stands", "code"):
             return
         key = (tuple(env.tensors.items()), repr(sorted(env.params.items(), key=str)))
         if key in d.known:
@@ -225,23 +225,24 @@ class DescribedOp(LnOp):
             cls._bind(
                 constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results), cls.definition or ""
             )
-        elif d.how == "loops":
-            cls._bind(env, len(results), cls._written(env))
-        elif d.how in ("stands", "steps"):
+        elif d.how == "code" and (text := cls._written(env)) is not None:
+            cls._bind(env, len(results), text)
+        elif d.how in ("stands", "code"):
             cls._check_graph(env, results)
         if len(d.known) >= MAX_KNOWN:
             d.known.clear()
         d.known.add(key)
 
     @classmethod
-    def _written(cls, env: constants.Env) -> str:
-        """The index notation that the loops of the op's C are."""
+    def _written(cls, env: constants.Env) -> str | None:
+        """The index notation that the loops of the op's C are; None where it calls ops."""
         from lightnet.descriptions import graphs
 
         try:
-            return "\n".join(graphs.run(cls, env).statements)
+            steps = graphs.run(cls, env)
         except LightNetError as e:
             raise cls._at("run", e) from None
+        return "\n".join(steps.statements) or None
 
     @classmethod
     def _check_graph(cls, env: constants.Env, results: Sequence[TensorSpec]) -> None:
@@ -264,8 +265,10 @@ class DescribedOp(LnOp):
     def _at(cls, label: str, error: LightNetError) -> ConstraintError:
         """An error in the code of the description as one of the op."""
         found = cls._error(label, error.message)
-        if error.loc is not None:
-            found.notes.append((error.loc, "here, in its description"))
+        where = error.loc
+        if where is None and cls.described.run is not None:
+            where = cls.described.run.loc
+        found.notes.append((where, "here, in its description"))
         return found
 
     @classmethod
@@ -368,7 +371,7 @@ class DescribedOp(LnOp):
             warnings.warn(text, DescriptionWarning, stacklevel=2)
         if d.how == "builtin":
             return super().evaluate(operands)
-        if d.how in ("stands", "steps"):
+        if d.how == "stands" or (d.how == "code" and self.definition is None):
             from lightnet.descriptions import graphs
 
             return graphs.evaluate(self, operands)
@@ -392,7 +395,7 @@ class DescribedOp(LnOp):
 
     def decomposition(self) -> tuple[list[LnOp], list[SSAValue]] | None:
         """The ops that this one is, and the values that its results are; None for one that is computed by itself."""
-        if self.described.how not in ("stands", "steps"):
+        if self.described.how not in ("stands", "code") or self.definition is not None:
             return None
         from lightnet.descriptions import graphs
 
@@ -432,7 +435,7 @@ class DescribedOp(LnOp):
         d = self.described
         if d.flops_of is not None:
             return d.flops_of.flops(self)
-        if d.flops is None and d.how in ("stands", "steps"):
+        if d.flops is None and d.how in ("stands", "code") and self.definition is None:
             from lightnet.descriptions import graphs
 
             return graphs.flops(self)
@@ -458,12 +461,12 @@ class DescribedOp(LnOp):
         return [] if cls.is_host else sampling.cases(cls)
 
 
-def written_definition(op: DescribedOp) -> str:
-    """The index notation of an op whose C has loops over elements."""
+def written_definition(op: DescribedOp) -> str | None:
+    """The index notation of an op whose C has loops over elements; None where it calls ops."""
     return op.remembered(_definition_of)
 
 
-def _definition_of(op: DescribedOp) -> str:
+def _definition_of(op: DescribedOp) -> str | None:
     return type(op)._written(constant_env(type(op), op.operand_specs, op.param_values(), op.result_specs))
 
 

@@ -124,7 +124,7 @@ class _OpReader(Signature):
         self.parts.namespace |= {"stands_for": op, "is_move": op.is_move, "is_host": op.is_host, "unique": op.unique}
         if op.is_host:
             self.parts.namespace["traits"] = op.traits
-        self.parts.described |= {"how": "stands", "run": None, "views": ()}
+        self.parts.described |= {"how": "stands", "run": self.m.get("run", self.m["optype"]), "views": ()}
 
     def coded(self) -> None:
         """`static_run` and `run` are C: calls of ops, or loops over elements."""
@@ -138,13 +138,11 @@ class _OpReader(Signature):
                 f"'{min(random)}' makes random contents, which are those of `create`: take its tensors and params"
             )
         is_host = bool(called & set(steps.PRINTS))
-        how = "steps" if is_host or any(steps.is_op(name) for name in called) else "loops"
         if is_host:
             self.parts.namespace |= {"is_host": True, "traits": built_in_optypes()["print"].traits}
-        if how == "loops":
-            self.parts.namespace["definition"] = property(written_definition)
+        self.parts.namespace["definition"] = property(written_definition)
         self.offsets()
-        self.parts.described |= {"how": how, "run": running[-1].item, "views": (), "running": tuple(running)}
+        self.parts.described |= {"how": "code", "run": running[-1].item, "views": (), "running": tuple(running)}
 
     def running(self, key: str) -> code.Code:
         """The code of a run, its names checked."""

@@ -15,6 +15,7 @@ from lightnet.descriptions.ccode import Constraint
 from lightnet.descriptions.enumerators import CONVERSIONS, MTYPES, PTYPES
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.snippets import Names, Tensor
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.constraints import Message
 from lightnet.ir.expr import Array, Attr, Binary, Expr, Name, Num, Str, format_expr
 from lightnet.ir.params import ParamValue, ptype_of
@@ -70,9 +71,7 @@ class Constraints:
 
     def snippet(self, label: str, c: Constraint, names: Names, item: Item, *, after: bool = False) -> None:
         """Add a constraint of a snippet."""
-        args = tuple(format_expr(snippets.resolve(a, names, item)) for a in c.args)
-        message = None if c.message is None else Message(c.message, args)
-        self.add(label, format_expr(snippets.resolve(c.cond, names, item)), message, after=after)
+        self.add(label, *resolved(c, names, item), after=after)
 
     def of(self, members: Mapping[str, Item], prefix: str, names: Names, *, after: bool = False) -> None:
         """Add what `check`, `checks` and `custom` (of an op also `post_run`, of a result `cleanup`) hold."""
@@ -93,8 +92,22 @@ class Constraints:
             if (found := ccode.statements(members[key])) is None:
                 self.code.append((label, members[key], prefix))
                 continue
-            for c in found:
-                self.snippet(label, c, names, members[key], after=after or key != "custom")
+            try:
+                texts = [resolved(c, names, members[key]) for c in found]
+            except LightNetError:
+                if not ccode.is_code(str(members[key].value)):
+                    raise
+                self.code.append((label, members[key], prefix))  # checks of what code before it declared
+                continue
+            for text, message in texts:
+                self.add(label, text, message, after=after or key != "custom")
+
+
+def resolved(c: Constraint, names: Names, item: Item) -> tuple[str, Message | None]:
+    """A constraint of a snippet as the text and the message that an op class has."""
+    args = tuple(format_expr(snippets.resolve(a, names, item)) for a in c.args)
+    message = None if c.message is None else Message(c.message, args)
+    return format_expr(snippets.resolve(c.cond, names, item)), message
 
 
 def tensor_info(item: Item, known: Mapping[str, str], what: str, arch: str) -> tuple[str, Tensor, dict[str, Item]]:

@@ -19,8 +19,8 @@ from typing import Any
 from lightnet.descriptions import c, code
 from lightnet.descriptions.c import library, tree
 from lightnet.descriptions.c.machine import Machine, element_type
-from lightnet.descriptions.c.values import FLOATS, shown
-from lightnet.descriptions.calls import ACTIVATIONS, HANDLES, NAMES, Calls, Order, order_of, param_value
+from lightnet.descriptions.c.values import FLOATS, Raw, shown
+from lightnet.descriptions.calls import ACTIVATIONS, HANDLES, NAMES, Calls, Order, param_value
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.constants import Env
@@ -80,15 +80,36 @@ class Elements(c.Memory):
         if offset != 0 or size != whole:
             raise ValueError(f"memset writes {shown(size)} bytes of '{self.name}', which has {whole}")
         self.run.write(self.name, "i", "0")
+        self.run.cleared.append(self.name)
 
     def move(self, offset: Any, source: c.Pointer, size: Any) -> None:
-        """`memmove` of one tensor to another."""
+        """`memmove` of one tensor to another, or of memory that holds the elements of this one."""
         other = source.memory
+        if isinstance(other, Raw) and isinstance(other.typed, Stage) and offset == 0 and source.offset == 0:
+            self.run.unstage(self, other.typed, size)
+            return
         if not isinstance(other, Elements) or offset != 0 or source.offset != 0 or other.type != self.type:
             raise TypeError("memmove in a run moves one tensor to another of its type")
         if not other.length == self.length == size // max(1, library.dtype_of(self.run.dtype(self.name)).tl_size):
             raise ValueError(f"memmove of {shown(size)} bytes, where '{self.name}' has {self.length} elements")
         self.run.write(self.name, "i", str(self.run.element(other, "i")))
+
+
+@dataclass(eq=False)
+class Stage(c.Memory):
+    """Memory of the code's own for elements of `dtype`, which a loop fills before they are moved to a tensor: cuda's ops do that."""
+
+    dtype: Any
+    length: int
+    type: str = "staged"
+    content: tuple[str, str, int] | None = None  # the index, what stands there, and how often
+
+    @property
+    def what(self) -> str:
+        return "memory of ln_alloc"
+
+    def load(self, index: Any) -> Any:
+        raise TypeError("elements that are staged are moved to a tensor, and not read")
 
 
 @dataclass(eq=False)
@@ -132,6 +153,8 @@ class Element(c.Symbol):
         return Element(f"{name}({self.text})", self.kind)
 
     def cast(self, name: str) -> Any:
+        if not name:  # stored in a tensor
+            return self
         if name in FLOATS or name == self.kind:
             return Element(self.text, name if name in FLOATS else self.kind, self.is_index)
         raise TypeError(f"an element of {self.kind} is made {name}: convert it with tl_convert")
@@ -157,6 +180,7 @@ class Loop:
     index: str
     count: int
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
+    staged: dict[Stage, tuple[str, str]] = field(default_factory=dict)
 
 
 class Run(Machine):
@@ -175,18 +199,27 @@ class Run(Machine):
         self.roots = {r.name: r.owner for r in cls.schema.results if r.owner is not None}
         self.state: dict[str, int] = {name: 0 for name in env.tensors if name not in cls.described.names.outputs}
         self.active: Loop | None = None
+        self.cleared: list[str] = []  # results that `memset` cleared
         self.said: list[str] = []  # what was printed in front of a tensor
         self.names = {**pre.names, **code.names_of(cls, cls.schema, env, data=lambda n: c.Pointer(self.memory[n])), **NAMES,
                       "LN_ARCH": c.Struct("LN_ARCH", {"arch_table": code.TABLE, "op_proto_table": code.TABLE})}  # fmt: skip
 
     def finish(self) -> None:
         """The values that the results are, once the code has run. Raises `LightNetError` for one that it never writes."""
+        if self.cleared and len(self.cleared) == len(self.steps.statements):
+            self.zeros()
         for r in self.cls.schema.results:
             written = r.name if self.steps.statements else self.root(r.name)
             if not self.state.get(written) and not (self.root(r.name) != r.name and self.root(r.name) in self.state):
                 raise LightNetError(f"the code never writes the output '{r.name}'")
             if self.steps.calls:
                 self.steps.results[r.name] = self.value_ref(r.name)
+
+    def zeros(self) -> None:
+        """A run that does nothing but clear its results is the op `zeros`."""
+        self.steps.statements.clear()
+        for name in self.cleared:
+            self.emit(built_in_optypes()["zeros"], [], {}, [name])
 
     # -- calls
 
@@ -307,6 +340,30 @@ class Run(Machine):
             raise ValueError(f"'{memory.name}' is written twice in one turn of the loop")
         loop.written[memory.name] = (str(index), text)
 
+    def unstage(self, memory: Elements, stage: Stage, size: Any) -> None:
+        """The elements of a stage become those of a tensor."""
+        whole = memory.length * library.dtype_of(stage.dtype).tl_size
+        if stage.dtype != self.dtype(memory.name) or size != whole:
+            raise ValueError(
+                f"{shown(size)} bytes of {stage.dtype} are moved to '{memory.name}', which has {whole} of {self.dtype(memory.name)}"
+            )
+        if stage.content is None or stage.content[0] != "i" or stage.content[2] != memory.length:
+            raise ValueError(f"the loop in front of it does not fill the memory that is moved to '{memory.name}'")
+        self.write(memory.name, "i", f"sat({stage.content[1]}, {memory.name})")
+
+    def stage(self, target: c.Pointer, dtype: Any, value: Any) -> None:
+        """An element of memory of the code's own, converted."""
+        raw = target.memory
+        assert isinstance(raw, Raw)
+        size = library.dtype_of(dtype).tl_size
+        if raw.typed is None:
+            raw.typed = Stage(dtype, raw.nbytes // size)  # type: ignore[assignment]
+        if self.active is None or not isinstance(raw.typed, Stage) or raw.typed.dtype != dtype:
+            raise TypeError("elements are converted in a loop over them, all to one type")
+        if raw.typed in self.active.staged:
+            raise ValueError("an element is written twice in one turn of the loop")
+        self.active.staged[raw.typed] = (str(target.offset), operand(value))
+
     def write(self, name: str, index: str, text: str, count: int | None = None) -> None:
         """A statement of index notation; of all elements if there is no `count`."""
         self.only("statements")
@@ -334,6 +391,8 @@ class Run(Machine):
         done, self.active = self.active, None
         for v in carried:
             v.is_set = False
+        for stage, (at, text) in done.staged.items():
+            stage.content = at, text, count
         for name, (at, text) in done.written.items():
             self.write(name, at, text, count)
 
@@ -341,6 +400,8 @@ class Run(Machine):
         """Whether a loop reads or writes elements of tensors."""
         for e in tree.walk(body):
             if isinstance(e, tree.Member) and e.name == "data":
+                return True
+            if isinstance(e, tree.Call) and e.fn == "tl_padd":
                 return True
             if isinstance(e, tree.Name) and (v := self.variable(e.name)) is not None and v.is_set:
                 if isinstance(v.value, c.Pointer) and isinstance(v.value.memory, Elements):
@@ -419,12 +480,15 @@ def _convert(machine: Machine, target: Any, to: Any, source: Any, dtype: Any) ->
     if not isinstance(target, c.Pointer) or not isinstance(source, c.Pointer):
         raise TypeError("tl_convert takes the addresses of two elements")
     value = source.memory.load(source.offset)
+    if isinstance(target.memory, Raw):
+        machine.stage(target, to, value)  # type: ignore[attr-defined]
+        return
     if isinstance(target.memory, Elements):
         name = target.memory.name
         if to != machine.dtype(name):  # type: ignore[attr-defined]
             raise TypeError(f"'{name}' holds {machine.dtype(name)}, not {shown(to)}")  # type: ignore[attr-defined]
         text = operand(value)
-        value = Element(f"sat({text}, {name})" if isinstance(value, Element) else text, target.memory.type)
+        value = Element(f"sat({text}, {name})", target.memory.type)
     machine.store(_place(target), value)
 
 
@@ -522,12 +586,6 @@ _OTHERS: Mapping[str, c.Function] = {
 
 #: Those of them that print.
 PRINTS = ("tl_tensor_print", "tl_tensor_print_cuda", "tl_tensor_fprint", "tl_tensor_fprint_cuda", "printf", "fprintf")
-_OPS = ("tl_tensor_maxreduce", "tl_tensor_maxreduce_cuda", "cudnnActivationForward", *PRINTS[:4])
-
-
-def is_op(name: str) -> bool:
-    """Whether a call of a function is an op of the graph."""
-    return name in _OPS or (name not in _OTHERS and order_of(name) is not None)
 
 
 def functions(call: Any) -> Mapping[str, c.Function]:

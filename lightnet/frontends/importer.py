@@ -27,6 +27,7 @@ from lightnet.ir.op import PLACES, WORKSPACE, LnOp, set_tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.types import spec_of
+from lightnet.passes.decompose import decomposed
 
 
 @collector_paused()
@@ -142,9 +143,14 @@ class _Importer:
                 value._type = with_layout(value.type, Layout.parse(tensor.layout))
         scope.use(operands)
         outer: Operation = built
+        inner: list[LnOp] = [built]
+        if self.spaces and cls.arch in KERNELS and not cls.is_host:  # a planned network has kernels
+            target = cls.arch
+            inner = found[0] if (found := decomposed(built)) is not None else inner
         if target and not cls.is_host and not isinstance(built, Source):
-            outer = KERNELS.get(target).wrap([built])
-            built.erase()  # the kernel has a clone of it
+            outer = KERNELS.get(target).wrap(inner)
+            for op_ in dict.fromkeys((*reversed(inner), built)):
+                op_.erase()  # the kernel has clones
         for tensor, value, result in zip(names, outer.results, _result_fields(cls, len(names))):
             scope.define(tensor.name, value, overwritten=_overwritten(cls, built, operands, result))
         return outer
@@ -261,7 +267,8 @@ class _Importer:
         if op.schema.variadic_result is not None:
             return tensors
         by_arg = {t.arg: t for t in tensors}
-        return [by_arg[name] for name in op.arg_names()[1]]
+        names = op.arg_names()[1]
+        return [by_arg[name] for name in names] if by_arg.keys() == set(names) else tensors
 
     def place_at(self, what: str, offset: int, nbytes: int, home: str = ARENA) -> PlaceAttr:
         """The place of data. What is empty may stand at the end of a space, where another one begins: `home` decides."""

@@ -36,7 +36,7 @@ def tokens(text: str) -> list[Token]:
     at = 0
     while at < len(text):
         m = _TOKEN.match(text, at)
-        if m is None or m[0] == "/" and text.startswith("/*", at):
+        if m is None or (m[0] == "/" and text.startswith("/*", at)):
             raise text_error(text, at, _unknown(text, at))
         if m.lastgroup != "space":
             if len(found) >= MAX_TOKENS:
