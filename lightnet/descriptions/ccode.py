@@ -29,7 +29,7 @@ _C_CODE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.ASCII), instead)
     for pattern, instead in (
         (
-            r"\w+_(?:dims|ndim|dtype)\s*(?:\[[^\]]*\]\s*)?=(?!=)",
+            r"\b\w{1,200}_(?:dims|ndim|dtype)\s*(?:\[[^\]]{0,200}\]\s*)?=(?!=)",
             "an output says its shape in `dims` and its type in `dtype`",
         ),
         (r"\b(?:if|else|for)\s*[({]|\b(?:while|do|switch|goto|return|static|const|void|struct)\b|#include", ""),
@@ -53,7 +53,7 @@ _EXPRESSION_CODE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "bits are for bitand, bitor, bitxor, shl and shr, and there are no pointers",
         ),
         (r"(?:^|[(,&|])\s*\*", "there are no pointers"),
-        (r"\w\s*(?:\[[^\]]*\]\s*)?[-+*/]?=(?!=)", "nothing is assigned; `extra_privs` gives a value a name"),
+        (r"\w\s*(?:\[[^\]]{0,200}\]\s*)?[-+*/]?=(?!=)", "nothing is assigned; `extra_privs` gives a value a name"),
     )
 )
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)

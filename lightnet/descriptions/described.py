@@ -116,6 +116,8 @@ class DescribedOp(LnOp):
     described: ClassVar[Described]
     #: The built-in op that this one computes as, having no code of its own.
     stands_for: ClassVar[type[LnOp] | None] = None
+    #: The built-in op of the same name, tensors and params, of one whose code is C.
+    named: ClassVar[type[LnOp] | None] = None
     #: Whether it may take the place of an op that there is.
     replaces: ClassVar[bool] = False
 

@@ -89,7 +89,7 @@ class _OpReader(Signature):
         if self.stands_for is not None:
             self.as_built_in_op(self.stands_for)
             return
-        if self.holds_code():
+        if self.holds_code:
             self.coded()
             return
         views = self.views()
@@ -140,7 +140,7 @@ class _OpReader(Signature):
         is_host = bool(called & set(steps.PRINTS))
         if is_host:
             self.parts.namespace |= {"is_host": True, "traits": built_in_optypes()["print"].traits}
-        self.parts.namespace["definition"] = property(written_definition)
+        self.parts.namespace |= {"definition": property(written_definition), "named": self.named}
         self.offsets()
         self.parts.described |= {"how": "code", "run": running[-1].item, "views": (), "running": tuple(running)}
 

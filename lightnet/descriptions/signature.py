@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from lightnet.descriptions import c, ccode, code, fields, parts, snippets, steps
@@ -27,6 +28,9 @@ OP = {
 REQUIRED = ("optype", "author", "arch", "tensors_in", "tensors_out", "params")
 #: `NAME(optype)`: the code of a built-in op, where a description cannot say what it does.
 CODE_OF = re.compile(r"\s*(infer|builtin|views|derived|flops)\s*\(\s*(\w+)\s*\)\s*", re.ASCII)
+
+
+_RANDOM = re.compile(rf"\b(?:{'|'.join(steps.RANDOM)})\s*\(")
 
 
 def built_in(item: Item, kind: str) -> type[LnOp] | None:
@@ -65,7 +69,8 @@ class Signature:
         fields.members(self.item, "an operator description", OP, REQUIRED)
         self.optype, self.arch = self.names_of_op()
         self.names = self.names_of_parts()
-        self.stands_for = self.stand_in()
+        self.named = self.named_built_in()
+        self.stands_for = None if self.named is None or self.has_code_of_its_own() else self.named
         self.inputs()
         self.params()
         self.privates()
@@ -173,21 +178,24 @@ class Signature:
 
     # -- code
 
-    def stand_in(self) -> type[LnOp] | None:
-        """The built-in op that this one computes as, having no code of its own: of the same name (without ``_<arch>``), with the same
-        tensors and params. A `static_run` that fills with random numbers has none either: that is what `create` means here."""
-        texts = [str(self.m[k].value) for k in ("run", "static_run") if k in self.m]
+    def named_built_in(self) -> type[LnOp] | None:
+        """The built-in op of the same name (without ``_<arch>``), with the same tensors and params."""
         known = built_in_optypes().get(
             self.optype if self.arch == "none" else self.optype.removesuffix(f"_{self.arch}")
         )
-        if known is None or any(t.strip() and not re.search(rf"\b(?:{'|'.join(steps.RANDOM)})\s*\(", t) for t in texts):
+        if known is None:
             return None
         names = [[name for name, _, _ in side] for side in self.tensors]
         theirs = [known.schema.operand_names(len(names[0])), known.schema.result_names(len(names[1]))]
         given = {str(i.value["arg_name"].value) for i in self.m["params"].value}  # type: ignore[union-attr, index, call-overload]
         needed = {p.name for p in known.schema.params if p.default is ... and p.in_type is None}
-        fits = names == theirs and needed <= given <= set(known.schema.by_name)
-        return known if fits else None
+        return known if names == theirs and needed <= given <= set(known.schema.by_name) else None
+
+    def has_code_of_its_own(self) -> bool:
+        """Whether the description says what the op computes. A `static_run` that fills with random numbers does not: that is what `create`
+        means here."""
+        texts = [str(self.m[k].value) for k in ("run", "static_run") if k in self.m]
+        return any(t.strip() and not _RANDOM.search(t) for t in texts)
 
     def as_built_in(self, p: Param) -> Param:
         """A param of an op that stands for a built-in one: what that one may leave out, this one may."""
@@ -241,7 +249,7 @@ class Signature:
         shape_of = self.shape_rule()
         self.parts.described["shape_of"] = shape_of
         computed = any(key in self.m for key in ("run", "static_run"))
-        writes = computed and ("calc_offset" not in self.m or self.holds_code())
+        writes = computed and ("calc_offset" not in self.m or self.holds_code)
         rules: list[ResultRule] = []
         names, known = self.names, dict[str, Tensor]()
         for name, item, members in self.tensors[1]:
@@ -267,6 +275,7 @@ class Signature:
             result, overwrites=theirs.overwrites and result.owner == theirs.owner, static=result.static or theirs.static
         )
 
+    @cached_property
     def holds_code(self) -> bool:
         """Whether `run` or `static_run` holds C."""
         return any(ccode.run_is_code(self.m[k]) for k in ("run", "static_run") if k in self.m)

@@ -27,7 +27,6 @@ from lightnet.ir.op import PLACES, WORKSPACE, LnOp, set_tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.types import spec_of
-from lightnet.passes.decompose import decomposed
 
 
 @collector_paused()
@@ -126,7 +125,7 @@ class _Importer:
             params["required"] = True
         specs = len(op.tensors_out)
         built = cls.make(operands, params, name=op.name, location=file_loc(op.loc))
-        if cls.is_host and (inner := built.decomposition()) is not None:
+        if cls.is_host and (inner := built.decomposed()) is not None:
             built.erase()  # what it prints, by the op that prints
             (built,) = inner[0]
         if specs != len(built.results):
@@ -146,7 +145,7 @@ class _Importer:
         inner: list[LnOp] = [built]
         if self.spaces and cls.arch in KERNELS and not cls.is_host:  # a planned network has kernels
             target = cls.arch
-            inner = found[0] if (found := decomposed(built)) is not None else inner
+            inner = found[0] if (found := built.decomposed()) is not None else inner
         if target and not cls.is_host and not isinstance(built, Source):
             outer = KERNELS.get(target).wrap(inner)
             for op_ in dict.fromkeys((*reversed(inner), built)):

@@ -172,6 +172,13 @@ class LnOp(Operation):
         the values that take the places of the results. None for any other op."""
         return None
 
+    def decomposed(self) -> tuple[list[LnOp], list[SSAValue]] | None:
+        """The ops that it is, detached, and the values that take the places of its results; None for an op that is no graph."""
+        found = self.decomposition()
+        if found is None or isinstance(found, tuple):
+            return found
+        return list(found), list(found[-1].results)
+
     @classmethod
     def refusal(cls, target: str) -> str | None:
         """Why no kernel of `target` may hold the op, whatever the target runs; None if that is for the target to say."""

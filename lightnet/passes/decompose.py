@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.ir.op import LnOp
@@ -22,10 +22,10 @@ class DecomposePass(LnPass):
     ```
 
     An op class of this kind has a method ``decomposition(self) -> Sequence[Operation]``: new ops on the operands of
-    `self`, in order, the last of which has as many results as the op. They may decompose further; the rewriting is
-    bounded, so that two ops that decompose into each other are an error. LightNet's own ops are defined in index
-    notation, by a builder or by a call of the host; op families that are added (`registry.FAMILIES`) use this hook, and
-    `combine` fuses what comes out of it.
+    `self`, in order, the last of which has as many results as the op (or a pair of them and the values that take the places of its results). They
+    may decompose further; the rewriting is bounded, so that two ops that decompose into each other are an error. LightNet's own ops are defined
+    in index notation, by a builder or by a call of the host. Ops of descriptions whose C calls ops, or that stand for one of ours, are of this kind;
+    pipelines begin with the pass where there are any. Ops of one target stay: `expand` makes them kernels of what they are.
     """
 
     name = "decompose"
@@ -39,14 +39,5 @@ class Decompose(RewritePattern):
 
     # op(x) = the graph that op.decomposition() builds on x
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if isinstance(op, LnOp) and op.arch == "none" and (found := decomposed(op)) is not None:
+        if isinstance(op, LnOp) and op.arch == "none" and (found := op.decomposed()) is not None:
             rewriter.replace(op, *found)
-
-
-def decomposed(op: LnOp) -> tuple[list[LnOp], list[SSAValue]] | None:
-    """The ops that `op` is, detached, and the values that take the places of its results; None for an op that is no graph."""
-    found = op.decomposition()
-    if found is None or isinstance(found, tuple):
-        return found
-    ops = list(found)
-    return ops, list(ops[-1].results)

@@ -20,7 +20,6 @@ from lightnet.ir.passes import LnPass
 from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.rewriting import check_growth, in_pattern, keep_names
 from lightnet.ir.target import Target, get_target
-from lightnet.passes.decompose import decomposed
 from lightnet.passes.graph import graphs
 
 #: An error lists at most so many unsupported ops.
@@ -113,7 +112,7 @@ class _Expander:
 
     def wrap(self, op: LnOp) -> None:
         why = op.refusal(self.target.name)
-        if why is None and (inner := decomposed(op)) is not None:
+        if why is None and (inner := op.decomposed()) is not None:
             for new in self.in_place(op, *inner):
                 self.wrap(new)
             return
