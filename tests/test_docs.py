@@ -22,7 +22,7 @@ from filecheck_runner import collect, parse, run_file, run_script
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-GENERATED = ("ops.md", "passes.md", "cli.md", "patterns.md")
+GENERATED = ("ops.md", "passes.md", "cli.md", "patterns.md", "upstream-ops.md")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _BLOCK = re.compile(

@@ -1,4 +1,4 @@
-"""Write the reference pages, docs/ops.md, passes.md, patterns.md and cli.md, from the code: ``python tools/docs.py [--check]``.
+"""Write the reference pages, docs/ops.md, passes.md, patterns.md, cli.md and upstream-ops.md, from the code: ``python tools/docs.py [--check]``.
 
 With ``--check`` nothing is written, and the exit status is 1 if a page is not what would be written. Imports lightnet.
 """
@@ -15,6 +15,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 from unittest import mock
@@ -371,8 +372,17 @@ def action_row(action: argparse.Action) -> tuple[str, str]:
     return names, (action.help or "").replace("<", "&lt;")
 
 
+def upstream_ops_page() -> str:
+    """Upstream's own ops, which `tools/upstream_ops.py` finds out about."""
+    spec = spec_from_file_location("upstream_ops", Path(__file__).with_name("upstream_ops.py"))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return MADE + module.page()
+
+
 PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page,
-                                        "patterns.md": patterns_page}  # fmt: skip
+                                        "patterns.md": patterns_page, "upstream-ops.md": upstream_ops_page}  # fmt: skip
 
 
 def stale() -> list[tuple[str, str]]:
