@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,6 +36,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import Case, LnOp, tensor_name
 from lightnet.ir.registry import TARGETS
+from lightnet.ir.target import get_target
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
@@ -368,7 +370,7 @@ class DescribedOp(LnOp):
 
     def evaluate(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         d = self.described
-        if self.arch not in ("none", *TARGETS):
+        if not is_here(self.arch):
             text = f"{self.optype} is an op of '{self.arch}', which is not here: the interpreter computes it by its definition"
             warnings.warn(text, DescriptionWarning, stacklevel=2)
         if d.how == "builtin":
@@ -470,6 +472,12 @@ def written_definition(op: DescribedOp) -> str | None:
 
 def _definition_of(op: DescribedOp) -> str | None:
     return type(op)._written(constant_env(type(op), op.operand_specs, op.param_values(), op.result_specs))
+
+
+@cache
+def is_here(arch: str) -> bool:
+    """Whether there is code for an architecture: a target that lowers its kernels, or none."""
+    return arch == "none" or (arch in TARGETS and get_target(arch).lowering is not None)
 
 
 def is_static(value: SSAValue) -> bool | None:

@@ -10,7 +10,6 @@ from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.op import LnOp, name_hint
-from lightnet.ir.registry import TARGETS
 from lightnet.ir.schema import Case
 from lightnet.ir.types import TensorSpec, tensor_type
 
@@ -25,7 +24,9 @@ def docstring(cls: type[DescribedOp]) -> str:
     parts = [text, f"Described by {d.author} in {d.file}."]
     if cls.stands_for is not None:
         parts.append(f"Its description has no code of its own: it computes as {cls.stands_for.optype}.")
-    if cls.arch in ("none", *TARGETS):
+    from lightnet.descriptions.described import is_here
+
+    if is_here(cls.arch):
         parts += [f"It runs on the target {cls.arch} only."] if cls.arch != "none" else []
     else:
         parts.append(f"It is an op of '{cls.arch}', which is not here: the interpreter computes it by its definition.")
