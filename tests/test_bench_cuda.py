@@ -41,7 +41,7 @@ def test_the_whole_way_in_the_interpreter(tmp_path: Path, capsys: pytest.Capture
     }
     engines = {"lightnet", "torch"} if find_spec("torch") is not None else {"lightnet"}
     for row in found["rows"]:
-        ran = engines | {"lightnet-sm_90a"} if row["precision"] == "f16" else engines
+        ran = engines | {"lightnet-sm_90"} if row["precision"] == "f16" else engines
         assert row["seconds"].keys() == ran == row["errors"].keys() and not row["problems"]
         assert all(len(times) == 1 and times[0] > 0 for times in row["seconds"].values())
         assert all(0 <= e < cuda_work.TOLERANCE[row["precision"]] for e in row["errors"].values())
@@ -97,9 +97,9 @@ def test_page_has_tables_that_are_tables() -> None:
 def test_what_is_wrong_is_ours() -> None:
     good, bad = rows()
     assert not good.is_wrong and bad.is_wrong
-    good.errors["lightnet-sm_90a"] = 0.5
+    good.errors["lightnet-sm_90"] = 0.5
     assert good.is_wrong
-    del good.errors["lightnet-sm_90a"]
+    del good.errors["lightnet-sm_90"]
     good.errors["lightnet"] = 0.5
     assert good.is_wrong
     good.errors["lightnet"] = float("nan")
