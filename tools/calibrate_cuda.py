@@ -157,8 +157,7 @@ def built(job: Job) -> list[tuple[Row, str, list[Line]]]:
                 continue
             for predicted, plan in worth_trying(p, gemm, device, count):
                 tile = plan.tile
-                sizes = (p.batch, p.rows, p.cols, p.depth)
-                row = Row(f"{name} b{batch} {arch}", "+".join(o.optype for o in p.ops), sizes, p.dtype.name, gemm.alg,
+                row = Row(f"{name} b{batch} {arch}", _ops(p), _sizes(p), p.dtype.name, gemm.alg,
                           (tile.rows, tile.cols, tile.depth), tile.stages, plan.splits, predicted)  # fmt: skip
                 try:
                     launches = gemm.launches(op, "k", {}, p, plan)
@@ -236,8 +235,38 @@ def run(args: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def report(rows: Sequence[Row]) -> None:
-    """By product: the model's choice beside the fastest."""
+def predicted_again(rows: Sequence[Row]) -> list[Row]:
+    """The rows with what the model says now; those of products that networks no longer have are left out."""
+    works: dict[str, list[Row]] = {}
+    for row in rows:
+        works.setdefault(row.work, []).append(row)
+    found = []
+    for work, tried in works.items():
+        name, batch, arch = work.split()
+        device, table = device_of(arch), {}
+        for _, p in products(made(name, "tf32" if tried[0].dtype == "f32" else "f16", int(batch[1:])), arch, set()):
+            table.setdefault((_sizes(p), _ops(p), p.dtype.name), p)
+        for row in tried:
+            p = table.get((row.sizes, row.kernel, row.dtype))
+            if p is not None:
+                family = FAMILIES[row.alg].family
+                tile = Tile(*row.tile, row.stages, family.across(*row.tile[:2]))
+                core, speed = family.make(p, tile), family.speed(p, device)
+                found.append(replace(row, predicted=time_of(p, Plan(tile, row.splits), core, speed, device)))
+    return found
+
+
+def _sizes(p: Problem) -> tuple[int, ...]:
+    return p.batch, p.rows, p.cols, p.depth
+
+
+def _ops(p: Problem) -> str:
+    return "+".join(op.optype for op in p.ops)
+
+
+def report(rows: Sequence[Row]) -> tuple[float, float]:
+    """Print, by product, the model's choice beside the fastest. How many times as long the choices take as the fastest (geometric mean), and by which factor
+    the model is off (median)."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         if row.measured == row.measured and row.measured > 0:
@@ -251,12 +280,21 @@ def report(rows: Sequence[Row]) -> None:
             return f"{r.alg} {'x'.join(map(str, r.tile))} s{r.stages} k{r.splits} {r.measured / 1e3:.2f} (model {r.predicted / 1e3:.2f})"
 
         print(f"{lost[-1]:.2f}  {arch} {dtype} {sizes} {kernel[:30]}: {text(chosen)} | {text(best)}")
-    if lost:
-        print(
-            f"the model's choice takes {np.exp(np.mean(np.log(lost))):.3f} times as long as the fastest that was tried (geometric mean of {len(lost)})"
-        )
-        off = [abs(np.log(r.predicted / r.measured)) for f in groups.values() for r in f]
-        print(f"the model is off by a factor of {np.exp(np.median(off)):.2f} (median of {len(off)} plans)")
+    if not lost:
+        return 1.0, 1.0
+    worse = float(np.exp(np.mean(np.log(lost))))
+    off = float(np.exp(np.median([abs(np.log(r.predicted / r.measured)) for found in groups.values() for r in found])))
+    print(
+        f"the model's choice takes {worse:.3f} times as long as the fastest that was tried (geometric mean of {len(lost)})"
+    )
+    print(f"the model is off by a factor of {off:.2f} (median of {sum(map(len, groups.values()))} plans)")
+    return worse, off
+
+
+def read(path: str | Path) -> list[Row]:
+    """What --json wrote."""
+    entries = json.loads(Path(path).read_text("utf-8"))
+    return [Row(**{**e, "sizes": tuple(e["sizes"]), "tile": tuple(e["tile"])}) for e in entries]
 
 
 def main() -> int:
@@ -271,16 +309,15 @@ def main() -> int:
     option("--seconds", type=float, default=300, help="how long is measured, at most (%(default)s)")
     option("--jobs", type=int, default=None)
     option("--json", metavar="FILE", help="write every plan with its time")
-    option("--from", metavar="FILE", dest="earlier", help="print what --json wrote, with that run's predictions")
+    option(
+        "--from",
+        metavar="FILE",
+        dest="earlier",
+        help="measure nothing: what --json wrote, against the model as it is now",
+    )
     args = parser.parse_args()
     args.ways = [tuple(w.split(":")) for w in args.ways]
-    if args.earlier:
-        rows = [
-            Row(**{**r, "sizes": tuple(r["sizes"]), "tile": tuple(r["tile"])})
-            for r in json.loads(Path(args.earlier).read_text())
-        ]
-    else:
-        rows = run(args)
+    rows = predicted_again(read(args.earlier)) if args.earlier else run(args)
     if args.json:
         write_atomic(args.json, json.dumps([asdict(r) for r in rows]).encode())
     report(rows)

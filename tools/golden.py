@@ -114,18 +114,6 @@ def elementwise(instruction: str, source: str, target: str) -> str:
     return kernel(2, body)
 
 
-def quotient(instruction: str) -> str:
-    """``z[i] = instruction(x[i], y[i])`` of f32."""
-    body = [line for i in range(3) for line in _moved(i, "%r1", 4, 8 + i)]
-    body += [
-        "ld.global.f32 %f2, [%rd8];",
-        "ld.global.f32 %f3, [%rd9];",
-        f"{instruction} %f4, %f2, %f3;",
-        "st.global.f32 [%rd10], %f4;",
-    ]
-    return kernel(3, body)
-
-
 def mma(kind: str, k: int) -> str:
     """``d = mma(a, b, c)``: registers by lane, [32, registers] of b32 each, one warp a block."""
     each = 1 if kind == "tf32" else 2
@@ -210,10 +198,6 @@ def cases() -> Iterator[Case]:
         yield Case(
             name, elementwise(name, "f32", "f32"), (x,), (N,), "uint32", N // WARP, "float32", absolute, relative
         )
-    for name in ("div.full.f32", "div.approx.f32"):  # 2 units in the last place (PTX ISA, "div")
-        x, y = (rng.standard_normal(N) * 10.0 ** rng.integers(-6, 7, N) for _ in range(2))
-        inputs = (x.astype(np.float32), y.astype(np.float32))
-        yield Case(name, quotient(name), inputs, (N,), "uint32", N // WARP, "float32", 0.0, 2.0**-22)
     for name, (source, target, dtype) in EXACT.items():
         x = (rng.standard_normal(N) * 10.0 ** rng.integers(-6, 7, N)).astype(np.float32)
         x[: len(CORNERS)] = CORNERS

@@ -151,7 +151,8 @@ class Target:
     `settle(kernels, request)` then may change those of kernels whose algorithm nobody pinned, for what only all of them together show.
     `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
     fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are memory of the caller, read and written where it
-    is (0: they are copied into the arena and out of it). `blocking(kernel, features)` says how a kernel would run on blocked maps,
+    is (0: they are copied into the arena and out of it). `apart` is up to how many bytes values share none with those of ops nearby that may run at the same
+    time (0: ops run one after the other, and all may share). `blocking(kernel, features)` says how a kernel would run on blocked maps,
     `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of rows,
     `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number; `reorder(value, layout)` is what a
     change between row-major memory and a layout of maps costs, in nanoseconds.
@@ -179,6 +180,7 @@ class Target:
     reorder: Callable[[SSAValue, Layout], float] = reorder_time
     home: Callable[[OpResult], str] | None = None
     ports: int = 0
+    apart: int = 0
     lowering: str | None = None
     emitters: Mapping[str, Callable[[ModuleOp], str]] = field(default_factory=dict)
 

@@ -20,6 +20,8 @@ from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Space, Target
 
+#: Up to so many bytes, a launch is too small for a device, and branches should run at the same time.
+APART = 4 << 20
 #: What `cuMemAlloc` aligns to, and what every access of a kernel could ask for.
 ALIGNMENT = 256
 
@@ -65,6 +67,7 @@ CUDA = Target(
     blocking=blocking,
     packing=packing,
     reorder=reorder_time,
+    apart=APART,
     lowering="lower-cuda",
     emitters={"ptx": emit_ptx, "llvm": emit_llvm},
 )
