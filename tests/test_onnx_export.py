@@ -49,7 +49,7 @@ LACKING = {
     **dict.fromkeys(("maxpool", "maxpool_index"), "f32? i64! ui64!"),
     **dict.fromkeys(("argmax", "argmin", "maxreduce", "maxreduce_arg", "reduce_max", "reduce_min"), "ui64"),
     **dict.fromkeys(("sort1d", "sort1d_by_key", "topk"), "ui64"),
-    "roi_pool": "f64?",
+    "roi_pool": "f64?", "nms": "f32!",  # of what ONNX has not, beside those that ONNX Runtime runs
 }
 _MARKS = {"reference": "", "refused": "!", "nobody": "?"}
 

@@ -139,7 +139,8 @@ class Nms(LnOp):
 
         return [
             boxes("f32", 1, 33, 0.1), boxes("f32", 2, 7, 0.45), boxes("f64", 1, 1, 0.5), boxes("f64", 3, 16, 0.0),
-            boxes("f32", 2, 19, 0.3, pixels=True), boxes("f64", 1, 12, 0.2, pixels=True),
+            boxes("f32", 2, 19, 0.3, pixels=True), boxes("f64", 1, 12, 0.2, pixels=True), boxes("f32", 2, 9, 0.2, inclusive=True),
+            boxes("f32", 1, 11, 0.3, signed_areas=True, pixels=True),
         ]  # fmt: skip
 
 
