@@ -261,7 +261,9 @@ def test_suppression_of_rows_in_another_order() -> None:
 
 def test_an_overlap_of_the_threshold_suppresses_in_nnvm_alone() -> None:
     row = [0, 0.9, 0, 0, 1, 1]
-    data = np.float32([[row, [0, 0.8, 0, 0, 0.5, 1], [0, 0.7, 0.25, 0, 0.5, 1]]])  # which overlap by a half and a quarter of the first
+    data = np.float32(
+        [[row, [0, 0.8, 0, 0, 0.5, 1], [0, 0.7, 0.25, 0, 0.5, 1]]]
+    )  # which overlap by a half and a quarter of the first
     (found,) = run_op("non_max_suppression", [data, np.int32([3])], {"iou_threshold": 0.5})
     np.testing.assert_array_equal(found, [[0, -1, 2]])
     (found,) = run_op("_contrib_box_nms", [data], {"overlap_thresh": 0.5})
@@ -413,7 +415,10 @@ MAP, REGIONS = np.zeros((1, 8, 4, 4), np.float32), np.zeros((3, 5), np.float32)
 def test_errors_name_the_node(op: str, inputs: list[np.ndarray], attrs: dict[str, str], message: str) -> None:
     with pytest.raises(LightNetError, match=message) as e:
         run_op(op, inputs, attrs)
-    places = [e.value.loc, *(loc for loc, _ in e.value.notes)]  # of what is valid and not supported, notes name the nodes
+    places = [
+        e.value.loc,
+        *(loc for loc, _ in e.value.notes),
+    ]  # of what is valid and not supported, notes name the nodes
     assert any(loc is not None and loc.file == "graph.json" and loc.line > 1 for loc in places)
     assert op in str(e.value)
 

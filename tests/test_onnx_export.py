@@ -49,7 +49,8 @@ LACKING = {
     **dict.fromkeys(("maxpool", "maxpool_index"), "f32? i64! ui64!"),
     **dict.fromkeys(("argmax", "argmin", "maxreduce", "maxreduce_arg", "reduce_max", "reduce_min"), "ui64"),
     **dict.fromkeys(("sort1d", "sort1d_by_key", "topk"), "ui64"),
-    "roi_pool": "f64?", "nms": "f32!",  # of what ONNX has not, beside those that ONNX Runtime runs
+    "roi_pool": "f64?",
+    "nms": "f32!",  # of what ONNX has not, beside those that ONNX Runtime runs
 }
 _MARKS = {"reference": "", "refused": "!", "nobody": "?"}
 
@@ -143,7 +144,10 @@ def compared(cases) -> dict[int, str]:
             except LightNetError as e:
                 assert e.label == "onnx.unsupported"
                 whos[i], found = "refused", want[i]
-            except (IndexError, RuntimeImplementationError):  # the reference evaluator has no pools of four axes, or regions, either
+            except (
+                IndexError,
+                RuntimeImplementationError,
+            ):  # the reference evaluator has no pools of four axes, or regions, either
                 assert len(case[0].operand_specs[0].dims) == 6 or case[0].optype == "roi_pool"
                 whos[i], found = "nobody", want[i]
             got += found

@@ -16,7 +16,6 @@ from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
-from lightnet.ir.dfg import DataFlowGraph
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import memory_of, unplan
 from lightnet.ir.module import main_of
@@ -452,42 +451,3 @@ def test_a_chain_shares_bytes_as_before() -> None:
         module = parse(main(text, "-> tensor<64xf32>"))
         peaks.append(plan_module(module, apart=apart).peak)
     assert peaks[0] == peaks[1]
-
-
-# -- the data-flow graph
-
-
-def test_data_flow_graph() -> None:
-    graph = DataFlowGraph.of(load("ir/test_ops"))
-    create, slice_ = graph.find("create1"), graph.find("slice1")
-    assert create is not None and slice_ is not None
-    assert slice_ in graph.nexts(create, "create1") and graph.prev(slice_, "create1") is create
-    assert graph.nexts(create, "nothing") == [] and graph.find("nothing") is None
-    layers = graph.layers()
-    assert create in layers[0] and slice_ in layers[1]
-    assert sum(map(len, layers)) == len(graph.ops)
-    graph.check()
-    assert graph.cycles() == [] and graph.dangling_ins() == []
-    assert graph.dot().count("->") == len(list(graph.edges())) + len(graph.dangling_outs())
-
-
-def test_data_flow_graph_of_a_broken_block() -> None:
-    module = parse(
-        main(
-            """%x = ln.create : tensor<4xf32> as "x"("x")
-  %a = ln.relu %x : tensor<4xf32> as "a"("a")
-  %b = ln.relu %a : tensor<4xf32> as "b"("b")
-  %c = ln.create : tensor<4xf32> as "c"("c")
-  func.return %b : tensor<4xf32>""",
-            "-> tensor<4xf32>",
-        )
-    )
-    graph = DataFlowGraph.of(module)
-    a, b = graph.find("a"), graph.find("b")
-    assert a is not None and b is not None
-    assert [name_of(op) for op in graph.outliers()] == ["c"]
-    assert [e.tensor for e in graph.dangling_outs()] == ["b", "c"]
-    a.operands[0] = b.results[0]
-    assert graph.cycles() == [[a, b]]
-    with pytest.raises(LightNetError, match="depend on each other"):
-        graph.check()
