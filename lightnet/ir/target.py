@@ -8,8 +8,9 @@ layouts, choices and the lowering. A target is one folder under `backends/` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
@@ -157,7 +158,8 @@ class Target:
     `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number; `reorder(value, layout)` is what a
     change between row-major memory and a layout of maps costs, in nanoseconds.
     `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
-    interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text.
+    interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
+    take options by name (`cpu`, `triple`, `arch`: of what machine the code is).
     """
 
     name: str
@@ -182,7 +184,7 @@ class Target:
     ports: int = 0
     apart: int = 0
     lowering: str | None = None
-    emitters: Mapping[str, Callable[[ModuleOp], str]] = field(default_factory=dict)
+    emitters: Mapping[str, Callable[..., str | bytes]] = field(default_factory=dict)
 
     @property
     def kernel_op(self) -> type[KernelOp]:
@@ -191,14 +193,22 @@ class Target:
             raise LightNetError(f"target '{self.name}' has no kernels: it runs the graph as it is")
         return KERNELS.get(self.kernel)
 
-    def emit(self, form: str, module: ModuleOp) -> str:
-        """A planned module in another form. Raises LightNetError for a form that it has not, and a module without a plan."""
+    def emitter(self, form: str, options: Iterable[str] = ()) -> Callable[..., str | bytes]:
+        """What makes a module into `form`. Raises LightNetError for a form that the target has not, and for options that it does not take."""
         if form not in self.emitters:
             there = ", ".join(self.emitters) or "none"
             raise LightNetError(f"target '{self.name}' has no emitter for '{form}'; there are: {there}")
-        if not memory_of(module):
+        taken = signature(self.emitters[form]).parameters
+        if unknown := [name for name in options if name not in taken]:
+            raise LightNetError(f"--{unknown[0]} says nothing to target '{self.name}' about '{form}'")
+        return self.emitters[form]
+
+    def emit(self, form: str, module: ModuleOp, **options: str) -> str | bytes:
+        """A module in another form. Raises LightNetError as `emitter` does, and for a network without a plan."""
+        emitter = self.emitter(form, options)
+        if not memory_of(module) and any(isinstance(op, LnOp | KernelOp) for op in module.walk()):
             raise LightNetError(f"target '{self.name}' emits planned networks: run its passes up to plan first")
-        return self.emitters[form](module)
+        return emitter(module, **options)
 
     def patterns(self, pass_name: str, module: ModuleOp) -> list[RewritePattern]:
         """The patterns of `expand`, `combine` or `subgraph` for a module: those that files registered for it, then its own."""
