@@ -439,3 +439,35 @@ def test_shapes_of_proposals_follow() -> None:
         op.tensor_names[0]: op.result_specs[0].dims for op in model.main.walk() if op.name == "ln.input"
     }
     assert shapes == {"p": (1, 2, 2, 2), "d": (1, 4, 2, 2), "info": (1, 3)}
+
+
+NASTY = ["", "None", "-1", "0", "1e300", "nan", "-inf", "99999999999999999", "2147483647", "(", "(1, 2", "()", "(0,)", "(-1, 3)", "(nan, 1)", "True", "corner", "'x'"]  # fmt: skip
+ATTRIBUTES = {
+    "multibox_prior": ([MAP], "sizes ratios steps offsets clip"),
+    "multibox_transform_loc": ([PROBS, DELTAS, ANCHORS], "clip threshold variances"),
+    "_contrib_MultiBoxDetection": ([PROBS, DELTAS, ANCHORS], "clip threshold variances nms_threshold nms_topk force_suppress"),
+    "_contrib_box_nms": ([ROWS], "overlap_thresh valid_thresh topk coord_start score_index id_index background_id in_format out_format force_suppress"),
+    "get_valid_counts": ([ROWS], "score_threshold id_index score_index"),
+    "non_max_suppression": ([ROWS, COUNTS], "max_output_size iou_threshold force_suppress top_k id_index coord_start score_index return_indices invalid_to_bottom"),
+    "nms": ([ROWS, COUNTS], "nms_threshold force_suppress nms_topk"),
+    "yolo_reorg": ([MAP], "stride"),
+    "yolo_region": ([MAP], "n classes coords background softmax"),
+    "ROIPooling": ([MAP, REGIONS], "pooled_size spatial_scale"),
+    "_contrib_Proposal": ([MAP, MAP, REGIONS], "scales ratios feature_stride rpn_pre_nms_top_n rpn_post_nms_top_n rpn_min_size threshold iou_loss"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ATTRIBUTES)
+def test_any_attribute_imports_or_is_an_error(op: str) -> None:
+    """No exception of Python's, and nothing that is large or takes long."""
+    inputs, names = ATTRIBUTES[op]
+    rng = np.random.default_rng(len(op))
+    for _ in range(40):
+        attrs = {name: str(rng.choice(NASTY)) for name in names.split() if rng.random() < 0.4}
+        g = Graph()
+        head = g.op(op, "y", *(g.var(f"x{i}") for i in range(len(inputs))), **attrs)
+        shapes = {f"x{i}": x.shape for i, x in enumerate(inputs)}
+        try:
+            lightnet.loads(g.text(head), ".json", shapes=shapes)
+        except LightNetError as e:
+            assert "Error:" not in e.message, (attrs, e.message)

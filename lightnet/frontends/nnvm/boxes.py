@@ -109,6 +109,13 @@ def by_score(n: Node, scores: Value, flags: Value, count: int | None = None) -> 
     return g.op("topk", kept, axis=1, k=scores.dims[1] if count is None else count, largest=True, sorted=True)[1]
 
 
+def best_first(n: Node, rows: Value, flags: Value, counts: Value) -> Value:
+    """`rows` with the best `counts` [B, 1] of those that the flags name in falling order of score (column 1); behind them, those that stood there."""
+    order = by_score(n, flat_column(n, rows, 1), flags)
+    there = composites.expand(n.g, n.g.cast(positions(n, rows.dims[1]), "i64"), order.dims)
+    return in_order(n, rows, n.g.op("where", first_rows(n, counts, rows.dims[1]), order, there))
+
+
 def fronted(n: Node, flags: Value, count: int | None = None) -> tuple[Value, Value]:
     """The order [B, count] that brings the rows that the flags name to the front, as they stand; and which of the rows are such then."""
     stays, order = n.g.op("topk", flags, axis=1, k=flags.dims[1] if count is None else count, largest=True, sorted=True)

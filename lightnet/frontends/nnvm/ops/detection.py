@@ -165,17 +165,10 @@ def nms(n: Node, rows: Value, counts: Value) -> Value:
     counts = g.cast(g.reshape(counts, (rows.dims[0], 1)), "i32")
     live = boxes.first_rows(n, counts, count)
     if 0 < threshold < 1:
-        rows = best_first(n, rows, live, boxes.limited(n, counts, n.int("nms_topk", -1)))
+        rows = boxes.best_first(n, rows, live, boxes.limited(n, counts, n.int("nms_topk", -1)))
         identity = boxes.flat_column(n, rows, 0)
         flags = boxes.both(n, live, boxes.at_least(n, identity, 0))
         group = None if n.bool("force_suppress", False) else identity
         gone = boxes.suppressed(n, column(n, rows, 2, 4), flags, group, threshold, inclusive=True, signed_areas=True)
         rows = boxes.cleared(n, rows, gone, [0])
     return boxes.only(n, live, rows)
-
-
-def best_first(n: Node, rows: Value, flags: Value, counts: Value) -> Value:
-    """`rows` with the best `counts` [B, 1] of those that the flags name in falling order of score (column 1); behind them, those that stood there."""
-    order = boxes.by_score(n, boxes.flat_column(n, rows, 1), flags)
-    there = composites.expand(n.g, n.g.cast(boxes.positions(n, rows.dims[1]), "i64"), order.dims)
-    return boxes.in_order(n, rows, n.g.op("where", boxes.first_rows(n, counts, rows.dims[1]), order, there))

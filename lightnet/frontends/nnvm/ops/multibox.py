@@ -10,7 +10,6 @@ from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm import boxes
 from lightnet.frontends.nnvm.node import Node, nnvm_op
-from lightnet.frontends.nnvm.ops.detection import best_first
 
 #: The versions of MXNet since which widths follow the aspect of the map, and since which all sizes have the first ratio.
 _ASPECT, _FIRST_RATIO = 1200, 10500
@@ -66,7 +65,7 @@ def multibox_detection(n: Node, scores: Value, deltas: Value, anchors: Value) ->
         return rows
     live = boxes.first_rows(n, counts, rows.dims[1])
     kept = boxes.limited(n, counts, n.int("nms_topk", -1))
-    rows, flags = best_first(n, rows, live, kept), boxes.first_rows(n, kept, rows.dims[1])
+    rows, flags = boxes.best_first(n, rows, live, kept), boxes.first_rows(n, kept, rows.dims[1])
     group = None if n.bool("force_suppress", False) else boxes.flat_column(n, rows, 0)
     gone = boxes.suppressed(n, boxes.column(n, rows, 2, 4), flags, group, threshold, inclusive=True, signed_areas=True)
     return boxes.cleared(n, rows, boxes.but_not(n, live, boxes.but_not(n, flags, gone)), [0])
