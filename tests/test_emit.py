@@ -131,6 +131,16 @@ def test_an_emitter_takes_what_it_names() -> None:
         get_target("cpu").emitter("obj", ["arch"])
 
 
+def test_a_module_without_kernels_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "empty.mlir"
+    source.write_text("func.func @main() {\n  func.return\n}\n")
+    assert ln_opt.main(["--emit=llvm", str(source)]) == 1
+    assert (
+        "empty.mlir:1:1: error: target 'cpu' emits code of loops: run its passes up to lower-cpu first"
+        in capsys.readouterr().err
+    )
+
+
 def test_parts_of_a_file(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     source = tmp_path / "two.mlir"
     source.write_text(f"{SCALE}// -----\n{SCALE.replace('@scale', '@twice')}")

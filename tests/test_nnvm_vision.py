@@ -238,7 +238,7 @@ SUPPRESSIONS: list[dict[str, Any]] = [
     {}, {"return_indices": False}, {"return_indices": False, "invalid_to_bottom": True, "iou_threshold": 0.2},
     {"force_suppress": True, "iou_threshold": 0.1}, {"force_suppress": True, "return_indices": False, "top_k": 7},
     {"top_k": 5, "iou_threshold": 0.3}, {"max_output_size": 3, "return_indices": False, "iou_threshold": 0.3},
-    {"max_output_size": 2, "iou_threshold": 0.9, "top_k": 6}, {"iou_threshold": 0}, {"iou_threshold": 0, "return_indices": False},
+    {"max_output_size": 2, "iou_threshold": 0.9, "top_k": 6}, {"max_output_size": 1}, {"iou_threshold": 0}, {"iou_threshold": 0, "return_indices": False},
     {"id_index": -1, "return_indices": False, "iou_threshold": 0.2}, {"return_indices": False, "max_output_size": 4, "invalid_to_bottom": True},
 ]  # fmt: skip
 
@@ -289,7 +289,8 @@ def test_suppression_before_0_6(attrs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "attrs", [{}, {"threshold": 0.5, "clip": False}, {"variances": (0.3, 0.2, 0.1, 0.4), "threshold": 0.35}]
+    "attrs",
+    [{}, {"threshold": -5}, {"threshold": 0.5, "clip": False}, {"variances": (0.3, 0.2, 0.1, 0.4), "threshold": 0.35}],
 )
 def test_transform_loc(attrs: dict[str, Any]) -> None:
     rng = np.random.default_rng(6)

@@ -184,8 +184,7 @@ def _of_launches(module: ModuleOp, lines: Iterable[LaunchLine | HostOp]) -> Data
         for access in found:
             if access.reads and access.space != "static":
                 for source in accesses.writers(access):
-                    if source < node.number:
-                        graph.link(graph.nodes[source], node, _range(access))
+                    graph.link(graph.nodes[source], node, _range(access))
         for access in found:
             if access.writes:
                 accesses.wrote(access, node.number)

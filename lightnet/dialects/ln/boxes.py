@@ -20,9 +20,9 @@ class Nms(LnOp):
     `valid` stays unless it overlaps an earlier one that stays and has the same `group` by more than `threshold`
     (with `inclusive`, by that much or more).
 
-    The overlap of two boxes is the area of their intersection over that of their union; where that union is not above 0, there is
-    no overlap. Extents are right - left and bottom - top; with `pixels`, where the corners are elements of the box, one more. A box whose
-    extent is below 0 is empty, unless `signed_areas` takes the product of its extents as it is. All is computed in the type of the boxes.
+    The overlap of two boxes is the area of their intersection over that of their union (0 / 0 is no overlap). Extents are right - left and
+    bottom - top; with `pixels`, where the corners are elements of the box, one more. A box whose extent is below 0 is empty. All is computed
+    in the type of the boxes.
 
     ```mlir
     // %b : tensor<1x9x4xf32>, %g : tensor<1x9xf32>, %v : tensor<1x9xi1>
@@ -38,7 +38,6 @@ class Nms(LnOp):
     threshold = number("float")
     inclusive = boolean(default=False)
     pixels = boolean(default=False)
-    signed_areas = boolean(default=False)
     checks = {
         "corners": "boxes.dims[2] == 4",
         "groups": "group.dims[0] == boxes.dims[0] && group.dims[1] == boxes.dims[1]",
@@ -76,31 +75,27 @@ class Nms(LnOp):
                 with b.loop(b.add(i.iv, 1), count) as j:
                     other = b.add(first, j.iv)
                     same = b.cmpf("oeq", b.load(group, [mine]), b.load(group, [other]))
-                    inter, union = self._areas(b, ours, _corners(b, boxes, other), element)
-                    overlap = b.op(arith.DivfOp, inter, union)
+                    overlap = self._overlap(b, ours, _corners(b, boxes, other), element)
                     over = b.cmpf("oge" if self.inclusive else "ogt", overlap, limit)
-                    over = b.op(arith.AndIOp, over, b.cmpf("ogt", union, b.const(0.0, element)))
                     with b.when(b.op(arith.AndIOp, same, over)):
                         b.store(no, keep, [other])
 
-    def _areas(self, b, ours, other, element):
-        """Intersection and union of two boxes."""
+    def _overlap(self, b, ours, other, element):
+        """Intersection over union."""
 
         def extent(low, high):
             size = b.op(arith.SubfOp, high, low)
             return b.op(arith.AddfOp, size, b.const(1.0, element)) if self.pixels else size
 
-        def area(box, *, signed):
-            sizes = [extent(box[0], box[2]), extent(box[1], box[3])]
-            return b.op(
-                arith.MulfOp, *(s if signed else b.op(arith.MaximumfOp, s, b.const(0.0, element)) for s in sizes)
-            )
+        def area(box):
+            sizes = (extent(box[0], box[2]), extent(box[1], box[3]))
+            return b.op(arith.MulfOp, *(b.op(arith.MaximumfOp, size, b.const(0.0, element)) for size in sizes))
 
         starts = [b.op(arith.MaximumfOp, ours[k], other[k]) for k in (0, 1)]
         stops = [b.op(arith.MinimumfOp, ours[k], other[k]) for k in (2, 3)]
-        inter = area([*starts, *stops], signed=False)
-        both = b.op(arith.AddfOp, *(area(box, signed=self.signed_areas) for box in (other, ours)))
-        return inter, b.op(arith.SubfOp, both, inter)
+        inter = area([*starts, *stops])
+        union = b.op(arith.SubfOp, b.op(arith.AddfOp, area(other), area(ours)), inter)
+        return b.op(arith.DivfOp, inter, union)
 
     def reference(self, boxes, group, valid):
         keep = valid.copy()
@@ -108,16 +103,15 @@ class Nms(LnOp):
         for picture in range(boxes.shape[0]):
             x0, y0, x1, y1 = boxes[picture].T
             wide, tall = x1 - x0 + more, y1 - y0 + more
-            area = wide * tall if self.signed_areas else np.maximum(wide, 0) * np.maximum(tall, 0)
+            area = np.maximum(wide, 0) * np.maximum(tall, 0)
             for i in range(boxes.shape[1]):
                 if not keep[picture, i]:
                     continue
                 width = np.maximum(np.minimum(x1, x1[i]) - np.maximum(x0, x0[i]) + more, 0)
                 height = np.maximum(np.minimum(y1, y1[i]) - np.maximum(y0, y0[i]) + more, 0)
                 inter = width * height
-                union = area + area[i] - inter
-                overlap = inter / np.where(union > 0, union, 1)
-                over = (union > 0) & (overlap >= limit if self.inclusive else overlap > limit)
+                overlap = inter / (area + area[i] - inter)
+                over = overlap >= limit if self.inclusive else overlap > limit
                 keep[picture] &= ~(over & (group[picture] == group[picture, i]) & (np.arange(len(area)) > i))
         return keep
 
@@ -129,6 +123,10 @@ class Nms(LnOp):
             return super().sample_data(name, kind, spec, tensors, params, seed)
         corners = sample(name, "data", spec.dims, spec.dtype, seed=seed)
         low, size = corners[..., :2], np.abs(corners[..., 2:]) + 0.25
+        if params.get("inclusive"):  # so that overlaps of the threshold itself are there
+            low, size = np.round(low), np.ceil(size)
+        if params.get("pixels"):  # and boxes that are empty
+            size = size - 0.5
         return np.concatenate([low, low + size], axis=-1).astype(spec.dtype.np)
 
     @classmethod
@@ -139,8 +137,7 @@ class Nms(LnOp):
 
         return [
             boxes("f32", 1, 33, 0.1), boxes("f32", 2, 7, 0.45), boxes("f64", 1, 1, 0.5), boxes("f64", 3, 16, 0.0),
-            boxes("f32", 2, 19, 0.3, pixels=True), boxes("f64", 1, 12, 0.2, pixels=True), boxes("f32", 2, 9, 0.2, inclusive=True),
-            boxes("f32", 1, 11, 0.3, signed_areas=True, pixels=True),
+            boxes("f32", 2, 19, 0.3, pixels=True), boxes("f64", 1, 12, 0.2, pixels=True), boxes("f32", 2, 23, 0.5, inclusive=True),
         ]  # fmt: skip
 
 

@@ -304,7 +304,7 @@ class RoiPool(LnOp):
             return sample(name, kind, spec.dims, spec.dtype, seed=seed, bound=max(tensors["src"].dims[0], 1))
         data = super().sample_data(name, kind, spec, tensors, params, seed)
         if name == "rois":  # corners, some of which lie outside, some the wrong way round
-            low, length = data[:, :2] * 4 + 3, data[:, 2:] * 4 + 3
+            low, length = np.round(data[:, :2] * 8 + 6) / 2, data[:, 2:] * 4 + 3  # with halves, which are rounded
             data = np.concatenate([low, low + length], axis=1).astype(data.dtype)
         return data
 

@@ -125,9 +125,7 @@ def non_max_suppression(n: Node, rows: Value, counts: Value) -> Value:
             has_class = boxes.at_least(n, identity, 0)
             group = None if n.bool("force_suppress", False) else identity
         flags = boxes.both(n, live, boxes.above(n, score, 0), has_class)
-        gone = boxes.suppressed(
-            n, column(n, rows, at.start, 4), flags, group, threshold, inclusive=True, signed_areas=True
-        )
+        gone = boxes.suppressed(n, column(n, rows, at.start, 4), flags, group, threshold, inclusive=True)
         rows = boxes.cleared(n, rows, gone, [at.score] + ([] if at.identity is None else [at.identity]))
         stays = boxes.but_not(n, live, gone)
     else:
@@ -169,6 +167,6 @@ def nms(n: Node, rows: Value, counts: Value) -> Value:
         identity = boxes.flat_column(n, rows, 0)
         flags = boxes.both(n, live, boxes.at_least(n, identity, 0))
         group = None if n.bool("force_suppress", False) else identity
-        gone = boxes.suppressed(n, column(n, rows, 2, 4), flags, group, threshold, inclusive=True, signed_areas=True)
+        gone = boxes.suppressed(n, column(n, rows, 2, 4), flags, group, threshold, inclusive=True)
         rows = boxes.cleared(n, rows, gone, [0])
     return boxes.only(n, live, rows)

@@ -151,8 +151,8 @@ def nms(g: Graph, op: LnOp, boxes: str, group: str, valid: str) -> str:
     batch, count, _ = spec.dims
     if not op.threshold >= 0:
         raise unsupported(op, "NonMaxSuppression takes no threshold below 0")
-    if op.inclusive or op.signed_areas:
-        raise unsupported(op, "NonMaxSuppression keeps overlaps of the threshold, and takes no areas below 0")
+    if op.inclusive:
+        raise unsupported(op, "NonMaxSuppression keeps boxes that overlap by the threshold itself")
     corners = g.cast(boxes, spec.dtype, "f32")
     if op.pixels:
         corners = g.node("Add", corners, g.const([0, 0, 1, 1], "f32"))
