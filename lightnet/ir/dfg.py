@@ -7,7 +7,7 @@ graph, so nothing is kept in step by hand: read a new one after a change. Import
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TextIO
@@ -218,7 +218,10 @@ class DataFlowGraph:
                         found += self._component(node, stack, waiting)
         return found
 
-    def _entered(self, node, order, low, stack, waiting):
+    def _entered(
+        self, node: Node, order: dict[int, int], low: dict[int, int], stack: list[Node], waiting: set[int]
+    ) -> tuple[Node, Iterator[Node]]:
+        """A node of the search, met now, and its readers."""
         order[node.number] = low[node.number] = len(order)
         stack.append(node)
         waiting.add(node.number)
