@@ -25,6 +25,11 @@ def use(name: str) -> None:
     _current = name
 
 
+def on_device() -> bool:
+    """Whether kernels run on a device now."""
+    return _current == DEVICE
+
+
 def driver(arch: str = "sm_80") -> Driver:
     """A driver for the kernels of a test: an interpreter of its own, or the device, which all tests of a process share; one that does not run
     code for `arch` skips the test."""

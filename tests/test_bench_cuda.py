@@ -21,6 +21,7 @@ pytest.importorskip("onnx")
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 import bench_cuda
+import calibrate_cuda
 from benching import cuda_engines, cuda_work, networks, torch_form
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
@@ -41,7 +42,7 @@ def test_the_whole_way_in_the_interpreter(tmp_path: Path, capsys: pytest.Capture
     }
     engines = {"lightnet", "torch"} if find_spec("torch") is not None else {"lightnet"}
     for row in found["rows"]:
-        ran = engines | {"lightnet-sm_90a"} if row["precision"] == "f16" else engines
+        ran = engines | {"lightnet-sm_90"} if row["precision"] == "f16" else engines
         assert row["seconds"].keys() == ran == row["errors"].keys() and not row["problems"]
         assert all(len(times) == 1 and times[0] > 0 for times in row["seconds"].values())
         assert all(0 <= e < cuda_work.TOLERANCE[row["precision"]] for e in row["errors"].values())
@@ -97,9 +98,9 @@ def test_page_has_tables_that_are_tables() -> None:
 def test_what_is_wrong_is_ours() -> None:
     good, bad = rows()
     assert not good.is_wrong and bad.is_wrong
-    good.errors["lightnet-sm_90a"] = 0.5
+    good.errors["lightnet-sm_90"] = 0.5
     assert good.is_wrong
-    del good.errors["lightnet-sm_90a"]
+    del good.errors["lightnet-sm_90"]
     good.errors["lightnet"] = 0.5
     assert good.is_wrong
     good.errors["lightnet"] = float("nan")
@@ -176,3 +177,38 @@ def test_what_pytorch_has_no_form_for_is_an_error() -> None:
     model = lightnet.loads(text, ".net")
     with pytest.raises(LightNetError, match=r"'ln\.erf' has no form in PyTorch"):
         torch_form.module_of(model, networks.contents(model), "cpu", "float32")
+
+
+# ---- the model against a device ---------------------------------------------------------------------------------------
+
+PLANS = Path(__file__).parent / "data" / "cuda" / "plans.json"
+
+
+def test_what_was_measured_is_predicted_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """A product's plans of a record, with the model as it is: the better plan of two that lie far apart is said to be better."""
+    rows = [r for r in calibrate_cuda.read(PLANS) if r.work == "1024x1024x1024 b1 sm_90a"]
+    again = calibrate_cuda.predicted_again(rows)
+    assert len(again) == len(rows) > 3 and all(r.predicted > 1000 for r in again)
+    best, worst = (pick(again, key=lambda r: r.measured) for pick in (min, max))
+    assert worst.measured > 1.5 * best.measured and worst.predicted > 1.2 * best.predicted
+    worse, off = calibrate_cuda.report(again)
+    assert 1 <= worse < 1.3 and 1 <= off < 1.6
+    assert "as long as the fastest that was tried" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_model_chooses_well(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of plans that an H100 ran, those that the model prefers take little longer than the fastest."""
+    worse, off = calibrate_cuda.report(calibrate_cuda.predicted_again(calibrate_cuda.read(PLANS)))
+    assert worse < 1.04 and off < 1.2
+
+
+def test_plans_that_are_tried_are_different() -> None:
+    work = calibrate_cuda.made("64x64x96", "f16", 1)
+    ((_, p),) = calibrate_cuda.products(work, "sm_90a", set())
+    for gemm in (calibrate_cuda.MMA, calibrate_cuda.WGMMA):
+        tried = calibrate_cuda.worth_trying(p, gemm, calibrate_cuda.device_of("sm_90a"), 9)
+        assert len({plan for _, plan in tried}) == len(tried) == 9
+        assert min(tried, key=lambda t: t[0])[0] == min(
+            t for t, _ in calibrate_cuda.plans(p, gemm, calibrate_cuda.device_of("sm_90a"))
+        )

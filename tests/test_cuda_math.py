@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import math as standard
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -223,3 +224,47 @@ def test_the_functions_in_place():
     for name in IN_PLACE:
         got = device.run(f"{name}_f32", [2], [n // 2], [x], np.zeros(n, np.float32))
         np.testing.assert_allclose(got, reference(name, x).astype(np.float64), rtol=1e-6, atol=1e-37)
+
+
+QUOTIENTS = """
+func.func @f16(%x: memref<64xf16>, %y: memref<64xf32>, %z: memref<64xf16>) attributes {cuda.block = array<i32: 64, 1, 1>} {
+  %i = cuda.thread_id x
+  %a = memref.load %x[%i] : memref<64xf16>
+  %b = memref.load %y[%i] : memref<64xf32>
+  %w = arith.extf %a : f16 to f32
+  %q = arith.divf %w, %b : f32
+  %s = arith.truncf %q : f32 to f16
+  %e = math.erf %s : f16
+  %t = math.tanh %e : f16
+  memref.store %t, %z[%i] : memref<64xf16>
+  func.return
+}
+func.func @f32(%x: memref<64xf32>, %y: memref<64xf32>, %z: memref<64xf32>) attributes {cuda.block = array<i32: 64, 1, 1>} {
+  %i = cuda.thread_id x
+  %a = memref.load %x[%i] : memref<64xf32>
+  %b = memref.load %y[%i] : memref<64xf32>
+  %q = arith.divf %a, %b : f32
+  %e = math.erf %q : f32
+  memref.store %e, %z[%i] : memref<64xf32>
+  func.return
+}
+"""
+
+
+def test_quotients_are_quick_where_their_results_are_rounded():
+    """To 16 bits, the error of `div.full` and `div.approx` is nothing; of f32, quotients stay right to the last bit."""
+    device = Device(QUOTIENTS)
+    short, full = (
+        text
+        for _, _, text in (part.partition(".entry") for part in re.split(r"(?=\.visible)", device.ptx.text))
+        if text
+    )
+    assert short.lstrip().startswith("f16") and full.lstrip().startswith("f32")
+    assert [short.count(f"div.{how}.f32") for how in ("full", "approx", "rn")] == [1, 2, 0]
+    assert [full.count(f"div.{how}.f32") for how in ("full", "approx", "rn")] == [0, 0, 2]
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(64).astype(np.float16), rng.uniform(0.1, 8, 64).astype(np.float32)
+    got = device.run("f16", [1], [64], [x, y], np.zeros(64, np.float16))
+    q = (x.astype(np.float64) / y).astype(np.float16).astype(np.float64)
+    want = np.tanh(np.array([standard.erf(v) for v in q]).astype(np.float16).astype(np.float64))
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-3, atol=1e-6)

@@ -98,6 +98,7 @@ def test_networks(n, options, pipeline):
     check(kernel, list(executable({"x": x, "c": c}).values()), np.maximum(x, c), np.arange(n, dtype=np.int32))
 
 
+@pytest.mark.interpreter
 def test_threads_wait_for_each_other(monkeypatch):
     """What is left out is noticed: the barrier between counting and adding the counts up."""
     monkeypatch.setattr(Simt, "barrier", lambda self: None)

@@ -387,6 +387,7 @@ def test_channels_behind_the_last_are_zero_on_maps():
 # ---- what proves it --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.interpreter
 def test_the_barrier_is_missed(monkeypatch):
     """Without the barrier between the warps of a team the interpreter finds the race."""
     monkeypatch.setattr(Simt, "barrier", lambda self: None)

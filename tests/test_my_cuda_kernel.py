@@ -66,6 +66,7 @@ def test_in_a_network():
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.interpreter
 def test_without_its_barrier(tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text(FILE.read_text("utf-8").replace("        b.barrier()\n", ""))

@@ -16,7 +16,7 @@ from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
-from lightnet.ir.dfg import DataFlowGraph
+from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import memory_of, unplan
 from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, name_of, places_of, tensor_names
@@ -401,40 +401,53 @@ def test_byte_map() -> None:
     assert space.read(1, 8) == [(a, 1, 8)]
 
 
-# -- the data-flow graph
+# -- values apart
 
 
-def test_data_flow_graph() -> None:
-    graph = DataFlowGraph.of(load("ir/test_ops"))
-    create, slice_ = graph.find("create1"), graph.find("slice1")
-    assert create is not None and slice_ is not None
-    assert slice_ in graph.nexts(create, "create1") and graph.prev(slice_, "create1") is create
-    assert graph.nexts(create, "nothing") == [] and graph.find("nothing") is None
-    layers = graph.layers()
-    assert create in layers[0] and slice_ in layers[1]
-    assert sum(map(len, layers)) == len(graph.ops)
-    graph.check()
-    assert graph.cycles() == [] and graph.dangling_ins() == []
-    assert graph.dot().count("->") == len(list(graph.edges())) + len(graph.dangling_outs())
+BRANCHES = """%x = ln.create : tensor<64xf32> as "x"("x")
+  %a = ln.sigmoid %x : tensor<64xf32> as "a"("a")
+  %b = ln.reduce_sum %a {axes = [0]} : tensor<1xf32> as "b"("b")
+  %c = ln.tanh %x : tensor<64xf32> as "c"("c")
+  %d = ln.reduce_sum %c {axes = [0]} : tensor<1xf32> as "d"("d")
+  %e = ln.elew %b, %d {elew_op = "TL_SUM"} : tensor<1xf32> as "e"("e")
+  func.return %e : tensor<1xf32>"""
 
 
-def test_data_flow_graph_of_a_broken_block() -> None:
-    module = parse(
-        main(
-            """%x = ln.create : tensor<4xf32> as "x"("x")
-  %a = ln.relu %x : tensor<4xf32> as "a"("a")
-  %b = ln.relu %a : tensor<4xf32> as "b"("b")
-  %c = ln.create : tensor<4xf32> as "c"("c")
-  func.return %b : tensor<4xf32>""",
-            "-> tensor<4xf32>",
-        )
-    )
-    graph = DataFlowGraph.of(module)
-    a, b = graph.find("a"), graph.find("b")
-    assert a is not None and b is not None
-    assert [name_of(op) for op in graph.outliers()] == ["c"]
-    assert [e.tensor for e in graph.dangling_outs()] == ["b", "c"]
-    a.operands[0] = b.results[0]
-    assert graph.cycles() == [[a, b]]
-    with pytest.raises(LightNetError, match="depend on each other"):
-        graph.check()
+def branches(apart: int) -> dict[str, range]:
+    """The bytes of each value of two branches, of which the second could have the memory of the first."""
+    module = parse(main(BRANCHES, "-> tensor<1xf32>"))
+    plan_module(module, apart=apart)
+    check_plan(module)
+    found = {}
+    for op in planned_ops(main_of(module).body.block)[:-1]:
+        (place,) = op.attributes[PLACES]
+        begin = place.offset.data
+        found[op.tensor_names[0]] = range(begin, begin + byte_size(op.results[0].type))
+    return found
+
+
+def meet(a: range, b: range) -> bool:
+    return a.start < b.stop and b.start < a.stop
+
+
+def test_branches_share_no_bytes_where_they_may_run_at_once() -> None:
+    together, apart = branches(0), branches(256)
+    assert meet(together["a"], together["c"])
+    assert not any(meet(apart[p], apart[q]) for p in "ab" for q in "cd")
+
+
+def test_values_that_are_too_large_are_not_kept_apart() -> None:
+    assert branches(255) == branches(0)
+
+
+def test_a_chain_shares_bytes_as_before() -> None:
+    text = """%x = ln.create : tensor<64xf32> as "x"("x")
+  %a = ln.sigmoid %x : tensor<64xf32> as "a"("a")
+  %b = ln.transpose %a {axes = [0]} : tensor<64xf32> as "b"("b")
+  %c = ln.softmax %b {axis = 0} : tensor<64xf32> as "c"("c")
+  func.return %c : tensor<64xf32>"""
+    peaks = []
+    for apart in (0, 1 << 20):
+        module = parse(main(text, "-> tensor<64xf32>"))
+        peaks.append(plan_module(module, apart=apart).peak)
+    assert peaks[0] == peaks[1]

@@ -13,13 +13,15 @@ PyTorch, on its CPU kernels): the figures mean nothing then, and are not written
 from __future__ import annotations
 
 import argparse
+import fcntl
 import gc
 import json
 import platform
 import shlex
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from importlib.util import find_spec
@@ -30,7 +32,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from benching import cuda_engines, cuda_work
-from benching.cuda_engines import COMPILED, ENGINES, HOPPER, OURS, TORCH
+from benching.cuda_engines import COMPILED, ENGINES, OURS, TORCH, WARPS, Engine
 from benching.results import geometric_mean, quantile
 from benching.rotation import order
 
@@ -39,18 +41,18 @@ from lightnet.runtime.cuda.driver import CudaUnavailable, devices
 from lightnet.runtime.files import write_atomic
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance-cuda.md"
-MODELS = ("squeezenet1.1", "mobilenetv2", "resnet18", "resnet50", "yolov3")
+MODELS = ("squeezenet1.1", "mobilenetv2", "resnet18", "resnet50", "yolov3", *cuda_work.TRANSFORMERS)
 COLUMNS = (
     "",
     "batch",
     "LightNet, ms",
-    "for sm_90a, ms",
+    "by warps, ms",
     "PyTorch, ms",
     "torch.compile, ms",
     "ratio",
     "spread",
     "TFLOP/s",
-    "for sm_90a, TFLOP/s",
+    "by warps, TFLOP/s",
     "PyTorch, TFLOP/s",
     "largest error",
 )
@@ -88,8 +90,8 @@ class Row:
     @property
     def is_wrong(self) -> bool:
         """Whether we did not run, or a result of ours is off."""
-        off = [not e <= cuda_work.TOLERANCE[self.precision] for n, e in self.errors.items() if n in (OURS, HOPPER)]
-        return OURS not in self.errors or not {OURS, HOPPER}.isdisjoint(self.problems) or any(off)
+        off = [not e <= cuda_work.TOLERANCE[self.precision] for n, e in self.errors.items() if n in (OURS, WARPS)]
+        return OURS not in self.errors or not {OURS, WARPS}.isdisjoint(self.problems) or any(off)
 
 
 def options() -> argparse.ArgumentParser:
@@ -107,6 +109,15 @@ def options() -> argparse.ArgumentParser:
     option("--small", action="store_true", help="tiny sizes")
     option("--write", action="store_true", help="write docs/performance-cuda.md")
     option("--json", metavar="FILE", help="write every figure")
+    option(
+        "--from",
+        metavar="FILE",
+        dest="earlier",
+        nargs="+",
+        default=[],
+        help="measure nothing: take what --json wrote into files",
+    )
+    option("--lock", metavar="FILE", help="what processes that measure on one device share: they measure in turn")
     return parser
 
 
@@ -114,7 +125,7 @@ def checked(args: argparse.Namespace) -> tuple[list[str], list[int], list[str]]:
     """Precisions, batches and engines. Raises `LightNetError` for what cannot be."""
     precisions, engines = args.precisions.split(","), args.engines.split(",")
     for what, given, known in (("precision", precisions, cuda_work.TOLERANCE), ("engine", engines, ENGINES),
-                               ("network", args.models, cuda_work.networks.NETWORKS)):  # fmt: skip
+                               ("network", args.models, (*cuda_work.networks.NETWORKS, *cuda_work.TRANSFORMERS))):  # fmt: skip
         if unknown := [g for g in given if g not in known]:
             raise LightNetError(f"no {what} '{unknown[0]:.40}'; there are: {', '.join(known)}")
     batches = args.batches.split(",")
@@ -137,23 +148,43 @@ def error(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
     return max((np.inf if np.isnan(p) else p for p in parts), default=0.0)
 
 
+@contextmanager
+def alone(lock: str | None) -> Iterator[None]:
+    """Hold a file that processes which measure on one device share, if there is one: they prepare at once, and measure in turn."""
+    if lock is None:
+        yield
+        return
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def measured(work: cuda_work.Work, names: Sequence[str], args: argparse.Namespace) -> Row:
     """Check, then time one work on all engines."""
     row = Row(work.name, work.group, work.precision, work.batch, work.flops)
     want = [a.astype(np.float32) for a in work.reference().values()]
-    engines = {}
-    for name in (n for n in names if cuda_engines.concerns(n, work)):
-        try:
-            engine = cuda_engines.make(name, work, args.emulate)
-            row.errors[name] = error(engine.outputs(), want)
-            engines[name] = engine, max(1, round(args.slice / max(engine.seconds(1), 1e-7)))
-            row.seconds[name] = []
-        except Exception as problem:  # of a peer, whatever it raises; ours is reported as a failure
-            row.problems[name] = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
-    for number in range(args.rounds):
-        for name in order(list(engines), number):
-            engine, count = engines[name]
-            row.seconds[name].append(engine.seconds(count) / count)
+    made: dict[str, Engine] = {}
+
+    def make(names: Iterable[str]) -> None:
+        for name in names:
+            try:
+                made[name] = cuda_engines.make(name, work, args.emulate)
+                row.errors[name] = error(made[name].outputs(), want)
+            except Exception as problem:  # of a peer, whatever it raises; ours is reported as a failure
+                row.problems[name] = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+
+    concerned = [n for n in names if cuda_engines.concerns(n, work)]
+    make(n for n in concerned if n in (OURS, WARPS))  # compiling takes the device no time
+    with alone(args.lock):
+        make(n for n in concerned if n not in (OURS, WARPS))  # choosing algorithms does
+        engines = {
+            n: (e, max(1, round(args.slice / max(e.seconds(1), 1e-7)))) for n, e in made.items() if n in row.errors
+        }
+        row.seconds = {name: [] for name in concerned if name in engines}
+        for number in range(args.rounds):
+            for name in order(list(engines), number):
+                engine, count = engines[name]
+                row.seconds[name].append(engine.seconds(count) / count)
     return row
 
 
@@ -168,7 +199,7 @@ def cells(row: Row) -> list[str]:
         return text(row.flops / seconds if seconds else None, ".3g", 1e-12)
 
     spread = f"{quantile(row.ratios, 0.1):.2f}–{quantile(row.ratios, 0.9):.2f}" if row.ratios else "–"
-    return [row.name, str(row.batch), *(text(row.median(e), ".4g", 1e3) for e in ENGINES), text(row.ratio, ".2f"), spread, rate(OURS), rate(HOPPER), rate(TORCH),
+    return [row.name, str(row.batch), *(text(row.median(e), ".4g", 1e3) for e in ENGINES), text(row.ratio, ".2f"), spread, rate(OURS), rate(WARPS), rate(TORCH),
             text(row.errors.get(OURS), ".1e")]  # fmt: skip
 
 
@@ -177,7 +208,7 @@ def page(rows: Sequence[Row], about: dict[str, str]) -> str:
     parts = [
         "# How fast networks run on an NVIDIA device", f"{about['device']}. {about['versions']}. {about['date']}, by `{about['command']}`.",
         "Ours is one CUDA graph; PyTorch has the channels last, cuDNN's algorithms chosen by measuring, batch norms folded, and a CUDA graph as "
-        "well. *for sm_90a*: with what only this architecture has, for factors of 16 bits. Times are medians of rounds in turn, by events, inputs and outputs on the device. *ratio* is our time over PyTorch's (in a graph), "
+        "well. *by warps*: without what only sm_90a has, for factors of 16 bits. Times are medians of rounds in turn, by events, inputs and outputs on the device. *ratio* is our time over PyTorch's (in a graph), "
         "*spread* its 10th and 90th percentile over the rounds; errors are relative to the largest value of an output, against the CPU's "
         "kernels in f32.",
     ]  # fmt: skip
@@ -217,13 +248,15 @@ def described(emulate: bool) -> dict[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print and write what the arguments say."""
+    if args.earlier:
+        return finish(args, *earlier(args.earlier))
     precisions, batches, asked = checked(args)
     about = described(args.emulate)
     engines = cuda_engines.installed(asked, args.emulate)
     for name in set(asked) - set(engines):
         why = "PyTorch is not installed"
-        if name == HOPPER or (name == COMPILED and TORCH in engines):
-            why = "the device is another" if name == HOPPER else "not on a CPU"
+        if name == WARPS or (name == COMPILED and TORCH in engines):
+            why = "the device is another" if name == WARPS else "not on a CPU"
         print(f"{name} is left out: {why}", file=sys.stderr)
     print(about["device"])
     rows = []
@@ -233,6 +266,21 @@ def run(args: argparse.Namespace) -> int:
         rows.append(measured(work, engines, args))
         print(f"{work.precision}  ", "  ".join(cells(rows[-1])), *rows[-1].problems.values(), flush=True)
         gc.collect()  # the engines' memory on the device
+    return finish(args, about, rows)
+
+
+def earlier(paths: Sequence[str]) -> tuple[dict[str, str], list[Row]]:
+    """What --json wrote into files: whom it is about, and all rows. Raises LightNetError for files of several devices."""
+    found = [json.loads(Path(path).read_text("utf-8")) for path in paths]
+    if len({f["device"] for f in found}) != 1:
+        raise LightNetError("the files are of several devices")
+    about = {key: found[0][key] for key in ("device", "versions", "date")}
+    about["command"] = "`, `".join(dict.fromkeys(f["command"] for f in found))
+    return about, [Row(**row) for f in found for row in f["rows"]]
+
+
+def finish(args: argparse.Namespace, about: dict[str, str], rows: list[Row]) -> int:
+    """Write what the arguments ask for; 1 where a result of ours is off."""
     if args.json:
         write_atomic(args.json, json.dumps({**about, "rows": [asdict(r) for r in rows]}, indent=1).encode())
     if args.write:
@@ -240,7 +288,7 @@ def run(args: argparse.Namespace) -> int:
     wrong = [row for row in rows if row.is_wrong]
     for row in wrong:
         print(
-            f"{row.name}, {row.precision}, batch {row.batch}: {row.problems.get(OURS) or row.problems.get(HOPPER) or 'a result is off'}",
+            f"{row.name}, {row.precision}, batch {row.batch}: {row.problems.get(OURS) or row.problems.get(WARPS) or 'a result is off'}",
             file=sys.stderr,
         )
     return int(bool(wrong))

@@ -132,7 +132,17 @@ def _parser() -> Parser:
     )
     form = p.add_argument_group("output")
     form.add_argument("--print-op-generic", action="store_true", help="print MLIR's generic form")
-    form.add_argument("--emit", metavar="FORM", help="print what the target makes of the planned module, such as c")
+    form.add_argument(
+        "--emit",
+        metavar="FORM,...",
+        help="print what the target makes of the module: llvm, asm or obj of cpu, llvm, ptx (or asm) of cuda, once it is lowered; c of one of "
+        "yours; several go to files whose names begin with that of -o",
+    )
+    form.add_argument(
+        "--cpu", metavar="NAME", help="the processor that passes and --emit make code for, as `lightnet compile` has it"
+    )
+    form.add_argument("--triple", metavar="TRIPLE", help="the system that --emit makes code for, as LLVM names it")
+    form.add_argument("--arch", metavar="NAME", help="the architecture of cuda that passes and --emit make code for")
     form.add_argument("--print-locations", action="store_true", help="print the source location of every op")
     for name in ("passes", "ops", "targets"):
         p.add_argument(f"--list-{name}", action="store_true", help=f"list the {name} and stop")
@@ -151,7 +161,8 @@ class _Run:
         if args.format is not None and f".{args.format}" not in FRONTENDS:
             formats = ", ".join(suffix[1:] for suffix in FRONTENDS)
             raise LightNetError(f"unknown format '{args.format}'; there are: {formats}")
-        defaults = {"target": args.target, "plan": args.plan, "layout": args.layout}
+        self.emit = _Emission(args) if args.emit else None
+        defaults = {"target": args.target, "plan": args.plan, "layout": args.layout, **_machine(args)}
         self.passes = parse_pipeline(",".join(args.passes), defaults)
         self.before, self.after = (_names(v) for v in (args.print_ir_before, args.print_ir_after))
         self._check_names(self.passes)
@@ -188,7 +199,7 @@ class _Run:
         else:
             text = read_text(self.args.file, MAX_INPUT)
             parts = split_input(text) if self.args.split_input_file else [(1, text)]
-        outputs: list[str] = []
+        outputs: list[Any] = []
         problems: list[LightNetError] = []
         for first_line, part in parts:
             output, errors = self.part(part, file, first_line)
@@ -197,7 +208,10 @@ class _Run:
         if self.timing is not None:
             sys.stderr.write(self.timing.report())
         if not problems:
-            write_atomic(self.args.output, "// -----\n".join(outputs))
+            if self.emit is not None:
+                self.emit.write(outputs)
+            else:
+                write_atomic(self.args.output, "// -----\n".join(outputs))
             return 0
         for problem in problems[:-1]:
             print(problem.render(), file=sys.stderr)
@@ -208,8 +222,8 @@ class _Run:
         suffix = f".{self.args.format}" if self.args.format else Path(file).suffix.lower()
         return suffix in FRONTENDS and FRONTENDS.get(suffix).binary
 
-    def part(self, text: str, file: str, first_line: int) -> tuple[str | None, list[LightNetError]]:
-        """The module of one part as text (None if there was an error), and what is wrong."""
+    def part(self, text: str, file: str, first_line: int) -> tuple[Any, list[LightNetError]]:
+        """The module of one part as text, or in the forms of --emit (None if there was an error), and what is wrong."""
         output, errors = None, []
         self.watching.part += 1
         try:
@@ -260,14 +274,12 @@ class _Run:
         module, self.checking.own_weights = front_end.read(text, file, ctx, options)
         return module if front_end.reshapes else reshaped(module, options)
 
-    def text(self, module: ModuleOp) -> str:
+    def text(self, module: ModuleOp) -> Any:
         from lightnet.ir.instrumentation import module_text
 
         with self.stage("print"):
-            if self.args.emit:
-                from lightnet.ir.target import get_target
-
-                return get_target(self.args.target).emit(self.args.emit, module)
+            if self.emit is not None:
+                return self.emit.of(module)
             return module_text(module, generic=self.args.print_op_generic, locations=self.args.print_locations)
 
     def stage(self, name: str) -> Any:
@@ -289,6 +301,62 @@ class _Run:
                 )
             )
         return [*watchers, *self.watching.watchers()]
+
+
+class _Emission:
+    """What ``--emit`` asks for: forms of the target, to one place or to a file each."""
+
+    def __init__(self, args: argparse.Namespace):
+        from lightnet.ir.target import get_target
+
+        self.output, self.target = args.output, get_target(args.target)
+        self.forms = list(dict.fromkeys(form.strip() for form in args.emit.split(",") if form.strip()))
+        self.options = {name: v for name in ("cpu", "triple", "arch") if (v := getattr(args, name)) is not None}
+        if not self.forms:
+            raise LightNetError(f"--emit names nothing; there are: {', '.join(self.target.emitters) or 'none'}")
+        for form in self.forms:
+            self.target.emitter(form, self.options)
+        if len(self.forms) > 1 and (args.output == "-" or args.split_input_file):
+            raise LightNetError(
+                "--emit of several forms goes to files: say with -o what their names begin with, without --split-input-file"
+            )
+
+    def of(self, module: ModuleOp) -> list[str | bytes]:
+        """The module in each form."""
+        return [self.target.emit(form, module, **self.options) for form in self.forms]
+
+    def write(self, parts: Sequence[Sequence[str | bytes]]) -> None:
+        """Write what `of` gave for each part of the input."""
+        if len(self.forms) > 1:
+            from lightnet.deploy import KINDS
+
+            for form, content in zip(self.forms, parts[0]):
+                write_atomic(f"{self.output}{KINDS.get(form, f'.{form}')}", content)
+            return
+        contents = [part[0] for part in parts]
+        if all(isinstance(content, str) for content in contents):
+            write_atomic(self.output, "// -----\n".join(map(str, contents)))
+        elif len(contents) == 1:
+            write_atomic(self.output, contents[0])
+        else:
+            raise LightNetError(
+                f"--emit={self.forms[0]} of several parts is not one file: leave out --split-input-file"
+            )
+
+
+def _machine(args: argparse.Namespace) -> dict[str, str]:
+    """The options of passes that follow from --cpu and --arch."""
+    if args.cpu is None and args.arch is None:
+        return {}
+    if args.target == "cpu" and args.cpu is not None:
+        from lightnet.backends.llvm.machines import machine
+        from lightnet.compiler import host_features
+
+        return {"features": host_features(machine(args.cpu, args.triple))}
+    if args.target == "cuda" and args.arch is not None:
+        return {"features": args.arch, "arch": args.arch}
+    wrong = "--cpu" if args.cpu is not None else "--arch"
+    raise LightNetError(f"{wrong} says nothing to target '{args.target}'")
 
 
 def split_input(text: str) -> list[tuple[int, str]]:

@@ -33,7 +33,7 @@ def add_cuda(parser: argparse.ArgumentParser) -> None:
         "--arch",
         metavar="NAME",
         help="cuda: the architecture to compile for: sm_80, which later ones run, sm_90, …, or native: the best for this machine's device; "
-        "the default of `run` on a device is its architecture, without what that alone has (sm_90, not sm_90a), otherwise sm_80",
+        "the default of `run` on a device, otherwise sm_80",
     )
     parser.add_argument(
         "--emulate",
@@ -64,14 +64,14 @@ def cuda_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def run_options(args: argparse.Namespace) -> dict[str, Any]:
     """`cuda_options` of a network that is compiled to be run here and now: unless given otherwise, code is for the device that is there
-    (`native.usual_arch`). Where there is none, the run will say so."""
+    (`native.native_arch`). Where there is none, the run will say so."""
     options = cuda_options(args)
     if args.target == "cuda" and not options.keys() & {"arch", "emulate", "on_cpu"}:
-        from lightnet.backends.cuda.native import usual_arch
+        from lightnet.backends.cuda.native import native_arch
         from lightnet.runtime.cuda.driver import CudaUnavailable
 
         with suppress(CudaUnavailable):
-            options["arch"] = usual_arch()
+            options["arch"] = native_arch()
     return options
 
 

@@ -1,4 +1,4 @@
-"""The options of `ln-opt` that show what passes did: --trace-rewrites, --stats, --print-ir-tree-dir, --dot, --html-report; and
+"""The options of `ln-opt` that show what passes did: --trace-rewrites, --stats, --print-ir-tree-dir, --dfg, --dot, --html-report; and
 what `lightnet --report FILE.html` writes.
 
 Imports `report` (and with it xDSL) only when an option asks for it.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lightnet.report.recorder import Recorder
 
 #: Options whose value may be left out, with what they mean then (argparse would take the file for the value).
-OPTIONAL_VALUE = {"--trace-rewrites": "--trace-rewrites=*", "--stats": "--stats=-"}
+OPTIONAL_VALUE = {"--trace-rewrites": "--trace-rewrites=*", "--stats": "--stats=-", "--dfg": "--dfg=-"}
 
 #: Rounds of a profile, whose median counts.
 ROUNDS = 3
@@ -43,6 +43,8 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     option(
         "--print-ir-tree-dir", metavar="DIR", help="the module after each pass, and what changed, in files of a folder"
     )
+    option("--dfg", action="append", default=[], metavar="[=[after:PASS=]FILE]",
+           help="the data-flow graph of the result, or of the module before or after a pass, layer by layer, with cycles, and what is linked with nothing: on stderr, or a file")  # fmt: skip
     option("--dot", action="append", default=[], metavar="[after:PASS=]FILE",
            help="the graph for Graphviz, of the result, or of the module before or after a pass")  # fmt: skip
     option("--html-report", metavar="FILE", help="all of this as one page for a browser")
@@ -54,7 +56,9 @@ class Watching:
     def __init__(self, args: argparse.Namespace, passes: Sequence[ModulePass]):
         self.args = args
         self.part = 0  # the number of the part that is at work, from 1
-        self.dots = [_dot_request(text, {p.name for p in passes}) for text in args.dot]
+        names = {p.name for p in passes}
+        self.dots, self.flows = ([_stage_request(option, text, names) for text in texts]
+                                 for option, texts in (("--dot", args.dot), ("--dfg", args.dfg)))  # fmt: skip
         self.folder: Any = None
         self._check_files()
 
@@ -64,10 +68,11 @@ class Watching:
         files = {"-o": args.output, "--stats": args.stats, "--html-report": args.html_report,
                  "--print-ir-tree-dir": args.print_ir_tree_dir}  # fmt: skip
         places: dict[str, str] = {}
-        for option, file in (*files.items(), *(("--dot", file) for *_, file in self.dots)):
+        graphs = (("--dot", self.dots), ("--dfg", self.flows))
+        for option, file in (*files.items(), *((option, file) for option, stages in graphs for *_, file in stages)):
             if file == "":
                 raise LightNetError(f"{option} is empty: it takes a name")
-            if file is None or file == os.devnull or (option, file) == ("--stats", "-"):
+            if file is None or file == os.devnull or (option in ("--stats", "--dfg") and file == "-"):
                 continue
             place = file if file == "-" else os.path.abspath(file)
             if place in places:
@@ -87,6 +92,7 @@ class Watching:
         if self.args.print_ir_tree_dir:
             found.append(self.tree(Path(self.args.print_ir_tree_dir)))
         found += [self.dot(*request) for request in self.dots]
+        found += [self.flow(*request) for request in self.flows]
         if self.args.html_report:
             report = HtmlReport(self.numbered(self.args.html_report), Path(self.args.file).name)
             found += [report.recorder, _at_end(report.write)]
@@ -114,6 +120,20 @@ class Watching:
         title = Path(self.args.file).stem
         target = self.numbered(file)
         return _at_stage(when, pass_name, lambda module: write_atomic(target, dot(module, title)))
+
+    def flow(self, when: str, pass_name: str, file: str) -> Instrumentation:
+        from lightnet.report.graph import graph_of
+
+        target = self.numbered(file)
+
+        def write(module: ModuleOp) -> None:
+            text = graph_of(module).text()
+            if file == "-":
+                sys.stderr.write(text)
+            else:
+                write_atomic(target, text)
+
+        return _at_stage(when, pass_name, write)
 
     def numbered(self, file: str) -> str:
         """The name of a file of the current part: ``net.part2.html`` where there are parts."""
@@ -181,16 +201,16 @@ def names(values: Sequence[str]) -> list[str]:
     return [name.strip() for value in values for name in value.split(",") if name.strip()] or ["*"]
 
 
-def _dot_request(text: str, passes: set[str]) -> tuple[str, str, str]:
-    """(when, the pass, the file) of a value of --dot; no pass means the end."""
+def _stage_request(option: str, text: str, passes: set[str]) -> tuple[str, str, str]:
+    """(when, the pass, the file) of a value of --dot or --dfg; no pass means the end."""
     match = _STAGE.fullmatch(text)
     if match is None:
         return "after", "", text
     when, pass_name, file = match.groups()
     if pass_name not in passes:
-        raise LightNetError(f"--dot: the pipeline has no pass '{pass_name}'")
+        raise LightNetError(f"{option}: the pipeline has no pass '{pass_name}'")
     if not file:
-        raise LightNetError(f"--dot: say where the graph goes: --dot {when}:{pass_name}=FILE")
+        raise LightNetError(f"{option}: say where the graph goes: {option} {when}:{pass_name}=FILE")
     return when, pass_name, file
 
 

@@ -15,13 +15,12 @@ from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from lightnet.dialects import tile_memory
-from lightnet.dialects.launch import HostOp, LaunchOp, kernels, memref_bytes
+from lightnet.dialects.launch import HostOp, LaunchLine, LaunchOp, kernels, memref_bytes
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dtypes import BY_NAME
 
 if TYPE_CHECKING:
     from lightnet.dialects.cuda_hopper import TmaLoadOp
-    from lightnet.dialects.cuda_launch import CudaLaunchOp
     from lightnet.dialects.cuda_memory import AsyncCopyOp
 
 
@@ -55,7 +54,7 @@ class LineAccesses:
         self._functions = kernels(module)
         self._uses: dict[str, list[Use]] = {}
 
-    def of(self, line: LaunchOp | CudaLaunchOp | HostOp) -> list[Access]:
+    def of(self, line: LaunchLine | HostOp) -> list[Access]:
         """The accesses of one line, one a place; none of a launch whose function is not there. Host calls only read: as many bytes
         as their tensor has, or all that follow where they do not say. Scratch is that of all threads."""
         if isinstance(line, HostOp):

@@ -11,7 +11,7 @@ from math import prod
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
-from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, traits_def
+from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
@@ -33,7 +33,7 @@ from lightnet.dialects.cuda_checks import (
 from lightnet.dialects.cuda_flight import verify_flight
 from lightnet.dialects.cuda_hopper import is_swizzled, tensor_maps
 from lightnet.dialects.cuda_stages import SWIZZLED
-from lightnet.dialects.launch import LaunchOp, kernels, launches, memref_bytes
+from lightnet.dialects.launch import LaunchLine, LaunchOp, kernels, lines_of, memref_bytes
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
@@ -47,7 +47,7 @@ MAX_PARAMETERS, POINTER = 4096, 8
 
 
 @irdl_op_definition
-class CudaLaunchOp(IRDLOperation):
+class CudaLaunchOp(LaunchLine):
     """Run a kernel on every block of a grid: ``cuda.launch @k grid [32, 1, 1] block [128, 1, 1] [arena+0, static+64]``; one place a
     memref argument.
 
@@ -83,6 +83,14 @@ class CudaLaunchOp(IRDLOperation):
                 "shared": IntegerAttr(shared, i64) if shared else None,
             }
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        sizes = (
+            f"{what} {'x'.join(map(str, size.get_values()))}"
+            for what, size in (("grid", self.grid), ("block", self.block))
+        )
+        return (*sizes, *([f"shared {self.shared_bytes} bytes"] if self.shared_bytes else []))
 
     @property
     def shared_bytes(self) -> int:
@@ -129,10 +137,7 @@ class CudaLaunchOp(IRDLOperation):
 
 def cuda_launches(module: ModuleOp) -> list[CudaLaunchOp]:
     """The launches of `@main`, in order; empty when the module has none."""
-    for op in module.ops:
-        if isinstance(op, FuncOp) and op.sym_name.data == "main":
-            return [line for line in op.body.block.ops if isinstance(line, CudaLaunchOp)]
-    return []
+    return [line for line in lines_of(module) if isinstance(line, CudaLaunchOp)]
 
 
 def cuda_kernels(module: ModuleOp) -> dict[str, FuncOp]:
@@ -187,7 +192,7 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
         for name, at in table.items():
             _verify_kernel(name, at, arch)
         accesses = LineAccesses(module)
-        for at in (*launches(module), *cuda_launches(module)):
+        for at in lines_of(module):
             _verify_launch(at, table, memory)
             if isinstance(at, CudaLaunchOp):
                 _verify_apart(at, accesses.of(at))

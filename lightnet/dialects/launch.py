@@ -1,4 +1,5 @@
-"""The lines of `@main` at level 4: `tile.launch` and `tile.host`, and finding and checking them in a module.
+"""The lines of `@main` at level 4: `tile.launch` and `tile.host`, what they have in common with those of other targets, and finding and
+checking them in a module.
 
 Imports xDSL, `ir.place` and the runtime's numbers.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -32,8 +34,21 @@ from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.threads import MAX_THREADS
 
 
+class LaunchLine(IRDLOperation):
+    """A line that runs a kernel: `callee`, on memory at the places `args`. Each target that has launches has an op of this kind."""
+
+    if TYPE_CHECKING:
+        callee: SymbolRefAttr
+        args: ArrayAttr[PlaceAttr]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How it runs, for people."""
+        raise NotImplementedError
+
+
 @irdl_op_definition
-class LaunchOp(IRDLOperation):
+class LaunchOp(LaunchLine):
     """Run a kernel over its grid: ``tile.launch @k grid 12 [arena+0, static+64]``; one place a memref argument.
 
     ``tile.launch @k grid 12 threads 2 scratch 4096 [arena+0, arena+8192]`` may run on two threads, each on consecutive blocks; its
@@ -69,6 +84,11 @@ class LaunchOp(IRDLOperation):
         """Threads that may run it at a time: no more than it has blocks."""
         threads = 1 if self.threads is None else self.threads.value.data
         return max(1, min(threads, self.grid.value.data))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        threads = (f"{self.most_threads} threads",) if self.most_threads > 1 else ()
+        return (f"grid {self.grid.value.data}", *threads)
 
     @property
     def scratch_bytes(self) -> int:
@@ -147,12 +167,17 @@ class HostOp(IRDLOperation):
         return cls(service, parse_places(parser), parser.parse_optional_attr_dict())
 
 
-def launches(module: ModuleOp) -> list[LaunchOp | HostOp]:
-    """The lines of `@main`, in order; empty when the module has none."""
+def lines_of(module: ModuleOp) -> list[LaunchLine | HostOp]:
+    """The lines of `@main`, of any target, in order; empty when the module has none."""
     for op in module.ops:
-        if isinstance(op, FuncOp) and op.sym_name.data == "main":
-            return [line for line in op.body.block.ops if isinstance(line, LaunchOp | HostOp)]
+        if isinstance(op, FuncOp) and op.sym_name.data == "main" and op.body.blocks:
+            return [line for line in op.body.block.ops if isinstance(line, LaunchLine | HostOp)]
     return []
+
+
+def launches(module: ModuleOp) -> list[LaunchOp | HostOp]:
+    """The lines of `@main` that run on processors, in order; empty when the module has none."""
+    return [line for line in lines_of(module) if isinstance(line, LaunchOp | HostOp)]
 
 
 def kernels(module: ModuleOp) -> dict[str, FuncOp]:

@@ -39,7 +39,7 @@ MAX_FOLDED_BYTES = 1 << 28
 ALWAYS_FOLDED = 256
 #: Ops whose work is no small multiple of what they read and write: they are computed when the network is loaded.
 NOT_FOLDED = frozenset({"conv", "conv2d", "deconv", "deconv2d", "maxpool", "maxpool2d", "maxpool_index", "avgpool", "avgpool2d",
-                        "einsum", "nms", "roi_align", "grid_sample", "lrn"})  # fmt: skip
+                        "einsum", "nms", "roi_align", "roi_pool", "grid_sample", "lrn"})  # fmt: skip
 #: The largest dim, and the largest integer of a parameter.
 MAX_INT = (1 << 31) - 1
 #: Elements of the largest array that a handler makes of sizes in a model (positions, tables, masks).

@@ -1,239 +1,314 @@
-"""The data-flow graph of a network as an analysis: document 004's `ln_dfg`, computed from the SSA values of a block.
+"""The data-flow graph of a module: document 004's `ln_dfg`, and the one graph that tools and reports look at.
 
-Nodes are the ops of `@main` (the terminator left out), edges the tensors between them. The IR is its own graph, so
-nothing is kept in step by hand: make a new one after a change. Imports xDSL and the op base.
+Nodes are ops, kernels or launches, edges the tensors between them; `report/graph.py` reads them out of a module of any level. The IR is its own
+graph, so nothing is kept in step by hand: read a new one after a change. Imports xDSL and diagnostics.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple, TextIO
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TextIO
 
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation, SSAValue
-from xdsl.traits import IsTerminator
+from xdsl.ir import Operation
 
-from lightnet.diagnostics import LightNetError
-from lightnet.ir.locations import loc_of
-from lightnet.ir.module import main_of
-from lightnet.ir.op import name_of, tensor_names
+from lightnet.diagnostics import LightNetError, SourceLoc, printable
 
-
-class Edge(NamedTuple):
-    """`tensor` goes from op `source` to op `target`; None at the end that dangles."""
-
-    source: Operation | None
-    target: Operation | None
-    tensor: str
+#: A picture has at most so many nodes; what comes behind is left out, and counted.
+MAX_NODES = 20_000
 
 
+@dataclass(frozen=True)
+class Tensor:
+    """A value as people read it: `type` is ``1x3x8x8xf32`` (``1x3x8x8xf32 c16h1`` in a layout), `place` ``arena+64`` or empty."""
+
+    name: str
+    type: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.name, self.type, self.place and f"@ {self.place}")))
+
+    @property
+    def label(self) -> str:
+        """What tells it from others: its name, else its place."""
+        return self.name or self.place or self.type
+
+
+@dataclass(frozen=True)
+class Inner:
+    """An op in a kernel; `tensors` are its results' names in the source, `reads` the positions in the kernel of the ops whose
+    results it reads (-1: an operand)."""
+
+    optype: str
+    title: str
+    reads: tuple[int, ...] = ()
+    tensors: tuple[str, ...] = ()
+
+
+@dataclass(eq=False)
+class Node:
+    """An op, a kernel or a launch. `kind`: input, weight (what is there before a run), op, host, kernel, launch or output; `title` is its
+    name in the source, or what it computes, `name` the op's name alone; `optype` the op's name (of a kernel those of its ops). `weights` are the
+    weights that it reads, where these are no nodes."""
+
+    kind: str
+    title: str
+    optype: str
+    where: SourceLoc | None = None
+    group: str = ""  # the function it stands in, where there are several
+    results: tuple[Tensor, ...] = ()
+    weights: tuple[Tensor, ...] = ()
+    inner: tuple[Inner, ...] = ()
+    notes: tuple[str, ...] = ()
+    op: Operation | None = None
+    name: str = ""
+    number: int = -1  # its position in the graph
+
+    @property
+    def label(self) -> str:
+        """A short name: that in the source, or the kind of op and its first tensor."""
+        if self.name or self.kind in ("input", "launch", "host"):
+            return self.name or self.title
+        return self.title if self.title == self.optype or not self.title else f"{self.optype} {self.title}"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`tensor` goes from node number `source` to node number `target`; None at the end that dangles. It is the source's result number
+    `result`, or (None: of memory) of any."""
+
+    source: int | None
+    target: int | None
+    tensor: Tensor
+    result: int | None = None
+
+
+@dataclass
 class DataFlowGraph:
-    """The graph of one block. Ops may stand in any order: a block under construction, or one with cycles, is a graph,
-    too."""
+    """Nodes in program order, and the edges between them, one for each tensor that a node reads. A node may read what stands behind it: a
+    module under construction, or one with cycles, is a graph, too."""
 
-    def __init__(self, block: Block):
-        self.ops: list[Operation] = [op for op in block.ops if not op.has_trait(IsTerminator)]
-        self._index = {op: i for i, op in enumerate(self.ops)}
-        self._names = _value_names(block, self.ops)
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    dangling: list[Edge] = field(default_factory=list)
+    left_out: int = 0
 
-    @classmethod
-    def of(cls, module: ModuleOp) -> DataFlowGraph:
-        """The graph of a module's `@main`. Raises `LightNetError` when it has none."""
-        return cls(main_of(module).body.block)
+    def add(self, node: Node) -> Node:
+        """Add a node, which gets its number."""
+        node.number = len(self.nodes)
+        self.nodes.append(node)
+        return node
+
+    def link(self, source: Node | None, target: Node, tensor: Tensor, result: int | None = None) -> None:
+        """Add an edge; without a source it dangles."""
+        if source is None:
+            self.dangling.append(Edge(None, target.number, tensor))
+        else:
+            self.edges.append(Edge(source.number, target.number, tensor, result))
 
     # -- nodes and edges
 
-    def name(self, value: SSAValue) -> str:
-        """The name of a tensor, unique in the graph."""
-        return self._names.get(value, "?")
+    def find(self, name: str) -> Node | None:
+        """The node of the op called `name` in the source, or None."""
+        return next((node for node in self.nodes if node.name == name), None)
 
-    def find(self, name: str) -> Operation | None:
-        """The op called `name` in the source network, or None."""
-        return next((op for op in self.ops if name_of(op) == name), None)
+    def nexts(self, node: Node, tensor: str | None = None) -> list[Node]:
+        """The nodes that read `node`'s result `tensor` (any of its results if None), in order."""
+        edges = (e for e in self._at(node, _source) if tensor is None or e.tensor.label == tensor)
+        return self._distinct(e.target for e in edges)
 
-    def edges(self) -> Iterator[Edge]:
-        """Every edge between two ops, once for each use."""
-        for op in self.ops:
-            for value in op.operands:
-                if value.owner in self._index:
-                    yield Edge(value.owner, op, self.name(value))
-
-    def nexts(self, op: Operation, tensor: str | None = None) -> list[Operation]:
-        """The ops that read `op`'s result `tensor` (any of its results if None), in order."""
-        found = {
-            use.operation: None
-            for value in op.results
-            if tensor is None or self.name(value) == tensor
-            for use in value.uses
-            if use.operation in self._index
-        }
-        return sorted(found, key=self._index.__getitem__)
-
-    def next(self, op: Operation, tensor: str | None = None) -> Operation | None:
+    def next(self, node: Node, tensor: str | None = None) -> Node | None:
         """The first of `nexts`, or None."""
-        return next(iter(self.nexts(op, tensor)), None)
+        return next(iter(self.nexts(node, tensor)), None)
 
-    def prev(self, op: Operation, tensor: str) -> Operation | None:
-        """The op that makes `op`'s operand `tensor`, or None."""
-        value = next((v for v in op.operands if self.name(v) == tensor), None)
-        return value.owner if value is not None and value.owner in self._index else None
+    def prev(self, node: Node, tensor: str) -> Node | None:
+        """The node that makes what `node` reads as `tensor`, or None."""
+        found = (e.source for e in self._at(node, _target) if e.tensor.label == tensor)
+        return next((self.nodes[k] for k in found if k is not None), None)
 
-    def prevs(self, op: Operation) -> list[Operation]:
-        """The ops that make the operands of `op`, in order."""
-        found = {v.owner: None for v in op.operands if v.owner in self._index}
-        return sorted(found, key=self._index.__getitem__)
+    def prevs(self, node: Node) -> list[Node]:
+        """The nodes that make what `node` reads, in order."""
+        return self._distinct(e.source for e in self._at(node, _target))
+
+    def _distinct(self, numbers: Iterable[int | None]) -> list[Node]:
+        return [self.nodes[k] for k in sorted({k for k in numbers if k is not None})]
+
+    def _at(self, node: Node, end: Callable[[Edge], int | None]) -> list[Edge]:
+        """The edges that begin, or end, at a node."""
+        kept = self.__dict__.get("_kept")
+        if kept is None or kept[0] != len(self.edges):
+            tables: dict[Callable, dict[int | None, list[Edge]]] = {_source: {}, _target: {}}
+            for side, table in tables.items():
+                for edge in self.edges:
+                    table.setdefault(side(edge), []).append(edge)
+            kept = self.__dict__["_kept"] = (len(self.edges), tables)
+        return kept[1][end].get(node.number, [])
 
     # -- structure
 
     def dangling_ins(self) -> list[Edge]:
-        """Operands that no op of the graph makes."""
-        return [Edge(None, op, self.name(v)) for op in self.ops for v in op.operands if v.owner not in self._index]
+        """What is read and made by no node."""
+        return list(self.dangling)
 
     def dangling_outs(self) -> list[Edge]:
-        """Results that no op of the graph reads: the outputs of a network."""
-        return [
-            Edge(op, None, self.name(v))
-            for op in self.ops
-            for v in op.results
-            if not any(use.operation in self._index for use in v.uses)
-        ]
-
-    def outliers(self) -> list[Operation]:
-        """Ops that are linked with no other op."""
-        return [op for op in self.ops if not self.prevs(op) and not self.nexts(op)]
-
-    def layers(self) -> list[list[Operation]]:
-        """The ops by topological layer: each reads only from layers before its own, and stands in the first such one.
-        Raises `LightNetError` when there is a cycle."""
-        waiting = {op: len(self.prevs(op)) for op in self.ops}
-        layers: list[list[Operation]] = []
-        ready = [op for op in self.ops if not waiting[op]]
-        while ready:
-            layers.append(ready)
-            following: list[Operation] = []
-            for op in ready:
-                for reader in self.nexts(op):
-                    waiting[reader] -= 1
-                    if not waiting[reader]:
-                        following.append(reader)
-            ready = sorted(following, key=self._index.__getitem__)
-        if sum(map(len, layers)) < len(self.ops):
-            cycle = self.cycles()[0]
-            raise LightNetError(f"the ops {', '.join(map(self.label, cycle))} depend on each other", loc_of(cycle[0]))
-        return layers
-
-    def cycles(self) -> list[list[Operation]]:
-        """The sets of ops that depend on each other (strongly connected components, Tarjan 1972), each in order of the
-        block; empty for a well-formed network."""
-        order: dict[Operation, int] = {}
-        low: dict[Operation, int] = {}
-        stack: list[Operation] = []
-        waiting: set[Operation] = set()
-        found: list[list[Operation]] = []
-        for start in self.ops:
-            if start in order:
-                continue
-            work = [(start, iter(self.nexts(start)))]  # an explicit stack: networks are deep
-            order[start] = low[start] = len(order)
-            stack.append(start)
-            waiting.add(start)
-            while work:
-                op, following = work[-1]
-                step = next(following, None)
-                if step is not None and step not in order:
-                    order[step] = low[step] = len(order)
-                    stack.append(step)
-                    waiting.add(step)
-                    work.append((step, iter(self.nexts(step))))
-                    continue
-                if step is not None:
-                    if step in waiting:
-                        low[op] = min(low[op], order[step])
-                    continue
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[op])
-                if low[op] == order[op]:
-                    part = [stack.pop()]
-                    while part[-1] is not op:
-                        part.append(stack.pop())
-                    waiting.difference_update(part)
-                    if len(part) > 1 or op in self.nexts(op):
-                        found.append(sorted(part, key=self._index.__getitem__))
+        """Results that no op of the graph reads: the outputs of a network, and what is computed for nothing."""
+        found = []
+        for node in self.nodes:
+            read = {
+                e.result
+                for e in self._at(node, _source)
+                if e.target is not None and self.nodes[e.target].kind != "output"
+            }
+            if node.kind != "output" and None not in read:
+                found += [Edge(node.number, None, t, k) for k, t in enumerate(node.results) if k not in read]
         return found
 
+    def outliers(self) -> list[Node]:
+        """Nodes that are linked with no other."""
+        linked = {k for e in self.edges if e.source != e.target for k in (e.source, e.target)}
+        return [node for node in self.nodes if node.number not in linked]
+
+    def layers(self) -> list[list[Node]]:
+        """The nodes by topological layer: each reads only from layers before its own, and stands in the first such one.
+        Raises `LightNetError` where there is a cycle."""
+        waiting = [len(self.prevs(node)) for node in self.nodes]
+        layers: list[list[Node]] = []
+        ready = [node for node in self.nodes if not waiting[node.number]]
+        while ready:
+            layers.append(ready)
+            following: list[Node] = []
+            for reader in chain.from_iterable(map(self.nexts, ready)):
+                waiting[reader.number] -= 1
+                if not waiting[reader.number]:
+                    following.append(reader)
+            ready = sorted(following, key=lambda node: node.number)
+        if sum(map(len, layers)) < len(self.nodes):
+            cycle = self.cycles()[0]
+            names = ", ".join(node.label for node in cycle)
+            raise LightNetError(f"the ops {names} depend on each other", cycle[0].where, "dfg.cycle")
+        return layers
+
+    def cycles(self) -> list[list[Node]]:
+        """The sets of nodes that depend on each other (strongly connected components, Tarjan 1972), each in program order; empty for a
+        well-formed network."""
+        order: dict[int, int] = {}
+        low: dict[int, int] = {}
+        stack: list[Node] = []
+        waiting: set[int] = set()
+        found: list[list[Node]] = []
+        for start in self.nodes:
+            work = [] if start.number in order else [self._entered(start, order, low, stack, waiting)]
+            while work:  # an explicit stack: networks are deep
+                node, following = work[-1]
+                step = next(following, None)
+                if step is not None and step.number not in order:
+                    work.append(self._entered(step, order, low, stack, waiting))
+                elif step is not None:
+                    if step.number in waiting:
+                        low[node.number] = min(low[node.number], order[step.number])
+                else:
+                    work.pop()
+                    if work:
+                        above = work[-1][0].number
+                        low[above] = min(low[above], low[node.number])
+                    if low[node.number] == order[node.number]:
+                        found += self._component(node, stack, waiting)
+        return found
+
+    def _entered(
+        self, node: Node, order: dict[int, int], low: dict[int, int], stack: list[Node], waiting: set[int]
+    ) -> tuple[Node, Iterator[Node]]:
+        """A node of the search, met now, and its readers."""
+        order[node.number] = low[node.number] = len(order)
+        stack.append(node)
+        waiting.add(node.number)
+        return node, iter(self.nexts(node))
+
+    def _component(self, root: Node, stack: list[Node], waiting: set[int]) -> list[list[Node]]:
+        """The component of `root`, taken off the stack, if it is a cycle."""
+        part = [stack.pop()]
+        while part[-1] is not root:
+            part.append(stack.pop())
+        waiting.difference_update(node.number for node in part)
+        is_cycle = len(part) > 1 or root in self.nexts(root)
+        return [sorted(part, key=lambda node: node.number)] if is_cycle else []
+
     def check(self) -> None:
-        """Raise `LightNetError` for an operand that no op makes, a tensor read before it is made, or a cycle."""
-        for edge in self.dangling_ins():
+        """Raise `LightNetError` for what is read and no op makes, a cycle, or a tensor that is read before it is made."""
+        for edge in self.dangling:
             assert edge.target is not None
-            raise LightNetError(
-                f"`{self.label(edge.target)}`'s tensor `{edge.tensor}` is made by no op of the network",
-                loc_of(edge.target),
-                "dfg.dangling",
-            )
+            reader = self.nodes[edge.target]
+            message = f"`{reader.label}`'s tensor `{edge.tensor.label}` is made by no op of the network"
+            raise LightNetError(message, reader.where, "dfg.dangling")
         self.layers()
-        for edge in self.edges():
+        for edge in self.edges:
             assert edge.source is not None and edge.target is not None
-            if self._index[edge.source] >= self._index[edge.target]:
-                raise LightNetError(
-                    f"`{self.label(edge.target)}` reads `{edge.tensor}` before `{self.label(edge.source)}` makes it",
-                    loc_of(edge.target),
-                    "dfg.order",
-                )
+            if edge.source >= edge.target:
+                maker, reader = self.nodes[edge.source], self.nodes[edge.target]
+                message = f"`{reader.label}` reads `{edge.tensor.label}` before `{maker.label}` makes it"
+                raise LightNetError(message, reader.where, "dfg.order")
 
-    # -- text
+    # -- for people
 
-    def label(self, op: Operation) -> str:
-        """A short name of an op: its name in the source, or its kind and first tensor."""
-        return (
-            name_of(op) or f"{op.name} {self.name(op.results[0]) if op.results else self._index.get(op, '')}".rstrip()
-        )
+    def picture(self) -> DataFlowGraph:
+        """The graph as it is drawn: weights are lines of the nodes that read them, since they outnumber everything else and say nothing about
+        the flow; of very many nodes the first ones; and every edge leads to a later node."""
+        shown = [node for node in self.nodes if node.kind != "weight"]
+        drawn = DataFlowGraph(left_out=max(0, len(shown) - MAX_NODES))
+        numbers: dict[int | None, int] = {}
+        for node in shown[:MAX_NODES]:
+            read = (e for e in self._at(node, _target) if self.nodes[e.source or 0].kind == "weight")
+            weights = (*node.weights, *(e.tensor for e in read))
+            numbers[node.number] = drawn.add(replace(node, weights=weights)).number
+        ends = ((numbers.get(e.source), numbers.get(e.target), e) for e in self.edges)
+        drawn.edges = [replace(e, source=a, target=b) for a, b, e in ends if a is not None and b is not None and a < b]
+        return drawn
 
     def print(self, stream: TextIO | None = None) -> None:
-        """A line for each op: ``conv2d0: create0(x), create1(w) -> relu0(conv1)``."""
+        """A line for each node: ``conv2d0: create0(x), create1(w) -> relu0(conv1)``."""
         out = stream or sys.stdout
-        for op in self.ops:
-            made = [f"{self.label(v.owner) if v.owner in self._index else '?'}({self.name(v)})" for v in op.operands]
-            read = [
-                f"{self.label(use.operation)}({self.name(v)})"
-                for v in op.results
-                for use in v.uses
-                if use.operation in self._index
-            ]
-            out.write(f"{self.label(op)}: {', '.join(made) or '-'} -> {', '.join(read) or '-'}\n")
+        for node in self.nodes:
+            out.write(f"{self._line(node)}\n")
 
-    def dot(self, title: str = "network") -> str:
-        """The graph for Graphviz: ops as boxes, tensors on the edges, outputs as ellipses."""
-        lines = [f"digraph {_quoted(title)} {{", "  node [shape=box];"]
-        for i, op in enumerate(self.ops):
-            text = f"{self.label(op)}\n{op.name}"
-            lines.append(f"  n{i} [label={_quoted(text)}];")
-        for edge in self.edges():
-            a, b = self._index[edge.source], self._index[edge.target]
-            lines.append(f"  n{a} -> n{b} [label={_quoted(edge.tensor)}];")
-        for k, edge in enumerate(self.dangling_outs()):
-            lines.append(f"  o{k} [shape=ellipse, label={_quoted(edge.tensor)}];")
-            lines.append(f"  n{self._index[edge.source]} -> o{k};")
-        return "\n".join([*lines, "}", ""])
+    def _line(self, node: Node) -> str:
+        ins = [
+            (e.source, e.tensor)
+            for e in (*self._at(node, _target), *(d for d in self.dangling if d.target == node.number))
+        ]
+        outs = [(e.target, e.tensor) for e in self._at(node, _source)]
+        made, read = (", ".join(f"{self._end(k)}({t.label})" for k, t in ends) or "-" for ends in (ins, outs))
+        return printable(f"{node.label}: {made} -> {read}")
 
+    def _end(self, number: int | None) -> str:
+        return "?" if number is None else self.nodes[number].label
 
-def _value_names(block: Block, ops: list[Operation]) -> dict[SSAValue, str]:
-    values = [*block.args, *(v for op in ops for v in op.results)]
-    named = {v: n for op in ops for v, n in zip(op.results, tensor_names(op)) if n}
-    taken = set(named.values())
-    names: dict[SSAValue, str] = {}
-    for i, value in enumerate(values):
-        name = named.get(value)
-        if name is None:
-            name = f"%{value.name_hint or i}"
-            while name in taken:
-                name += "'"
-            taken.add(name)
-        names[value] = name
-    return names
+    def text(self) -> str:
+        """All of this for a terminal: layer by layer, what is linked with nothing or read by nothing, and whether it is well-formed."""
+        try:
+            layers, problem = self.layers(), ""
+            self.check()
+        except LightNetError as e:
+            layers, problem = [] if e.label == "dfg.cycle" else self.layers(), e.message
+        cycles = self.cycles()
+        widest = max(map(len, layers), default=0)
+        lines = [
+            f"graph: {len(self.nodes)} nodes, {len(self.edges)} edges, {len(layers)} layers, at most {widest} side by side"
+        ]
+        for k, layer in enumerate(layers):
+            lines += [f"layer {k}:", *(f"  {self._line(node)}" for node in layer)]
+        lines += [f"cycle: {', '.join(n.label for n in cycle)}" for cycle in cycles]
+        loose, unread = (", ".join(found) or "none" for found in (
+            [n.label for n in self.outliers()], [f"{self._end(e.source)}({e.tensor.label})" for e in self.dangling_outs()]))  # fmt: skip
+        lines += [f"linked with nothing: {loose}", f"read by no op: {unread}", f"check: {problem or 'well-formed'}"]
+        return "".join(printable(line) + "\n" for line in lines)
 
 
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+def _source(edge: Edge) -> int | None:
+    return edge.source
+
+
+def _target(edge: Edge) -> int | None:
+    return edge.target

@@ -239,7 +239,7 @@ NNVM_OPS = Table("family of NNVM ops", {
     name: f"lightnet.frontends.nnvm.ops.{name}"
     for name in (
         "convolution", "norm", "elementwise", "reduce", "shape", "slicing", "constant", "indexing", "resize", "sampling",
-        "recurrent", "detection",
+        "recurrent", "detection", "multibox", "proposal", "yolo",
     )
 })  # fmt: skip
 
@@ -254,7 +254,7 @@ FAMILIES = Table("op family", {
     for name in (
         "source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan", "reduce",
         "einsum", "resize", "sort", "detection", "effect",
-        "structure", "boxes", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "arith", "unary", "activation",
+        "structure", "boxes", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation",
     )
 })  # fmt: skip
 

@@ -8,8 +8,9 @@ layouts, choices and the lowering. A target is one folder under `backends/` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
@@ -151,12 +152,14 @@ class Target:
     `settle(kernels, request)` then may change those of kernels whose algorithm nobody pinned, for what only all of them together show.
     `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
     fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are memory of the caller, read and written where it
-    is (0: they are copied into the arena and out of it). `blocking(kernel, features)` says how a kernel would run on blocked maps,
+    is (0: they are copied into the arena and out of it). `apart` is up to how many bytes values share none with those of ops nearby that may run at the same
+    time (0: ops run one after the other, and all may share). `blocking(kernel, features)` says how a kernel would run on blocked maps,
     `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of rows,
     `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number; `reorder(value, layout)` is what a
     change between row-major memory and a layout of maps costs, in nanoseconds.
     `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
-    interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text.
+    interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
+    take options by name (`cpu`, `triple`, `arch`: of what machine the code is).
     """
 
     name: str
@@ -179,8 +182,9 @@ class Target:
     reorder: Callable[[SSAValue, Layout], float] = reorder_time
     home: Callable[[OpResult], str] | None = None
     ports: int = 0
+    apart: int = 0
     lowering: str | None = None
-    emitters: Mapping[str, Callable[[ModuleOp], str]] = field(default_factory=dict)
+    emitters: Mapping[str, Callable[..., str | bytes]] = field(default_factory=dict)
 
     @property
     def kernel_op(self) -> type[KernelOp]:
@@ -189,14 +193,22 @@ class Target:
             raise LightNetError(f"target '{self.name}' has no kernels: it runs the graph as it is")
         return KERNELS.get(self.kernel)
 
-    def emit(self, form: str, module: ModuleOp) -> str:
-        """A planned module in another form. Raises LightNetError for a form that it has not, and a module without a plan."""
+    def emitter(self, form: str, options: Iterable[str] = ()) -> Callable[..., str | bytes]:
+        """What makes a module into `form`. Raises LightNetError for a form that the target has not, and for options that it does not take."""
         if form not in self.emitters:
             there = ", ".join(self.emitters) or "none"
             raise LightNetError(f"target '{self.name}' has no emitter for '{form}'; there are: {there}")
-        if not memory_of(module):
+        taken = signature(self.emitters[form]).parameters
+        if unknown := [name for name in options if name not in taken]:
+            raise LightNetError(f"--{unknown[0]} says nothing to target '{self.name}' about '{form}'")
+        return self.emitters[form]
+
+    def emit(self, form: str, module: ModuleOp, **options: str) -> str | bytes:
+        """A module in another form. Raises LightNetError as `emitter` does, and for a network without a plan."""
+        emitter = self.emitter(form, options)
+        if not memory_of(module) and any(isinstance(op, LnOp | KernelOp) for op in module.walk()):
             raise LightNetError(f"target '{self.name}' emits planned networks: run its passes up to plan first")
-        return self.emitters[form](module)
+        return emitter(module, **options)
 
     def patterns(self, pass_name: str, module: ModuleOp) -> list[RewritePattern]:
         """The patterns of `expand`, `combine` or `subgraph` for a module: those that files registered for it, then its own."""

@@ -9,7 +9,8 @@ else: liveness over op positions gives each value an interval, views and in-plac
 (`plan_buffers`), and what is left is packed (`planning.pack`). Inputs live throughout, for a call need not feed them
 again; outputs live to the end. On a target with `Target.ports`, inputs and outputs of so many bytes and more are *ports*, memory
 of the caller that is read and written where it is: each is a space of its own, `in0`, `out0` and so on. A target may have further spaces, small and near: it says which values should stand there
-(`Target.home`), and what does not fit stands in the arena. The checker runs on every result. Dropping the attributes un-plans.
+(`Target.home`), and what does not fit stands in the arena. Where launches run at once that need not wait for each other, small values share no
+bytes with those of the branches beside them (`Target.apart`): sharing them would be a reason to wait. The checker runs on every result. Dropping the attributes un-plans.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ class PlanPass(LnPass):
             if ports < 0:
                 raise LightNetError(f"ports is a number of bytes, or 0 for none, and is {ports}", label="plan.ports")
             plan_module(
-                op, alignment=alignment, capacity=capacity, effort=effort, others=others, home=home, ports=ports
-            )
+                op, alignment=alignment, capacity=capacity, effort=effort, others=others, home=home, ports=ports,
+                apart=target.apart,
+            )  # fmt: skip
         else:
             raise LightNetError(f"unknown plan '{self.plan}'; there are: default, upstream", label="plan.kind")
         check_plan(op, capacity=capacity + 1 if self.plan == "upstream" else capacity, alignment=alignment)
@@ -96,14 +98,16 @@ def plan_module(
     others: Mapping[str, Space] | None = None,
     home: Callable[[OpResult], str] = in_arena,
     ports: int = 0,
+    apart: int = 0,
 ) -> Plan:
     """Plan a module of level 1 or 2 in place; returns the plan of the arena. Raises `LightNetError` when a space
     exceeds `capacity`. `home` names the space, the arena or one of `others`, in which a computed value should stand; what
-    does not fit into its space stands in the arena. Inputs and outputs of at least `ports` bytes are ports (0: none is)."""
+    does not fit into its space stands in the arena. Inputs and outputs of at least `ports` bytes are ports (0: none is). Values of at most `apart`
+    bytes share none with those of ops nearby that may run at the same time (0: all may share)."""
     if alignment < 1:
         raise LightNetError(f"the alignment should be at least 1, but is {alignment}", label="plan.alignment")
     unplan(module)
-    network = Network.of(module, home, ports)
+    network = Network.of(module, home, ports, apart)
     problem = best_groups(network, alignment, lambda p: pack(p.buffers, effort="fast").peak)
     base, sizes = {}, {}
     if unknown := set(problem.elsewhere).difference(others or ()):

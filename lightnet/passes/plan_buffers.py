@@ -48,6 +48,7 @@ class Slot:
     lower: int
     upper: int
     protected: bool  # an input, a param or a result of ln.once: never overwritten
+    freed: int  # from which position on others may have its bytes: `upper`, or later (`Network.freed`)
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
     group: Group = None
     offset: int = 0
@@ -85,7 +86,7 @@ class Group:
 
     def buffer(self, name: str, alignment: int) -> Buffer:
         """What it asks of its space."""
-        return Buffer(name, self.lower, self.upper, self.hi - self.lo, alignment)
+        return Buffer(name, self.lower, max(s.freed for s in self.slots), self.hi - self.lo, alignment)
 
     def since(self, position: int, now: int) -> list[Slot]:
         """The slots that live at `position` or later; `now` only grows from call to call."""
@@ -120,29 +121,33 @@ class Network:
 
     ops: list[Operation]
     slots: dict[SSAValue, Slot]
-    workspaces: list[tuple[int, int]]  # (op position, bytes)
+    workspaces: list[tuple[int, int, int]]  # (op position, bytes, position from which on others may have them)
     pieces: list[list]  # of each op, `views.pieces_of`
     views: list[list]  # of each op
     pairs: list[list[tuple[int, int]]]  # of each op: operands that may be overwritten
     ports: int = 0  # inputs and outputs of at least so many bytes are ports; 0: none is
 
     @classmethod
-    def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena, ports: int = 0) -> Network:
-        """Read a module of level 1 or 2 (old places are ignored); `home` names the space a computed value should stand in."""
+    def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena, ports: int = 0, apart: int = 0) -> Network:  # fmt: skip
+        """Read a module of level 1 or 2 (old places are ignored); `home` names the space a computed value should stand in. Values of at
+        most `apart` bytes keep theirs from ops that need not wait for those that read them."""
         ops = planned_ops(main_of(module).body.block)
         position = {op: i for i, op in enumerate(ops)}
         end = len(ops)
         slots: dict[SSAValue, Slot] = {}
         moves = [pieces_of(op) for op in ops]
+        needs = _needs(ops, position) if apart else []
         for i, op in enumerate(ops):
             source = isinstance(op, Source | OnceOp)
             static = isinstance(op, ParamOp | OnceOp)
             for j, value in enumerate(op.results):
                 spec = spec_of(value.type)
-                last = max((position.get(use.operation, i) for use in value.uses), default=i)
+                readers = [position.get(use.operation, i) for use in value.uses] or [i]
+                last, size = max(readers), byte_size(value.type)
                 lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
+                freed = upper if source or size > apart else _freed(needs, readers, upper)
                 space = STATIC if static else ARENA if source else home(value)
-                slot = Slot(value, len(slots), byte_size(value.type), spec.dtype.size, space, lower, upper, source)
+                slot = Slot(value, len(slots), size, spec.dtype.size, space, lower, upper, source, freed)
                 runs = moves[i][j]
                 if runs is None:
                     slot.pieces = [(slot.number, 0, slot.size)]
@@ -150,7 +155,11 @@ class Network:
                     parts = (cut(slots[op.operands[k]].pieces, at, n) for k, at, n in runs)
                     slot.pieces = joined([p for part in parts for p in part])
                 slots[value] = slot
-        workspaces = [(i, n) for i, op in enumerate(ops) if (n := workspace_size(op)) > 0]
+        workspaces = [
+            (i, n, _freed(needs, [i], i + 1) if n <= apart else i + 1)
+            for i, op in enumerate(ops)
+            if (n := workspace_size(op)) > 0
+        ]
         return cls(
             ops,
             slots,
@@ -284,6 +293,34 @@ class Network:
         return bool(used and made) and all((k, made[0]) in self.pairs[second.lower] for k in used)
 
 
+#: How many ops behind its last reader a value keeps its bytes from ops that need not wait for that.
+WINDOW = 16
+
+
+def _needs(ops: Sequence[Operation], position: dict[Operation, int]) -> list[set[int] | None]:
+    """For each op, those among the `WINDOW` before it whose results it needs, directly or not; None of ops that compute nothing."""
+    found: list[set[int] | None] = []
+    for j, op in enumerate(ops):
+        if isinstance(op, Source | OnceOp | ReturnOp):
+            found.append(None)
+            continue
+        earlier = {position[v.owner] for v in op.operands if isinstance(v.owner, Operation) and v.owner in position}
+        needed = set(earlier)
+        for i in earlier:
+            needed |= found[i] or set()
+        found.append({i for i in needed if i >= j - WINDOW})
+    return found
+
+
+def _freed(needs: Sequence[set[int] | None], readers: Sequence[int], upper: int) -> int:
+    """The position behind the last op of the window that needs not all of `readers`: it may run beside one of them, unless it has its memory."""
+    for j in range(min(upper + WINDOW, len(needs)) - 1, upper - 1, -1):
+        needed = needs[j]
+        if needed is not None and any(i >= j - WINDOW and i not in needed for i in readers):
+            return j + 1
+    return upper
+
+
 # -- buffers ---------------------------------------------------------------------------------------------------------
 
 
@@ -330,9 +367,9 @@ def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Pro
         if g.space not in (ARENA, STATIC):
             elsewhere.setdefault(g.space, []).append(g)
     workspaces = {}
-    for i, size in network.workspaces:
+    for i, size, freed in network.workspaces:
         workspaces[i] = _unique(f"workspace of {op_label(network.ops[i])}", names)
-        buffers.append(Buffer(workspaces[i], i, i + 1, size, alignment))
+        buffers.append(Buffer(workspaces[i], i, freed, size, alignment))
     return Problem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names, ports)
 
 

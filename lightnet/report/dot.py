@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import printable
-from lightnet.report.graph import Edge, Graph, Node, Tensor
+from lightnet.ir.dfg import DataFlowGraph, Edge, Node, Tensor
+from lightnet.report.graph import graph_of
 
 #: Longest name in a label; a node lists at most so many weights.
 LONGEST, WEIGHTS = 60, 4
@@ -22,7 +23,7 @@ SHAPES = {"input": "invhouse", "output": "house", "host": "note", "launch": "com
 
 def dot(module: ModuleOp, title: str = "network") -> str:
     """The module as a digraph in the DOT language (https://graphviz.org/doc/info/lang.html)."""
-    graph = Graph.of(module)
+    graph = graph_of(module).picture()
     lines = [
         f"digraph {quoted(title)} {{",
         '  graph [rankdir=TB, compound=true, fontname="Helvetica", fontsize=11];',
@@ -36,7 +37,7 @@ def dot(module: ModuleOp, title: str = "network") -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _clusters(graph: Graph) -> Iterator[str]:
+def _clusters(graph: DataFlowGraph) -> Iterator[str]:
     """The nodes, those of one function together."""
     groups: dict[str, list[int]] = {}
     for number, node in enumerate(graph.nodes):
@@ -79,7 +80,7 @@ def _kernel(number: int, node: Node) -> Iterator[str]:
     yield "  }"
 
 
-def _edge(graph: Graph, edge: Edge) -> str:
+def _edge(graph: DataFlowGraph, edge: Edge) -> str:
     source, target = graph.nodes[edge.source], graph.nodes[edge.target]
     tail = f"n{edge.source}" + (f"_{len(source.inner) - 1}" if source.inner else "")
     head = f"n{edge.target}" + ("_0" if target.inner else "")

@@ -76,6 +76,17 @@ class MemoryInfo:
 
 
 @dataclass(frozen=True)
+class FlowInfo:
+    """The data-flow graph of the network without its weights (`ir/dfg.py`): how many topological layers of inputs, ops and outputs it has, how many
+    of them are in the largest, and the names of those that are linked with no other."""
+
+    edges: int
+    layers: int
+    widest: int
+    outliers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What is known of a network. `opsets` are an ONNX model's by domain. `missing` lists what the front end or the target cannot
     run, `problem` says what else stands in the way, `opened` which shapes a call has to decide; `weights_missing` are the tensors
@@ -94,6 +105,7 @@ class Inspection:
     weights_given: bool = False
     weights_missing: tuple[str, ...] = ()
     opsets: dict[str, int] = field(default_factory=dict)
+    flow: FlowInfo | None = None
 
     @property
     def op_counts(self) -> dict[str, int]:
@@ -149,9 +161,14 @@ class Inspection:
                 *(f"  output {t}" for t in self.outputs)]  # fmt: skip
 
     def _counts(self) -> list[str]:
-        return [
-            printable(f"{some(len(self.ops), 'op')}: " + ", ".join(f"{op} {n}" for op, n in self.op_counts.items()))
-        ]
+        lines = [f"{some(len(self.ops), 'op')}: " + ", ".join(f"{op} {n}" for op, n in self.op_counts.items())]
+        if (flow := self.flow) is not None:
+            more = ", ..." if len(flow.outliers) > MAX_NAMED else ""
+            apart = f"; linked with nothing: {', '.join(flow.outliers[:MAX_NAMED])}{more}" * bool(flow.outliers)
+            lines.append(
+                f"graph: {some(flow.edges, 'edge')}, {some(flow.layers, 'layer')}, at most {flow.widest} side by side{apart}"
+            )
+        return [printable(line) for line in lines]
 
     def _totals(self) -> list[str]:
         lines = [f"parameters: {count(self.params)} ({self.params:,}), {size(self.params_bytes)}"]

@@ -1,22 +1,21 @@
-"""A module as a picture has it: nodes, and the tensors between them, at any level. Graphviz and the HTML page draw it.
+"""The data-flow graph (`ir/dfg.py`) of a module of any level.
 
 At levels 1 to 3 a node is an op of the graph or a kernel (with the ops in it), at level 4 a launch; there the edges follow
-from memory: who wrote last what a launch reads. Weights are no nodes but lines of the ops that read them: parameters,
-`ln.once` and constants outnumber everything else, and say nothing about the flow. Imports xDSL, `ir`, dialects and `bind`.
+from memory: who wrote last what a launch reads. Imports xDSL, `ir`, dialects and `bind`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
-from lightnet.dialects.launch import HostOp, LaunchOp, launches
+from lightnet.dialects.launch import HostOp, LaunchLine, lines_of
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.dfg import DataFlowGraph, Inner, Node, Tensor
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
@@ -28,88 +27,19 @@ from lightnet.passes.bind import is_data
 from lightnet.passes.graph import is_constant
 from lightnet.report.memory import Access, Accesses
 
-#: A picture has at most so many nodes; what comes behind is left out, and counted.
-MAX_NODES = 20_000
 
-
-@dataclass(frozen=True)
-class Tensor:
-    """A value as a picture names it: `type` is ``1x3x8x8xf32`` (``1x3x8x8xf32 c16h1`` in a layout), `place` ``arena+64`` or empty."""
-
-    name: str
-    type: str
-    place: str = ""
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, (self.name, self.type, self.place and f"@ {self.place}")))
-
-
-@dataclass
-class Node:
-    """An op, a kernel or a launch. `kind`: input, op, host, kernel, launch or output; `title` is its name in the source, or
-    what it computes; `optype` the op's name (of a kernel those of its ops)."""
-
-    kind: str
-    title: str
-    optype: str
-    where: str = ""
-    group: str = ""  # the function it stands in, where there are several
-    results: tuple[Tensor, ...] = ()
-    weights: tuple[Tensor, ...] = ()
-    inner: tuple[Inner, ...] = ()
-    notes: tuple[str, ...] = ()
-    op: Operation | None = None
-
-
-@dataclass(frozen=True)
-class Inner:
-    """An op in a kernel; `tensors` are its results' names in the source, `reads` the positions in the kernel of the ops whose
-    results it reads (-1: an operand)."""
-
-    optype: str
-    title: str
-    reads: tuple[int, ...] = ()
-    tensors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Edge:
-    """`tensor` goes from node number `source` to node number `target`, which is later in the list."""
-
-    source: int
-    target: int
-    tensor: Tensor
-
-
-@dataclass
-class Graph:
-    """Nodes in program order, so that every edge leads to a later one."""
-
-    nodes: list[Node] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
-    left_out: int = 0
-
-    @classmethod
-    def of(cls, module: ModuleOp) -> Graph:
-        """The graph of a module of any level: of ``@main`` where that is a list of launches, else of every function."""
-        if lines := launches(module):
-            return _of_launches(module, lines)
-        graph = cls()
-        functions = [op for op in module.ops if isinstance(op, FuncOp) and op.body.blocks]
-        if not functions:
-            _Reader(graph, "").read(module.body.blocks)
-        for function in functions:
-            group = function.sym_name.data if len(functions) > 1 else ""
-            _Reader(graph, group).read(function.body.blocks)
-        return graph
-
-    def add(self, node: Node) -> int | None:
-        """The number of a new node; None where there are too many."""
-        if len(self.nodes) >= MAX_NODES:
-            self.left_out += 1
-            return None
-        self.nodes.append(node)
-        return len(self.nodes) - 1
+def graph_of(module: ModuleOp) -> DataFlowGraph:
+    """The graph of a module of any level: of ``@main`` where that is a list of launches, else of every function."""
+    if lines := lines_of(module):
+        return _of_launches(module, lines)
+    graph = DataFlowGraph()
+    functions = [op for op in module.ops if isinstance(op, FuncOp) and op.body.blocks]
+    if not functions:
+        _Reader(graph, "").read(module.body.blocks)
+    for function in functions:
+        group = function.sym_name.data if len(functions) > 1 else ""
+        _Reader(graph, group).read(function.body.blocks)
+    return graph
 
 
 def type_text(type: Attribute) -> str:
@@ -125,13 +55,13 @@ def type_text(type: Attribute) -> str:
 
 
 class _Reader:
-    """Reads the blocks of one function into a graph."""
+    """Reads the blocks of one function into a graph: first its nodes, then the edges, since a broken module reads what stands behind."""
 
-    def __init__(self, graph: Graph, group: str):
+    def __init__(self, graph: DataFlowGraph, group: str):
         self.graph, self.group = graph, group
-        self.made: dict[SSAValue, int] = {}
-        self.weights: set[SSAValue] = set()
+        self.made: dict[SSAValue, Node] = {}
         self.unnamed: dict[SSAValue, str] = {}
+        self.reads: list[tuple[Node, list[SSAValue]]] = []
 
     def read(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
@@ -139,55 +69,37 @@ class _Reader:
                 self.argument(argument)
             for op in block.ops:
                 self.op(op)
+        for node, values in self.reads:
+            for value in values:
+                result = value.index if isinstance(value, OpResult) else 0
+                self.graph.link(self.made.get(value), node, self.tensor(value), result)
 
     def argument(self, value: BlockArgument) -> None:
-        if value.first_use is None:
-            return
-        number = self.graph.add(Node("input", self.name(value), "argument", "", self.group, (self.tensor(value),)))
-        self.define([value], number)
+        if value.first_use is not None:
+            tensor = self.tensor(value)
+            self.made[value] = self.graph.add(
+                Node("input", tensor.name, "argument", group=self.group, results=(tensor,))
+            )
 
     def op(self, op: Operation) -> None:
-        if (
-            isinstance(op, ParamOp | OnceOp)
-            or is_constant(op)
-            or (isinstance(op, Create) and not is_data(op.results[0]))
-        ):
-            self.weights.update(op.results)
-            return
         if isinstance(op, ReturnOp):
-            for value in op.operands:
-                self.output(value, op)
+            self.outputs(op)
             return
-        read = list(dict.fromkeys(_outer_operands(op)))
-        node = Node(
-            _kind(op), _title(op), _optype(op), _where(op), self.group,
+        node = self.graph.add(Node(
+            _kind(op), _title(op), _optype(op), loc_of(op), self.group,
             results=tuple(map(self.tensor, op.results)),
-            weights=tuple(self.tensor(v) for v in read if v in self.weights),
             inner=_inner(op) if isinstance(op, KernelOp) else (),
             notes=_choices(op) if isinstance(op, KernelOp) else (),
             op=op,
-        )  # fmt: skip
-        number = self.graph.add(node)
-        self.define(op.results, number)
-        self.link(read, number)
+            name=name_of(op) or "",
+        ))  # fmt: skip
+        self.made.update(dict.fromkeys(op.results, node))
+        self.reads.append((node, list(dict.fromkeys(_outer_operands(op)))))
 
-    def output(self, value: SSAValue, op: Operation) -> None:
-        tensor = self.tensor(value)
-        weights = (tensor,) if value in self.weights else ()
-        self.link(
-            [value], self.graph.add(Node("output", tensor.name, "output", _where(op), self.group, weights=weights))
-        )
-
-    def define(self, values: Iterable[SSAValue], number: int | None) -> None:
-        if number is not None:
-            self.made.update(dict.fromkeys(values, number))
-
-    def link(self, values: Iterable[SSAValue], number: int | None) -> None:
-        if number is None:
-            return
-        for value in values:
-            if value in self.made:
-                self.graph.edges.append(Edge(self.made[value], number, self.tensor(value)))
+    def outputs(self, op: Operation) -> None:
+        for value in op.operands:
+            node = Node("output", self.name(value), "output", loc_of(op), self.group)
+            self.reads.append((self.graph.add(node), [value]))
 
     def name(self, value: SSAValue) -> str:
         name = tensor_name(value) or (f"%{value.name_hint}" if value.name_hint else None)
@@ -210,6 +122,8 @@ def _outer_operands(op: Operation) -> list[SSAValue]:
 def _kind(op: Operation) -> str:
     if isinstance(op, KernelOp):
         return "kernel"
+    if isinstance(op, ParamOp | OnceOp) or is_constant(op) or (isinstance(op, Create) and not is_data(op.results[0])):
+        return "weight"
     if isinstance(op, Input | Create):
         return "input"
     return "host" if isinstance(op, LnOp) and op.is_host else "op"
@@ -222,14 +136,10 @@ def _optype(op: Operation) -> str:
 def _title(op: Operation) -> str:
     """The name in the source: the op's; of a kernel or an input its first tensor's."""
     names = [name_of(op), next((n for n in tensor_names(op) if n), None)]
-    if _kind(op) in ("kernel", "input"):
+    if _kind(op) in ("kernel", "input", "weight"):
         names.reverse()
     hint = op.results[0].name_hint if op.results else None
     return next(filter(None, names), None) or (f"%{hint}" if hint else _optype(op))
-
-
-def _where(op: Operation) -> str:
-    return str(loc_of(op) or "")
 
 
 def _inner(kernel: KernelOp) -> tuple[Inner, ...]:
@@ -259,29 +169,25 @@ def _plain(value: Attribute) -> object:
 # -- level 4 ---------------------------------------------------------------------------------------------------------
 
 
-def _of_launches(module: ModuleOp, lines: Iterable[LaunchOp | HostOp]) -> Graph:
-    graph, accesses = Graph(), Accesses(module)
+def _of_launches(module: ModuleOp, lines: Iterable[LaunchLine | HostOp]) -> DataFlowGraph:
+    graph, accesses = DataFlowGraph(), Accesses(module)
     for line in lines:
         found = accesses.of(line)
-        if isinstance(line, LaunchOp):
-            name, notes = line.callee.string_value(), (f"grid {line.grid.value.data}",)
-            notes += (f"{line.most_threads} threads",) if line.most_threads > 1 else ()
-            node = Node("launch", name, "tile.launch", _where(line), notes=notes, op=line)
+        if isinstance(line, LaunchLine):
+            node = Node("launch", line.callee.string_value(), line.name, loc_of(line), notes=line.notes, op=line)
         else:
-            node = Node("host", line.service.data, "tile.host", _where(line), op=line)
+            node = Node("host", line.service.data, line.name, loc_of(line), op=line)
         node.weights = tuple(_range(a) for a in found if a.space == "static" and not a.writes)
         node.results = tuple(_range(a) for a in found if a.writes and not a.is_workspace)
         node.notes += tuple(f"workspace {a.end - a.begin} bytes @ {a.space}+{a.begin}" for a in found if a.is_workspace)
-        number = graph.add(node)
-        if number is None:
-            continue
+        graph.add(node)
         for access in found:
             if access.reads and access.space != "static":
-                sources = accesses.writers(access)
-                graph.edges += [Edge(k, number, _range(access)) for k in sources if k < number]
+                for source in accesses.writers(access):
+                    graph.link(graph.nodes[source], node, _range(access))
         for access in found:
             if access.writes:
-                accesses.wrote(access, number)
+                accesses.wrote(access, node.number)
     return graph
 
 

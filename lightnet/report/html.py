@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import printable
+from lightnet.ir.dfg import Node, Tensor
 from lightnet.passes.planning.report import Report
-from lightnet.report.graph import Node, Tensor
 from lightnet.report.layout import layout
 from lightnet.report.recorder import Recorder, Snapshot
 
@@ -128,7 +128,7 @@ def _graph(stage: Snapshot) -> dict[str, Any]:
     notes, group, lines] and [source, target, tensor, bends]."""
     graph = stage.graph
     count = min(len(graph.nodes), NODES)
-    edges = [e for e in graph.edges if e.target < count]
+    edges = [e for e in graph.edges if (e.target or 0) < count]
     sizes = [_size(node) for node in graph.nodes[:count]]
     drawing = layout(sizes, [(e.source, e.target) for e in edges])
     nodes = [
@@ -140,7 +140,7 @@ def _graph(stage: Snapshot) -> dict[str, Any]:
             node.kind,
             _clip(node.title),
             node.optype,
-            node.where,
+            str(node.where or ""),
             *_details(node),
             node.group,
             span,

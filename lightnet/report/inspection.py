@@ -32,7 +32,8 @@ from lightnet.passes import pipelines
 from lightnet.passes.graph import graphs
 from lightnet.passes.planning.module import plan_report
 from lightnet.report import costs
-from lightnet.report.facts import Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
+from lightnet.report.facts import FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
+from lightnet.report.graph import graph_of
 from lightnet.runtime.program import ports_of
 
 if TYPE_CHECKING:
@@ -59,8 +60,16 @@ def inspect(model: Model, target: str = "cpu") -> Inspection:
         sum(s.nbytes for s in specs),
         weights_given=model.weights is not None,
         weights_missing=tuple(n for op in ops if isinstance(op, Source) for n in [_lacking(op, model)] if n),
+        flow=_flow(module),
     )
     return _planned(found, model, target)
+
+
+def _flow(module: ModuleOp) -> FlowInfo:
+    graph = graph_of(module).picture()
+    layers = graph.layers()
+    outliers = tuple(node.label for node in graph.outliers())
+    return FlowInfo(len(graph.edges), len(layers), max(map(len, layers), default=0), outliers)
 
 
 def _lacking(op: Source, model: Model) -> str | None:

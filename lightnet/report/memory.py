@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Attribute
 
 from lightnet.dialects.accesses import Access, LineAccesses
-from lightnet.dialects.launch import HostOp, LaunchOp, memref_bytes
+from lightnet.dialects.launch import HostOp, LaunchLine, memref_bytes
 from lightnet.ir.layout import byte_size
 
 __all__ = ["Access", "Accesses", "nbytes"]
@@ -22,7 +22,7 @@ class Accesses:
         self._lines = LineAccesses(module)
         self._memory: dict[str, _Writers] = {}
 
-    def of(self, line: LaunchOp | HostOp) -> list[Access]:
+    def of(self, line: LaunchLine | HostOp) -> list[Access]:
         """The accesses of one line of ``@main``, one a place. Workspace is written before it is read: nothing comes in through it."""
         return [replace(a, reads=a.reads and not a.is_workspace) for a in self._lines.of(line)]
 

@@ -17,12 +17,13 @@ from xdsl.passes import ModulePass
 from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.dfg import DataFlowGraph
 from lightnet.ir.instrumentation import print_module
 from lightnet.ir.memory import memory_of
 from lightnet.ir.rewrites import Rewrite
 from lightnet.passes.planning.module import plan_report
 from lightnet.passes.planning.report import Report
-from lightnet.report.graph import Graph
+from lightnet.report.graph import graph_of
 from lightnet.report.stats import Stats
 
 #: So many rewrites are kept, and so many characters of a stage.
@@ -35,7 +36,7 @@ class Snapshot:
 
     name: str
     text: str
-    graph: Graph
+    graph: DataFlowGraph
     lines: list[tuple[int, int]] = field(default_factory=list)  # of each node: first line and the one behind the last
 
 
@@ -88,7 +89,7 @@ class Recorder(Stats):
 
 def snapshot(name: str, module: ModuleOp) -> Snapshot:
     """The module at this moment."""
-    graph = Graph.of(module)
+    graph = graph_of(module).picture()
     stream = io.StringIO()
     printer = _MarkingPrinter(stream, {node.op for node in graph.nodes if node.op is not None})
     print_module(printer, module)

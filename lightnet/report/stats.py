@@ -17,7 +17,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from lightnet.dialects.launch import LaunchOp, launches
+from lightnet.dialects.launch import LaunchLine, lines_of
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.memory import memory_of
@@ -56,7 +56,7 @@ class Measure:
             if isinstance(op.parent_op(), FuncOp):
                 tensors += sum(nbytes(r.type) for r in op.results if isinstance(r.type, TensorType))
             flops += costs.flops(op) if isinstance(op, LnOp) else 0
-        count = sum(isinstance(line, LaunchOp) for line in launches(module))
+        count = sum(isinstance(line, LaunchLine) for line in lines_of(module))
         return cls(ops, tensors, static, flops, memory_of(module), count)
 
     @property

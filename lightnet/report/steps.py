@@ -24,8 +24,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_launches
-from lightnet.dialects.launch import LaunchOp, launches
+from lightnet.dialects.launch import LaunchLine, LaunchOp, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.layout import byte_size, from_memory
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from lightnet.executable import Executable
 
 Call = Callable[[], None]
-#: A line of the launch list.
-Line = LaunchOp | CudaLaunchOp
 #: Calls of nothing before each launch that is timed.
 IDLE_CALLS = 3
 
@@ -50,7 +47,7 @@ class Step:
     place has none."""
 
     op: Operation
-    lines: tuple[Line, ...]
+    lines: tuple[LaunchLine, ...]
 
 
 def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Executable, dict[str, Any]]:
@@ -70,8 +67,7 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
     one of a function ``f``, and then those of ``f_1``, ``f_2`` and so on, each of which may be launched again. Raises `LightNetError`
     where the two modules do not go together (a lowering that names its functions in another way).
     """
-    lines: list[Line] = [line for line in launches(loops) if isinstance(line, LaunchOp)]
-    lines += cuda_launches(loops)  # a module has those of one target
+    lines = [line for line in lines_of(loops) if isinstance(line, LaunchLine)]
     steps, at = [], 0
     for op in main_of(planned).body.block.ops:
         if isinstance(op, Source | OnceOp | ReturnOp):
@@ -86,7 +82,7 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
     return steps
 
 
-def _launch_count(op: Operation, lines: Sequence[Line], at: int) -> int:
+def _launch_count(op: Operation, lines: Sequence[LaunchLine], at: int) -> int:
     if getattr(op, "is_host", False) or not any(spec_of(r.type).len for r in op.results):
         return 0
     left = moves_left(op)
@@ -179,7 +175,7 @@ class NativeStepper(Stepper):
     def calls(self, step: Step) -> list[Call]:
         return [self._call(line) for line in step.lines]
 
-    def _call(self, line: Line) -> Call:
+    def _call(self, line: LaunchLine) -> Call:
         assert isinstance(line, LaunchOp)
         name, grid = line.callee.string_value(), line.grid.value.data
         memory = self.arena.memory(self.static)
@@ -223,7 +219,7 @@ def _net_seconds(call: Call, idle: Call) -> float:
     return max(_seconds(call) - overhead, 0.0)
 
 
-def idle(line: Line) -> Call:
+def idle(line: LaunchLine) -> Call:
     """A call of a function that does nothing, on as many arguments as a launch has: what calling costs from here.
 
     (A launch on no block is not that: a kernel may prepare something before it looks at its range.)

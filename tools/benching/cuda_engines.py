@@ -15,10 +15,10 @@ import numpy as np
 
 import lightnet
 from benching.cuda_work import Work
-from lightnet.backends.cuda.native import native_arch, usual_arch
+from lightnet.backends.cuda.native import native_arch
 
-OURS, HOPPER, TORCH, COMPILED = "lightnet", "lightnet-sm_90a", "torch", "torch.compile"
-ENGINES = (OURS, HOPPER, TORCH, COMPILED)
+OURS, WARPS, TORCH, COMPILED = "lightnet", "lightnet-sm_90", "torch", "torch.compile"
+ENGINES = (OURS, WARPS, TORCH, COMPILED)
 
 
 class Engine(ABC):
@@ -64,13 +64,16 @@ class Torch(Engine):
     def __init__(self, work: Work, emulate: bool, compiled: bool = False):
         import torch
 
-        from benching.torch_form import module_of
+        from benching import torch_form, torch_transformers
 
         self._torch, self._device = torch, "cpu" if emulate else "cuda"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = work.precision == "tf32"
         torch.backends.cudnn.benchmark = True
         dtype = "float16" if work.precision == "f16" else "float32"
-        network = module_of(work.model, work.contents, self._device, dtype)
+        if work.name in torch_transformers.MODULES:
+            network = torch_transformers.module_of(work.name, work.contents, self._device, dtype)
+        else:
+            network = torch_form.module_of(work.model, work.contents, self._device, dtype)
         self._inputs = [self._loaded(a, getattr(torch, dtype)) for a in work.inputs.values()]
         self._call = torch.compile(network, mode="max-autotune-no-cudagraphs") if compiled else network
         self._graph: Any = None
@@ -81,6 +84,8 @@ class Torch(Engine):
                 self._capture()
 
     def _loaded(self, array: np.ndarray, dtype: Any) -> Any:
+        if array.dtype.kind != "f":
+            return self._torch.from_numpy(array).to(self._device)
         tensor = self._torch.from_numpy(np.array(array, np.float32)).to(self._device, dtype)
         return tensor.to(memory_format=self._torch.channels_last) if tensor.ndim == 4 else tensor
 
@@ -122,10 +127,10 @@ class Torch(Engine):
 
 def make(name: str, work: Work, emulate: bool) -> Engine:
     """An engine by name."""
-    if name == HOPPER:
-        return Ours(work, emulate, "sm_90a")
+    if name == WARPS:
+        return Ours(work, emulate, "sm_90")
     if name == OURS:
-        return Ours(work, emulate, "sm_80" if emulate else usual_arch())
+        return Ours(work, emulate, "sm_90a" if emulate else native_arch())
     return Torch(work, emulate, compiled=name == COMPILED)
 
 
@@ -133,12 +138,12 @@ def installed(names: list[str], emulate: bool) -> list[str]:
     """Those that can run here; on a CPU, compiling a network takes longer than it says anything."""
     there = {OURS}
     if emulate or native_arch() == "sm_90a":
-        there.add(HOPPER)
+        there.add(WARPS)
     if find_spec("torch") is not None:
         there |= {TORCH} if emulate else {TORCH, COMPILED}
     return [n for n in names if n in there]
 
 
 def concerns(name: str, work: Work) -> bool:
-    """Whether an engine has a way of its own for a work: what sm_90a adds is for factors of 16 bits."""
-    return name != HOPPER or work.precision in ("f16", "bf16")
+    """Whether an engine has a way of its own for a work: what sm_90a adds, and sm_90 is to show the worth of, is for factors of 16 bits."""
+    return name != WARPS or work.precision in ("f16", "bf16")

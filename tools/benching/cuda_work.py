@@ -26,6 +26,8 @@ from lightnet.trust.shrink import retype
 
 #: What arithmetic may round to, and how far a result may be off by it, relative to the largest value of an output.
 TOLERANCE = {"f32": 1e-4, "tf32": 1e-2, "f16": 3e-2}
+#: Of `suites/transformers.py`.
+TRANSFORMERS = ("bert-mini", "vit-tiny")
 NETWORKS, PRODUCTS, CONVOLUTIONS = "networks", "products", "convolutions"
 
 
@@ -108,15 +110,40 @@ def batched(model: Model, batch: int) -> Model:
 
 
 def network(name: str, precision: str, batch: int) -> Work:
-    """A network of `networks.NETWORKS`."""
+    """A network of `networks.NETWORKS`, or a transformer."""
+    if name in TRANSFORMERS:
+        return transformer(name, precision, batch)
     model = batched(without_heads(networks.loaded(networks.NETWORKS[name])), batch)
     return Work(name, NETWORKS, precision, batch, precision, model, networks.flops(model))
+
+
+def transformer(name: str, precision: str, batch: int) -> Work:
+    """A transformer of `suites.transformers`."""
+    from suites import transformers
+
+    model = lightnet.load(transformers.write(name, networks.FOLDER, batch))
+    drawn = transformers.MODELS[name][1](batch)
+    if not drawn:
+        drawn = {
+            n: uniform(f"bench/{n}", 0, int(np.prod(d)), -1, 1).astype(np.float32).reshape(d)
+            for n, d in _inputs(model).items()
+        }
+    contents = networks.contents(model) | drawn
+    model = dataclasses.replace(model, weights=open_store(contents, model.module), brings_weights=True)
+    return Work(name, NETWORKS, precision, batch, precision, model, networks.flops(model))
+
+
+def _inputs(model: Model) -> dict[str, tuple[int, ...]]:
+    """The dims of a model's inputs, by name."""
+    sources = [op for op in model.module.walk() if isinstance(op, Source) and is_input(op)]
+    return {op.tensor_names[0] or op.op_name or "": op.result_specs[0].dims for op in sources}
 
 
 # ---- single layers -------------------------------------------------------------------------------------------------
 
 #: [m, k] times [k, n].
 GEMMS = [
+    (8192, 8192, 8192),
     (4096, 4096, 4096),
     (1024, 1024, 1024),
     (512, 4096, 1024),

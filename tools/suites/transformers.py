@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from lightnet.runtime.files import write_atomic
 from lightnet.runtime.initial import uniform
 
 OPSET = 18
@@ -75,10 +76,10 @@ class Graph:
         inner = self.op("Erf", self.op("Div", x, self.constant(2**0.5)))
         return self.op("Mul", self.op("Mul", x, self.op("Add", inner, self.constant(1.0))), self.constant(0.5))
 
-    def attention(self, name: str, x: str, tokens: int, width: int, heads: int) -> str:
+    def attention(self, name: str, x: str, batch: int, tokens: int, width: int, heads: int) -> str:
         """softmax(Q K^T / sqrt d) V in `heads` heads of size d, and a linear map (Vaswani et al., 2017)."""
         size = width // heads
-        shape = self.constant([1, tokens, heads, size])
+        shape = self.constant([batch, tokens, heads, size])
 
         def split(part: str, perm: Sequence[int]) -> str:
             projected = self.linear(f"{name}.{part}", x, width, width)
@@ -87,7 +88,9 @@ class Graph:
         queries, keys, values = split("q", (0, 2, 1, 3)), split("k", (0, 2, 3, 1)), split("v", (0, 2, 1, 3))
         scores = self.op("Div", self.op("MatMul", queries, keys), self.constant(size**0.5))
         mixed = self.op("MatMul", self.op("Softmax", scores, axis=-1), values)
-        joined = self.op("Reshape", self.op("Transpose", mixed, perm=(0, 2, 1, 3)), self.constant([1, tokens, width]))
+        joined = self.op(
+            "Reshape", self.op("Transpose", mixed, perm=(0, 2, 1, 3)), self.constant([batch, tokens, width])
+        )
         return self.linear(f"{name}.out", joined, width, width)
 
     def perceptron(self, name: str, x: str, width: int) -> str:
@@ -103,48 +106,51 @@ class Graph:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 
 
-def bert_mini() -> ModelProto:
-    """ids [1, 128] i64 -> [1, 128, 256] f32."""
+def bert_mini(batch: int = 1) -> ModelProto:
+    """ids [batch, 128] i64 -> [batch, 128, 256] f32."""
     g, width = Graph("bert-mini"), 256
     words = g.op("Gather", g.weight("words", (VOCABULARY, width), 1.0), "ids", axis=0)
     x = g.norm("embedding", g.op("Add", words, g.weight("positions", (1, TOKENS, width), 0.5)), width)
     for k in range(4):
-        x = g.norm(f"{k}.norm1", g.op("Add", x, g.attention(f"{k}.attention", x, TOKENS, width, 4)), width)
+        x = g.norm(f"{k}.norm1", g.op("Add", x, g.attention(f"{k}.attention", x, batch, TOKENS, width, 4)), width)
         x = g.norm(f"{k}.norm2", g.op("Add", x, g.perceptron(f"{k}.perceptron", x, width)), width)
-    return g.model(("ids", TensorProto.INT64, [1, TOKENS]), x, [1, TOKENS, width])
+    return g.model(("ids", TensorProto.INT64, [batch, TOKENS]), x, [batch, TOKENS, width])
 
 
-def vit_tiny() -> ModelProto:
-    """picture [1, 3, 224, 224] f32 -> [1, 1000] f32."""
+def vit_tiny(batch: int = 1) -> ModelProto:
+    """picture [batch, 3, 224, 224] f32 -> [batch, 1000] f32."""
     g, width = Graph("vit-tiny"), 192
     tokens, fan_in = (PICTURE // PATCH) ** 2, 3 * PATCH**2
     weight = g.weight("patches.weight", (width, 3, PATCH, PATCH), fan_in**-0.5)
     patches = g.op("Conv", "picture", weight, g.weight("patches.bias", (width,), 0.02), kernel_shape=[PATCH] * 2,
                    strides=[PATCH] * 2)  # fmt: skip
-    rows = g.op("Transpose", g.op("Reshape", patches, g.constant([1, width, tokens])), perm=(0, 2, 1))
+    rows = g.op("Transpose", g.op("Reshape", patches, g.constant([batch, width, tokens])), perm=(0, 2, 1))
     x = g.op("Add", rows, g.weight("positions", (1, tokens, width), 0.5))
     for k in range(12):
-        x = g.op("Add", x, g.attention(f"{k}.attention", g.norm(f"{k}.norm1", x, width), tokens, width, 3))
+        x = g.op("Add", x, g.attention(f"{k}.attention", g.norm(f"{k}.norm1", x, width), batch, tokens, width, 3))
         x = g.op("Add", x, g.perceptron(f"{k}.perceptron", g.norm(f"{k}.norm2", x, width), width))
     mean = g.op("ReduceMean", g.norm("norm", x, width), g.constant([1]), keepdims=0)
-    return g.model(("picture", TensorProto.FLOAT, [1, 3, PICTURE, PICTURE]), g.linear("classes", mean, width, CLASSES),
-                   [1, CLASSES])  # fmt: skip
+    return g.model(("picture", TensorProto.FLOAT, [batch, 3, PICTURE, PICTURE]), g.linear("classes", mean, width, CLASSES),
+                   [batch, CLASSES])  # fmt: skip
 
 
-#: The models by name, and inputs for them.
-MODELS: dict[str, tuple[Callable[[], ModelProto], Callable[[], dict[str, np.ndarray]]]] = {
-    "bert-mini": (bert_mini, lambda: {"ids": uniform("ids", 0, TOKENS, 0, VOCABULARY - 1).astype(np.int64)[None]}),
-    "vit-tiny": (vit_tiny, dict),
+def _ids(batch: int) -> np.ndarray:
+    """Numbers of words, [batch, TOKENS]."""
+    return uniform("ids", 0, batch * TOKENS, 0, VOCABULARY - 1).astype(np.int64).reshape(batch, TOKENS)
+
+
+#: The models by name, and inputs for them, for a batch.
+MODELS: dict[str, tuple[Callable[..., ModelProto], Callable[..., dict[str, np.ndarray]]]] = {
+    "bert-mini": (bert_mini, lambda batch=1: {"ids": _ids(batch)}),
+    "vit-tiny": (vit_tiny, lambda batch=1: {}),
 }
 
 
-def write(name: str, folder: Path) -> Path:
-    """The model as a file below `folder`, written once."""
+def write(name: str, folder: Path, batch: int = 1) -> Path:
+    """The model for a batch as a file below `folder`, written once."""
     version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
-    path = folder / f"transformers-{version}" / f"{name}.onnx"
+    path = folder / f"transformers-{version}" / (f"{name}.onnx" if batch == 1 else f"{name}-{batch}.onnx")
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(MODELS[name][0]().SerializeToString())
-        temporary.rename(path)
+        write_atomic(str(path), MODELS[name][0](batch).SerializeToString())
     return path

@@ -6,9 +6,9 @@ than that stands in `combiners`, `expanders` and the kernel generators of this f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute
 
 from lightnet.backends.cpu.blocked import budget, selection
@@ -105,6 +105,18 @@ def _plain_choices(kernel: KernelOp, lanes: int) -> dict[str, Attribute]:
 #: Below so many bytes, copying an array takes less time than what NumPy takes to say where it is, and to make an aligned one.
 PORTS = 1 << 18
 
+
+def _emitter(name: str) -> Callable[..., str | bytes]:
+    """The function called `name` of `emitters.py`, which is imported when it is called: it needs LLVM."""
+
+    def emit(module: ModuleOp, cpu: str = "host", triple: str | None = None) -> str | bytes:
+        from lightnet.backends.cpu import emitters
+
+        return getattr(emitters, name)(module, cpu, triple)
+
+    return emit
+
+
 CPU = Target(
     "cpu",
     spaces={ARENA: Space(), STATIC: Space()},
@@ -122,4 +134,5 @@ CPU = Target(
     packing=packing,
     ports=PORTS,
     lowering="lower-cpu",
+    emitters={form: _emitter(f"emit_{form}") for form in ("llvm", "asm", "obj")},
 )

@@ -63,6 +63,7 @@ NVVM = (
     *(f"llvm.nvvm.read.ptx.sreg.{r}.{d}" for r in ("tid", "ctaid", "ntid", "nctaid") for d in "xyz"),
     "llvm.nvvm.read.ptx.sreg.laneid",
     "llvm.nvvm.barrier.cta.sync.aligned.all",
+    "llvm.nvvm.div.full",
     *(f"llvm.nvvm.shfl.sync.{mode}.{type}" for mode in ("bfly", "up", "down", "idx") for type in ("i32", "f32")),
     *(f"llvm.nvvm.cp.async.ca.shared.global.{n}{s}" for n in (4, 8, 16) for s in ("", ".s")),
     *(f"llvm.nvvm.cp.async.cg.shared.global.16{s}" for s in ("", ".s")),

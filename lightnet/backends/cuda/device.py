@@ -1,7 +1,7 @@
 """What the models of time know of a device, by the architecture that code is for.
 
-Figures are those of data sheets (A100 40 GB, RTX 3090, RTX 4090, H100 SXM), dense, at boost clock. Nothing is measured: a model only has to
-order the ways to compute a kernel. Imports the architectures.
+Figures are those of data sheets (A100 40 GB, RTX 3090, RTX 4090, H100 SXM), dense, at boost clock; what a launch takes was measured on an H100. A model only
+has to order the ways to compute a kernel. Imports the architectures.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from lightnet.dialects.cuda_checks import ARCHS
 class Device:
     """A device. Rates are per nanosecond (G/s): floating-point operations, 2 a multiply-add, on the cores for f32 and, by the type of the
     factors, on the tensor cores; bytes of device memory. `by_warps` is the share of the tensor cores' rate that products of warps (`mma`) can have,
-    `launch` nanoseconds that a launch in a graph takes beside its work."""
+    `cache` the bytes of the second-level cache, `launch` nanoseconds that a launch in a graph takes beside its work."""
 
     arch: str
     processors: int
     flops: float
     tensor: Mapping[str, float]
     bytes: float
+    cache: float
     by_warps: float = 1.0
-    launch: float = 2500.0
+    launch: float = 1800.0
 
     @property
     def shared(self) -> int:
@@ -33,20 +34,18 @@ class Device:
         return ARCHS[self.arch]
 
 
-def _device(
-    arch: str, processors: int, flops: float, tf32: float, f16: float, bytes: float, by_warps: float = 1.0
-) -> Device:
-    return Device(arch, processors, flops, {"f32": tf32, "f16": f16, "bf16": f16}, bytes, by_warps)
+def _device(arch: str, processors: int, flops: float, tf32: float, f16: float, bytes: float, cache: float, by_warps: float = 1.0) -> Device:  # fmt: skip
+    return Device(arch, processors, flops, {"f32": tf32, "f16": f16, "bf16": f16}, bytes, cache * 2**20, by_warps)
 
 
 DEVICES = {
     d.arch: d
     for d in (
-        _device("sm_80", 108, 19.5e3, 156e3, 312e3, 1555.0),
-        _device("sm_86", 82, 35.6e3, 35.6e3, 71e3, 936.0),
-        _device("sm_89", 128, 82.6e3, 82.6e3, 165e3, 1008.0),
-        _device("sm_90", 132, 66.9e3, 494e3, 989e3, 3350.0, 0.62),
-        _device("sm_90a", 132, 66.9e3, 494e3, 989e3, 3350.0, 0.62),
+        _device("sm_80", 108, 19.5e3, 156e3, 312e3, 1555.0, 40),
+        _device("sm_86", 82, 35.6e3, 35.6e3, 71e3, 936.0, 6),
+        _device("sm_89", 128, 82.6e3, 82.6e3, 165e3, 1008.0, 72),
+        _device("sm_90", 132, 66.9e3, 494e3, 989e3, 3350.0, 50, 0.62),
+        _device("sm_90a", 132, 66.9e3, 494e3, 989e3, 3350.0, 50, 0.62),
     )
 }
 

@@ -17,12 +17,6 @@ def native_arch() -> str:
     return best_arch(there[0])
 
 
-def usual_arch() -> str:
-    """What a network that is run on the first supported device is compiled for unless somebody says: `native_arch`, but not the instructions that a
-    single architecture has (``sm_90``, not ``sm_90a``), as long as no device has confirmed what the interpreter makes of them. Raises CudaUnavailable."""
-    return native_arch().removesuffix("a")
-
-
 def best_arch(device: Device) -> str:
     """The latest architecture that a device runs code for, and whose blocks have no more shared memory than the device's: ``sm_90a`` for compute
     capability 9.0, and ``sm_89``, say, for a later one whose blocks have 99 KiB."""

@@ -20,6 +20,8 @@ from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Space, Target
 
+#: Up to so many bytes, a launch is too small for a device, and branches should run at the same time.
+APART = 4 << 20
 #: What `cuMemAlloc` aligns to, and what every access of a kernel could ask for.
 ALIGNMENT = 256
 
@@ -29,18 +31,18 @@ def supports(op: LnOp) -> bool:
     return op.definition is not None or op.has_builder
 
 
-def emit_ptx(module: ModuleOp) -> str:
-    """The PTX of a lowered module. Raises LightNetError for any other."""
+def emit_ptx(module: ModuleOp, arch: str | None = None) -> str:
+    """The PTX of a lowered module, for the architecture that it names, or another. Raises LightNetError for any other module."""
     from lightnet.backends.cuda import nvptx  # LLVM
 
-    return nvptx.emit_ptx(module, _arch(module))
+    return nvptx.emit_ptx(module, arch or _arch(module))
 
 
-def emit_llvm(module: ModuleOp) -> str:
+def emit_llvm(module: ModuleOp, arch: str | None = None) -> str:
     """The LLVM IR of a lowered module's kernels, before LLVM's own passes. Raises LightNetError for any other."""
     from lightnet.backends.cuda import nvptx
 
-    return nvptx.emit_llvm(module, _arch(module))[0]
+    return nvptx.emit_llvm(module, arch or _arch(module))[0]
 
 
 def _arch(module: ModuleOp) -> str:
@@ -65,6 +67,7 @@ CUDA = Target(
     blocking=blocking,
     packing=packing,
     reorder=reorder_time,
+    apart=APART,
     lowering="lower-cuda",
-    emitters={"ptx": emit_ptx, "llvm": emit_llvm},
+    emitters={"ptx": emit_ptx, "llvm": emit_llvm, "asm": emit_ptx},  # objects are the driver's to make
 )

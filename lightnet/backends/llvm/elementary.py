@@ -89,25 +89,25 @@ _TANH_P = (0.9999999794, 0.13379755, 0.003494077072, 2.058412631e-05, 1.33198666
 _TANH_Q = (1.0, 0.4671307036, 0.02587123869, 0.0003283159972, 7.762365572e-07)
 
 
-def erf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    """An odd rational function of f32; double calls libm."""
+def erf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int, divide: str = "fdiv") -> str:
+    """An odd rational function of f32, whose quotient is the instruction `divide`; double calls libm."""
     if element(r) != "float":
         return libm("erf")(e, op, a, t, r, lanes)
-    return _odd_rational(_Float(e, lanes), a[0], _ERF_END, _ERF_P, _ERF_Q)
+    return _odd_rational(_Float(e, lanes), a[0], _ERF_END, _ERF_P, _ERF_Q, divide)
 
 
-def tanh(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    """An odd rational function of f32; double calls libm."""
+def tanh(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int, divide: str = "fdiv") -> str:
+    """An odd rational function of f32, whose quotient is the instruction `divide`; double calls libm."""
     if element(r) != "float":
         return e.intrinsic("tanh", r, [(r, a[0])])
-    return _odd_rational(_Float(e, lanes), a[0], _TANH_END, _TANH_P, _TANH_Q)
+    return _odd_rational(_Float(e, lanes), a[0], _TANH_END, _TANH_P, _TANH_Q, divide)
 
 
-def _odd_rational(f: _Float, x: str, end: float, p: Sequence[float], q: Sequence[float]) -> str:
+def _odd_rational(f: _Float, x: str, end: float, p: Sequence[float], q: Sequence[float], divide: str) -> str:
     """``x P(x²) / Q(x²)`` of x within ``±end``, and never beyond ±1."""
     x = f.clamp(x, -end, end)
     square = f.op("fmul", x, x)
-    quotient = f.op("fdiv", f.op("fmul", x, f.polynomial(square, p)), f.polynomial(square, q))
+    quotient = f.op(divide, f.op("fmul", x, f.polynomial(square, p)), f.polynomial(square, q))
     return f.clamp(quotient, -1.0, 1.0)
 
 

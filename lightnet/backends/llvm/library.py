@@ -90,22 +90,29 @@ def library(name: str, emitted: Emitted, program: Program, machine: Machine) -> 
             f"code for C is made for systems with ELF objects (Linux, BSD), and not for {compiler.target.triple}"
         )
     module = compiler.module(wrapper(name, program, static, emitted.threads), context=context)
-    for text, optimize in emitted.kernels.values():
-        module.link_in(compiler.module(text, optimize, context=context))
-    if emitted.threads > 1:
-        module.link_in(compiler.module(pool_text(compiler.target.triple), context=context))
-    main = compiler.module(emitted.main, context=context)
-    for function in main.functions:
-        if not function.is_declaration:  # it is long and runs once: fast code generation
-            function.add_function_attribute("noinline")
-            function.add_function_attribute("optnone")
-    module.link_in(main)
+    link_in(module, emitted, compiler, context)
     exported = {f"{name}_{what}" for what in ("run", "run_threads", "arena_bytes", "weights")}
     for value in (*module.functions, *module.global_variables):
         if not value.is_declaration and value.name not in exported:
             value.linkage = llvm.Linkage.internal
     module.verify()
     return Library(name, module, compiler, static, emitted.threads)
+
+
+def link_in(module: llvm.ModuleRef, emitted: Emitted, compiler: Compiler, context: llvm.ContextRef) -> llvm.ModuleRef:
+    """Add to a module all that was emitted, optimised as each part asks for, and what its threads need; the module."""
+    for text, optimize in emitted.kernels.values():
+        module.link_in(compiler.module(text, optimize, context=context))
+    if emitted.threads > 1:
+        module.link_in(compiler.module(pool_text(compiler.target.triple), context=context))
+    if emitted.main is not None:
+        main = compiler.module(emitted.main, context=context)
+        for function in main.functions:
+            if not function.is_declaration:  # it is long and runs once: fast code generation
+                function.add_function_attribute("noinline")
+                function.add_function_attribute("optnone")
+        module.link_in(main)
+    return module
 
 
 def signature(program: Program) -> list[Tensor]:

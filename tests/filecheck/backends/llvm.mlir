@@ -1,6 +1,6 @@
 // How level 4 becomes LLVM IR.
-// RUN: python %S/../../../tools/emit_llvm.py %s | filecheck %s
-// RUN: python %S/../../../tools/emit_llvm.py --width 4 %s | filecheck %s --check-prefix=NARROW
+// RUN: ln-opt --emit=llvm --cpu=x86-64-v4 %s | filecheck %s
+// RUN: ln-opt --emit=llvm --cpu=x86-64 %s | filecheck %s --check-prefix=NARROW
 
 // A loop from a definition: no freeze, addresses from one inbounds GEP, contraction allowed; the middle end runs.
 // CHECK-LABEL: ; @axpy

@@ -1,5 +1,5 @@
 // How the ops of sm_90a become PTX.
-// RUN: python %S/../../../tools/emit_llvm.py %s --ptx sm_90a | filecheck %s
+// RUN: ln-opt -t cuda --emit=ptx --arch=sm_90a %s | filecheck %s
 
 // CHECK: .version 8.0
 // CHECK: .target sm_90a

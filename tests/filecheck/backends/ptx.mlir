@@ -1,5 +1,5 @@
-// How level 4 of cuda becomes PTX. (--ptx takes a value, so the file stands first.)
-// RUN: python %S/../../../tools/emit_llvm.py %s --ptx sm_80 | filecheck %s
+// How level 4 of cuda becomes PTX.
+// RUN: ln-opt -t cuda --emit=ptx --arch=sm_80 %s | filecheck %s
 
 // CHECK: .version 8.0
 // CHECK: .target sm_80

@@ -1,5 +1,5 @@
 // The launch list of several threads. A barrier stands where a thread needs what another one wrote, and nowhere else.
-// RUN: python %S/../../../tools/emit_llvm.py %s | filecheck %s
+// RUN: ln-opt --emit=llvm --cpu=x86-64-v4 %s | filecheck %s
 
 func.func @fill(%lo: index, %hi: index, %o: memref<8xf32>) {
   %c1 = arith.constant 1 : index

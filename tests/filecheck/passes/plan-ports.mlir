@@ -2,7 +2,7 @@
 // RUN: ln-opt --pass=expand,combine,plan{ports=24} %s | filecheck %s --check-prefix=PLAN
 // RUN: ln-opt --pass=expand,combine,plan{ports=24},lower-cpu %s | filecheck %s --check-prefix=LOOPS
 // RUN: ln-opt --pass=expand,combine,plan %s | filecheck %s --check-prefix=SMALL
-// RUN: ln-opt --pass=expand,combine,plan{ports=24},lower-cpu %s | python %S/../../../tools/emit_llvm.py - | filecheck %s --check-prefix=LLVM
+// RUN: ln-opt --pass=expand,combine,plan{ports=24},lower-cpu --emit=llvm %s | filecheck %s --check-prefix=LLVM
 
 // The part %p is no port: its bytes are some of %s; nor is %m, which has 8 bytes.
 // PLAN: module attributes {ln.memory = {static = 0 : i64, arena = {{[0-9]+}} : i64, in0 = 24 : i64, out0 = 48 : i64}}

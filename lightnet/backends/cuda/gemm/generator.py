@@ -39,6 +39,8 @@ SIMT_TILES = (
 )  # fmt: skip
 #: Sums that a thread should have at least, where warps multiply.
 LEAST_SUMS = 32
+#: Sums of a thread at which tensor cores have half of their rate.
+TENSOR_HALF = 19.0
 #: What a choice may be, at most.
 MOST_STAGES, MOST_SIZE = 8, 512
 
@@ -186,7 +188,7 @@ def _problem(kernel: KernelOp) -> Problem:
 
 SIMT = Gemm(
     "simt",
-    Family(_simt_tiles, across_of, SimtCore, lambda p, device: Speed(device.flops, 0.85, 8.0)),
+    Family(_simt_tiles, across_of, SimtCore, lambda p, device: Speed(0.85 * device.flops, 8.0)),
     ("f32",),
 )
 MMA = Gemm(
@@ -195,7 +197,7 @@ MMA = Gemm(
         _mma_tiles,
         mma_across,
         MmaCore,
-        lambda p, device: Speed(device.tensor[p.dtype.name] * device.by_warps, 0.65, 24.0),
+        lambda p, device: Speed(device.tensor[p.dtype.name] * device.by_warps, TENSOR_HALF),
     ),
     FLOATS,
 )

@@ -1,4 +1,6 @@
-"""How long a product takes, and which tile and how many parts of K are best: a model of the device, nothing measured.
+"""How long a product takes, and which tile and how many parts of K are best: a model of the device.
+
+Its constants were fitted to 704 plans of 103 products on an H100 (`tools/calibrate_cuda.py`, docs/performance-cuda.md); a device is what its data sheet says.
 
 A device takes blocks in waves. A block is as fast as its threads' tiles allow (a small tile loads more for each multiply-add), the device as fast
 as its memory gives A and B, each of which is read once from memory, and again from the second-level cache for each tile beside. Imports the
@@ -26,16 +28,21 @@ MakeCore = Callable[[Tile, Attribute, bool], Core]
 STAGES = (4, 3, 2)
 #: Parts of K that are tried. More than blocks fill a device need, a split never pays.
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-#: Nanoseconds until what was asked of memory is there (once is part of a launch), and that barrier and loop take for each stage.
-LATENCY, STEP = 700.0, 60.0
-#: How many times as fast as memory the second-level cache is.
-L2 = 2.5
-#: Threads of a processor that keep its cores busy, and threads that it has at most.
-BUSY, MOST_THREADS = 128, 2048
-#: Instructions that a copy takes, its address included.
-COPY = 12
+#: Nanoseconds until what was asked of memory is there (once is part of a launch), and that barrier, loop and the copies of a stage take.
+LATENCY, STEP = 250.0, 160.0
+#: How many times as fast as memory the second-level cache is, and the share of it that tensors may fill to be found there.
+L2, KEPT = 4.5, 0.7
+#: The share of the rate of a data sheet that memory has.
+MEMORY = 0.9
+#: Instructions of a thread for a copy, for an element of C (it is scaled, cast and written), and for each operation of an epilogue on it.
+COPY, WRITE, OPERATION = 60, 25, 6
 #: The share of what goes on beside something longer that shows.
-OVERLAP = 0.2
+OVERLAP = 0.15
+#: What splitting K costs beside a launch that adds the parts up: nanoseconds, less than a launch, since it waits for nothing else, and the rate,
+#: in that of memory, at which parts are written and read.
+JOIN, PARTS = 1200.0, 1.35
+#: Threads that a processor has at most.
+MOST_THREADS = 2048
 #: Bytes of shared memory that the system keeps of every block's: what a processor has is that of the largest block, and these.
 RESERVED = 1 << 10
 #: Registers of a processor, and of a thread beside its sums.
@@ -44,10 +51,9 @@ REGISTERS, BESIDE = 65536, 100
 
 @dataclass(frozen=True)
 class Speed:
-    """What a family of cores reaches: the share of their peak in large tiles a thread, and sums of a thread at which it is half of that."""
+    """What a family of cores reaches: operations a nanosecond where a thread has many sums, and the sums of a thread at which it is half of that."""
 
     peak: float
-    share: float
     half: float
 
 
@@ -57,22 +63,27 @@ def time_of(p: Problem, plan: Plan, core: Core, speed: Speed, device: Device) ->
     down, along = plan.tiles(p)
     blocks, steps = plan.blocks(p), plan.steps(core.stages(p))
     sums = tile.rows * tile.cols / core.threads
-    share = speed.share * sums / (sums + speed.half)
+    share = sums / (sums + speed.half)
     resident = min(blocks_at_once(core, device), -(-blocks // device.processors))
-    busy = min(1.0, resident * core.threads / BUSY)
-    work = 2 * tile.rows * tile.cols * tile.depth / (speed.peak * share)
-    work += 2 * COPY * core.copies(p) / device.flops
     rounds = -(-blocks // (device.processors * resident))
-    compute = rounds * resident * steps * work * device.processors / busy
-    waiting = steps * STEP + max(0.0, steps / (tile.stages - 1) - 1) * LATENCY / resident
+    work = 2 * tile.rows * tile.cols * tile.depth / (speed.peak * share) + 2 * COPY * core.copies(p) / device.flops
+    finish = 2 * tile.rows * tile.cols * (WRITE + OPERATION * operations(p)) / device.flops
+    compute = rounds * resident * (steps * work + finish) * device.processors
+    waiting = rounds * (steps * STEP + max(0.0, steps / (tile.stages - 1) - 1) * LATENCY / resident)
     a, b = p.rows * p.depth * size * p.batch, p.cols * p.depth * size * p.batch
     c = p.batch * p.rows * p.cols * size * (1 + len(p.epilogue) / 2)
     once = p.anchor.operand_specs[0].nbytes + b + c  # windows overlap
-    memory = max(once / (0.85 * device.bytes), (a * along + b * down + c) / (L2 * device.bytes))
-    total = device.launch + overlapped(compute, memory, rounds * waiting)
-    if plan.splits > 1:  # what is written and read stays in the second-level cache, where it fits
-        total += device.launch + 8 * plan.splits * p.batch * p.rows * p.cols / (L2 * device.bytes) + LATENCY
+    cached = L2 * device.bytes
+    memory = once / (cached if once < KEPT * device.cache else MEMORY * device.bytes)
+    total = device.launch + overlapped(compute, max(memory, (a * along + b * down + c) / cached), waiting)
+    if plan.splits > 1:
+        total += JOIN + 8 * plan.splits * p.batch * p.rows * p.cols / (PARTS * device.bytes)
     return total
+
+
+def operations(p: Problem) -> float:
+    """Operations of the epilogue on an element of C."""
+    return sum(op.flops() for op in p.epilogue) / (p.batch * p.rows * p.cols)
 
 
 def overlapped(*times: float) -> float:
@@ -106,7 +117,7 @@ class Family:
     def best(self, p: Problem, device: Device, pinned: Pinned) -> tuple[float, Plan]:
         """The plan that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises `LightNetError` where
         none does."""
-        sizes = p.kind, p.anchor.operand_specs[0], p.batch, p.rows, p.cols, p.depth, len(p.epilogue)
+        sizes = p.kind, p.anchor.operand_specs[0], p.batch, p.rows, p.cols, p.depth, len(p.epilogue), operations(p)
         key = (
             self,
             sizes,
@@ -116,6 +127,7 @@ class Family:
             device.flops,
             device.bytes,
             device.by_warps,
+            device.cache,
             *device.tensor.values(),
         )
         if key not in _known:

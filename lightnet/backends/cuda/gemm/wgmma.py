@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from lightnet.backends.cuda.device import Device, device_of
 from lightnet.backends.cuda.gemm.core import Tile
-from lightnet.backends.cuda.gemm.generator import MMA, Gemm
+from lightnet.backends.cuda.gemm.generator import MMA, TENSOR_HALF, Gemm
 from lightnet.backends.cuda.gemm.kernel import Plan
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
 from lightnet.backends.cuda.gemm.problem import Problem
@@ -60,6 +60,6 @@ class Warpgroups(Gemm):
 
 WGMMA = Warpgroups(
     "wgmma",
-    Family(_tiles, _across, WgmmaCore, lambda p, device: Speed(device.tensor[p.dtype.name], 0.85, 16.0)),
+    Family(_tiles, _across, WgmmaCore, lambda p, device: Speed(device.tensor[p.dtype.name], TENSOR_HALF)),
     ("f16", "bf16"),
 )

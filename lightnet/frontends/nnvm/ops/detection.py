@@ -1,31 +1,19 @@
-"""Boxes of detectors: MXNet's decoders and non-maximum suppression. See `frontends/nnvm/node.py`."""
+"""Boxes of detectors: MXNet's decoder, and non-maximum suppression as MXNet, and as NNVM defines it. See `frontends/nnvm/node.py`.
+
+NNVM's semantics are those of TVM's `topi.vision` (0.3 to 0.6). Where its generic schedule reads memory that nobody wrote, there is -1.
+"""
 
 from __future__ import annotations
 
-import math
 from math import prod
 
 import numpy as np
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
+from lightnet.frontends.nnvm import boxes
+from lightnet.frontends.nnvm.boxes import Columns, column
 from lightnet.frontends.nnvm.node import Node, nnvm_op
-
-
-def _column(n: Node, x: Value, index: int, count: int = 1) -> Value:
-    """Columns of the last axis; the axis stays."""
-    return composites.cut(n.g, x, x.ndim - 1, index, count)
-
-
-def _other_form(n: Node, boxes: Value, form: str) -> Value:
-    """Boxes of the other form: centre and size (``center``) as corners, or corners as centre and size."""
-    g, half = n.g, n.scalar(0.5, boxes)
-    first, second = _column(n, boxes, 0, 2), _column(n, boxes, 2, 2)
-    if form == "center":
-        reach = g.op("mul", second, half)
-        return g.op("concat", g.op("sub", first, reach), g.op("add", first, reach), axis=boxes.ndim - 1)
-    size = g.op("sub", second, first)
-    return g.op("concat", g.op("add", first, g.op("mul", size, half)), size, axis=boxes.ndim - 1)
 
 
 @nnvm_op("_contrib_box_decode", "box_decode")
@@ -38,91 +26,147 @@ def box_decode(n: Node, deltas: Value, anchors: Value) -> Value:
     n.at_least(deltas, 1)
     n.at_least(anchors, 1)
     if n.choice("format", "corner", "center") == "corner":
-        anchors = _other_form(n, anchors, "corner")
+        anchors = boxes.other_form(n, anchors, "corner")
     stds = np.asarray([n.float(f"std{i}", 1.0) for i in range(4)])
     scaled = g.op("mul", deltas, g.constant(stds, deltas.dtype))
-    centre, size = _column(n, anchors, 0, 2), _column(n, anchors, 2, 2)
-    moved = g.op("add", g.op("mul", _column(n, scaled, 0, 2), size), centre)
-    growth, limit = _column(n, scaled, 2, 2), n.float("clip", -1.0)
+    centre, size = column(n, anchors, 0, 2), column(n, anchors, 2, 2)
+    moved = g.op("add", g.op("mul", column(n, scaled, 0, 2), size), centre)
+    growth, limit = column(n, scaled, 2, 2), n.float("clip", -1.0)
     if limit > 0:
         growth = g.op("minimum", growth, n.scalar(limit, growth))
     reach = g.op("mul", g.op("mul", g.op("exp", growth), size), n.scalar(0.5, size))
     return g.op("concat", g.op("sub", moved, reach), g.op("add", moved, reach), axis=moved.ndim - 1)
 
 
-@nnvm_op("_contrib_box_nms", "_contrib_box_non_maximum_suppression", "box_nms", outputs=("output", "idx"))
+@nnvm_op(
+    "_contrib_box_nms", "_contrib_box_non_maximum_suppression", "box_nms", "_npx_box_nms", outputs=("output", "idx")
+)
 def box_nms(n: Node, x: Value) -> Value:
     """The rows of [..., N, W] that stay, in falling order of score; rows of -1 follow.
 
-    Rows with a score of at most `valid_thresh`, or of the background's class, do not count; of the others the best `topk` do.
+    Rows with a score of at most `valid_thresh`, or of the background's class, do not count; of the others the best `topk` do. Of `topk`
+    = 0, MXNet gives the rows as they are.
     """
     g, (count, width) = n.g, n.at_least(x, 2).dims[-2:]
-    rows = g.reshape(x, (prod(x.dims[:-2]), count, width))
+    at = Columns.of(n, width, -1)
+    form, wanted = n.choice("in_format", "corner", "center"), n.choice("out_format", "corner", "center")
     topk = n.int("topk", -1)
     kept = min(topk, count) if topk >= 0 else count
-    scores = g.op("where", _valid(n, rows), _column(n, rows, n.int("score_index", 1)), n.scalar(-math.inf, rows))
-    _, order = g.op("topk", scores, axis=1, k=kept, largest=True, sorted=True)
-    rows = _rows_in_order(n, rows, order)
-    valid = _valid(n, rows)
-    boxes = _column(n, rows, n.int("coord_start", 2), 4)
-    form, wanted = n.choice("in_format", "corner", "center"), n.choice("out_format", "corner", "center")
-    corners = boxes if form == "corner" else _other_form(n, boxes, "center")
-    if form != wanted:
-        n.unsupported(f"boxes that come as {form} and go as {wanted}")
-    class_index = n.int("id_index", -1)
-    grouped = class_index >= 0 and not n.bool("force_suppress", False)
-    group = _column(n, rows, class_index) if grouped else composites.full(g, valid.dims, 0, rows.dtype)
-    keep = g.op("nms", corners, g.reshape(group, valid.dims[:2]), g.reshape(valid, valid.dims[:2]),
-                threshold=n.float("overlap_thresh", 0.5))  # fmt: skip
-    # A stable order of the flags brings the rows that stay to the front.
-    stays, front = g.op("topk", keep, axis=1, k=kept, largest=True, sorted=True)
-    rows = _rows_in_order(n, rows, g.reshape(front, (*front.dims, 1)))
-    result = g.op("where", g.reshape(stays, (*stays.dims, 1)), rows, n.scalar(-1, rows))
+    if not kept:
+        return x
+    rows = g.reshape(x, (prod(x.dims[:-2]), count, width))
+    rows = boxes.in_order(n, rows, boxes.by_score(n, boxes.flat_column(n, rows, at.score), _counts(n, rows, at), kept))
+    valid = _counts(n, rows, at)
+    given = column(n, rows, at.start, 4)
+    corners = given if form == "corner" else boxes.other_form(n, given, "center")
+    group = None
+    if at.identity is not None and not n.bool("force_suppress", False):  # a class is a whole number
+        group = g.cast(g.cast(boxes.flat_column(n, rows, at.identity), "i32"), rows.dtype)
+    gone = boxes.suppressed(n, corners, valid, group, n.float("overlap_thresh", 0.5))
+    if form != wanted:  # but where a coordinate is below 0, which MXNet takes for a row that is none
+        changed = g.op("where", boxes.at_least(n, column(n, given, 0), 0), boxes.other_form(n, given, form), given)
+        parts = [(0, at.start), (at.start, 4), (at.start + 4, width - at.start - 4)]
+        pieces = [changed if first == at.start else column(n, rows, first, size) for first, size in parts if size]
+        rows = composites.concat(g, pieces, 2)
+    result = boxes.to_front(n, rows, boxes.but_not(n, valid, gone))
     if kept < count:
         result = g.op("pad", result, before=(0, 0, 0), after=(0, count - kept, 0), mode="constant", value=-1)
     return g.reshape(result, x.dims)
 
 
-def _valid(n: Node, rows: Value) -> Value:
-    """Which rows [B, N, 1] count."""
-    g = n.g
-    valid = g.op("less", n.scalar(n.float("valid_thresh", 0.0), rows), _column(n, rows, n.int("score_index", 1)))
-    background, class_index = n.int("background_id", -1), n.int("id_index", -1)
-    if background < 0 or class_index < 0:
+def _counts(n: Node, rows: Value, at: Columns) -> Value:
+    """Which rows count for `box_nms`: flags [B, N]."""
+    valid = boxes.above(n, boxes.flat_column(n, rows, at.score), n.float("valid_thresh", 0.0))
+    if at.identity is None:
         return valid
-    is_background = g.op("equal", _column(n, rows, class_index), n.scalar(background, rows))
-    return g.op("bit_and", valid, g.op("logical_not", is_background))
+    background = n.scalar(n.int("background_id", -1), rows)
+    return boxes.but_not(n, valid, n.g.op("equal", boxes.flat_column(n, rows, at.identity), background))
 
 
-def _rows_in_order(n: Node, rows: Value, order: Value) -> Value:
-    """rows[b, order[b, k, 0], :] for `order` [B, K, 1]."""
-    index = composites.expand(n.g, order, (*order.dims[:2], rows.dims[2]))
-    return n.g.op("take_along", rows, index, axis=1)
+@nnvm_op("get_valid_counts", outputs=("valid_count", "output"))
+def get_valid_counts(n: Node, rows: Value) -> tuple[Value, Value]:
+    """How many rows of [B, N, W] have a score above `score_threshold` and a class of 0 or more, as [B] of i32; and these rows, in their
+    order, before rows of -1."""
+    boxes.need_dims(n, "data", rows, None, None, None)
+    index = n.int("id_index", 0)
+    for name, value in (("score_index", n.int("score_index", 1)), ("id_index", index)):
+        if value >= rows.dims[2] or value < min(0, index):
+            n.fail(f"its {name} {value} is no number of a row of {rows.dims[2]}")
+    score = boxes.flat_column(n, rows, n.int("score_index", 1))
+    has_class = boxes.at_least(n, boxes.flat_column(n, rows, index), 0) if index >= 0 else None
+    flags = boxes.both(n, boxes.above(n, score, n.float("score_threshold", 0.0)), has_class)
+    return n.g.reshape(boxes.how_many(n, flags), rows.dims[:1]), boxes.to_front(n, rows, flags)
 
 
-@nnvm_op("_contrib_MultiBoxPrior", "MultiBoxPrior")
-def multibox_prior(n: Node, x: Value) -> Value:
-    """Anchors of each cell of a feature map, which depend on its size alone: every size with the first ratio, then the first
-    size with every other ratio; corners in units of the picture."""
-    n.need_rank(x, 4)
-    height, width = x.dims[2:]
-    sizes, ratios = n.floats("sizes", (1.0,)), n.floats("ratios", (1.0,))
-    steps, offsets = n.floats("steps", (-1.0, -1.0)), n.floats("offsets", (0.5, 0.5))
-    if len(steps) != 2 or len(offsets) != 2 or not sizes or not ratios or min(ratios) <= 0:
-        n.fail("'steps' and 'offsets' should have two numbers, 'sizes' and 'ratios' at least one")
-    if not height * width:
-        n.fail(f"its feature map {x.spec} is empty")
-    n.bounded(height * width * (len(sizes) + len(ratios)))
-    step = [s if s > 0 else 1 / d for s, d in zip(steps, (height, width))]
-    rows, columns = ((np.arange(d) + o) * s for d, o, s in zip((height, width), offsets, step))
-    first = math.sqrt(ratios[0])
-    shapes = [(s * height / width * first / 2, s / first / 2) for s in sizes]
-    shapes += [(sizes[0] * height / width * math.sqrt(r) / 2, sizes[0] / math.sqrt(r) / 2) for r in ratios[1:]]
-    half = np.asarray(shapes)
-    centre = np.stack(
-        np.broadcast_arrays(columns[None, :, None], rows[:, None, None], np.zeros(len(half)))[:2], axis=-1
-    )
-    anchors = np.concatenate([centre - half, centre + half], axis=-1)
-    if n.bool("clip", False):
-        anchors = np.clip(anchors, 0, 1)
-    return n.g.constant(anchors.reshape(1, -1, 4), x.dtype)
+@nnvm_op("non_max_suppression")
+def non_max_suppression(n: Node, rows: Value, counts: Value) -> Value:
+    """The first `counts` [B] rows of [B, N, W] in falling order of score, with -1 for the score and the class of those that overlap a better
+    one; or, with `return_indices`, where each stood ([B, N] of i32), -1 for those. Rows of -1 follow.
+
+    The best `top_k` are looked at (of -1, all); the others are -1, as are those behind the first `max_output_size` that stay. Rows of a
+    score of at most 0 or a class below 0 neither go nor make others go. An `iou_threshold` of at most 0 leaves everything as it is.
+    """
+    g = n.g
+    boxes.need_dims(n, "data", rows, None, None, None)
+    boxes.need_dims(n, "valid_count", counts, rows.dims[0])
+    at, count = Columns.of(n, rows.dims[2], 0), rows.dims[1]
+    counts = g.cast(g.reshape(counts, (rows.dims[0], 1)), "i32")
+    threshold = n.float("iou_threshold", 0.5)
+    live = boxes.first_rows(n, counts, count)
+    order = composites.expand(g, g.cast(boxes.positions(n, count), "i64"), rows.dims[:2])
+    if threshold > 0:
+        order = boxes.by_score(n, boxes.flat_column(n, rows, at.score), live)
+        rows = boxes.in_order(n, rows, order)
+        live = boxes.first_rows(n, boxes.limited(n, counts, n.int("top_k", -1)), count)
+        score, group = boxes.flat_column(n, rows, at.score), None
+        has_class = None
+        if at.identity is not None:
+            identity = boxes.flat_column(n, rows, at.identity)
+            has_class = boxes.at_least(n, identity, 0)
+            group = None if n.bool("force_suppress", False) else identity
+        flags = boxes.both(n, live, boxes.above(n, score, 0), has_class)
+        gone = boxes.suppressed(n, column(n, rows, at.start, 4), flags, group, threshold, inclusive=True)
+        rows = boxes.cleared(n, rows, gone, [at.score] + ([] if at.identity is None else [at.identity]))
+        stays = boxes.but_not(n, live, gone)
+    else:
+        stays = live
+    rows = boxes.only(n, live, rows)
+    if (most := n.int("max_output_size", -1)) > 0:
+        rows, stays = _first_of(n, rows, stays, most)
+    if n.bool("return_indices", True):
+        return g.op("where", stays, g.cast(order, "i32"), g.scalar(-1, "i32"))
+    if n.bool("invalid_to_bottom", False):
+        rows = boxes.to_front(n, rows, boxes.at_least(n, boxes.flat_column(n, rows, 0), 0))
+    return rows
+
+
+def _first_of(n: Node, rows: Value, stays: Value, most: int) -> tuple[Value, Value]:
+    """Rows and flags with -1, and without, what stands behind the first `most` rows whose first number is 0 or more."""
+    there = boxes.at_least(n, boxes.flat_column(n, rows, 0), 0)
+    before = n.g.op("cumsum", n.g.cast(there, "i32"), axis=1, exclusive=True)
+    over = boxes.both(n, there, boxes.at_least(n, before, most))
+    return boxes.only(n, n.g.op("logical_not", over), rows), boxes.but_not(n, stays, over)
+
+
+@nnvm_op("nms")
+def nms(n: Node, rows: Value, counts: Value) -> Value:
+    """NNVM's suppression before 0.6: rows of (class, score, corners), of which the first `counts` [B] count, in falling order of score, with -1
+    for the class of those that overlap an earlier one; rows of -1 follow.
+
+    Behind the best `nms_topk` stand the rows that stood there, which are looked at, too. An `nms_threshold` that is not between 0 and
+    1 leaves everything as it is.
+    """
+    g = n.g
+    boxes.need_dims(n, "data", rows, None, None, 6)
+    boxes.need_dims(n, "valid_count", counts, rows.dims[0])
+    count, threshold = rows.dims[1], n.float("nms_threshold", 0.5)
+    counts = g.cast(g.reshape(counts, (rows.dims[0], 1)), "i32")
+    live = boxes.first_rows(n, counts, count)
+    if 0 < threshold < 1:
+        rows = boxes.best_first(n, rows, live, boxes.limited(n, counts, n.int("nms_topk", -1)))
+        identity = boxes.flat_column(n, rows, 0)
+        flags = boxes.both(n, live, boxes.at_least(n, identity, 0))
+        group = None if n.bool("force_suppress", False) else identity
+        gone = boxes.suppressed(n, column(n, rows, 2, 4), flags, group, threshold, inclusive=True)
+        rows = boxes.cleared(n, rows, gone, [0])
+    return boxes.only(n, live, rows)

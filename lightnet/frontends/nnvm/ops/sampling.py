@@ -59,16 +59,31 @@ def _positions(n: Node, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return np.stack([np.broadcast_to(columns, (len(rows), len(columns))), np.repeat(rows[:, None], len(columns), 1)])
 
 
-@nnvm_op("_contrib_ROIAlign")
+@nnvm_op("_contrib_ROIAlign", "ROIAlign", "_npx_roi_align")
 def roi_align(n: Node, x: Value, rois: Value) -> Value:
     """Regions (number of the picture, left, top, right, bottom) pooled to `pooled_size`."""
-    n.need_rank(x, 4)
-    if rois.ndim != 2 or rois.dims[1] != 5:
-        n.fail(f"takes regions of five numbers, but gets {list(rois.dims)}")
+    batch, corners = _regions(n, x, rois)
     if n.bool("position_sensitive", False):
         n.unsupported("position-sensitive regions")
     size = n.per_axis("pooled_size", 2, 1)
-    batch = n.g.reshape(n.g.cast(composites.cut(n.g, rois, 1, 0, 1), "i64"), rois.dims[:1])
-    corners = composites.cut(n.g, rois, 1, 1, 4)
     return n.g.op("roi_align", x, corners, batch, height=size[0], width=size[1], scale=n.float("spatial_scale"),
                   sampling_ratio=max(n.int("sample_ratio", -1), 0), half_pixel=n.bool("aligned", False), mode="avg")  # fmt: skip
+
+
+@nnvm_op("ROIPooling", "_npx_roi_pooling")
+def roi_pooling(n: Node, x: Value, rois: Value) -> Value:
+    """The largest element of each part of regions (number of the picture, left, top, right, bottom); 0 of empty ones."""
+    batch, corners = _regions(n, x, rois)
+    size = n.ints("pooled_size")
+    if len(size) != 2 or min(size) < 1:
+        n.fail(f"its pooled_size should be two numbers above 0, but is {size}")
+    return n.g.op("roi_pool", x, corners, batch, height=size[0], width=size[1], scale=n.float("spatial_scale"))
+
+
+def _regions(n: Node, x: Value, rois: Value) -> tuple[Value, Value]:
+    """The numbers of the pictures [R], and the corners [R, 4], of regions [R, 5] of a picture."""
+    n.need_rank(x, 4)
+    if rois.ndim != 2 or rois.dims[1] != 5:
+        n.fail(f"takes regions of five numbers, but gets {list(rois.dims)}")
+    batch = n.g.reshape(n.g.cast(composites.cut(n.g, rois, 1, 0, 1), "i64"), rois.dims[:1])
+    return batch, composites.cut(n.g, rois, 1, 1, 4)

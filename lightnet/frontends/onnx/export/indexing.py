@@ -151,7 +151,11 @@ def nms(g: Graph, op: LnOp, boxes: str, group: str, valid: str) -> str:
     batch, count, _ = spec.dims
     if not op.threshold >= 0:
         raise unsupported(op, "NonMaxSuppression takes no threshold below 0")
+    if op.inclusive:
+        raise unsupported(op, "NonMaxSuppression keeps boxes that overlap by the threshold itself")
     corners = g.cast(boxes, spec.dtype, "f32")
+    if op.pixels:
+        corners = g.node("Add", corners, g.const([0, 0, 1, 1], "f32"))
     low = g.slice(corners, 2, 0, 2)
     corners = g.node("Concat", low, g.node("Max", low, g.slice(corners, 2, 2, 4)), axis=2)
     same = g.node("Equal", g.reshape(group, [batch, count, 1]), g.reshape(group, [batch, 1, count]))

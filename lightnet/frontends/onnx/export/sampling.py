@@ -65,6 +65,19 @@ def roi_align(g: Graph, op: LnOp, src: str, rois: str, batch: str) -> str:
                   spatial_scale=float(op.scale))  # fmt: skip
 
 
+@exporter("roi_pool")
+def roi_pool(g: Graph, op: LnOp, src: str, rois: str, batch: str) -> str:
+    """MaxRoiPool, whose regions begin with the number of the picture. ONNX has no regions of no picture: those that are of none are
+    pooled from the first, and then 0."""
+    spec, last = op.operand_specs[0], op.operand_specs[0].dims[0] - 1
+    inside = g.within(batch, _I64, 0, max(last, 0))
+    numbers = g.reshape(g.cast(inside, _I64, spec.dtype), [op.operand_specs[1].dims[0], 1])
+    found = g.node("MaxRoiPool", src, g.node("Concat", numbers, rois, axis=1), pooled_shape=[op.height, op.width],
+                   spatial_scale=float(op.scale))  # fmt: skip
+    is_there = g.reshape(g.node("Equal", inside, batch), [op.operand_specs[1].dims[0], 1, 1, 1])
+    return g.node("Where", is_there, found, g.const(0, spec.dtype))
+
+
 @exporter("submean")
 def submean(g: Graph, op: LnOp, src: str) -> str:
     channels_first = g.node("Transpose", g.cast(src, op.operand_specs[0].dtype, _F64), perm=[2, 0, 1])

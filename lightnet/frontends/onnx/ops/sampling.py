@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 
@@ -38,6 +39,22 @@ def roi_align(n: Node, x: Value, rois: Value, batch: Value) -> Value:
     y = n.g.op("roi_align", n.g.cast(x, wide), n.g.cast(rois, wide), n.g.cast(batch, "i64"), mode=n.string("mode", "avg"),
                height=n.int("output_height", 1), width=n.int("output_width", 1), scale=n.float("spatial_scale", 1.0),
                sampling_ratio=n.int("sampling_ratio", 0), half_pixel=mapping == "half_pixel")  # fmt: skip
+    return n.g.cast(y, x.dtype)
+
+
+@onnx_op("MaxRoiPool")
+def max_roi_pool(n: Node, x: Value, rois: Value) -> Value:
+    """Regions (number of the picture, left, top, right, bottom), each part's maximum."""
+    size = n.ints("pooled_shape")
+    if x.ndim != 4 or rois.ndim != 2 or rois.dims[1] != 5 or len(size) != 2:
+        n.fail(
+            f"takes a picture of rank 4, regions of five numbers and a pooled_shape of two, not {x.spec}, {rois.spec} and {size}"
+        )
+    wide = "f64" if x.dtype.name == "f64" else "f32"
+    given = n.g.cast(rois, wide)
+    batch = n.g.reshape(n.g.cast(composites.cut(n.g, given, 1, 0, 1), "i64"), rois.dims[:1])
+    y = n.g.op("roi_pool", n.g.cast(x, wide), composites.cut(n.g, given, 1, 1, 4), batch, height=size[0], width=size[1],
+               scale=n.float("spatial_scale", 1.0))  # fmt: skip
     return n.g.cast(y, x.dtype)
 
 
