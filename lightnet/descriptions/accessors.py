@@ -209,7 +209,7 @@ class Parser(ExpressionParser):
 
         def read(ops: Ops) -> bool:
             return any(
-                type(op) is cls
+                op.name == cls.name
                 and (arg == number or op.arg_names()[0][number] == arg)
                 and (not concrete or tensors.kernel_of(op) is not None)
                 for op, number in _consumers(ref, ops)

@@ -14,7 +14,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -474,7 +473,6 @@ def _definition_of(op: DescribedOp) -> str | None:
     return type(op)._written(constant_env(type(op), op.operand_specs, op.param_values(), op.result_specs))
 
 
-@cache
 def is_here(arch: str) -> bool:
     """Whether there is code for an architecture: a target that lowers its kernels, or none."""
     return arch == "none" or (arch in TARGETS and get_target(arch).lowering is not None)

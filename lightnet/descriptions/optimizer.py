@@ -37,7 +37,7 @@ from lightnet.descriptions.patterns import (
 from lightnet.descriptions.reader import Document, Item, read
 from lightnet.descriptions.removal import removal
 from lightnet.descriptions.scope import Expression, Scope, Var
-from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import TARGETS
@@ -66,10 +66,10 @@ _CODE = ("head", "custom_before", "custom_after")
 PASSES = {"combiners": ("combine",), "subgraphs": ("subgraph", "simplify", "combine")}
 
 
-def load(document: Document) -> list[type[RewritePattern]]:
-    """The patterns of a document, in order, each with `name`, `pass_name` and `target`: what `registry.pattern` takes.
-    Raises `LightNetError` at the place of what is malformed, or not in the op table."""
-    table = optypes()
+def load(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> list[type[RewritePattern]]:
+    """The patterns of a document, in order, each with `name`, `pass_name` and `target`: what `registry.pattern` takes. `table`
+    has the ops that it may name (default: all). Raises `LightNetError` at the place of what is malformed, or not in the op table."""
+    table = optypes() if table is None else table
     found: list[type[Described]] = []
     for name, item in document.objects.items():
         found += _Description(item, name, table).patterns()
@@ -88,7 +88,7 @@ def packaged(row: str) -> tuple[type[RewritePattern], ...]:
     """The patterns of a description that comes with the package: ``package:file``, as a target's `descriptions` name it."""
     package, _, file = row.partition(":")
     text = files(package).joinpath(file).read_text("utf-8")
-    return tuple(load(read(text, file)))
+    return tuple(load(read(text, file), built_in_optypes()))  # it is kept: what files add now may go again
 
 
 class _Description:

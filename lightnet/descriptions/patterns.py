@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count, islice
 from typing import ClassVar
 
@@ -32,6 +33,12 @@ from lightnet.ir.target import get_target
 #: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for them: the
 #: paths of a graph are more than its ops.
 MAX_TRIES, MAX_LOOKS = 256, 1 << 14
+
+
+@lru_cache(4096)
+def names_of(classes: frozenset[type[LnOp]]) -> frozenset[str]:
+    """The names of classes. Rules tell ops by these: one of ours and one that takes its place have the same."""
+    return frozenset(cls.name for cls in classes)
 
 
 class Leave:
@@ -128,7 +135,7 @@ class DescribedExpander(Described):
     complete: ClassVar[bool] = False
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if op.name != self.cls.name or not isinstance(op, LnOp):
+        if not isinstance(op, LnOp) or op.name != self.cls.name:
             return
         ops = {"self": op}
         rule = next((r for r in self.rules if self.holds(r, ops)), None)
@@ -156,7 +163,7 @@ class Incomplete(Described):
     classes: ClassVar[frozenset[type[LnOp]]]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if isinstance(op, LnOp) and type(op) not in self.classes:
+        if isinstance(op, LnOp) and op.name not in names_of(self.classes):
             raise LightNetError(
                 f"unsupported optype '{op.optype}' of `{op.op_name or op.optype}` for the description '{self.name}', which is complete",
                 loc_of(op),
@@ -204,7 +211,7 @@ class DescribedMatch(Described):
             found = [op] if isinstance(op.parent_op(), FuncOp) else []
         elif isinstance(op, KernelOp) and self.takes(op):
             found = op.ops
-        return [o for o in found if isinstance(o, LnOp) and (wanted is None or type(o) in wanted)]
+        return [o for o in found if isinstance(o, LnOp) and (wanted is None or o.name in names_of(wanted))]
 
     def takes(self, kernel: KernelOp) -> bool:
         """Whether ops of a kernel may be matched: in `subgraph` each stands alone."""
@@ -231,7 +238,11 @@ class DescribedMatch(Described):
                 raise e
             made = origin(value)
             op = made.op if isinstance(made, OpResult) else None
-            if not isinstance(op, LnOp) or (wanted is not None and type(op) not in wanted) or op in ops.values():
+            if (
+                not isinstance(op, LnOp)
+                or (wanted is not None and op.name not in names_of(wanted))
+                or op in ops.values()
+            ):
                 continue
             kernel = kernel_of(op)
             if (kernel is not None) == in_kernels and (kernel is None or self.takes(kernel)):
