@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightnet.descriptions import c
-from lightnet.descriptions.c import library, machine
+from lightnet.descriptions.c import library
 from lightnet.diagnostics import DescriptionWarning
 
 
@@ -164,7 +164,7 @@ def test_against_gcc(tmp_path: Path, count):
 
 
 def test_steps_are_counted_for_all_texts_of_a_machine():
-    m = c.Machine({}, {}, machine.Budget(steps=100))
+    m = c.Machine({}, {}, c.Budget(steps=100))
     text = "int s = 0;"
     m.run(c.parse(text), text)
     loop = "for (int i = 0; i < 1000; i++) s += i;"

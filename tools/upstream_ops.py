@@ -45,7 +45,7 @@ channels for those of the picture), the two differ and the op is refused, which 
 | op | """
 FUNCTIONS = """
 ## Functions of the language
-What code may call, and what it means; `lightnet/descriptions/c/library.py`, `code.py`, `calls.py` and `steps.py` have the tables.
+What code may call, and what it means; `lightnet/descriptions/c/library.py`, and `code.py`, `calls.py` and `running.py` above it, have the tables.
 
 | kind | functions |
 | --- | --- |

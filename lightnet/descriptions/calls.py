@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lightnet.descriptions import c
-from lightnet.descriptions.c import library
+from lightnet.descriptions.c import arguments
 from lightnet.descriptions.c.values import shown
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.op import LnOp
@@ -101,7 +101,7 @@ def _handle(what: str) -> c.Struct:
 @c.function(2)
 def _hash_find(machine: c.Machine, table: Any, name: Any) -> Any:
     """The architecture of a name, as `LN_ARCH.arch_table` has it."""
-    arch = _handle(f"the architecture '{library.text(name)}'")
+    arch = _handle(f"the architecture '{arguments.text(name)}'")
     context = _handle("its context")
     context.missing = lambda member: _handle(f"its {member}")
     arch.fields["priv"] = context

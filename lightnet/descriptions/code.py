@@ -13,8 +13,8 @@ from math import prod
 from typing import Any
 
 from lightnet.descriptions import c, ccode
-from lightnet.descriptions.c import library, tree
-from lightnet.descriptions.c.machine import arithmetic, equal
+from lightnet.descriptions.c import arguments, library, tree
+from lightnet.descriptions.c.arithmetic import arithmetic, equal
 from lightnet.descriptions.c.values import shown
 from lightnet.descriptions.enumerators import CONVERSIONS
 from lightnet.descriptions.reader import Item
@@ -246,7 +246,7 @@ class PreRun:
             raise ValueError(f"'{name}_ndim' is {shown(ndim)}, no number of dimensions up to {MAX_RANK}")
         if not isinstance(dims, c.Pointer):
             raise TypeError(f"'{name}_dims' is {shown(dims)}, and no array of int")
-        return tuple(library.integers(dims, ndim)), c.plain(dtype)
+        return tuple(arguments.integers(dims, ndim)), c.plain(dtype)
 
     def add(self, name: str, spec: TensorSpec) -> None:
         """A result that is made: later code sees it."""
@@ -278,7 +278,7 @@ def _satisfy(machine: c.Machine, condition: Any) -> None:
 
 @c.function(2, None)
 def _satisfy_msg(machine: c.Machine, condition: Any, form: Any, *args: Any) -> None:
-    _require(machine, condition, "" if machine.truth(condition) else library.formatted(library.text(form), args))
+    _require(machine, condition, "" if machine.truth(condition) else arguments.formatted(arguments.text(form), args))
 
 
 def _param_check(kind: str, op: str, sign: str) -> c.Function:

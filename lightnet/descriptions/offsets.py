@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightnet.descriptions import c, code
-from lightnet.descriptions.c import library
+from lightnet.descriptions.c import arguments, library
 from lightnet.descriptions.c.values import shown
 from lightnet.ir.constants import Env
 
@@ -41,9 +41,9 @@ def _find(machine: c.Machine, table: Any, name: Any) -> Any:
     """The entry of a tensor by its name."""
     if table is not code.TABLE:
         raise TypeError(f"expected op_arg->tensor_table, got {shown(table)}")
-    found = machine.names.get(f"{library.text(name)}_entry")
+    found = machine.names.get(f"{arguments.text(name)}_entry")
     if found is None:
-        raise LookupError(f"there is no tensor '{library.text(name)}'")
+        raise LookupError(f"there is no tensor '{arguments.text(name)}'")
     return found
 
 

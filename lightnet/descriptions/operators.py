@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lightnet.descriptions import ccode, code, definitions, fields, hardware, offsets, pages, snippets, steps
+from lightnet.descriptions import ccode, code, definitions, fields, hardware, offsets, pages, running, snippets
 from lightnet.descriptions.described import After, Described, DescribedOp, LazyDoc, View, written_definition
 from lightnet.descriptions.reader import Document, Item
 from lightnet.descriptions.signature import CODE_OF, Signature, built_in
@@ -128,21 +128,19 @@ class _OpReader(Signature):
 
     def coded(self) -> None:
         """`static_run` and `run` are C: calls of ops, or loops over elements."""
-        running = [
-            self.running(key) for key in ("static_run", "run") if key in self.m and str(self.m[key].value).strip()
-        ]
-        called = set().union(*(r.calls for r in running))
-        if random := called & set(steps.RANDOM):
-            item = running[0].item
+        parts = [self.running(key) for key in ("static_run", "run") if key in self.m and str(self.m[key].value).strip()]
+        called = set().union(*(r.calls for r in parts))
+        if random := called & set(running.RANDOM):
+            item = parts[0].item
             raise item.error(
                 f"'{min(random)}' makes random contents, which are those of `create`: take its tensors and params"
             )
-        is_host = bool(called & set(steps.PRINTS))
+        is_host = bool(called & set(running.PRINTS))
         if is_host:
             self.parts.namespace |= {"is_host": True, "traits": built_in_optypes()["print"].traits}
         self.parts.namespace |= {"definition": property(written_definition), "named": self.named}
         self.offsets()
-        self.parts.described |= {"how": "code", "run": running[-1].item, "views": (), "running": tuple(running)}
+        self.parts.described |= {"how": "code", "run": parts[-1].item, "views": (), "running": tuple(parts)}
 
     def running(self, key: str) -> code.Code:
         """The code of a run, its names checked."""

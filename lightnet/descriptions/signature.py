@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from lightnet.descriptions import c, ccode, code, fields, parts, snippets, steps
+from lightnet.descriptions import c, calls, ccode, code, fields, parts, running, snippets, steps
 from lightnet.descriptions.described import DescribedOp, ResultRule
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.snippets import Names, Tensor
@@ -30,7 +30,7 @@ REQUIRED = ("optype", "author", "arch", "tensors_in", "tensors_out", "params")
 CODE_OF = re.compile(r"\s*(infer|builtin|views|derived|flops)\s*\(\s*(\w+)\s*\)\s*", re.ASCII)
 
 
-_RANDOM = re.compile(rf"\b(?:{'|'.join(steps.RANDOM)})\s*\(")
+_RANDOM = re.compile(rf"\b(?:{'|'.join(running.RANDOM)})\s*\(")
 
 
 def built_in(item: Item, kind: str) -> type[LnOp] | None:
@@ -236,7 +236,7 @@ class Signature:
         """What code may name that sees these outputs."""
         if run:
             found = code.scope(self.names, steps.functions(None), outputs=outputs, run=True)
-            found.names |= dict.fromkeys(steps.NAMES)  # type: ignore[operator]
+            found.names |= dict.fromkeys(calls.NAMES)  # type: ignore[operator]
             return found
         names = code.scope(self.names, code.FUNCTIONS, outputs=outputs)
         for name in (n for n, making in outputs.items() if not making):

@@ -16,20 +16,16 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from lightnet.descriptions import c, code
-from lightnet.descriptions.c import library, tree
-from lightnet.descriptions.c.machine import Machine, element_type
-from lightnet.descriptions.c.values import FLOATS, Raw, shown
-from lightnet.descriptions.calls import ACTIVATIONS, HANDLES, NAMES, Calls, Order, param_value
+from lightnet.descriptions import c, code, running
+from lightnet.descriptions.c import arguments, library, tree
+from lightnet.descriptions.c.machine import Machine
+from lightnet.descriptions.c.values import Raw, shown
+from lightnet.descriptions.calls import ACTIVATIONS, NAMES, Calls, Order, param_value
+from lightnet.descriptions.elements import Element, Elements, Stage, operand
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.constants import Env
-from lightnet.ir.expr import format_number
-from lightnet.ir.notation import FUNCTION_NAMES
 from lightnet.ir.op import LnOp
-
-#: Functions that only random contents need: what calls one is a `create`.
-RANDOM = ("rand", "srand", "time")
 
 
 class Ref(str):
@@ -53,124 +49,6 @@ class Steps:
     calls: list[Call] = field(default_factory=list)
     results: dict[str, Ref] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class Elements(c.Memory):
-    """What a tensor holds: its elements are symbols."""
-
-    run: Run
-    name: str
-    type: str
-    length: int
-
-    @property
-    def what(self) -> str:
-        return f"the data of '{self.name}'"
-
-    def load(self, index: Any) -> Any:
-        return self.run.load_element(self, index)
-
-    def store(self, index: Any, value: Any) -> None:
-        self.run.store_element(self, index, value)
-
-    def fill(self, offset: Any, size: Any) -> None:
-        """`memset` to zero, of all of it."""
-        whole = self.length * library.dtype_of(self.run.dtype(self.name)).tl_size
-        if offset != 0 or size != whole:
-            raise ValueError(f"memset writes {shown(size)} bytes of '{self.name}', which has {whole}")
-        self.run.write(self.name, "i", "0")
-        self.run.cleared.append(self.name)
-
-    def move(self, offset: Any, source: c.Pointer, size: Any) -> None:
-        """`memmove` of one tensor to another, or of memory that holds the elements of this one."""
-        other = source.memory
-        if isinstance(other, Raw) and isinstance(other.typed, Stage) and offset == 0 and source.offset == 0:
-            self.run.unstage(self, other.typed, size)
-            return
-        if not isinstance(other, Elements) or offset != 0 or source.offset != 0 or other.type != self.type:
-            raise TypeError("memmove in a run moves one tensor to another of its type")
-        if not other.length == self.length == size // max(1, library.dtype_of(self.run.dtype(self.name)).tl_size):
-            raise ValueError(f"memmove of {shown(size)} bytes, where '{self.name}' has {self.length} elements")
-        self.run.write(self.name, "i", str(self.run.element(other, "i")))
-
-
-@dataclass(eq=False)
-class Stage(c.Memory):
-    """Memory of the code's own for elements of `dtype`, which a loop fills before they are moved to a tensor: cuda's ops do that."""
-
-    dtype: Any
-    length: int
-    type: str = "staged"
-    content: tuple[str, str, int] | None = None  # the index, what stands there, and how often
-
-    @property
-    def what(self) -> str:
-        return "memory of ln_alloc"
-
-    def load(self, index: Any) -> Any:
-        raise TypeError("elements that are staged are moved to a tensor, and not read")
-
-
-@dataclass(eq=False)
-class Element(c.Symbol):
-    """An expression of index notation: `kind` is C's type of it. An index (`is_index`) also counts elements."""
-
-    text: str
-    kind: str = "float"
-    is_index: bool = False
-
-    def __str__(self) -> str:
-        return self.text
-
-    def shown(self) -> str:
-        return f"'{self.text}', which depends on elements,"
-
-    def binary(self, op: str, other: Any, *, reflected: bool) -> Any:
-        if op in ("&&", "||", "+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!="):
-            a, b = (operand(other), self.text) if reflected else (self.text, operand(other))
-            kind = "int" if op in ("<", "<=", ">", ">=", "==", "!=") else self.wider(other)
-            return Element(f"({a} {op} {b})", kind, self.is_index and isinstance(other, int) and op in ("+", "-", "*"))
-        if op in ("pow", "min", "max"):
-            a, b = (operand(other), self.text) if reflected else (self.text, operand(other))
-            return Element(f"{op}({a}, {b})", self.wider(other))
-        raise TypeError(f"'{op}' is not for elements here: index notation has bitand, bitor, shl and shr")
-
-    def wider(self, other: Any) -> str:
-        kinds = (self.kind, other.kind if isinstance(other, Element) else "double" if type(other) is float else "float" if isinstance(other, float) else "int")  # fmt: skip
-        return next((k for k in ("double", "float") if k in kinds), "int")
-
-    def unary(self, op: str) -> Any:
-        if op in ("-", "!"):
-            return Element(f"({op}{self.text})", self.kind)
-        name = {"fabs": "abs"}.get(op, op)
-        if name == "+":
-            return self
-        if name not in FUNCTION_NAMES:
-            raise TypeError(
-                f"'{op}' is not for elements here; in index notation there are: {', '.join(sorted(FUNCTION_NAMES))}"
-            )
-        return Element(f"{name}({self.text})", self.kind)
-
-    def cast(self, name: str) -> Any:
-        if not name:  # stored in a tensor
-            return self
-        if name in FLOATS or name == self.kind:
-            return Element(self.text, name if name in FLOATS else self.kind, self.is_index)
-        raise TypeError(f"an element of {self.kind} is made {name}: convert it with tl_convert")
-
-
-def operand(value: Any) -> str:
-    """An operand of an expression on elements."""
-    if isinstance(value, Element):
-        return value.text
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return (
-            format_number(float(value) if isinstance(value, c.Float) else value)
-            if value >= 0
-            else f"({format_number(value)})"
-        )
-    raise TypeError(f"{shown(value)} is no number")
 
 
 @dataclass
@@ -342,7 +220,7 @@ class Run(Machine):
 
     def unstage(self, memory: Elements, stage: Stage, size: Any) -> None:
         """The elements of a stage become those of a tensor."""
-        whole = memory.length * library.dtype_of(stage.dtype).tl_size
+        whole = memory.length * arguments.dtype_of(stage.dtype).tl_size
         if stage.dtype != self.dtype(memory.name) or size != whole:
             raise ValueError(
                 f"{shown(size)} bytes of {stage.dtype} are moved to '{memory.name}', which has {whole} of {self.dtype(memory.name)}"
@@ -355,7 +233,7 @@ class Run(Machine):
         """An element of memory of the code's own, converted."""
         raw = target.memory
         assert isinstance(raw, Raw)
-        size = library.dtype_of(dtype).tl_size
+        size = arguments.dtype_of(dtype).tl_size
         if raw.typed is None:
             raw.typed = Stage(dtype, raw.nbytes // size)  # type: ignore[assignment]
         if self.active is None or not isinstance(raw.typed, Stage) or raw.typed.dtype != dtype:
@@ -459,135 +337,6 @@ def assigned(body: tree.Statement) -> set[str]:
     return {t.name for t in targets if isinstance(t, tree.Name)}
 
 
-# -- functions on elements -------------------------------------------------------------------------------------------
-
-
-@c.function(3)
-def _padd(machine: Machine, data: Any, index: Any, size: Any) -> c.Pointer:
-    """The address of an element: `size` is that of the elements."""
-    if not isinstance(data, c.Pointer):
-        raise TypeError(f"expected the data of a tensor, got {shown(data)}")
-    if isinstance(data.memory, Elements):
-        wanted = library.dtype_of(machine.dtype(data.memory.name)).tl_size  # type: ignore[attr-defined]
-        if size != wanted:
-            raise ValueError(f"elements of '{data.memory.name}' have {wanted} bytes, not {shown(size)}")
-    return machine.moved(data, index)
-
-
-@c.function(4)
-def _convert(machine: Machine, target: Any, to: Any, source: Any, dtype: Any) -> None:
-    """One element, converted with saturation."""
-    if not isinstance(target, c.Pointer) or not isinstance(source, c.Pointer):
-        raise TypeError("tl_convert takes the addresses of two elements")
-    value = source.memory.load(source.offset)
-    if isinstance(target.memory, Raw):
-        machine.stage(target, to, value)  # type: ignore[attr-defined]
-        return
-    if isinstance(target.memory, Elements):
-        name = target.memory.name
-        if to != machine.dtype(name):  # type: ignore[attr-defined]
-            raise TypeError(f"'{name}' holds {machine.dtype(name)}, not {shown(to)}")  # type: ignore[attr-defined]
-        text = operand(value)
-        value = Element(f"sat({text}, {name})", target.memory.type)
-    machine.store(_place(target), value)
-
-
-def _place(target: c.Pointer) -> Any:
-    from lightnet.descriptions.c.machine import Place
-
-    return Place(
-        target.memory,
-        target.offset,
-        tree.Type("", 0) if isinstance(target.memory, Elements) else element_type(target.memory),
-    )
-
-
-@c.function(1, None)
-def _printf(machine: Machine, form: Any, *args: Any) -> int:
-    machine.said.append(library.formatted(library.text(form), args))  # type: ignore[attr-defined]
-    return 0
-
-
-@c.function(2, None)
-def _fprintf(machine: Machine, file: Any, form: Any, *args: Any) -> int:
-    _file(file)
-    return _printf.call(machine, form, *args)
-
-
-@c.function(2)
-def _fopen(machine: Machine, name: Any, mode: Any) -> Any:
-    if library.text(mode) != "w":
-        raise ValueError(f'a file is opened for writing, "w", not {shown(mode)}')
-    return c.Struct("a file", {"file": library.text(name)})
-
-
-def _file(value: Any) -> str:
-    if not isinstance(value, c.Struct) or "file" not in value.fields:
-        raise TypeError(f"{shown(value)} is no file")
-    return value.fields["file"]
-
-
-@c.function(2)
-def _print(machine: Machine, tensor: Any, form: Any) -> None:
-    _show(machine, "print", tensor, {})
-
-
-@c.function(3)
-def _fprint(machine: Machine, file: Any, tensor: Any, form: Any) -> None:
-    _show(machine, "fprint", tensor, {"file": _file(file)})
-
-
-def _show(machine: Any, optype: str, tensor: Any, params: dict[str, Any]) -> None:
-    """A tensor, behind the line that was printed."""
-    message, machine.said = "".join(machine.said), []
-    machine.only("calls")
-    machine.emit(
-        built_in_optypes()[optype], [machine.tensor(tensor)], {"msg": message.removesuffix("\n"), **params}, []
-    )
-
-
-@c.function(4)
-def _maxreduce(machine: Any, src: Any, dst: Any, arg: Any, axis: Any) -> None:
-    """The maxima along an axis, and where they are if `arg` is not NULL."""
-    machine.only("calls")
-    known = built_in_optypes()
-    operands, params = [machine.tensor(src)], {"axis": param_value(axis)}
-    if arg is None:
-        return machine.emit(known["maxreduce"], operands, params, [machine.tensor(dst)])
-    machine.emit(known["maxreduce_arg"], operands, params, [machine.tensor(dst), machine.tensor(arg)])
-
-
-@c.function(8)
-def _activation(
-    machine: Any, handle: Any, descriptor: Any, alpha: Any, x_desc: Any, x: Any, beta: Any, y_desc: Any, y: Any = None
-) -> int:
-    machine.activation(descriptor, x, y)
-    return 0
-
-
-@c.function(0, 1)
-def _random(machine: Machine, *args: Any) -> int:
-    raise ValueError("random contents are those of `create`, seeded by the name of its tensor")
-
-
-@c.function(1)
-def _close(machine: Machine, file: Any) -> int:
-    _file(file)
-    return 0
-
-
-_OTHERS: Mapping[str, c.Function] = {
-    **library.FUNCTIONS, **code.CHECKS, **HANDLES, "tl_padd": _padd, "tl_convert": _convert, "printf": _printf, "fprintf": _fprintf, "fopen": _fopen,
-    "fclose": _close, "tl_tensor_print": _print, "tl_tensor_print_cuda": _print,
-    "tl_tensor_fprint": _fprint, "tl_tensor_fprint_cuda": _fprint, "tl_tensor_maxreduce": _maxreduce, "tl_tensor_maxreduce_cuda": _maxreduce,
-    "cudnnActivationForward": _activation._replace(least=8, most=8), **dict.fromkeys(RANDOM, _random),
-}  # fmt: skip
-
-
-#: Those of them that print.
-PRINTS = ("tl_tensor_print", "tl_tensor_print_cuda", "tl_tensor_fprint", "tl_tensor_fprint_cuda", "printf", "fprintf")
-
-
 def functions(call: Any) -> Mapping[str, c.Function]:
     """What a `run` may call; `call` makes the ops."""
-    return Calls(_OTHERS, call)
+    return Calls(running.FUNCTIONS, call)

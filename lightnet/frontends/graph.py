@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Region, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Input, ParamOp
 from lightnet.ir.constraints import check_op
 from lightnet.ir.locations import file_loc
@@ -105,7 +105,7 @@ class Graph:
     def __init__(self, source: str):
         self.source = source
         self.loc: SourceLoc | None = SourceLoc(source)
-        self.classes = optypes()
+        self.classes = {**optypes(), **built_in_optypes()}  # what handlers name is ours, whatever takes its place
         self.block = Block()
         self.entries: dict[str, Entry] = {}
         self._base = "op"

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightnet.descriptions.c.checks import Scope, check, check_head
-from lightnet.descriptions.c.machine import Budget, Function, Machine, function
+from lightnet.descriptions.c.functions import Budget, Function, function
+from lightnet.descriptions.c.machine import Machine
 from lightnet.descriptions.c.parser import parse, parse_expression
 from lightnet.descriptions.c.values import (
     Buffer,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lightnet.descriptions.c import tree
-from lightnet.descriptions.c.machine import Function, check_count, unknown
+from lightnet.descriptions.c.functions import Function, check_count, unknown
 from lightnet.descriptions.c.parser import parse
 from lightnet.descriptions.c.values import text_error
 

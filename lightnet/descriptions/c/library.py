@@ -7,32 +7,29 @@ the tables of `lightnet/descriptions/code*.py`. Imports the machine, `helpers`, 
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightnet.descriptions.c.machine import Function, Machine, arithmetic, function
+from lightnet.descriptions.c import memory
+from lightnet.descriptions.c.arguments import dtype_of, formatted, integers, text, whole
+from lightnet.descriptions.c.arithmetic import arithmetic
+from lightnet.descriptions.c.functions import Function, function
+from lightnet.descriptions.c.machine import Machine
 from lightnet.descriptions.c.values import (
-    MAX_TEXT,
-    Buffer,
     CodeError,
     Enumerator,
     Float,
-    Memory,
     Pointer,
-    Raw,
     Struct,
     Symbol,
     shown,
-    text_of,
 )
 from lightnet.descriptions.enumerators import CONVERSIONS, ENUMERATORS
 from lightnet.descriptions.helpers import HELPERS
 from lightnet.diagnostics import DescriptionWarning
 from lightnet.ir.constants import Env, constant, round_half_away
 from lightnet.ir.expr import Array, Num
-from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
 #: The length of upstream's buffers for a line.
 LN_MAXLINE = 4096
@@ -42,61 +39,6 @@ NAMES: dict[str, Any] = {
     **{name: Enumerator(name, k) for names in CONVERSIONS.values() for k, name in enumerate(names)},
     "LN_MAXLINE": LN_MAXLINE, "RAND_MAX": 2147483647, "LN_TRUE": 1, "LN_FALSE": 0, "true": 1, "false": 0, "INFINITY": math.inf, "NAN": math.nan,
 }  # fmt: skip
-_FORMAT = re.compile(r"%%|%[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|z|j|t)?([diuoxXfFeEgGcsp])", re.ASCII)
-
-
-# -- arguments -------------------------------------------------------------------------------------------------------
-
-
-def whole(value: Any, what: str = "an integer") -> int:
-    """An argument that is an integer."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"expected {what}, got {shown(value)}")
-    return value
-
-
-def text(value: Any) -> str:
-    """An argument that is a string."""
-    found = text_of(value)
-    if found is None:
-        raise TypeError(f"expected a string, got {shown(value)}")
-    return found
-
-
-def integers(value: Any, count: Any) -> list[int]:
-    """The first `count` integers of an array."""
-    if not isinstance(value, Pointer):
-        raise TypeError(f"expected an array, got {shown(value)}")
-    if not 0 <= whole(count) <= value.memory.length:
-        raise IndexError(f"{count} elements are read of an array of {value.memory.length}")
-    return [whole(v) for v in value.elements(count)]
-
-
-def dtype_of(value: Any) -> DType:
-    """The dtype that an enumerator is."""
-    name = value.name if isinstance(value, Enumerator) else value
-    if not isinstance(name, str) or (found := BY_TL.get(name) or BY_NAME.get(name)) is None:
-        raise TypeError(f"{shown(value)} is no dtype")
-    return found
-
-
-def formatted(form: str, args: Sequence[Any]) -> str:
-    """The text that `printf` makes; a value is shown as what it is, whatever its format says."""
-    values = iter(args)
-
-    def one(m: re.Match[str]) -> str:
-        if m[0] == "%%":
-            return "%"
-        value = next(values, m[0])
-        if isinstance(value, float) and m[1] in "fFeEgG" and "*" not in m[0]:
-            return re.sub(r"h+|l+|[zjt]", "", m[0]) % value
-        found = text_of(value)
-        return found if found is not None else shown(value)
-
-    found = _FORMAT.sub(one, form)
-    if len(found) > MAX_TEXT:
-        raise ValueError(f"a text of more than {MAX_TEXT} characters")
-    return found
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------------
@@ -244,125 +186,6 @@ def _count(n: Any) -> int:
     return n
 
 
-# -- memory ----------------------------------------------------------------------------------------------------------
-
-
-@function(1)
-def _alloc(machine: Machine, size: Any) -> Pointer:
-    return Pointer(Raw(machine.allocate(size)))
-
-
-@function(2)
-def _clone(machine: Machine, source: Any, size: Any) -> Pointer:
-    """A copy of the first `size` bytes of an array."""
-    if not isinstance(source, Pointer) or not isinstance(source.memory, Buffer):
-        raise TypeError(f"expected an array, got {shown(source)}")
-    count = machine.allocate(size) // _element_size(source.memory)
-    if source.offset + count > source.memory.length:
-        raise IndexError(f"{size} bytes are read of {source.memory.what}, which has {source.memory.length} elements")
-    return Pointer(Buffer(source.memory.type, source.elements(count), source.memory.what))
-
-
-def _element_size(memory: Memory) -> int:
-    from lightnet.descriptions.c.machine import element_type, size_of
-
-    return size_of(element_type(memory))
-
-
-@function(1)
-def _free(machine: Machine, pointer: Any) -> None:
-    if pointer is not None and not isinstance(pointer, Pointer):
-        raise TypeError(f"{shown(pointer)} was not allocated")
-
-
-@function(3)
-def _memset(machine: Machine, target: Any, value: Any, size: Any) -> Any:
-    """Zeros, in the first `size` bytes."""
-    if not isinstance(target, Pointer):
-        raise TypeError(f"expected memory, got {shown(target)}")
-    if value != 0:
-        raise ValueError("memset writes zeros here: assign the elements")
-    fill = getattr(target.memory, "fill", None)
-    if fill is not None:
-        fill(target.offset, size)
-    elif isinstance(target.memory, Buffer):
-        for k in range(whole(size) // _element_size(target.memory)):
-            target.memory.store(target.offset + k, 0)
-    return target
-
-
-@function(3)
-def _memmove(machine: Machine, target: Any, source: Any, size: Any) -> Any:
-    if not isinstance(target, Pointer) or not isinstance(source, Pointer):
-        raise TypeError("expected two arrays")
-    move = getattr(target.memory, "move", None)
-    if move is not None:
-        move(target.offset, source, size)
-        return target
-    for memory in (target.memory, source.memory):
-        if not isinstance(memory, Buffer):
-            raise TypeError(f"{memory.what if isinstance(memory, Raw) else 'this memory'} has no type to be moved as")
-    if target.memory.type != source.memory.type:
-        raise TypeError(f"memory of {source.memory.type} is moved to memory of {target.memory.type}")
-    count = whole(size) // _element_size(target.memory)
-    machine.spend(count)
-    if not 0 <= count <= source.memory.length - source.offset:
-        raise IndexError(f"{size} bytes are read of {source.memory.what}, which has {source.memory.length} elements")
-    for k, value in enumerate(source.elements(count)):
-        target.memory.store(target.offset + k, value)
-    return target
-
-
-# -- text ------------------------------------------------------------------------------------------------------------
-
-
-@function(2)
-def _streq(machine: Machine, a: Any, b: Any) -> int:
-    return int(text(a) == text(b))
-
-
-@function(2)
-def _strcmp(machine: Machine, a: Any, b: Any) -> int:
-    return (text(a) > text(b)) - (text(a) < text(b))
-
-
-@function(1)
-def _strlen(machine: Machine, a: Any) -> int:
-    return len(text(a))
-
-
-def _write(target: Any, written: str) -> Any:
-    if (
-        not isinstance(target, Pointer)
-        or not isinstance(target.memory, Buffer)
-        or target.memory.type != "char"
-        or target.offset
-    ):
-        raise TypeError(f"expected an array of char, got {shown(target)}")
-    target.memory.set_text(written)
-    return target
-
-
-@function(3)
-def _sprint_shape(machine: Machine, target: Any, ndim: Any, dims: Any) -> Any:
-    """``[1, 3, 8]`` in an array of char."""
-    return _write(target, str(integers(dims, ndim)))
-
-
-@function(2, None)
-def _sprintf(machine: Machine, target: Any, form: Any, *args: Any) -> int:
-    written = formatted(text(form), args)
-    _write(target, written)
-    return len(written)
-
-
-@function(3, None)
-def _snprintf(machine: Machine, target: Any, size: Any, form: Any, *args: Any) -> int:
-    written = formatted(text(form), args)
-    _write(target, written[: max(0, whole(size) - 1)])
-    return len(written)
-
-
 # -- types -----------------------------------------------------------------------------------------------------------
 
 
@@ -444,10 +267,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "fabsf": _floats(_REAL["fabs"]), "fminf": _floats(_REAL["fmin"]), "fmaxf": _floats(_REAL["fmax"]), "abs": _abs, "labs": _abs,
     **{name: _helper(name) for name in ("ln_output_dim_conv", "ln_output_dim_deconv", "ln_next_multiple_power2")},
     "ln_compute_length": _compute_length, "ln_autopadding_conv": _autopadding_conv, "ln_autopadding_deconv": _autopadding_deconv,
-    **dict.fromkeys(("ln_alloc", "malloc"), _alloc), "ln_clone": _clone, **dict.fromkeys(("ln_free", "free"), _free),
-    **dict.fromkeys(("memset", "ln_memset_cuda"), _memset),
-    **dict.fromkeys(("memmove", "memcpy", "ln_memcpy_h2d", "ln_memcpy_d2h", "ln_memcpy_d2d"), _memmove),
-    "ln_streq": _streq, "strcmp": _strcmp, "strlen": _strlen, "ln_sprint_shape": _sprint_shape, "sprintf": _sprintf, "snprintf": _snprintf,
+    **memory.FUNCTIONS,
     **{name: _from_str(names) for name, names in CONVERSIONS.items()}, "tl_size_of": _size_of, "tl_dtype_name": _dtype_name,
     "tl_dtype_max_double": _dtype_max, "tl_dtype_min_double": _dtype_min, "tl_tensor_size": _tensor_size, "tl_tensor_issameshape": _same_shape,
     "tl_tensor_dot_product_cuda_ws_len": _ws_len, **dict.fromkeys(("ln_msg_warn", "ln_msg_inter_warn", "ln_msg_warn_sys"), _warn),

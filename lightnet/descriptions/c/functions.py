@@ -1,0 +1,60 @@
+"""The functions that code may call, and how much a run may take. Imports the standard library and diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from lightnet.diagnostics import did_you_mean
+
+#: Steps of one run (expressions and statements), and bytes of the memory that it makes.
+MAX_STEPS, MAX_BYTES = 200_000, 1 << 20
+
+
+class Function(NamedTuple):
+    """A function that code may call: what it does with the values of its arguments, and how many these are (`most` None: any number).
+    It raises TypeError, ValueError, IndexError or LightNetError for what is wrong with them."""
+
+    call: Callable[..., Any]
+    least: int
+    most: int | None
+
+
+def function(count: int, most: int | None = -1) -> Callable[[Callable[..., Any]], Function]:
+    """Decorator: a `Function` of ``(machine, *arguments)`` that takes `count` arguments, or up to `most`."""
+    return lambda call: Function(call, count, count if most == -1 else most)
+
+
+@dataclass
+class Budget:
+    """What a run may still take."""
+
+    steps: int = MAX_STEPS
+    bytes: int = MAX_BYTES
+
+
+#: A message lists at most so many names.
+_MANY = 24
+
+
+def unknown(what: str, name: str, known: Any) -> str:
+    names = sorted(known)
+    near = did_you_mean(get_close_matches(name, names, 3))
+    if not near and len(names) > _MANY:
+        near = f"; it is none of the {len(names)} that code may use (docs/describe-an-op.md has the table)"
+    return f"unknown {what} '{name}'{near or '; there are: ' + (', '.join(names) or 'none')}"
+
+
+def check_count(name: str, fn: Function, count: int) -> None:
+    """Raise TypeError where a function is called with another number of arguments."""
+    if count < fn.least or (fn.most is not None and count > fn.most):
+        need = (
+            f"at least {fn.least}"
+            if fn.most is None
+            else str(fn.least)
+            if fn.least == fn.most
+            else f"{fn.least} to {fn.most}"
+        )
+        raise TypeError(f"{name} takes {need} argument{'s' * (need != '1')}, got {count}")
