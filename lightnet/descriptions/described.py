@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,19 +23,15 @@ from xdsl.ir import SSAValue
 from lightnet.backends.interpreter import notation as interpreter
 from lightnet.descriptions import pages, sampling
 from lightnet.descriptions.ccode import moved
-from lightnet.descriptions.code import Code, PreRun, Unsatisfied
+from lightnet.descriptions.code import Code, PreRun
+from lightnet.descriptions.coded import Coded, is_here
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.snippets import Names
 from lightnet.diagnostics import DescriptionWarning, LightNetError
-from lightnet.dialects.ln.source import Create, Input, ParamOp
-from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir import constants, notation
-from lightnet.ir.constraints import ConstraintError, Message, constant_env
-from lightnet.ir.kernel import KernelOp
+from lightnet.ir.constraints import Message, constant_env
 from lightnet.ir.locations import loc_of
-from lightnet.ir.op import Case, LnOp, tensor_name
-from lightnet.ir.registry import TARGETS
-from lightnet.ir.target import get_target
+from lightnet.ir.op import Case, LnOp
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
@@ -111,7 +107,7 @@ class Described:
     known: set[object] = field(default_factory=set, compare=False, repr=False)
 
 
-class DescribedOp(LnOp):
+class DescribedOp(Coded):
     """Base of all described ops."""
 
     described: ClassVar[Described]
@@ -156,17 +152,6 @@ class DescribedOp(LnOp):
             if _is_size(found[-1]):
                 run.add(rule.name, found[-1])
         return found
-
-    @classmethod
-    def at_code(cls, code: Code, action: Callable[[], Any]) -> Any:
-        """What `action` gives, which runs code of the description; its errors are the op's, with a note of the place."""
-        try:
-            return action()
-        except LightNetError as e:
-            what = f'should satisfy: "{e.message}"' if isinstance(e, Unsatisfied) else e.message
-            error = cls._error(code.label, what)
-            error.notes.append((moved(e, code.item).loc, "here, in its description"))
-            raise error from None
 
     @classmethod
     def _result(cls, rule: ResultRule, env: constants.Env, run: PreRun | None) -> TensorSpec:
@@ -237,56 +222,6 @@ class DescribedOp(LnOp):
         d.known.add(key)
 
     @classmethod
-    def _written(cls, env: constants.Env) -> str | None:
-        """The index notation that the loops of the op's C are; None where it calls ops."""
-        from lightnet.descriptions import graphs
-
-        try:
-            steps = graphs.run(cls, env)
-        except LightNetError as e:
-            raise cls._at("run", e) from None
-        return "\n".join(steps.statements) or None
-
-    @classmethod
-    def _check_graph(cls, env: constants.Env, results: Sequence[TensorSpec]) -> None:
-        """The ops that it is take its operands, and give its results; where it writes in place, there it lies."""
-        from lightnet.descriptions import graphs
-
-        d = cls.described
-        params = {p.name: env.params[p.name] for p in cls.schema.params if p.name in env.params}
-        try:
-            graphs.check(cls, env, params, results)
-        except LightNetError as e:
-            raise cls._at("run", e) from None
-        for r in cls.schema.results if d.offset is not None else ():
-            if r.owner is not None and cls._offset(d.offset, r.name, r.owner, env) != 0:
-                raise cls._error(
-                    "calc-offset", f"`{r.name}` is written in place, and its offset is not that of `{r.owner}`"
-                )
-
-    @classmethod
-    def _at(cls, label: str, error: LightNetError) -> ConstraintError:
-        """An error in the code of the description as one of the op."""
-        found = cls._error(label, error.message)
-        where = error.loc
-        if where is None and cls.described.run is not None:
-            where = cls.described.run.loc
-        found.notes.append((where, "here, in its description"))
-        return found
-
-    @classmethod
-    def _offset(cls, offset: str | Code, result: str, owner: str, env: constants.Env) -> Any:
-        """The bytes of `owner` in front of a result."""
-        if isinstance(offset, str):
-            return cls._value(f"{result}.calc-offset", offset, env)
-        from lightnet.descriptions import graphs
-
-        try:
-            return graphs.offset(offset, cls, env, result, owner)
-        except LightNetError as e:
-            raise cls._at(f"{result}.calc-offset", e) from None
-
-    @classmethod
     def _check_view(cls, view: View, env: constants.Env) -> None:
         """The result lies in whole elements, of its own type, inside of its owner."""
         specs = list(env.tensors.values())
@@ -319,17 +254,6 @@ class DescribedOp(LnOp):
             raise error from None
 
     @classmethod
-    def _value(cls, label: str, text: str, env: constants.Env) -> Any:
-        try:
-            return constants.evaluate(text, env)
-        except LightNetError as e:
-            raise cls._error(label, f"'{text}': {e.message}") from None
-
-    @classmethod
-    def _error(cls, label: str, message: str) -> ConstraintError:
-        return ConstraintError(f"{cls.optype}: {message}", label=f"{cls.optype}.{label}")
-
-    @classmethod
     def derived(cls, t: Any, p: Any) -> Mapping[str, Any]:
         d = cls.described
         found = dict(super().derived(t, p))
@@ -354,16 +278,6 @@ class DescribedOp(LnOp):
     def verify_(self) -> None:
         super().verify_()
         self.check_roles()
-
-    def check_roles(self) -> None:
-        for o, value in zip(self.schema.operand_fields(len(self.operands)), self.operands):
-            info = self.described.names.inputs.get(o.name)
-            if info is not None and info.static is not None and (found := is_static(value)) not in (None, info.static):
-                raise ConstraintError(
-                    f"{self._who()}'s tensor `{o.name}` should {'' if info.static else 'not '}be static, but "
-                    f"`{tensor_name(value) or o.name}` is {'' if found else 'not'}",
-                    label=f"{self.optype}.{o.name}.static",
-                )
 
     # -- execution
 
@@ -395,14 +309,6 @@ class DescribedOp(LnOp):
     def reference(self, *operands: np.ndarray) -> Any:
         """The meaning of the op's own definition."""
         return super().reference(*operands) if self.described.how == "builtin" else tuple(self.evaluate(operands))
-
-    def decomposition(self) -> tuple[list[LnOp], list[SSAValue]] | None:
-        """The ops that this one is, and the values that its results are; None for one that is computed by itself."""
-        if self.described.how not in ("stands", "code") or self.definition is not None:
-            return None
-        from lightnet.descriptions import graphs
-
-        return graphs.decomposed(self)
 
     @classmethod
     def refusal(cls, target: str) -> str | None:
@@ -462,36 +368,6 @@ class DescribedOp(LnOp):
         if stand is not None and [o.name for o in stand.schema.operands] == [o.name for o in cls.schema.operands]:
             return stand.samples()
         return [] if cls.is_host else sampling.cases(cls)
-
-
-def written_definition(op: DescribedOp) -> str | None:
-    """The index notation of an op whose C has loops over elements; None where it calls ops."""
-    return op.remembered(_definition_of)
-
-
-def _definition_of(op: DescribedOp) -> str | None:
-    return type(op)._written(constant_env(type(op), op.operand_specs, op.param_values(), op.result_specs))
-
-
-def is_here(arch: str) -> bool:
-    """Whether there is code for an architecture: a target that lowers its kernels, or none."""
-    return arch == "none" or (arch in TARGETS and get_target(arch).lowering is not None)
-
-
-def is_static(value: SSAValue) -> bool | None:
-    """Whether a tensor is the same in every run; None where that is not known (yet): inside of kernels, and of a `create`, which `bind` may
-    make an input."""
-    made = value.owner
-    if isinstance(made, Create) and not made.from_file:
-        return None
-    if isinstance(made, KernelOp):
-        return is_static(made.terminator.operands[value.index])  # type: ignore[union-attr]
-    if isinstance(made, OnceOp | ParamOp | Create):
-        return True
-    if not isinstance(made, LnOp):
-        return None
-    field_ = made.schema.results[min(value.index, len(made.schema.results) - 1)]  # type: ignore[union-attr]
-    return field_.static and not isinstance(made, Input)
 
 
 class LazyDoc:

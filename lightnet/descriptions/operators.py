@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lightnet.descriptions import ccode, code, definitions, fields, hardware, offsets, pages, running, snippets
-from lightnet.descriptions.described import After, Described, DescribedOp, LazyDoc, View, written_definition
+from lightnet.descriptions.coded import written_definition
+from lightnet.descriptions.described import After, Described, DescribedOp, LazyDoc, View
 from lightnet.descriptions.reader import Document, Item
 from lightnet.descriptions.signature import CODE_OF, Signature, built_in
 from lightnet.diagnostics import LightNetError
