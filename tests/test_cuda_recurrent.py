@@ -273,7 +273,7 @@ def test_more_steps_more_sequences_and_more_units_cost_more():
             RECURRENT.cost(layer("lstm", *s), RECURRENT.takes(*_body(layer("lstm", *s)))[0], device_of(arch))
             for s in sizes
         ]
-        assert costs == sorted(costs)
+        assert costs == sorted(set(costs))
 
 
 def _body(kernel: KernelOp):
