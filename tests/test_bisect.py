@@ -22,7 +22,6 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.elementwise import Relu
-from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.unary import Abs, Neg
 from lightnet.ir.passes import LnPass, parse_pipeline, run_pipeline
 from lightnet.ir.registry import pattern
@@ -361,22 +360,6 @@ def test_rounds_that_do_not_end_name_the_pattern(patterns) -> None:
         LightNetError, match=r"^f.mlir:.*does not settle in \d+ rounds: pattern '(Flips|dead-code)' still"
     ):
         run_pipeline(ctx, module, parse_pipeline("simplify"))
-
-
-def test_decompositions_that_do_not_end(patterns) -> None:
-    class Back(Forward):
-        name = "test.back"
-
-        def decomposition(self) -> list[Operation]:
-            return [Back.make([self.operands[0]])]
-
-    ctx, module = parsed(CHAIN)
-    neg = ops(module, "ln.neg")[0]
-    back = Back.make([neg.operands[0]])
-    neg.parent.insert_op_before(back, neg)
-    neg.operands = [back.results[0]]
-    with pytest.raises(LightNetError, match=r"does not settle.*'Decompose'"):
-        run_pipeline(ctx, module, parse_pipeline("decompose"))
 
 
 class Hangs(RewritePattern):

@@ -43,7 +43,7 @@ from lightnet.runtime.dtypes import BY_NAME
 CASES = Path(__file__).parent / "filecheck" / "passes"
 #: The passes of these files, and no others: the planner's files have tests of their own.
 FILES = (
-    "bind", "choose", "combine", "cse", "dce", "decompose", "defuse", "expand", "fold", "fold-batchnorm", "hoist", "layout",
+    "bind", "choose", "combine", "cse", "dce", "defuse", "expand", "fold", "fold-batchnorm", "hoist", "layout",
     "pack", "schedule", "simplify", "subgraph",
 )  # fmt: skip
 #: Passes that change rounding: float32 weights times float32 scales, once more rounded.
@@ -331,31 +331,6 @@ def test_unsettled_patterns_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_PATTERNS", {("combine", "cpu"): [FlipFlop]})
     with pytest.raises(LightNetError, match="FlipFlop"):
         passed(network(0), "bind,expand,combine")
-
-
-def test_decompose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An op with a decomposition becomes it, and takes its name along."""
-
-    def decomposition(op: Sigmoid) -> list[Operation]:
-        first = Relu.make([op.src])
-        return [first, Elew.make([first.dst, op.src], {"elew_op": "TL_SUM"})]
-
-    monkeypatch.setattr(Sigmoid, "decomposition", decomposition, raising=False)
-    text = """func.func @main() -> tensor<3xf32> {
-      %x = ln.input : tensor<3xf32> as ("x")
-      %a = ln.sigmoid %x : tensor<3xf32> as "sigmoid0"("a")
-      func.return %a : tensor<3xf32>
-    }"""
-    module = passed(parse(text), "decompose")
-    (elew,) = [op for op in module.walk() if isinstance(op, Elew)]
-    assert (elew.op_name, elew.tensor_names) == ("sigmoid0", ("a",))
-    assert not any(isinstance(op, Sigmoid) for op in module.walk())
-
-
-def test_decompose_in_circles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sigmoid, "decomposition", lambda op: [Sigmoid.make([op.src])], raising=False)
-    with pytest.raises(LightNetError, match="Decompose"):
-        passed(network(5), "decompose")
 
 
 def test_max_ops_bounds_kernels() -> None:

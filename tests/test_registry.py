@@ -154,7 +154,7 @@ def test_op_example_verifies(op: type) -> None:
 def test_op_says_what_it_is(op: type[LnOp]) -> None:
     """Exactly one of the kinds of definition, or contents from outside; and test cases where it computes."""
     source = hasattr(op, "contents")
-    kinds = [op.definition is not None, op.has_builder, op.is_host, hasattr(op, "decomposition"), source]
+    kinds = [op.definition is not None, op.has_builder, op.is_host, source]
     assert sum(kinds) == 1
     assert op.samples() or op.is_host or source
 

@@ -169,8 +169,6 @@ def definition(op: type[LnOp]) -> list[str]:
         return ["Defined by a loop-level builder.", ""]
     if op.is_host:
         return ["Defined by a call of the host at run time.", ""]
-    if hasattr(op, "decomposition"):
-        return ["Defined by a decomposition into other ops.", ""]
     return []
 
 

@@ -99,7 +99,7 @@ class LnOp(Operation):
     messages: ClassVar[Mapping[str, Message]] = {}
     #: The only target whose kernels the op may stand in; ``none`` says any.
     arch: ClassVar[str] = "none"
-    #: The op in index notation, or None (a decomposition, a builder or a run-time call says what it is instead).
+    #: The op in index notation, or None (a builder or a run-time call says what it is instead).
     definition: ClassVar[str | None] = None
     #: Rewrite patterns of this op alone, for `simplify`.
     rewrites: ClassVar[tuple[type[RewritePattern], ...]] = ()

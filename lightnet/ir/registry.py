@@ -143,7 +143,6 @@ PASSES = Table("pass", {
     "fold": "lightnet.passes.fold:FoldPass",
     "ln-cse": "lightnet.passes.cse:CsePass",
     "ln-dce": "lightnet.passes.dce:DcePass",
-    "decompose": "lightnet.passes.decompose:DecomposePass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
     "simplify": "lightnet.passes.simplify:SimplifyPass",
     "precision": "lightnet.passes.precision:PrecisionPass",

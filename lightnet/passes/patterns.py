@@ -12,15 +12,12 @@ from xdsl.pattern_rewriter import RewritePattern
 from lightnet.dialects.ln.dialect import ops
 from lightnet.ir.registry import TARGETS, all_patterns, meet
 from lightnet.ir.target import Target, get_target
-from lightnet.passes.decompose import Decompose
 from lightnet.passes.fold import FoldConstants
 from lightnet.passes.simplify import rewrites_of
 
 #: A pattern: the pass that applies it, the target it is for (``*``: all), its class.
 Row = tuple[str, str, type[RewritePattern]]
 
-#: Passes with a pattern of their own.
-_OWN = (("fold", FoldConstants), ("decompose", Decompose))
 #: Passes whose patterns a target has, and its field.
 _OF_TARGETS = {"expand": "expanders", "combine": "combiners", "subgraph": "subgraphs"}
 
@@ -30,7 +27,8 @@ def built_in(pass_name: str | None = None, target: str = "*") -> Iterator[Row]:
     meet a pattern for `target`."""
     if pass_name in (None, "simplify"):
         yield from (("simplify", "*", cls) for cls in (*rewrites_of(ops()), FoldConstants))
-    yield from ((name, "*", cls) for name, cls in _OWN if pass_name in (None, name))
+    if pass_name in (None, "fold"):
+        yield "fold", "*", FoldConstants
     if pass_name in (None, *_OF_TARGETS):
         for name in TARGETS:
             if meet(name, target):
