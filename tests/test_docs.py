@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from filecheck_runner import collect, parse, run_file, run_script
 
+from lightnet.ir.registry import FAMILIES
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 GENERATED = ("ops.md", "passes.md", "cli.md", "patterns.md")
@@ -194,6 +196,35 @@ def test_scaffolds(tmp_path: Path) -> None:
     again = run_tool(tmp_path, "new_pass.py", "my-new-pass", "Does nothing yet.", status=1)
     assert "there already" in again
     assert "there are: " in run_tool(tmp_path, "new_op.py", "no-family", "x", "y", status=1)
+    for family, optype, words in (
+        ("elementwise", "my_op", "is taken, by an op of the family 'elementwise'"),
+        ("unary", "relu", "is taken, by an op of the family 'elementwise'"),
+        ("unary", "tensor_spec", "'TensorSpec', which its class would be called, is taken"),
+        ("unary", "MyOp", "is no name for an op"),
+    ):
+        assert words in run_tool(tmp_path, "new_op.py", family, optype, "It does nothing.", status=1)
+
+
+def test_new_op_in_every_family(tmp_path: Path) -> None:
+    """An op of each, in a copy of the project: in the project's format, and it passes the tests that every op has."""
+    ignored = shutil.ignore_patterns("__pycache__", "data", "filecheck")
+    for name in ("lightnet", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for family in FAMILIES:
+        assert tool("new_op").main([family, f"my_{family}", "The identity.", "--root", str(tmp_path)]) == 0
+    files = [str(tmp_path / "lightnet" / "dialects" / "ln" / f"{family}.py") for family in FAMILIES]
+    for words in (["check", "-q"], ["format", "--check", "-q"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *words, *files], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-k", "[my_", "tests/test_ops.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": "."})
+    assert done.returncode == 0, done.stdout
+    assert (
+        f"{len(list(FAMILIES)) * 10} passed" in done.stdout
+    )  # three samples in three tests, and one of all in the fourth
 
 
 def run_tool(root: Path, *words: str, status: int = 0) -> str:

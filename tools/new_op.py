@@ -40,14 +40,14 @@ MODULE, NAMES = "lightnet.ir.op", ("LnOp", "case", "ln_op", "operand", "result")
 WIDTH = 120
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Add the class; the exit status is 1 if that cannot be."""
     parser = argparse.ArgumentParser(description="Start a new op.")
     parser.add_argument("family", help="a file of lightnet/dialects/ln, without .py")
     parser.add_argument("optype", help="the op's name in networks")
     parser.add_argument("what", help="a sentence that says what it computes")
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     folder = args.root / "lightnet" / "dialects" / "ln"
     texts = {p.stem: p.read_text("utf-8") for p in sorted(folder.glob("*.py"))}
     families = {name: text for name, text in texts.items() if ops_of(ast.parse(text)) is not None}
