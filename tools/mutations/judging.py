@@ -77,7 +77,8 @@ class Session:
         """Give the functions that are there the code of the changed text."""
         path = str(self.job.root / row["file"])
         codes: dict[CodeType, CodeType] = {}
-        pair(compile(row["text"], path, "exec"), compile(row["changed"], path, "exec"), codes)
+        old, new = (compile(row[k], path, "exec", dont_inherit=True) for k in ("text", "changed"))
+        pair(old, new, codes)
         for function in self.functions.get(path, ()):
             if (new := codes.get(function.__code__)) is not None:
                 function.__code__ = new

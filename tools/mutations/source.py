@@ -63,12 +63,12 @@ def show(text: str) -> str:
 class Run:
     """The folder with copies, map and results."""
 
-    def __init__(self, work: Path, budget: float):
-        self.work, self.budget = work, budget
+    def __init__(self, work: Path, budget: float, root: Path = ROOT):
+        self.work, self.budget, self.root = work, budget, root
         self.tree, self.results_path = work / "tree", work / "results.json"
         work.mkdir(parents=True, exist_ok=True)
         if not self.tree.exists():
-            _copy(self.tree)
+            self._copy(self.tree)
         self.results: dict[str, dict[str, Any]] = {}
         if self.results_path.exists():
             self.results = json.loads(self.results_path.read_text("utf-8"))
@@ -102,6 +102,16 @@ class Run:
     def verdict(self, fault: Fault) -> str | None:
         return self.results.get(fault.name, {}).get("verdict")
 
+    def _copy(self, to: Path) -> None:
+        for name in COPIED:
+            source = self.root / name
+            if source.is_dir():
+                shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+            elif source.exists():
+                to.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, to / name)
+        _compile(to)
+
     # -- judging -----------------------------------------------------------------------------------------------------
 
     def judge(self, chosen: list[Fault]) -> None:
@@ -122,7 +132,7 @@ class Run:
     def again(self, chosen: list[Fault], words: list[str]) -> None:
         """Judge what was not found by tests as they are now."""
         shutil.copytree(
-            ROOT / "tests", self.tree / "tests", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+            self.root / "tests", self.tree / "tests", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
         )
         rest = [f for f in chosen if self.verdict(f) in (SURVIVES, UNCOVERED, UNCLEAR)]
         self.start(rest, {f.name: words for f in rest}, dict.fromkeys(words, 60.0), warm=False)
@@ -144,7 +154,7 @@ class Run:
             "warm": warm,
         }
         (self.work / "job.json").write_text(json.dumps(job), "utf-8")
-        with (self.work / "log.txt").open("w") as log:
+        with (self.work / f"log.{warm and 'warm' or 'cold'}.txt").open("w") as log:
             command = [sys.executable, "-m", "mutations.judging", str(self.work / "job.json")]
             subprocess.run(command, cwd=self.tree, env=_environment(self.tree), stdout=log, stderr=log, check=False)
         self._take(verdicts)
@@ -158,7 +168,7 @@ class Run:
             return path
         marked, marks = self.work / "marked", Marks()
         if not marked.exists():
-            _copy(marked)
+            self._copy(marked)
         for file, text in self.texts().items():
             (marked / file).write_text(marks.mark(file, text), "utf-8")
         (marked / "lightnet" / "_watched.py").write_text(MODULE.format(size=marks.size), "utf-8")
@@ -240,17 +250,6 @@ class Tests:
         return chosen
 
 
-def _copy(to: Path) -> None:
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
-        else:
-            to.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, to / name)
-    _compile(to)
-
-
 def _compile(tree: Path) -> None:
     """Byte code that is used as long as its file is as it was, whatever the clock says."""
     compileall.compile_dir(
@@ -259,5 +258,5 @@ def _compile(tree: Path) -> None:
 
 
 def _environment(tree: Path) -> dict[str, str]:
-    path = os.pathsep.join([str(tree), str(tree / "tools")])
+    path = os.pathsep.join([str(tree), str(ROOT / "tools")])
     return os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
