@@ -12,10 +12,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
-from mutations import source  # noqa: E402
-from mutations.faults import faults, is_program, sample  # noqa: E402
-from mutations.judging import pair  # noqa: E402
-from mutations.watching import Marks, few_of_each  # noqa: E402
+from mutations import source
+from mutations.faults import faults, is_program, sample
+from mutations.judging import pair
+from mutations.watching import Marks, few_of_each
 
 PACKAGE = Path(__file__).parent.parent / "lightnet"
 TEXT = '''"""Docstring with 1 < 2."""

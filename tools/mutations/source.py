@@ -154,7 +154,7 @@ class Run:
             "warm": warm,
         }
         (self.work / "job.json").write_text(json.dumps(job), "utf-8")
-        with (self.work / f"log.{warm and 'warm' or 'cold'}.txt").open("w") as log:
+        with (self.work / f"log.{'warm' if warm else 'cold'}.txt").open("w") as log:
             command = [sys.executable, "-m", "mutations.judging", str(self.work / "job.json")]
             subprocess.run(command, cwd=self.tree, env=_environment(self.tree), stdout=log, stderr=log, check=False)
         self._take(verdicts)
