@@ -24,7 +24,7 @@ _C_CODE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.ASCII), instead)
     for pattern, instead in (
         (
-            r"\w+_(?:dims|ndim|dtype)\s*(?:\[[^\]]*\]\s*)?=(?!=)",
+            r"(?<!\w)\w+_(?:dims|ndim|dtype)\s*(?:\[[^\]]*\]\s*)?=(?!=)",
             "an output says its shape in `dims` and its type in `dtype`",
         ),
         (r"\b(?:if|else|for)\s*[({]|\b(?:while|do|switch|goto|return|static|const|void|struct)\b|#include", ""),

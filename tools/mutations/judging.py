@@ -132,6 +132,7 @@ class Job:
         self.out = Path(data["out"])
         self.until = time.monotonic() + data["budget"]
         self.warm: bool = data["warm"]
+        self.cpu: float = data["cpu"]
         self.trusted: dict[str, bool] = {}
 
     def scratch(self) -> Path:
@@ -150,7 +151,7 @@ class Job:
                 verdict, by = self.verdict(judge, row, path)
             finally:
                 path.write_text(row["text"], "utf-8")
-            found = {"name": row["name"], "verdict": verdict, "by": by, "ran": len(row["tests"]), "warm": self.warm,
+            found = {"name": row["name"], "verdict": verdict, "by": by, "ran": len(row["tests"]), "warm": self.warm, "cpu": self.cpu,
                      "wall": round(time.monotonic() - start, 1)}  # fmt: skip
             with self.out.open("a", encoding="utf-8") as f:
                 f.write(json.dumps(found) + "\n")

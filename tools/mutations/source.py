@@ -3,7 +3,7 @@
 In a folder of its own (``--work``): `tree`, a copy of the project; `marked`, a copy that notes which tests run which lines
 (`watching.py`), used once; `map.npz`, what it noted; `results.json`, a verdict for each fault, from which an interrupted run
 goes on. A fault is judged by the tests that run its line, quickest first and one of each test function before a second, up
-to `CPU` seconds (`judging.py`).
+to `--cpu` seconds (`judging.py`); survivors are judged again where a run has more.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from mutations.watching import MODULE, Marks
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("lightnet", "tests", "tools", "docs", "examples", "editors", "pyproject.toml", "README.md", "Makefile", "LICENSE",
           "NOTICE", "MANIFEST.in")  # fmt: skip
-#: CPU seconds of tests for one fault, and tests at most.
-CPU, MOST = 20.0, 60
+#: Tests for one fault at most.
+MOST = 60
 #: Cases of a test function that the map is made from.
 CASES = 6
 
@@ -40,6 +40,7 @@ FOUND, SURVIVES, UNCOVERED, UNCLEAR, EQUIVALENT = "found", "survives", "uncovere
 def main(args: Namespace) -> int:
     """Judge what is not judged yet, print the table; the status is 1 if a fault survives."""
     run = Run((args.work or ROOT / "build" / "mutants").resolve(), args.budget)
+    run.cpu = args.cpu
     chosen = [f for f in sample(run.texts(), args.count, args.seed) if args.files in f.file]
     for name, why in args.equivalent:
         run.note(name, why)
@@ -64,7 +65,7 @@ class Run:
     """The folder with copies, map and results."""
 
     def __init__(self, work: Path, budget: float, root: Path = ROOT):
-        self.work, self.budget, self.root = work, budget, root
+        self.work, self.budget, self.root, self.cpu = work, budget, root, 20.0
         self.tree, self.results_path = work / "tree", work / "results.json"
         work.mkdir(parents=True, exist_ok=True)
         if not self.tree.exists():
@@ -112,18 +113,23 @@ class Run:
                 shutil.copy2(source, to / name)
         _compile(to)
 
+    def is_pending(self, fault: Fault) -> bool:
+        """Whether it is not judged yet, or survived less time than it may have now."""
+        found = self.results.get(fault.name, {})
+        return found.get("verdict") is None or (found["verdict"] == SURVIVES and found.get("cpu", 0) < self.cpu)
+
     # -- judging -----------------------------------------------------------------------------------------------------
 
     def judge(self, chosen: list[Fault]) -> None:
         """By the recorded tests: warm, and cold what is not decided by that."""
-        tests = Tests(self.map())
-        pending = [f for f in chosen if self.verdict(f) is None]
+        tests = Tests(self.map(), self.cpu)
+        pending = [f for f in chosen if self.is_pending(f)]
         picked = {f.name: tests.of(f) for f in chosen if self.verdict(f) in (None, SURVIVES, UNCLEAR)}
         for fault in pending:
             if not picked[fault.name]:
                 self.results[fault.name] = {"name": fault.name, "verdict": UNCOVERED}
         self.start([f for f in pending if f.function and picked[f.name]], picked, tests.seconds, warm=True)
-        rest = [f for f in chosen if picked.get(f.name) and not self.results.get(f.name, {}).get("cold")]
+        rest = [f for f in chosen if picked.get(f.name) and self.results.get(f.name, {}).get("warm") is not False]
         rest = [
             f for f in rest if self.verdict(f) in (SURVIVES, UNCLEAR) or (not f.function and self.verdict(f) is None)
         ]
@@ -152,6 +158,7 @@ class Run:
             "out": str(verdicts),
             "budget": self.budget,
             "warm": warm,
+            "cpu": self.cpu,
         }
         (self.work / "job.json").write_text(json.dumps(job), "utf-8")
         with (self.work / f"log.{'warm' if warm else 'cold'}.txt").open("w") as log:
@@ -211,7 +218,8 @@ class Run:
 class Tests:
     """The tests of a map, and which of them run a line."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, cpu: float):
+        self.cpu = cpu
         data = np.load(path)
         lines = json.loads((path.parent / "lines.json").read_text("utf-8"))
         kept = data["passed"]
@@ -243,7 +251,7 @@ class Tests:
             rounds[function] += 1
         chosen, total = [], 0.0
         for _, _, i in sorted(order):
-            if chosen and (total + self.costs[i] > CPU or len(chosen) == MOST):
+            if chosen and (total + self.costs[i] > self.cpu or len(chosen) == MOST):
                 continue
             chosen.append(self.names[i])
             total += float(self.costs[i])
