@@ -17,7 +17,7 @@ from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
 from lightnet.ir.layout import byte_size
-from lightnet.ir.memory import memory_of, unplan
+from lightnet.ir.memory import is_upstream, memory_of, unplan
 from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, name_of, places_of, tensor_names
 from lightnet.ir.parser import parse_mlir
@@ -89,6 +89,17 @@ def test_upstream_plan_of_test_ops(alignment: int, offsets: list[int], total: in
     found = {n: p.offset.data for op in ops for n, p in zip(tensor_names(op), places_of(op))}
     assert [found[t] for t in tensors] == offsets
     assert memory_of(module) == {"arena": total}
+
+
+def test_nothing_is_left_of_a_plan_that_is_dropped() -> None:
+    """Places, sizes, and whose rules it follows, which the exporters ask for."""
+    module = load("ir/test_ops")
+    before = str(module)
+    plan_upstream(module)
+    assert is_upstream(module) and str(module) != before
+    unplan(module)
+    assert not is_upstream(module) and not any(places_of(op) for op in planned_ops(main_of(module).body.block))
+    assert not module.attributes
 
 
 def test_upstream_plan_counts_four_bytes_for_a_bool() -> None:
