@@ -338,5 +338,7 @@ def test_ops_are_named_after_their_nodes(tmp_path):
 @pytest.mark.parametrize("shape", [(2, 4), (2, 3, 1), (-1, 3)])
 def test_shapes_that_do_not_fit_an_input(tmp_path, shape):
     onnx.save(_relu_and_exp(), tmp_path / "m.onnx")
-    with pytest.raises(LightNetError, match=re.escape(f"has shape [n, 3] in the model, which {list(shape)} does not fit")):
+    with pytest.raises(
+        LightNetError, match=re.escape(f"has shape [n, 3] in the model, which {list(shape)} does not fit")
+    ):
         lightnet.load(tmp_path / "m.onnx", shapes={"x": shape})

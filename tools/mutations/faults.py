@@ -29,7 +29,7 @@ BOOLEANS = {ast.And: ("and", "or"), ast.Or: ("or", "and")}
 @dataclass(frozen=True)
 class Fault:
     """A change of `file`: the bytes `start` to `end` (`old`) become `new`. `line` is the one where it starts; `function` says
-    whether it lies in code that runs when a function is called, not when the module is imported."""
+    whether it lies in code that runs when a function is called, not when the module is imported; `within` names the innermost one."""
 
     file: str
     line: int
@@ -39,6 +39,7 @@ class Fault:
     old: str
     new: str
     function: bool
+    within: str = ""
 
     @property
     def name(self) -> str:
@@ -96,7 +97,7 @@ class _Faults:
         self.starts = [0]
         for line in text.encode().splitlines(keepends=True):
             self.starts.append(self.starts[-1] + len(line))
-        self.inside = False
+        self.inside, self.scope = False, ""
 
     # -- where -------------------------------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class _Faults:
         old = self.data[start:end]
         line = self.data.count(b"\n", 0, start) + 1
         new += "\n" * (old.count(b"\n") - new.count("\n"))
-        self.faults.append(Fault(self.file, line, kind, start, end, old.decode(), new, self.inside))
+        self.faults.append(Fault(self.file, line, kind, start, end, old.decode(), new, self.inside, self.scope))
 
     def put(self, kind: str, node: ast.AST, new: str) -> None:
         start, end = self.span(node)
@@ -180,7 +181,9 @@ class _Faults:
             self.expression(expression)
         self.inside = outer
         if not any(isinstance(n, ast.Raise) and "NotImplementedError" in ast.unparse(n) for n in node.body):
+            outer_scope, self.scope = self.scope, node.name
             self.within(True, node.body, [])
+            self.scope = outer_scope
 
     def within(self, inside: bool, body: list[ast.stmt], decorators: list[ast.expr]) -> None:
         for decorator in decorators:

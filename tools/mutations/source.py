@@ -29,8 +29,8 @@ from mutations.watching import MODULE, Marks
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("lightnet", "tests", "tools", "docs", "examples", "editors", "pyproject.toml", "README.md", "Makefile", "LICENSE",
           "NOTICE", "MANIFEST.in")  # fmt: skip
-#: Tests for one fault at most.
-MOST = 60
+#: Tests for one fault at most, for each CPU second that they may take; and those that judge survivors cold.
+MOST, COLD = 10, 10
 #: Cases of a test function that the map is made from.
 CASES = 6
 
@@ -41,7 +41,7 @@ def main(args: Namespace) -> int:
     """Judge what is not judged yet, print the table; the status is 1 if a fault survives."""
     run = Run((args.work or ROOT / "build" / "mutants").resolve(), args.budget)
     run.cpu = args.cpu
-    chosen = [f for f in sample(run.texts(), args.count, args.seed) if args.files in f.file]
+    chosen = [f for f in sample(run.texts(), args.count, args.seed) if args.files in f.file and f.within != "samples"]
     for name, why in args.equivalent:
         run.note(name, why)
     if args.list:
@@ -116,24 +116,26 @@ class Run:
     def is_pending(self, fault: Fault) -> bool:
         """Whether it is not judged yet, or survived less time than it may have now."""
         found = self.results.get(fault.name, {})
-        return found.get("verdict") is None or (found["verdict"] == SURVIVES and found.get("cpu", 0) < self.cpu)
+        return "verdict" not in found or (found["verdict"] == SURVIVES and found.get("cpu", 0) < self.cpu)
 
     # -- judging -----------------------------------------------------------------------------------------------------
 
     def judge(self, chosen: list[Fault]) -> None:
         """By the recorded tests: warm, and cold what is not decided by that."""
-        tests = Tests(self.map(), self.cpu)
+        tests = Tests(self.map())
         pending = [f for f in chosen if self.is_pending(f)]
-        picked = {f.name: tests.of(f) for f in chosen if self.verdict(f) in (None, SURVIVES, UNCLEAR)}
+        picked: dict[str, list[str]] = {}
         for fault in pending:
-            if not picked[fault.name]:
-                self.results[fault.name] = {"name": fault.name, "verdict": UNCOVERED}
+            found = self.results.setdefault(fault.name, {"name": fault.name})
+            passed = set(tests.of(fault, found["cpu"])) if "cpu" in found else set()
+            picked[fault.name] = [t for t in tests.of(fault, self.cpu) if t not in passed]
+            if not picked[fault.name] and not passed:
+                found["verdict"] = UNCOVERED
         self.start([f for f in pending if f.function and picked[f.name]], picked, tests.seconds, warm=True)
-        rest = [f for f in chosen if picked.get(f.name) and self.results.get(f.name, {}).get("warm") is not False]
-        rest = [
-            f for f in rest if self.verdict(f) in (SURVIVES, UNCLEAR) or (not f.function and self.verdict(f) is None)
-        ]
-        self.start(rest, picked, tests.seconds, warm=False)
+        rest = [f for f in chosen if self.verdict(f) == UNCLEAR or (not f.function and f in pending and picked[f.name])]
+        rest += [f for f in chosen if self.verdict(f) == SURVIVES and self.results[f.name].get("warm")]
+        few = {f.name: picked.get(f.name) if not f.function else tests.of(f, self.cpu)[:COLD] for f in rest}
+        self.start(rest, few, tests.seconds, warm=False)
 
     def again(self, chosen: list[Fault], words: list[str]) -> None:
         """Judge what was not found by tests as they are now."""
@@ -200,7 +202,8 @@ class Run:
     # -- report ------------------------------------------------------------------------------------------------------
 
     def report(self, chosen: list[Fault]) -> int:
-        """What was not found, and how many were."""
+        """Print what was not found, and how many were."""
+        self.save()
         for fault in chosen:
             verdict = self.verdict(fault)
             if verdict in (SURVIVES, UNCOVERED, UNCLEAR):
@@ -218,8 +221,7 @@ class Run:
 class Tests:
     """The tests of a map, and which of them run a line."""
 
-    def __init__(self, path: Path, cpu: float):
-        self.cpu = cpu
+    def __init__(self, path: Path):
         data = np.load(path)
         lines = json.loads((path.parent / "lines.json").read_text("utf-8"))
         kept = data["passed"]
@@ -230,18 +232,19 @@ class Tests:
         self.files: dict[str, list[int]] = lines["files"]
         self.seconds = dict(zip(self.names, self.costs.tolist()))
 
-    def of(self, fault: Fault) -> list[str]:
-        """The tests of a fault: those that run its line, or, if that runs at import alone, those that run most of its file."""
+    def of(self, fault: Fault, cpu: float) -> list[str]:
+        """The tests of a fault, in `cpu` seconds: those that run its line, or, if that runs at import alone, those that run most of
+        its file."""
         mark = self.lines[fault.file].get(str(fault.line))
         if fault.function and mark is not None:
             hits = np.flatnonzero(self.marks[:, mark >> 3] & (0x80 >> (mark & 7)))
-            return self._choose(hits[np.argsort(self.costs[hits], kind="stable")])
+            return self._choose(hits[np.argsort(self.costs[hits], kind="stable")], cpu)
         first, last = self.files[fault.file]
         share = np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1) / np.maximum(1, self.costs)
         hits = np.flatnonzero(share)
-        return self._choose(hits[np.argsort(-share[hits], kind="stable")])
+        return self._choose(hits[np.argsort(-share[hits], kind="stable")], cpu)
 
-    def _choose(self, hits: np.ndarray) -> list[str]:
+    def _choose(self, hits: np.ndarray, cpu: float) -> list[str]:
         """The first of each function, then the second, within the limits; the quickest at once."""
         rounds: dict[str, int] = defaultdict(int)
         order = []
@@ -251,7 +254,7 @@ class Tests:
             rounds[function] += 1
         chosen, total = [], 0.0
         for _, _, i in sorted(order):
-            if chosen and (total + self.costs[i] > self.cpu or len(chosen) == MOST):
+            if chosen and (total + self.costs[i] > cpu or len(chosen) >= max(20, MOST * cpu)):
                 continue
             chosen.append(self.names[i])
             total += float(self.costs[i])
