@@ -24,7 +24,7 @@ from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
-from lightnet.ir.views import moves_left, overwritable, pieces_of, views_of
+from lightnet.ir.views import _definition_relations, moves_left, overwritable, pieces_of, views_of
 from lightnet.passes.check_plan import ByteMap, check_plan
 from lightnet.passes.plan import plan_module
 from lightnet.passes.plan_upstream import plan_upstream
@@ -462,3 +462,12 @@ def test_a_chain_shares_bytes_as_before() -> None:
         module = parse(main(text, "-> tensor<64xf32>"))
         peaks.append(plan_module(module, apart=apart).peak)
     assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize("text, known", [
+    ("dst[i] = src[i]", True), ("dst[i] = src[i + 1]", False), ("t[i] = src[i]\ndst[i] = t[i]", False), ("dst[i] = 1", None),
+    ("dst[i] = 1\ndst[i] = src[i]", False), ("dst[i] += src[i]", False), ("dst[i] = src[j]", False),
+])  # fmt: skip
+def test_where_a_definition_reads_what_it_overwrites(text: str, known: bool | None) -> None:
+    """At the very element, elsewhere (or later, through a local, or behind a write), or not at all."""
+    assert _definition_relations(text, ("src",), ("dst",)) == ((known,),)
