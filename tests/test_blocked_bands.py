@@ -169,6 +169,17 @@ def test_pytorch_agrees():
     check_blocked(BANDS, *body, arrays=arrays, expected=[conv(wide, pw, pb).numpy()])
 
 
+@pytest.mark.parametrize("src, size, stride, pad", [
+    ((1, 1, 2, 1), (1, 1), (2, 1), (0, 0, 0, 0)), ((1, 1, 4, 4), (1, 1), (2, 2), (0, 0, 0, 0)), ((1, 24, 6, 5), (1, 3), (3, 1), (0, 0, 0, 0)),
+    ((2, 20, 6, 7), (3, 3), (2, 2), (0, 0, 0, 0)), ((1, 8, 7, 9), (2, 2), (3, 3), (1, 0, 0, 1)),
+])  # fmt: skip
+def test_rows_that_no_window_reaches(src, size, stride, pad):
+    """The last rows of the expanded map, and those between windows: scratch memory has no place for them."""
+    for machine, stages in zip(MACHINES, ((16, 16), (33, 17), (40, 0)), strict=True):
+        check_blocked(BANDS, *chain(src, *stages, size, stride, (1, 1), pad), machine=machine, tolerance=6e-6)
+    check_blocked(BANDS, *chain(src, 33, 17, size, stride, (1, 1), pad), choices={"band": ParamAttr(1)}, tolerance=6e-6)
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.tuples(st.integers(1, 2), st.integers(1, 40), st.integers(1, 17), st.integers(1, 33)),

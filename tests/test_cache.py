@@ -153,6 +153,18 @@ def test_the_least_recently_used_go_first(folder: Path, monkeypatch: pytest.Monk
     assert not stale.exists() and cache.info().nbytes <= 2 << 20
 
 
+def test_the_folder_is_looked_at_now_and_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking takes time in proportion to the entries: not for each that is written; and yet the bound holds."""
+    monkeypatch.setenv(cache.SIZE_VARIABLE, "1")
+    looks, evict = [], cache._evict
+    monkeypatch.setattr(cache, "_evict", lambda *words: looks.append(words) or evict(*words))
+    for i in range(600):
+        cache.write({cache.key(str(i)): bytes(4000)})
+        assert i % 20 or cache.info().nbytes <= 1 << 20
+    assert cache.info().entries > 150  # the bound is reached, and 600 entries are twice as much
+    assert 3 <= len(looks) <= 150
+
+
 def test_several_writers_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = jit.compile_texts(kernels(*range(20)), MACHINE)
     code = (

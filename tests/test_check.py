@@ -448,6 +448,20 @@ def test_data_belongs_to_names_and_seed() -> None:
     assert (one["w"] != other["w"]).any() and (one["x"] != other["x"]).any()
 
 
+def test_data_of_a_name_is_the_same_wherever_it_stands() -> None:
+    """And that of two names differs."""
+
+    def drawn(*names: str) -> dict[str, np.ndarray]:
+        sources = "\n".join(f'%{n} = ln.input : tensor<9xf32> as ("{n}")' for n in names)
+        text = f"func.func @main() -> tensor<9xf32> {{\n{sources}\n %y = ln.sub %a, %b : tensor<9xf32>\n func.return %y : tensor<9xf32>\n}}"
+        return draw(parsed(text)[1], "ordinary", 0, Evaluator()).contents
+
+    one, other = drawn("a", "b"), drawn("b", "c", "a")
+    assert (one["a"] != one["b"]).any()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+
+
 def test_data_of_sources_without_names_differs() -> None:
     text = "func.func @main() -> tensor<9xf32> {\n %a = ln.input : tensor<9xf32>\n %b = ln.input : tensor<9xf32>\n %y = ln.sub %a, %b : tensor<9xf32>\n func.return %y : tensor<9xf32>\n}"
     _, module = parsed(text)

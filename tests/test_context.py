@@ -81,9 +81,12 @@ def test_what_can_be_read(context):
     np.testing.assert_array_equal(context.get_data("w"), W)
     refused(lambda: context.get_data("part"), "has no value yet: call run first")
     context.run()
-    got = context.get_data("part")
-    got[:] = 0
-    np.testing.assert_array_equal(context.get_data("part"), want())
+    context.set_data("x", X)
+    context.run()
+    for name, held in (("part", want()), ("x", X), ("w", W)):  # a result, what was fed, what was loaded
+        context.get_data(name)[:] = 0
+        np.testing.assert_array_equal(context.get_data(name), held)
+    np.testing.assert_array_equal(context.run()["part"], want())
     error = refused(lambda: context.get_data("a"), "outputs=['a']")
     assert "keep it with" in str(error)
     refused(lambda: context.get_data("nothing"), "no tensor is called 'nothing'")

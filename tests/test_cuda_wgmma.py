@@ -148,6 +148,12 @@ def test_a_network(tmp_path, way):
     path = tmp_path / "net.mlir"
     path.write_text(NET)
     executable = lightnet.compile(path, "cuda", arch=ARCH, precision="f16", **{way: True})
+    chosen = [
+        op.attributes["alg"].data
+        for op in executable.planned.walk()
+        if op.name == "cuda.kernel" and "conv2d" in str(op)
+    ]
+    assert chosen == ["wgmma"]
     x = np.random.default_rng(0).uniform(-1, 1, (1, 64, 20, 20)).astype(np.float32)
     want = lightnet.compile(path, "none")({"x": x})["y"]
     np.testing.assert_allclose(executable({"x": x})["y"], want, rtol=0, atol=4e-3 * np.abs(want).max())

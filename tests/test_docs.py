@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from filecheck_runner import collect, parse, run_file, run_script
 
+from lightnet.ir.registry import FAMILIES
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 GENERATED = ("ops.md", "passes.md", "cli.md", "patterns.md", "upstream-ops.md")
@@ -194,6 +196,48 @@ def test_scaffolds(tmp_path: Path) -> None:
     again = run_tool(tmp_path, "new_pass.py", "my-new-pass", "Does nothing yet.", status=1)
     assert "there already" in again
     assert "there are: " in run_tool(tmp_path, "new_op.py", "no-family", "x", "y", status=1)
+    for family, optype, words in (
+        ("elementwise", "my_op", "is taken, by an op of the family 'elementwise'"),
+        ("unary", "relu", "is taken, by an op of the family 'elementwise'"),
+        ("unary", "tensor_spec", "'TensorSpec', which its class would be called, is taken"),
+        ("unary", "MyOp", "is no name for an op"),
+    ):
+        assert words in run_tool(tmp_path, "new_op.py", family, optype, "It does nothing.", status=1)
+
+
+#: What every op is tested by, for the ops called my_…, without the time that collecting all others takes.
+NEW_OPS = """
+import test_ops as tests
+cases = [(name, i) for name, i in tests.CASES if name.startswith("my_")]
+for name, i in cases:
+    tests.test_reference_has_the_inferred_types(name, i)
+    tests.test_definition_agrees_with_the_reference(name, i)
+    tests.test_loops_agree_with_the_reference(name, i)
+names = sorted({name for name, _ in cases})
+for name in names:
+    tests.test_cuda_agrees_with_the_reference(name)
+print(len(cases), *names)
+"""
+
+
+def test_new_op_in_every_family(tmp_path: Path) -> None:
+    """An op of each, in a copy of the project: in the project's format, and it passes the tests that every op has."""
+    shutil.copytree(ROOT / "lightnet", tmp_path / "lightnet")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for family in FAMILIES:
+        assert tool("new_op").main([family, f"my_{family}", "The identity.", "--root", str(tmp_path)]) == 0
+    files = [str(tmp_path / "lightnet" / "dialects" / "ln" / f"{family}.py") for family in FAMILIES]
+    for words in (["check", "-q"], ["format", "--check", "-q"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *words, *files], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "tests")])
+    command = [sys.executable, "-c", NEW_OPS]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    names = sorted(f"my_{family}" for family in FAMILIES)
+    assert done.stdout.split() == [str(3 * len(names)), *names]
 
 
 def run_tool(root: Path, *words: str, status: int = 0) -> str:

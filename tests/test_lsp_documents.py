@@ -18,6 +18,7 @@ from lightnet.frontends.mlir import read
 from lightnet.ir.instrumentation import module_text
 from lightnet.lsp.documents import MAX_TEXT, Cancelled, Document, open_document
 from lightnet.lsp.mlir_document import MlirDocument
+from lightnet.lsp.op_docs import topic_markdown
 from lightnet.lsp.text import Finding
 
 ROOT = Path(__file__).parent.parent
@@ -416,3 +417,8 @@ def test_broken_documents_are_answered(seed: int) -> None:
     for offset in [random_.randrange(len(text) + 1) for _ in range(40)]:
         document.hover(offset), document.complete(offset), document.definition(offset), document.references(offset)
     document.symbols()
+
+
+def test_an_op_without_operands_of_its_own_is_shown_by_its_name():
+    assert topic_markdown("op ln.once").startswith("```\nln.once\n```")
+    assert topic_markdown("op ln.no-such") == topic_markdown("what") == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -403,9 +404,13 @@ def test_attribute_texts(text: str, value: object) -> None:
     assert found == value and type(found) is type(value)
 
 
-@pytest.mark.parametrize(
-    "text", ["(1, 2", "(1, 2]", "(1,,2)", "(,)", "(1) 2", "(" * 50 + ")" * 50, "x" * 100_000, "(((((((((1)))))))))"]
-)
-def test_texts_that_the_grammar_does_not_have(text: str) -> None:
-    with pytest.raises(AttributeText):
+@pytest.mark.parametrize("text, message", [
+    ("(1, 2", "lacks a ')'"), ("(1, 2]", "has ']' where a value should stand"), ("(1,,2)", "has ',' where a value should stand"),
+    ("(,)", "has ',' where a value should stand"), ("(1) 2", "has more behind its closing bracket"),
+    ('("a" "b")', "lacks a comma between two values"), ("((1) (2))", "lacks a comma between two values"),
+    ("(" * 50 + ")" * 50, "is nested deeper than 8"), ("(((((((((1)))))))))", "is nested deeper than 8"),
+    ("x" * ((1 << 16) + 1), "is longer than 65536 characters"),
+])  # fmt: skip
+def test_texts_that_the_grammar_does_not_have(text: str, message: str) -> None:
+    with pytest.raises(AttributeText, match=re.escape(message)):
         parse(text)

@@ -414,3 +414,17 @@ def test_a_large_model_is_held_once(tmp_path):
     done = subprocess.run([sys.executable, "-c", MEMORY, str(path)], capture_output=True, text=True, check=True)
     used, total = done.stdout.split()
     assert int(used) < 40 << 20 and np.isfinite(float(total))
+
+
+def test_errors_name_the_file_or_say_bytes():
+    for words, where in (({}, "<bytes>"), ({"name": "m.onnx"}, "m.onnx")):
+        with pytest.raises(LightNetError) as error:
+            read_model(b"garbage\xff", **words)
+        assert error.value.loc.file == where
+
+
+def test_an_initializer_that_stands_twice():
+    model = base()
+    model.graph.initializer.append(model.graph.initializer[0])
+    with pytest.raises(LightNetError, match=f"'{model.graph.initializer[0].name}' is defined twice"):
+        read_model(model.SerializeToString())

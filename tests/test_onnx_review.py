@@ -7,6 +7,7 @@ The oracle of results is ONNX Runtime; sizes are measured with tracemalloc (whic
 from __future__ import annotations
 
 import gzip
+import re
 import time
 import tracemalloc
 import zipfile
@@ -18,6 +19,7 @@ from nnvm_graphs import Graph, run
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import MAX_FOLDED_BYTES, MAX_MADE, MAX_TRACED, _union
+from lightnet.ir.op import LnOp
 from lightnet.source import kind_of
 
 onnx = pytest.importorskip("onnx")
@@ -317,3 +319,26 @@ def test_mistakes_at_the_api():
         network({})
     with pytest.raises(LightNetError, match=r"SerializeToString"):
         lightnet.compile(onnx.load_from_string(RELU))
+
+
+def _relu_and_exp() -> onnx.ModelProto:
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="first"), helper.make_node("Exp", ["a"], ["y"])]
+    values = [helper.make_tensor_value_info("x", 1, ["n", 3]), helper.make_tensor_value_info("y", 1, None)]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_ops_are_named_after_their_nodes(tmp_path):
+    """A node without a name after its operator."""
+    onnx.save(_relu_and_exp(), tmp_path / "m.onnx")
+    module = lightnet.load(tmp_path / "m.onnx", shapes={"x": (2, 3)}).module
+    assert [op.op_name for op in module.walk() if isinstance(op, LnOp)] == ["x", "first", "exp"]
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 3, 1), (-1, 3)])
+def test_shapes_that_do_not_fit_an_input(tmp_path, shape):
+    onnx.save(_relu_and_exp(), tmp_path / "m.onnx")
+    with pytest.raises(
+        LightNetError, match=re.escape(f"has shape [n, 3] in the model, which {list(shape)} does not fit")
+    ):
+        lightnet.load(tmp_path / "m.onnx", shapes={"x": shape})

@@ -22,6 +22,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.dialects.ln.elementwise import Elew, Relu, Sigmoid
+from lightnet.dialects.ln.source import Source
 from lightnet.frontends import importer, json_ir
 from lightnet.ir import registry
 from lightnet.ir.body import choice
@@ -251,6 +252,25 @@ def test_bind_errors() -> None:
         passed(parse(text), "bind{inputs=y}")
     with pytest.raises(LightNetError, match="both as an input and as a param"):
         passed(parse(text), "bind{inputs=x params=x}")
+
+
+def test_bind_by_name() -> None:
+    """Names outweigh uses: data can be a param, and a weight an input; contents stay, and others are what they were."""
+    text = """func.func @main() -> tensor<1x1x1x1xf32> {
+      %x = ln.create {ran = [-1, 1]} : tensor<1x1x3x3xf32> as ("x")
+      %w = ln.create {from_file = true} : tensor<1x1x3x3xf32> as ("w")
+      %b = ln.create : tensor<1xf32> as ("b")
+      %y = ln.conv2d %x, %w, %b {size = [3, 3]} : tensor<1x1x1x1xf32> as ("y")
+      func.return %y : tensor<1x1x1x1xf32>
+    }"""
+
+    def bound(pipeline: str) -> list[tuple[str, str]]:
+        return [(tensor_names(op)[0], op.name) for op in passed(parse(text), pipeline).walk() if isinstance(op, Source)]
+
+    assert bound("bind") == [("x", "ln.input"), ("w", "ln.param"), ("b", "ln.param")]
+    assert bound("bind{params=x}") == [("x", "ln.param"), ("w", "ln.param"), ("b", "ln.param")]
+    assert bound("bind{params=x inputs=w}") == [("x", "ln.param"), ("w", "ln.input"), ("b", "ln.param")]
+    assert "ln.param {ran = [-1, 1]}" in str(passed(parse(text), "bind{params=x}"))
 
 
 def test_expand_lists_all_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,14 @@ from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
 from lightnet.ir.layout import byte_size
-from lightnet.ir.memory import memory_of, unplan
+from lightnet.ir.memory import is_upstream, memory_of, unplan
 from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, name_of, places_of, tensor_names
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
-from lightnet.ir.views import moves_left, overwritable, pieces_of, views_of
+from lightnet.ir.views import _definition_relations, moves_left, overwritable, pieces_of, views_of
 from lightnet.passes.check_plan import ByteMap, check_plan
 from lightnet.passes.plan import plan_module
 from lightnet.passes.plan_upstream import plan_upstream
@@ -89,6 +89,17 @@ def test_upstream_plan_of_test_ops(alignment: int, offsets: list[int], total: in
     found = {n: p.offset.data for op in ops for n, p in zip(tensor_names(op), places_of(op))}
     assert [found[t] for t in tensors] == offsets
     assert memory_of(module) == {"arena": total}
+
+
+def test_nothing_is_left_of_a_plan_that_is_dropped() -> None:
+    """Places, sizes, and whose rules it follows, which the exporters ask for."""
+    module = load("ir/test_ops")
+    before = str(module)
+    plan_upstream(module)
+    assert is_upstream(module) and str(module) != before
+    unplan(module)
+    assert not is_upstream(module) and not any(places_of(op) for op in planned_ops(main_of(module).body.block))
+    assert not module.attributes
 
 
 def test_upstream_plan_counts_four_bytes_for_a_bool() -> None:
@@ -451,3 +462,12 @@ def test_a_chain_shares_bytes_as_before() -> None:
         module = parse(main(text, "-> tensor<64xf32>"))
         peaks.append(plan_module(module, apart=apart).peak)
     assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize("text, known", [
+    ("dst[i] = src[i]", True), ("dst[i] = src[i + 1]", False), ("t[i] = src[i]\ndst[i] = t[i]", False), ("dst[i] = 1", None),
+    ("dst[i] = 1\ndst[i] = src[i]", False), ("dst[i] += src[i]", False), ("dst[i] = src[j]", False),
+])  # fmt: skip
+def test_where_a_definition_reads_what_it_overwrites(text: str, known: bool | None) -> None:
+    """At the very element, elsewhere (or later, through a local, or behind a write), or not at all."""
+    assert _definition_relations(text, ("src",), ("dst",)) == ((known,),)

@@ -676,3 +676,12 @@ def test_elements_of_a_vector_that_nobody_reads_are_not_accessed():
     assert words(three, count=7, threads=1)[0] == 0
     assert "past the end" in finding(f"{three} st.global.u32 [%rd1], %r5;", "bounds", count=7, threads=1).render()
     assert "multiple of 16" in finding(three.replace("+16", "+8"), "misaligned", count=7, threads=1).render()
+
+
+@pytest.mark.parametrize("start, nbytes", [(0, 9), (8, 1), (-1, 4), (4, 8), (0, -1)])
+def test_copies_of_the_host_stay_in_an_allocation(start, nbytes):
+    memory = Emulator().memory
+    store = memory.alloc(8, "eight bytes")
+    assert memory.find(store.base + 3, 5) == (store, 3)
+    with pytest.raises(LightNetError, match="are not in one allocation"):
+        memory.find(store.base + start, nbytes)

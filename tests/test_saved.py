@@ -219,7 +219,10 @@ def test_the_file_may_go_while_it_is_used(expected: np.ndarray) -> None:
 
 
 def test_weights_are_mapped_once() -> None:
-    """40 MB of weights, of which a run reads a little: a copy of them would show in the memory of the process."""
+    """40 MB of weights, of which a run reads a little: a copy of them would show in the memory of the process. Linux's
+    VmHWM is that of the program; `ru_maxrss` is never below that of the process which started it."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("needs /proc")
     onnx = pytest.importorskip("onnx")
     table = np.random.default_rng(0).standard_normal((100_000, 100)).astype("f")
     nodes = [onnx.helper.make_node("Gather", ["t", "x"], ["y"])]
@@ -231,12 +234,14 @@ def test_weights_are_mapped_once() -> None:
     np.save("rows.npy", table[rows])
     assert run("compile", "big.onnx") == 0
     code = """
-import sys, resource, numpy as np
+import sys, numpy as np
 from lightnet.runtime.artifact import load_executable
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+before = peak()
 run = load_executable(sys.argv[1])
 y = run({"x": np.array([0, 5, 50000, 99999])})["y"]
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, np.array_equal(y, np.load("rows.npy")))
+print(peak() - before, np.array_equal(y, np.load("rows.npy")))
 """
     done = subprocess.run(
         [sys.executable, "-c", code, "big.lnx"],
@@ -246,8 +251,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, np.array_equa
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     grown, good = done.stdout.split()
-    unit = 1024 if sys.platform != "darwin" else 1
-    assert good == "True" and int(grown) * unit < 12 << 20, done.stderr
+    assert good == "True" and int(grown) < 12 << 20, done.stderr
 
 
 def test_a_header_that_says_anything() -> None:

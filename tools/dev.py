@@ -31,8 +31,10 @@ MADE = (".venv", "build", "dist", "lightnet.egg-info", ".pytest_cache", ".ruff_c
 
 
 def run(program: str, *arguments: str) -> None:
-    """Run a program of the environment; a failure ends this one with its status."""
-    status = subprocess.run([str(BIN / program), *arguments], cwd=ROOT).returncode
+    """Run a program of the environment; a failure ends this one with its status. Byte code is kept: the tests start hundreds of
+    processes, each of which would compile what it imports."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    status = subprocess.run([str(BIN / program), *arguments], cwd=ROOT, env=environment).returncode
     if status:
         sys.exit(status)
 

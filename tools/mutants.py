@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple
 
 from mutations import corners, graph, kernels, layouts, lowering, memory, simplify
@@ -50,13 +51,36 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     parser.add_argument("--only", metavar="NAME,...", help="only these mutants")
     parser.add_argument("-j", "--jobs", type=int, default=2, metavar="N", help="processes at a time (default: 2)")
+    source_options(parser)
     args = parser.parse_args(argv)
+    if args.source:
+        from mutations import source
+
+        return source.main(args)
     chosen = select(args.only)
     if args.list:
         for m in chosen:
             print(f"{m.name:28s} {who(m.pass_name, m.pattern):44s} {m.what}")
         return 0
     return report(chosen, dict(run(chosen, args.jobs)))
+
+
+def source_options(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``--source``."""
+    group = parser.add_argument_group("faults in source lines")
+    group.add_argument("--source", action="store_true", help="judge sampled faults in the lines of the package")
+    group.add_argument("--count", type=int, default=600, metavar="N", help="faults (600)")
+    group.add_argument("--seed", type=int, default=1, metavar="N", help="which faults (1)")
+    group.add_argument("--files", default="", metavar="TEXT", help="only in files whose path contains TEXT")
+    group.add_argument("--budget", type=float, default=3600, metavar="S", help="stop after these seconds (3600)")
+    group.add_argument("--work", type=Path, metavar="DIR", help="where copies and results are (build/mutants)")
+    group.add_argument("--cpu", type=float, default=20, metavar="S", help="CPU seconds of tests for one fault (20)")
+    group.add_argument(
+        "--again", nargs="*", metavar="TEST", help="judge survivors once more, by these tests as they are now"
+    )
+    group.add_argument(
+        "--equivalent", nargs=2, action="append", default=[], metavar=("NAME", "WHY"), help="no test can find it"
+    )
 
 
 def select(names: str | None) -> list[Mutant]:

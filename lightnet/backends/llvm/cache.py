@@ -37,6 +37,11 @@ _LARGEST = 1 << 26
 _KEPT = 0.8
 #: An entry that is read is marked as used, but not more often than so (seconds); a forgotten scratch file is as old.
 _HOUR = 3600.0
+#: Of what is left below the bound, the share that a process writes before it looks at the folder again: that takes time in
+#: proportion to the entries, and other processes write, too.
+_SHARE = 4
+#: Bytes that this process may write until then, by folder and bound.
+_unseen: dict[tuple[Path, int], int] = {}
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,14 @@ def write(entries: Mapping[str, bytes]) -> None:
     folder = _folder(make=True)
     if folder is None or not entries:
         return
+    most = bound()
     try:
         for k, data in entries.items():
             path = folder / f"{k}{_SUFFIX}"
             write_atomic(path, _MAGIC + hashlib.sha256(data).digest() + data)
             os.chmod(path, 0o600)
-        _evict(folder, bound())
+        left = _unseen.get((folder, most), 0) - sum(len(_MAGIC) + _DIGEST + len(data) for data in entries.values())
+        _unseen[folder, most] = left if left >= 0 else _evict(folder, most) // _SHARE
     except (LightNetError, OSError):
         return  # read-only, or full: what is there can still be read
 
@@ -177,7 +184,8 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         return
 
 
-def _evict(folder: Path, most: int) -> None:
+def _evict(folder: Path, most: int) -> int:
+    """Drop what is beyond the bound; the bytes that are left below it."""
     now = time.time()
     rows = []
     for path, found in _entries(folder):
@@ -186,12 +194,12 @@ def _evict(folder: Path, most: int) -> None:
         elif now - found.st_mtime > _HOUR:
             _remove(path)  # of a process that was killed while it wrote
     total = sum(size for _, size, _ in rows)
-    if total <= most:
-        return
-    for _, size, path in sorted(rows):
-        total -= size * _remove(path)
-        if total <= _KEPT * most:
-            return
+    if total > most:
+        for _, size, path in sorted(rows):
+            total -= size * _remove(path)
+            if total <= _KEPT * most:
+                break
+    return max(most - total, 0)
 
 
 def _remove(path: Path) -> bool:

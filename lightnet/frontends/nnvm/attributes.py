@@ -63,7 +63,7 @@ def _tuple(pieces: list[tuple], at: int, depth: int) -> tuple[tuple[Attribute, .
         values.append(value)
         if at < len(pieces) and pieces[at][0] == ",":
             at += 1
-        elif at < len(pieces) and pieces[at][0] != closing:
+        elif at < len(pieces) and (pieces[at][0] is None or pieces[at][0] in _CLOSING):
             raise AttributeText("lacks a comma between two values")
     if at >= len(pieces):
         raise AttributeText(f"lacks a '{closing}'")

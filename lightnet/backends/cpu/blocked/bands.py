@@ -92,16 +92,20 @@ class Rows(NamedTuple):
 
 
 class _Pointwise(DirectKernel):
-    """A pointwise convolution as a stage. Of `rows` rows from row `first` on, at least, each tile fetches its share of the next
-    group's weights; 0: weights stay near between bands, and nothing is fetched."""
+    """A pointwise convolution as a stage, of a picture that ends at row `end`. Of `rows` rows from row `first` on, at least, each tile
+    fetches its share of the next group's weights; 0: weights stay near between bands, and nothing is fetched."""
 
-    def __init__(self, kernel: KernelOp, aliases: Mapping[int, int], host: Host, first: Index, rows: int):
+    def __init__(self, kernel: KernelOp, aliases: Mapping[int, int], host: Host, first: Index, rows: int, end: int):
         super().__init__(kernel, "", aliases, host)
+        self.end = end
         self.origin, width = first, self.geometry.out_hw[1]
         if rows:
             band = replace(self.geometry, batch=1, in_hw=(rows, width), out_hw=(rows, width))
             walk = Walk(OUTPUTS, rows, width)
             self.weights_ahead = conv_model.weights_ahead(band, machine_of(self.lanes), self.shape, walk)
+
+    def last_row(self) -> int:
+        return self.end
 
     def share_of_weights(self, y: Index, x: Index) -> Index:
         b, shape, width = self.b, self.shape, self.geometry.out_hw[1]
@@ -221,10 +225,11 @@ class _BandKernel(BlockedKernel):
             return DepthwiseKernel(part.kernel, "", aliases, host)
         if part.stage.generator is FIRST:
             return FirstKernel(part.kernel, "", aliases, host, self.staged)
-        least = self.chain.least_rows(self.plan.band) if kind == EXPAND else self.plan.band
-        return _Pointwise(
-            part.kernel, aliases, host, source if kind == EXPAND else first, 0 if self.plan.keep else least
-        )
+        if kind == EXPAND:
+            least, end = self.chain.least_rows(self.plan.band), self.chain.expanded.out_hw[0]
+            return _Pointwise(part.kernel, aliases, host, source, 0 if self.plan.keep else least, end)
+        rows = 0 if self.plan.keep else self.plan.band
+        return _Pointwise(part.kernel, aliases, host, first, rows, self.chain.project.out_hw[0])
 
     def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> Rows:
         """The rows of the expanded map that a band needs and that are not there yet: the first block of a range, and the first band of a

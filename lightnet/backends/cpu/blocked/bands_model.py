@@ -63,9 +63,18 @@ class Chain:
         """Input rows under the windows of a band of rows."""
         return (band - 1) * self.window.stride[0] + self.span
 
+    @property
+    def expanded(self) -> Geometry | None:
+        """`expand` of the rows alone that windows reach, which a picture may have more of: no others are there."""
+        if self.expand is None:
+            return None
+        height, width = self.expand.out_hw
+        rows = min(height, self.ring(self.window.out_hw[0]) - self.window.pad[0])
+        return replace(self.expand, in_hw=(rows, self.expand.in_hw[1]), out_hw=(rows, width))
+
     def least_rows(self, band: int) -> int:
         """Rows that a band expands at least."""
-        whole = self.window.in_hw[0]
+        whole = self.window.in_hw[0] if self.expanded is None else self.expanded.out_hw[0]
         return whole if self.bands(band) == 1 else min(whole, band * self.window.stride[0])
 
     def bands(self, band: int) -> int:
@@ -126,7 +135,7 @@ def best_plan(chain: Chain, machine: Machine, band: int | None = None, keep: boo
 @cache
 def _plan(chain: Chain, machine: Machine, band: int, keep: bool) -> Plan:
     whole = chain.bands(band) == 1
-    expand, project = (None if g is None else _shape(g, machine, whole) for g in (chain.expand, chain.project))
+    expand, project = (None if g is None else _shape(g, machine, whole) for g in (chain.expanded, chain.project))
     height, width = chain.window.out_hw
     rows, columns = best_tile(height, width, machine) if whole else (1, row_tile(width, machine))
     if chain.opens:

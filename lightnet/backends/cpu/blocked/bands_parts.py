@@ -43,7 +43,7 @@ def plan_of(kernel: KernelOp, machine: Machine) -> Plan:
     given = {name: tile for name in (EXPAND, WINDOW, PROJECT) if (tile := choice_ints(kernel, name)) is not None}
     if WINDOW in given:
         plan = replace(plan, window=depthwise.check_tile(kernel, chain.window.out_hw, given[WINDOW]))
-    for name, geometry in ((EXPAND, chain.expand), (PROJECT, chain.project)):
+    for name, geometry in ((EXPAND, chain.expanded), (PROJECT, chain.project)):
         if name in given and geometry is not None:
             plan = replace(plan, **{name: conv_choices.check_tile(kernel, geometry, machine.lanes, given[name], None)})
     rows = plan.window[0], *(shape.rows for shape in (plan.expand, plan.project) if shape is not None)

@@ -138,12 +138,16 @@ class DirectKernel(BlockedKernel):
 
     def row_tiles(self, first: Index, last: Index) -> list[tuple[int, Index, Index]]:
         """Rows [first, last) as (rows of a tile, from, to): behind the whole tiles what is left of the picture."""
-        rows, height = self.shape.rows, self.geometry.out_hw[0]
+        rows, height = self.shape.rows, self.last_row()
         rest = height % rows
         if rest == 0:
             return [(rows, first, last)]
         whole = self.b.op(arith.MinSIOp, self.b.index(last), self.b.index(height - rest))
         return [(rows, first, whole), (rest, self.b.op(arith.MaxSIOp, self.b.index(first), whole), last)]
+
+    def last_row(self) -> int:
+        """Where rows end that are no whole tile."""
+        return self.geometry.out_hw[0]
 
     def row(self, y: Index, rows: int, first: Index, last: Index) -> None:
         """The tiles of columns [first, last): the last one of the picture moves back over the one before, or is narrower."""

@@ -1,0 +1,122 @@
+"""What the models in numbers decide for the kernels of a few networks, and what they say that it costs: recorded in
+``data/decisions.json``, so that a change of a model shows, and is meant. ``python tests/decisions.py`` records it anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from blocked_kernels import kernel_of
+from blocked_windows import MACHINES
+from test_blocked_bands import chain
+from xdsl.dialects.builtin import StringAttr
+
+import lightnet
+from lightnet.backends.cpu.blocked import selection as blocked
+from lightnet.backends.cpu.blocked.bands import BANDS
+from lightnet.backends.cpu.blocked.bands_body import chain_of
+from lightnet.backends.cpu.blocked.bands_model import best_plan, gain
+from lightnet.backends.cuda import selection as cuda
+from lightnet.backends.cuda.device import device_of
+from lightnet.ir.context import make_context
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.types import ParamAttr, spec_of
+
+ROOT = Path(__file__).parent.parent
+FILE = ROOT / "tests" / "data" / "decisions.json"
+#: Inverted residuals; fire modules; windows of every size and stride: between them most generators have something to do.
+NETWORKS = (
+    "examples/nets/mobilenetv2.net",
+    "examples/nets/squeezenet1.1.net",
+    "examples/nets/tiny-yolo.net",
+    "examples/nets/lenet.net",
+)
+ARCHS = ("sm_80", "sm_90a")
+#: MobileNetV2's: source, channels between, outputs, stride.
+CHAINS = (
+    ((1, 16, 112, 112), 96, 24, (2, 2)), ((1, 24, 56, 56), 144, 24, (1, 1)), ((1, 96, 14, 14), 576, 160, (2, 2)),
+    ((1, 160, 7, 7), 960, 320, (1, 1)), ((2, 32, 112, 112), 0, 16, (1, 1)), ((1, 32, 28, 28), 192, 0, (1, 1)),
+)  # fmt: skip
+PASSES = "bind,simplify,fold-batchnorm,hoist,expand,subgraph,hoist,combine"
+
+
+def kernels(network: str, target: str) -> Iterator[tuple[str, KernelOp]]:
+    """The kernels of a network that differ, and what they are called."""
+    module = lightnet.load(ROOT / network).module.clone()
+    run_pipeline(make_context(), module, parse_pipeline(PASSES, {"target": target}))
+    seen = set()
+    for op in module.walk():
+        if isinstance(op, KernelOp):
+            dims = "x".join(map(str, spec_of(op.results[0].type).dims))
+            sources = ",".join("x".join(map(str, spec_of(v.type).dims)) for v in op.operands[:2])
+            name = f"{'+'.join(o.optype for o in op.ops)} {sources} -> {dims}"
+            if name not in seen:
+                seen.add(name)
+                yield name, op
+
+
+def of_cpu(network: str) -> dict[str, list[str]]:
+    """For each kernel and machine, every generator that takes it: its cost in ns, and its choices."""
+    found: dict[str, list[str]] = {}
+    for name, kernel in kernels(network, "cpu"):
+        for machine in MACHINES[:2]:
+            for generator, _ in blocked.candidates(kernel, machine.lanes):
+                copy = kernel.clone()
+                copy.attributes |= {"alg": StringAttr(generator.alg), "lanes": ParamAttr(machine.lanes)}
+                cost = generator.cost(copy, machine)
+                chosen = _texts(generator.choices(copy, machine))
+                found.setdefault(name, []).append(f"{machine.lanes} {generator.alg} {cost:.6g} {chosen}")
+    return found
+
+
+def of_cuda(network: str) -> dict[str, list[str]]:
+    """The costs on devices; choices come with layouts."""
+    found: dict[str, list[str]] = {}
+    for name, kernel in kernels(network, "cuda"):
+        for arch in ARCHS:
+            device = device_of(arch)
+            for generator in cuda.generators():
+                if not generator.is_for(device):
+                    continue
+                for form in generator.takes(kernel.ops, list(kernel.terminator.operands)):
+                    cost = generator.cost(kernel, form, device)
+                    found.setdefault(name, []).append(f"{arch} {generator.alg} {cost:.6g}")
+    return found
+
+
+def of_chains() -> dict[str, list[str]]:
+    """Chains of convolutions in bands, for one thread and for eight."""
+    found: dict[str, list[str]] = {}
+    for src, wide, outputs, stride in CHAINS:
+        kernel = kernel_of(*chain(src, wide, outputs, stride=stride))
+        for machine in (m for one in MACHINES[:2] for m in (one, replace(one, threads=8))):
+            kernel.attributes |= {"alg": StringAttr(BANDS.alg), "lanes": ParamAttr(machine.lanes)}
+            plan = best_plan(chain_of(kernel.ops), machine)
+            saved = gain(chain_of(kernel.ops), machine, plan)
+            rows = found.setdefault(f"{src} {wide} {outputs} {stride}", [])
+            where = f"{machine.lanes}x{machine.threads}"
+            rows.append(f"{where} saved {saved:.6g} {_texts(BANDS.choices(kernel, machine))}")
+            rows.append(f"{where} cost {BANDS.cost(kernel, machine):.6g}")
+    return found
+
+
+def _texts(choices: Mapping[str, object]) -> str:
+    return " ".join(f"{k}={_text(v)}" for k, v in sorted(choices.items()))
+
+
+def _text(value: object) -> str:
+    return str(getattr(value, "data", getattr(value, "value", value))).replace(" ", "")
+
+
+def record() -> dict[str, dict]:
+    return {network: {"cpu": of_cpu(network), "cuda": of_cuda(network)} for network in NETWORKS} | {
+        "chains": of_chains()
+    }
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(record(), indent=0) + "\n", "utf-8")

@@ -1,0 +1,153 @@
+"""`tools/mutants.py --source`: faults are programs of as many lines, the same for a seed; functions exchange their code; and in a small
+project the faults that its tests notice are found, and no others."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+
+from mutations import source
+from mutations.faults import faults, is_program, sample
+from mutations.judging import pair
+from mutations.watching import Marks, few_of_each
+
+PACKAGE = Path(__file__).parent.parent / "lightnet"
+TEXT = '''"""Docstring with 1 < 2."""
+LIMIT = 3
+
+def first(values: list[int] = None, most: int = 2) -> int:
+    """Nothing of 7 here."""
+    assert values
+    total = 0
+    for v in values:
+        if v is None or (v <
+                         0):
+            continue
+        total += -v * 2
+    return (total
+            + 1)
+
+class Held:
+    size = 1.5
+    def get(self):
+        return [x for x in range(9) if x not in (1, 2)]
+'''
+
+
+def changes(text: str = TEXT) -> set[tuple[int, str, str, str]]:
+    return {(f.line, f.kind, f.old, f.new) for f in faults("a.py", text)}
+
+
+def test_every_kind() -> None:
+    assert changes() == {
+        (2, "constant", "3", "4"), (4, "constant", "2", "3"), (7, "constant", "0", "1"),
+        (9, "comparison", "is", "is not"), (9, "boolean", "or", "and"), (9, "comparison", "<", "<="),
+        (9, "condition", "v is None or (v <\n                         0)", "(not (v is None or (v <\n                         0)))"),
+        (9, "condition", "v is None or (v <\n                         0)", "(True\n)"),
+        (9, "condition", "v is None or (v <\n                         0)", "(False\n)"),
+        (10, "constant", "0", "1"), (11, "statement", "continue", "pass"),
+        (12, "statement", "total += -v * 2", "pass"), (12, "operator", "+=", "-="), (12, "operator", "-v", "(v)"),
+        (12, "operator", "*", "+"), (12, "constant", "2", "3"),
+        (13, "return", "total\n            + 1", "(None)\n"), (14, "operator", "+", "-"), (14, "constant", "1", "2"),
+        (17, "constant", "1.5", "4.0"), (19, "constant", "9", "10"), (19, "comparison", "not in", "in"),
+        (19, "constant", "1", "2"), (19, "constant", "2", "3"),
+        (19, "return", "[x for x in range(9) if x not in (1, 2)]", "None"),
+        *((19, "condition", "x not in (1, 2)", new) for new in ("(not (x not in (1, 2)))", "(True)", "(False)")),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["frontends/il.py", "runtime/arrays.py", "passes/bind.py"])
+def test_faults_of_our_files_are_programs_of_as_many_lines(name: str) -> None:
+    text = (PACKAGE / name).read_text("utf-8")
+    found = faults(name, text)
+    assert len(found) >= 20
+    for fault in found[:: len(found) // 20]:
+        changed = fault.apply(text)
+        assert is_program(changed) and changed.count("\n") == text.count("\n")
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)), fault
+
+
+def test_a_sample_is_that_of_its_seed() -> None:
+    texts = {f"{i}.py": TEXT for i in range(4)}
+    five = sample(texts, 5, 1)
+    assert sample(texts, 12, 1)[:5] == five != sample(texts, 5, 2)
+    assert len({(f.file, f.line) for f in sample(texts, 100, 1)}) == len(sample(texts, 100, 1)) == 4 * 11  # one a line
+
+
+def test_test_cases_of_ops_are_told_apart() -> None:
+    """What `samples` says is data of tests: another number is no fault."""
+    text = "class Op:\n    def samples(cls):\n        return [1]\n\n    def infer(self):\n        return 2\n"
+    assert {(f.line, f.within) for f in faults("a.py", text)} == {(3, "samples"), (6, "infer")}
+
+
+def test_code_is_exchanged_where_it_changed() -> None:
+    text = "def a():\n    def b():\n        return 1\n    return b\n\ndef c():\n    return 3\n"
+    space: dict = {}
+    exec(compile(text, "a.py", "exec"), space)
+    codes: dict = {}
+    pair(compile(text, "a.py", "exec"), compile(text.replace("1", "2"), "a.py", "exec"), codes)
+    made = space["a"]()
+    assert {code.co_name for code in codes} == {"<module>", "a", "b"}
+    for function in (space["a"], made):
+        function.__code__ = codes[function.__code__]
+    assert made() == space["a"]()() == 2
+
+
+def test_marks_say_which_blocks_ran() -> None:
+    marks, hits = Marks(), bytearray(100)
+    marked = marks.mark("a.py", TEXT).replace("from lightnet._watched import HITS as _hits_", "")
+    space: dict = {"_hits_": hits}
+    exec(compile(marked, "a.py", "exec"), space)
+    assert space["first"]([1, 2]) == -5
+    ran = {line for line, mark in marks.lines["a.py"].items() if hits[mark]}
+    assert ran == {6, 7, 8, 9, 10, 12, 13, 14} and marks.files["a.py"] == (0, marks.size)
+
+
+def test_few_cases_of_each_test() -> None:
+    ids = [f"t.py::a[{i}]" for i in range(50)] + ["t.py::b"]
+    few = few_of_each(ids, 3)
+    assert len(few) == 4 and "t.py::b" in few and few == few_of_each(ids, 3)
+
+
+SMALL = {
+    "lightnet/__init__.py": "",
+    "lightnet/calc.py": "LIMIT = 10\n\ndef clamp(x):\n    if x > LIMIT:\n        return LIMIT\n    return x\n\n"
+    "def never(x):\n    return x + 1\n",
+    "tests/test_calc.py": "import pytest\nfrom lightnet.calc import clamp\n\n@pytest.mark.parametrize('x', [1, 2, 11, 12])\n"
+    "def test_clamp(x):\n    assert clamp(x) == min(x, 10)\n\ndef test_always_fails():\n    assert clamp(3) == 4\n",
+    "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['slow']\n",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_small_project(tmp_path: Path) -> None:
+    """Found by a test that passes otherwise; not where values agree, nor where no test comes by; and nothing is judged twice."""
+    for name, text in SMALL.items():
+        (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "project" / name).write_text(text)
+    run = source.Run(tmp_path / "work", 60, tmp_path / "project")
+    chosen = [f for text in [run.texts()] for f in faults("lightnet/calc.py", text["lightnet/calc.py"])]
+    run.judge(chosen)
+    verdicts = {(f.line, f.new): run.verdict(f) for f in chosen}
+    assert verdicts == {
+        (1, "11"): "found", (4, ">="): "survives", (4, "(not (x > LIMIT))"): "found", (4, "(True)"): "found",
+        (4, "(False)"): "found", (5, "None"): "found", (6, "None"): "found", (9, "-"): "uncovered", (9, "2"): "uncovered",
+        (9, "None"): "uncovered",
+    }  # fmt: skip
+    assert {r["by"].partition("[")[0] for r in run.results.values() if r["verdict"] == "found"} == {
+        "tests/test_calc.py::test_clamp"
+    }
+    assert {r.get("warm") for r in run.results.values()} == {True, False, None}
+    again = source.Run(tmp_path / "work", 60, tmp_path / "project")
+    again.start = None  # type: ignore[method-assign]
+    for fault in chosen:
+        if again.verdict(fault) != "found":
+            again.note(fault.name, "no test can")
+    assert again.report(chosen) == 0
+    assert np.load(run.work / "map.npz")["passed"].tolist().count(False) == 1

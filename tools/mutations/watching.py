@@ -1,0 +1,158 @@
+"""Which tests run which lines: the project's functions in a copy, with a mark at each run of statements, and a pytest plugin
+that notes the marks of every test, those of the processes that it starts too.
+
+``marked`` gives the text with marks; the plugin writes ``$WATCHING/map.PID.npz``. Marks cost a store each, so that the tests
+take about as long as without. Imports the standard library, NumPy and pytest only.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+import resource
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+#: The module of the copy that holds the marks; `size` of them.
+MODULE = '''"""Marks of functions that ran."""
+
+import atexit
+import os
+from pathlib import Path
+
+HITS = bytearray({size})
+
+
+def _write() -> None:
+    folder = os.environ.get("WATCHING_CHILDREN")
+    if folder and os.getpid() != int(os.environ.get("WATCHING_PID", 0)):
+        Path(folder, f"{{os.getpid()}}.hits").write_bytes(HITS)
+
+
+atexit.register(_write)
+'''
+_COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Match)
+
+
+class Marks:
+    """Puts marks into files, and knows which mark stands for which line: `lines[file][line]`; `files[file]` are a file's."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.lines: dict[str, dict[int, int]] = {}
+        self.files: dict[str, tuple[int, int]] = {}
+
+    def mark(self, file: str, text: str) -> str:
+        """The text of a file with marks."""
+        tree, first = ast.parse(text), self.size
+        self._lines = self.lines.setdefault(file, {})
+        for node in list(ast.walk(tree)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._block(node)
+        self.files[file] = (first, self.size)
+        if self.size > first:
+            ahead = sum(_is_ahead(i, node) for i, node in enumerate(tree.body))
+            tree.body[ahead:ahead] = ast.parse("from lightnet._watched import HITS as _hits_").body
+        return ast.unparse(ast.fix_missing_locations(tree))
+
+    def _block(self, owner: ast.AST) -> None:
+        """Mark the blocks of a function, or of a statement in it; functions in it are marked by themselves."""
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(owner, name, None)
+            if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
+                setattr(
+                    owner, name, list(self._marked(body, isinstance(owner, ast.FunctionDef | ast.AsyncFunctionDef)))
+                )
+        for part in (*getattr(owner, "handlers", ()), *getattr(owner, "cases", ())):
+            self._block(part)
+
+    def _marked(self, body: list[ast.stmt], function: bool) -> Iterator[ast.stmt]:
+        fresh = True
+        for i, node in enumerate(body):
+            if function and i == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                yield node
+                continue
+            if fresh and not isinstance(node, ast.Global | ast.Nonlocal):
+                yield ast.parse(f"_hits_[{self.size}] = 1").body[0]
+                self.size += 1
+            fresh = isinstance(node, _COMPOUND)
+            for line in range(node.lineno, node.end_lineno + 1):
+                self._lines[line] = self.size - 1
+            if fresh:
+                self._block(node)
+            yield node
+
+
+def _is_ahead(i: int, node: ast.stmt) -> bool:
+    """Whether a statement has to stay in front: the docstring, and imports from the future."""
+    text = i == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of those that it waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def few_of_each(ids: list[str], most: int, seed: int = 0) -> set[str]:
+    """At most `most` cases of each test function."""
+    chance, functions = random.Random(seed), defaultdict(list)
+    for name in ids:
+        functions[name.partition("[")[0]].append(name)
+    return {n for names in functions.values() for n in (names if len(names) <= most else chance.sample(names, most))}
+
+
+class Watch:
+    """The plugin: notes id, outcome, CPU seconds and marks of each test."""
+
+    def __init__(self) -> None:
+        import lightnet._watched as watched
+
+        assert isinstance(watched.HITS, bytearray)
+        self.hits = watched.HITS
+        self.nothing = bytes(len(self.hits))
+        self.folder = Path(os.environ["WATCHING"])
+        self.children = self.folder / f"children.{os.getpid()}"
+        self.children.mkdir(parents=True)
+        os.environ |= {"WATCHING_CHILDREN": str(self.children), "WATCHING_PID": str(os.getpid())}
+        self.rows: list[tuple[str, bool, float]] = []
+        self.marks: list[np.ndarray] = []
+        self.failed = False
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        kept = few_of_each([item.nodeid for item in items], int(os.environ.get("WATCHING_CASES", 1 << 30)))
+        items[:] = [item for item in items if item.nodeid in kept]
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.hits[:] = self.nothing
+        self.failed, start = False, cpu_seconds()
+        yield
+        found = np.frombuffer(bytes(self.hits), np.uint8)
+        for path in self.children.glob("*.hits"):
+            other = np.fromfile(path, np.uint8)
+            path.unlink()
+            found = found | other if other.size == found.size else found
+        self.rows.append((item.nodeid, not self.failed, cpu_seconds() - start))
+        self.marks.append(np.packbits(found))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.failed |= report.outcome != "passed"
+
+    def pytest_sessionfinish(self) -> None:
+        if self.rows:
+            names, passed, seconds = zip(*self.rows)
+            path = self.folder / f"map.{os.getpid()}.npz"
+            np.savez_compressed(path, names=names, passed=passed, seconds=seconds, marks=np.stack(self.marks))
+
+
+def pytest_configure(config: Any) -> None:
+    if "WATCHING" in os.environ:
+        config.pluginmanager.register(Watch(), "watching")
