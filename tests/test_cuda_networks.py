@@ -234,7 +234,11 @@ def test_a_network_is_compiled_without_a_device(monkeypatch):
     [
         ("cuda", {"arch": "sm_70"}, "unknown architecture 'sm_70'; there are: sm_80"),
         ("cuda", {"layout": "blocked"}, "blocked"),
-        ("cuda", {"plan": "upstream"}, "elements of 4 bytes at multiples of 4 alone: plan with the default plan"),
+        (
+            "cuda",
+            {"pipeline": "bind,expand,plan{plan=upstream alignment=1},choose,lower-cuda"},
+            "elements of 4 bytes at multiples of 4 alone: plan with the default plan",
+        ),
         ("cuda", {"cpu": "x86-64-v3"}, "cpu and triple are for target cpu"),
         ("cpu", {"emulate": True}, "are for target cuda"),
         ("none", {"arch": "sm_80"}, "are for target cuda"),

@@ -61,8 +61,8 @@ def parse(text: str):
 def test_upstream_plan_equals_the_c_implementation(name: str, expanded: bool) -> None:
     golden = json.loads((NETS / "compiled-cpu" / f"{name}.json").read_text())
     module = load(f"il2json/{name}")
-    if expanded:
-        run(module, "bind,expand{target=cpu}")
+    passes = ["bind", "preprocess", "expand", "preprocess"] if expanded else ["preprocess", "preprocess"]
+    run(module, ",".join(passes))
     plan_upstream(module)
     check_plan(module)
     net = from_module(module)
@@ -81,7 +81,7 @@ def test_upstream_plan_equals_the_c_implementation(name: str, expanded: bool) ->
     [(1, [1, 33, 33, 57, 33, 41, 49], 81), (32, [32, 64, 64, 96, 64, 96, 64], 104)],
 )
 def test_upstream_plan_of_test_ops(alignment: int, offsets: list[int], total: int) -> None:
-    module = load("ir/test_ops")
+    module = run(load("ir/test_ops"), "preprocess,preprocess")
     plan_upstream(module, alignment=alignment)
     check_plan(module)
     tensors = ["create1", "slice1", "reshape1", "maxreduce1_dst", "elew1", "transpose1", "zeros1"]

@@ -8,7 +8,7 @@ and nothing else. A target derives one op class of its own (`cpu.kernel`); every
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, IntegerType, StringAttr, UnitAttr, i1, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -93,6 +93,8 @@ class KernelOp(RegionOp):
     """
 
     traits = traits_def(IsolatedFromAbove(), Pure())
+    #: Whether one op of upstream's stands for a kernel of several ops (the layers of `tensorrt`).
+    composite: ClassVar[bool] = False
 
     @classmethod
     def wrap(cls, ops: Sequence[LnOp], choices: dict[str, Attribute] | None = None) -> Self:

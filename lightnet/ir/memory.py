@@ -6,6 +6,7 @@ Imports xDSL and the names of ops.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Operation
@@ -14,12 +15,52 @@ from lightnet.ir.names import PLACES, WORKSPACE
 
 #: The memory spaces: params and results of `ln.once`, which are there before the first op; and everything else.
 STATIC, ARENA = "static", "arena"
+#: The memory of the host, of a target whose arena stands in a device's.
+HOST = "host"
 #: Module attribute of level 3: bytes of each memory space.
 MEMORY = "ln.memory"
 #: Module attribute: ``"upstream"`` where the places follow upstream's rules instead of ours.
 PLAN_RULES = "ln.plan"
+#: Module attribute of a plan by upstream's rules: the memory type of each space, where one is not ``cpu``.
+TYPES = "ln.memory_types"
+#: Discardable attribute of a source or a run-time call: the memory type that its optype names (``create_cuda``).
+MTYPE = "ln.mtype"
 #: Attribute of a kernel: bytes of workspace that it needs while it runs (an integer).
 WORKSPACE_SIZE = "ln.workspace_size"
+
+
+@dataclass(frozen=True)
+class MemoryType:
+    """A memory type of document 004 (`ln_mem_info`): its number, the alignment of every address, and its capacity in bytes."""
+
+    index: int
+    alignment: int = 1
+    capacity: int = 16 << 30
+
+
+#: Upstream's memory types by name (``cuda`` of ``LN_MEM_CUDA``); a plan by its rules has a size for each, at its number.
+MEMORY_TYPES = {
+    "none": MemoryType(0),
+    "cpu": MemoryType(1),
+    "cuda": MemoryType(2, alignment=32),
+    "dpu": MemoryType(3, capacity=1 << 19),
+}
+
+
+def memory_type(name: str) -> MemoryType:
+    """A memory type; one that upstream has not is as that of the CPU."""
+    return MEMORY_TYPES.get(name, MEMORY_TYPES["cpu"])
+
+
+def memory_types(module: ModuleOp) -> dict[str, str]:
+    """The memory type of each space of a module that is planned by upstream's rules."""
+    attr = module.attributes.get(TYPES)
+    said = (
+        {k: v.data for k, v in attr.data.items() if isinstance(v, StringAttr)}
+        if isinstance(attr, DictionaryAttr)
+        else {}
+    )
+    return {space: said.get(space, "cpu") for space in memory_of(module)}
 
 
 def memory_of(module: ModuleOp) -> dict[str, int]:
@@ -42,6 +83,7 @@ def unplan(module: ModuleOp) -> None:
         op.attributes.pop(WORKSPACE, None)
     module.attributes.pop(MEMORY, None)
     module.attributes.pop(PLAN_RULES, None)
+    module.attributes.pop(TYPES, None)
 
 
 def is_upstream(module: ModuleOp) -> bool:

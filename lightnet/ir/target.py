@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
@@ -20,11 +21,14 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
-from lightnet.ir.memory import memory_of
+from lightnet.ir.memory import ARENA, memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS, patterns, resolve
 from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import ALIGNMENT
+
+if TYPE_CHECKING:
+    from lightnet.runtime.machine import Machine
 
 GIB = 1 << 30
 #: What reads the patterns of an optimizer description of the package.
@@ -33,27 +37,31 @@ DESCRIBED = "lightnet.descriptions.optimizer:packaged"
 
 @dataclass(frozen=True)
 class Space:
-    """A memory space: the alignment of every place in it, and its capacity, both in bytes."""
+    """A memory space: the alignment of every place in it, and its capacity, both in bytes; and its memory type (document 004), by default
+    one of the target's own, which is called as the target. What does not fit in stands in the arena, unless kernels cannot reach it there
+    (`spills`)."""
 
     alignment: int = ALIGNMENT
     capacity: int = 16 * GIB
+    mtype: str | None = None
+    spills: bool = True
 
 
 @dataclass(frozen=True)
 class Description:
     """An optimizer description that comes with a target: ``package:file``, the pass that its rules are for, and the optypes of which
-    one is in whatever they match. It is read when that pass meets one of these: reading takes longer than a small network's passes."""
+    one is in whatever they match (none: any). It is read when that pass meets one of these: reading takes longer than a small network's passes."""
 
     file: str
     pass_name: str
-    optypes: frozenset[str]
+    optypes: frozenset[str] = frozenset()
 
     def read(self) -> tuple[type[RewritePattern], ...]:
         """Its patterns."""
         return resolve(DESCRIBED)(self.file)
 
     def concerns(self, module: ModuleOp) -> bool:
-        return any(isinstance(op, LnOp) and op.optype in self.optypes for op in module.walk())
+        return not self.optypes or any(isinstance(op, LnOp) and op.optype in self.optypes for op in module.walk())
 
 
 Halo = tuple[int, int]
@@ -157,6 +165,10 @@ class Target:
     `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of rows,
     `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number; `reorder(value, layout)` is what a
     change between row-major memory and a layout of maps costs, in nanoseconds.
+    `machine` is what networks run on, whatever runs them: it is opened when an executable is made, closed with it, and copies between memory spaces
+    (a `Machine`, or ``module:Attribute``).
+    `arches` are others whose kernels its networks may hold.
+    `upstream` names the passes that upstream's architecture runs behind its expander, when its plans are reproduced.
     `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
     interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
     take options by name (`cpu`, `triple`, `arch`: of what machine the code is).
@@ -184,6 +196,9 @@ class Target:
     ports: int = 0
     apart: int = 0
     lowering: str | None = None
+    machine: str | Machine = "lightnet.runtime.machine:PROCESS"
+    upstream: tuple[str, ...] = ()
+    arches: tuple[str, ...] = ()
     emitters: Mapping[str, Callable[..., str | bytes]] = field(default_factory=dict)
 
     @property
@@ -192,6 +207,11 @@ class Target:
         if self.kernel is None:
             raise LightNetError(f"target '{self.name}' has no kernels: it runs the graph as it is")
         return KERNELS.get(self.kernel)
+
+    @property
+    def opened_by(self) -> Machine:
+        """Its machine."""
+        return resolve(self.machine) if isinstance(self.machine, str) else self.machine
 
     def emitter(self, form: str, options: Iterable[str] = ()) -> Callable[..., str | bytes]:
         """What makes a module into `form`. Raises LightNetError for a form that the target has not, and for options that it does not take."""
@@ -209,6 +229,18 @@ class Target:
         if not memory_of(module) and any(isinstance(op, LnOp | KernelOp) for op in module.walk()):
             raise LightNetError(f"target '{self.name}' emits planned networks: run its passes up to plan first")
         return emitter(module, **options)
+
+    def space_of(self, value: SSAValue) -> str:
+        """The memory space that a value should stand in: what `home` says, or the arena."""
+        return self.home(value) if self.home is not None and isinstance(value, OpResult) else ARENA
+
+    def mtype_of(self, value: SSAValue) -> str:
+        """The memory type of the space that a value should stand in."""
+        return self.mtype(self.space_of(value))
+
+    def mtype(self, space: str) -> str:
+        """The memory type of a space: ``cuda`` of what is ``LN_MEM_CUDA`` in document 004."""
+        return self.spaces.get(space, Space()).mtype or self.name
 
     def patterns(self, pass_name: str, module: ModuleOp) -> list[RewritePattern]:
         """The patterns of `expand`, `combine` or `subgraph` for a module: those that files registered for it, then its own."""

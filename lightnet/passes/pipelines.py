@@ -22,9 +22,9 @@ GRAPH = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist")
 #: `plan`, because workspace does.
 KERNELS = ("expand", "subgraph", "hoist", "combine", "layout", "bands", "choose", "pack", "schedule")
 PLAN = ("plan",)  # which ends with the check of `check-plan`
-#: What reproduces LightNet's plans: nothing is fused, packed, moved or laid out anew. `choose` comes after `plan` (and
+#: What reproduces LightNet's plans: nothing is fused, packed or laid out anew, but for what the architecture did (`Target.upstream`, before `plan`). `choose` comes after `plan` (and
 #: for a network that comes in planned): workspace is then added behind what was planned.
-UPSTREAM = ("bind", "expand", "plan")
+UPSTREAM = ("bind", "preprocess", "expand", "preprocess", "plan")
 PLANNED = ("bind", "choose")
 
 #: How far to go: everything up to and including a level.
@@ -67,7 +67,7 @@ def default(
     if planned:
         stages: list[tuple[str, ...]] = [PLANNED[:1], (), (), (*PLANNED[1:], *lowering)]
     elif plan == "upstream":
-        stages = [UPSTREAM[:1], UPSTREAM[1:2], UPSTREAM[2:], (*PLANNED[1:], *lowering)]
+        stages = [UPSTREAM[:1], (*UPSTREAM[1:-1], *architecture.upstream), UPSTREAM[-1:], (*PLANNED[1:], *lowering)]
     else:
         stages = [(*GRAPH[:-1], *shorten, *GRAPH[-1:]), KERNELS, PLAN, lowering]
     if decomposes():

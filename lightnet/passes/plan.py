@@ -44,7 +44,7 @@ ALIGNMENT = Space().alignment
 @dataclass(frozen=True)
 class PlanPass(LnPass):
     """Plan memory. `plan` is ``default`` or ``upstream``; `capacity` (bytes, of each space) and `alignment` (bytes) are the
-    target's unless given (upstream's alignment is 1); `ports` is from how many bytes on inputs and outputs are memory of the caller
+    target's unless given (by upstream's rules those of its memory types); `ports` is from how many bytes on inputs and outputs are memory of the caller
     (0: none; unless given the target's), which plans of upstream's kind do not have; `effort` is the packing's (``fast``, ``default``, ``high`` or a
     number of steps); `report` is a file to write the report to (.txt, .json, .svg or .html)."""
 
@@ -61,17 +61,17 @@ class PlanPass(LnPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from lightnet.passes.check_plan import check_plan
 
-        space = get_target(self.target).spaces.get(ARENA, Space())
+        target = get_target(self.target)
+        space = target.spaces.get(ARENA, Space())
         capacity = space.capacity if self.capacity is None else self.capacity
         alignment = self.alignment
         if self.plan == "upstream":
             from lightnet.passes.plan_upstream import plan_upstream
 
-            plan_upstream(op, alignment=1 if alignment is None else alignment, capacity=capacity)
+            plan_upstream(op, target, alignment=alignment, capacity=self.capacity)
         elif self.plan == "default":
             alignment = space.alignment if alignment is None else alignment
             effort = int(self.effort) if self.effort.isdigit() else self.effort
-            target = get_target(self.target)
             others = {name: s for name, s in target.spaces.items() if name not in (ARENA, STATIC)}
             home = target.home or in_arena
             ports = target.ports if self.ports is None else self.ports
@@ -84,7 +84,7 @@ class PlanPass(LnPass):
         else:
             raise LightNetError(f"unknown plan '{self.plan}'; there are: default, upstream", label="plan.kind")
         check_plan(op, capacity=capacity + 1 if self.plan == "upstream" else capacity, alignment=alignment)
-        check_spaces(op, get_target(self.target).spaces)
+        check_spaces(op, target.spaces)
         if self.report is not None:
             write_report(op, self.report)
 
@@ -169,6 +169,7 @@ def fit(problem: Problem, name: str, space: Space) -> tuple[dict[int, int], int]
     """
     groups = {str(i): g for i, g in enumerate(problem.elsewhere.get(name, ()))}
     for key in [key for key, g in groups.items() if g.hi - g.lo > space.capacity]:
+        _may_spill(groups[key], name, space)
         problem.spill(groups.pop(key))
     while groups:
         buffers = [g.buffer(key, space.alignment) for key, g in groups.items()]
@@ -177,8 +178,21 @@ def fit(problem: Problem, name: str, space: Space) -> tuple[dict[int, int], int]
             return {id(groups[key]): offset - groups[key].lo for key, offset in plan.offsets.items()}, plan.peak
         moment, _ = max(load_profile(buffers), key=lambda p: p[1])
         there = [b for b in buffers if b.lower <= moment < b.upper]
-        problem.spill(groups.pop(str(max(there, key=lambda b: b.size).id)))
+        largest = groups.pop(str(max(there, key=lambda b: b.size).id))
+        _may_spill(largest, name, space)
+        problem.spill(largest)
     return {}, 0
+
+
+def _may_spill(group: Group, name: str, space: Space) -> None:
+    """Raise `LightNetError` for a group that has to stand in its space, and does not fit."""
+    if not space.spills:
+        raise LightNetError(
+            f"memory space '{name}' has {space.capacity} bytes, and has no room for '{group.name}' of {group.hi - group.lo} beside what "
+            "is live then",
+            _loc(group),
+            label="plan.capacity",
+        )
 
 
 def check_spaces(module: ModuleOp, spaces: Mapping[str, Space]) -> None:

@@ -1,35 +1,40 @@
-"""`--plan=upstream`: the order of ops, offsets and sizes that the C implementation gives, byte for byte.
+"""`--plan=upstream`: the offsets and sizes that the C implementation gives, byte for byte.
 
-Works on a network that was never fused: ops of level 1, or kernels of one op each. Two steps: upstream's `preprocess`
-(static tensors move to the front), and its planner on the pool of document 004, whose rules are in `_Planner`. All that
-upstream lays into one memory type lies in the space `arena`; offsets start at 1. As upstream does, tensors that nobody
-consumes are overwritten. `print` is no static op here: it shows a tensor where it stands in the program.
+Works on a network that was never fused: ops of level 1, or kernels of one op each, or kernels that stand for one op of upstream's
+(`KernelOp.composite`). The order of ops is that of the pass `preprocess`. Each memory space has a pool of document 004 for its memory
+type; the rules are in `_Planner`. All that upstream lays into one memory type lies in one space; offsets start at the alignment (at 1
+for ``cpu``). As upstream does, tensors that nobody consumes are overwritten.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import ARENA, PLAN_RULES, set_memory, unplan
+from lightnet.ir.memory import ARENA, PLAN_RULES, TYPES, memory_type, set_memory, unplan
 from lightnet.ir.module import main_of, value_name
 from lightnet.ir.op import LnOp, Result
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.target import Target
 from lightnet.ir.types import spec_of
 from lightnet.passes.plan import write_places
 from lightnet.passes.planning.upstream import Pool
 
 
-def plan_upstream(module: ModuleOp, *, alignment: int = 1, capacity: int = 16 << 30) -> None:
-    """Reorder and plan a never-fused module in place. Raises `LightNetError` for a fused one."""
+def plan_upstream(
+    module: ModuleOp, target: Target | None = None, *, alignment: int | None = None, capacity: int | None = None
+) -> None:
+    """Plan a never-fused module in place for a target (default: everything stands in the arena, of memory type ``cpu``). Alignment and
+    capacity, in bytes, are those of the memory types unless given. Raises `LightNetError` for a fused network."""
     unplan(module)
     block = main_of(module).body.block
     for op in planned_ops(block):
@@ -38,33 +43,27 @@ def plan_upstream(module: ModuleOp, *, alignment: int = 1, capacity: int = 16 <<
                                 label="plan.upstream-layout")  # fmt: skip
         if not isinstance(op, ReturnOp):
             _single(op)
-    preprocess(block)
-    preprocess(block)
+    target = target or Target("cpu")
     ops = planned_ops(block)
-    planner = _Planner(ops, Pool(capacity, alignment))
-    offsets = planner.run()
+    types = {space: target.mtype(space) for space in _spaces(ops, target)}
+    pools = {
+        space: Pool(capacity or memory_type(mtype).capacity, alignment or memory_type(mtype).alignment)
+        for space, mtype in types.items()
+    }
+    planner = _Planner(ops, pools, target)
+    places = planner.run()
     _check_overwritten(ops, planner.root)
-    write_places(module, ops, {v: PlaceAttr(ARENA, x) for v, x in offsets.items()}, {})
-    set_memory(module, {ARENA: planner.pool.high_water})
+    write_places(module, ops, dict(places), {})
+    set_memory(module, {space: pool.high_water for space, pool in pools.items()})
     module.attributes[PLAN_RULES] = StringAttr("upstream")
+    if set(types.values()) != {"cpu"}:
+        module.attributes[TYPES] = DictionaryAttr({space: StringAttr(mtype) for space, mtype in types.items()})
 
 
-def preprocess(block: Block) -> None:
-    """Move each op whose operands and results are all static to right behind the op that makes the last of its
-    operands, or to the front if it has none. So one pass reverses the `create`s, and upstream's two restore them; the
-    first op of the list stays."""
-    ops = list(block.ops)
-    for op in ops[1:-1]:
-        if not op.results or not all(map(is_static, op.results)) or not all(map(is_static, op.operands)):
-            continue
-        makers = {v.owner for v in op.operands if isinstance(v.owner, Operation)}
-        last = next((o for o in reversed(list(block.ops)) if o in makers), None) if makers else None
-        op.detach()
-        if last is None:
-            assert block.first_op is not None
-            block.insert_op_before(op, block.first_op)
-        else:
-            block.insert_op_after(op, last)
+def _spaces(ops: Sequence[Operation], target: Target) -> list[str]:
+    """The memory spaces that values stand in, the arena first."""
+    found = dict.fromkeys([ARENA, *(target.space_of(value) for op in ops for value in op.results)])
+    return list(found)
 
 
 def is_static(value: SSAValue) -> bool:
@@ -90,8 +89,10 @@ def _check_overwritten(ops: list[Operation], root: dict[SSAValue, SSAValue]) -> 
                 continue
             late = next((u.operation for u in other.uses if position.get(u.operation, 0) > position[op]), None)
             if late is not None and not isinstance(late, ReturnOp):
+                inner = _single(op)
+                assert inner is not None
                 raise LightNetError(
-                    f"upstream's {_single(op).optype} overwrites `{value_name(other)}` in place, but a later op reads it: "
+                    f"upstream's {inner.optype} overwrites `{value_name(other)}` in place, but a later op reads it: "
                     "no upstream plan keeps both (plan=default does)",
                     loc_of(late),
                     label="plan.upstream-overwritten",
@@ -103,14 +104,15 @@ class _Planner:
     allocated in order of ops; then, op by op, the other results are allocated, results that nobody uses are freed at
     once, and each operand is freed after its last use (so that results never overlap operands but by ownership)."""
 
-    def __init__(self, ops: list[Operation], pool: Pool):
+    def __init__(self, ops: list[Operation], pools: Mapping[str, Pool], target: Target):
         self.ops = ops
-        self.pool = pool
+        self.pools = pools
+        self.target = target
         self.root: dict[SSAValue, SSAValue] = {}
         self.uses: Counter[SSAValue] = Counter()
-        self.offsets: dict[SSAValue, int] = {}
+        self.places: dict[SSAValue, PlaceAttr] = {}
 
-    def run(self) -> dict[SSAValue, int]:
+    def run(self) -> dict[SSAValue, PlaceAttr]:
         for op in self.ops:
             if isinstance(op, ReturnOp):
                 continue
@@ -118,39 +120,45 @@ class _Planner:
                 owner = _owner(value)
                 self.root[value] = value if owner is None else self.root[owner]
                 if is_static(value):
-                    self.offsets[value] = self.alloc(op, value)
+                    self.places[value] = self.alloc(op, value)
             self.uses.update(self.root[v] for v in _operands(op))
         for op in self.ops:
             if not isinstance(op, ReturnOp):
                 self.step(op)
-        return self.offsets
+        return self.places
 
     def step(self, op: Operation) -> None:
         for value in op.results:
             if self.root[value] is not value:
-                self.offsets[value] = self.offsets[self.root[value]]
+                self.places[value] = self.places[self.root[value]]
             elif not is_static(value):
-                self.offsets[value] = self.alloc(op, value)
+                self.places[value] = self.alloc(op, value)
         for value in op.results:
             if not self.uses[value] and self.root[value] is value and not is_static(value):
-                self.pool.dealloc(self.offsets[value])
+                self.dealloc(value)
         for value in _operands(op):
             root = self.root[value]
             self.uses[root] -= 1
             if not self.uses[root] and not is_static(root):
-                self.pool.dealloc(self.offsets[root])
+                self.dealloc(root)
 
-    def alloc(self, op: Operation, value: SSAValue) -> int:
-        spec = spec_of(value.type)
-        try:
-            return self.pool.alloc(max(spec.len * spec.dtype.tl_size, 1))  # an empty tensor has an address of its own
+    def dealloc(self, value: SSAValue) -> None:
+        place = self.places[value]
+        self.pools[place.space.data].dealloc(place.offset.data)
+
+    def alloc(self, op: Operation, value: SSAValue) -> PlaceAttr:
+        spec, space = spec_of(value.type), self.target.space_of(value)
+        try:  # an empty tensor has an address of its own
+            return PlaceAttr(space, self.pools[space].alloc(max(spec.len * spec.dtype.tl_size, 1)))
         except LightNetError as e:
             e.message = f"no place for tensor '{value_name(value)}' {spec}: {e.message}"
             raise e.at(loc_of(op)) from None
 
 
-def _single(op: Operation) -> LnOp:
-    """The one `ln` op that `op` is or holds."""
+def _single(op: Operation) -> LnOp | None:
+    """The one `ln` op that `op` is or holds; None for a kernel that stands for one of upstream's ops, however many it holds."""
+    if isinstance(op, KernelOp) and op.composite:
+        return None
     inner = op.ops if isinstance(op, KernelOp) else [op]
     if len(inner) != 1 or not isinstance(inner[0], LnOp):
         raise LightNetError(
@@ -164,17 +172,19 @@ def _single(op: Operation) -> LnOp:
 
 def _operands(op: Operation) -> list[SSAValue]:
     """The operands as often as upstream's op lists them."""
-    if not isinstance(op, KernelOp):
+    if not isinstance(op, KernelOp) or (inner := _single(op)) is None:
         return list(op.operands)
     outer = dict(zip(op.body.args, op.operands))
-    return [outer[v] for v in _single(op).operands]
+    return [outer[v] for v in inner.operands]
 
 
 def _field(value: SSAValue) -> Result | None:
     owner = value.owner
     if not isinstance(owner, Operation):
         return None
-    results = _single(owner).schema.results
+    if (op := _single(owner)) is None:
+        return None
+    results = op.schema.results
     return results[min(value.index, len(results) - 1)]
 
 
@@ -185,5 +195,7 @@ def _owner(value: SSAValue) -> SSAValue | None:
         return None
     op = value.owner
     assert isinstance(op, Operation)
-    names, _ = _single(op).arg_names()
+    inner = _single(op)
+    assert inner is not None
+    names, _ = inner.arg_names()
     return _operands(op)[names.index(field.owner)]

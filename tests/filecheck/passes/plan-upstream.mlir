@@ -1,6 +1,6 @@
-// RUN: ln-opt --pass='plan{plan=upstream}' %s | filecheck %s
+// RUN: ln-opt --pass='preprocess,preprocess,plan{plan=upstream}' %s | filecheck %s
 
-// Upstream's rules: creates first, offsets from 1, no overwriting but by ownership (reshape), and a tensor that nobody
+// Upstream's rules, behind its order of ops: creates first, offsets from 1, no overwriting but by ownership (reshape), and a tensor that nobody
 // consumes is given back at once ("u" and "w" have the same bytes).
 // CHECK: ln.memory = {arena = 65 : i64}, ln.plan = "upstream"
 // CHECK: ln.create {{.*}} at arena+1 as "a"
