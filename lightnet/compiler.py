@@ -30,12 +30,13 @@ from lightnet.ir.memory import is_upstream, memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, name_of, tensor_names
 from lightnet.ir.passes import parse_pipeline, run_pipeline
-from lightnet.ir.registry import TARGETS
+from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
 from lightnet.model import Model, Weights, combined, load, loads, open_store
 from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
+from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, HostCall, Program, Tensor, unknown
 from lightnet.runtime.threads import thread_count
 from lightnet.specialize import SpecializingExecutable
@@ -99,7 +100,7 @@ def compile(
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
                        "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
-    TARGETS.get(target)
+    get_target(target)
     if target != "cuda" and (arch is not None or emulate or on_cpu):
         raise LightNetError(f"arch, emulate and on_cpu are for target cuda, and the target is {target}")
     if emulate and on_cpu:
@@ -142,7 +143,11 @@ def compile(
     compilation = Compilation(
         module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads, emulate
     )
-    return Executable(compilation, store, model.seed)
+    architecture = get_target(target)
+    if on_cpu or (compilation.loops is None and architecture.lowering is not None):
+        return Executable(compilation, store, model.seed)  # what runs is another machine's code, or the interpreter
+    asked = {"arch": compilation.arch, "emulate": emulate, "threads": threads}
+    return Executable(compilation, store, model.seed, Opened(architecture.opened_by, asked))
 
 
 def _machine(cpu: str, triple: str | None) -> Any:

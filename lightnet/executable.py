@@ -31,6 +31,7 @@ from lightnet.runtime import artifact, processor
 from lightnet.runtime.arrays import aligned, by_name, checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Arena, Instance
+from lightnet.runtime.machine import PROCESS, Opened
 from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.threads import threads_of_call
 from lightnet.runtime.weights import WeightStore
@@ -44,10 +45,13 @@ class Executable:
     """A compiled network: call it with a dict of arrays by input (or param) name; it returns a dict of arrays by output
     name. Every call starts from the loaded data. Calls from several threads are safe."""
 
-    def __init__(self, compilation: Compilation, store: WeightStore | None, seed: int = 0):
+    def __init__(
+        self, compilation: Compilation, store: WeightStore | None, seed: int = 0, machine: Opened | None = None
+    ):
         self._compilation = compilation
         self._store = store
         self._seed = seed
+        self._machine = machine or _default_machine(compilation)
         self._lock = threading.RLock()
         self._parts: dict[str, Any] = {}
         planned = main_of(compilation.planned)
@@ -91,6 +95,26 @@ class Executable:
         return self.program.pick(outputs, lambda: self._call(arrays, stream, threads))
 
     run = __call__
+
+    def close(self) -> None:
+        """Give back the machine that the network runs on (`Machine.close` of its target), and the memory of what is linked. A call
+        afterwards is an error; closing again does nothing. An executable that nobody refers to is closed, too; ``with`` closes at its
+        end."""
+        with self._lock:
+            self._parts.pop("instance", None)
+            self._quick = None
+            self._machine.close()
+
+    def __enter__(self) -> Executable:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def state(self) -> Any:
+        """What the target's machine gave this executable when it was opened (document 004's `priv`)."""
+        return self._machine.state
 
     def started(self, feeds: Mapping[str, Any] | None = None, arena: Arena | None = None) -> tuple[Arena, np.ndarray]:
         """The memory that a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): an
@@ -164,8 +188,9 @@ class Executable:
         if not self.is_native:
             from lightnet.backends.interpreter import graph
 
-            planned = self._compilation.planned
-            return graph.run(planned, arrays, self._store, seed=self._seed, **({"stream": stream} if stream else {}))
+            planned, _ = self._compilation.planned, self._machine.state
+            shown = {"stream": stream} if stream else {}
+            return graph.run(planned, arrays, self._store, seed=self._seed, copy=self._machine.copy, **shown)
         static, residents = self._params(arrays)
         self._quick = None if self._lacking else self.instance.quick
         return self.instance.call(arrays, static=static, residents=residents, stream=stream, threads=threads)
@@ -296,11 +321,7 @@ class Executable:
         return self._part("instance", self._link)
 
     def _link(self) -> Instance | CudaInstance:
-        driver = None
-        if self.arch is not None:  # the driver comes before all work, since there may be none
-            from lightnet.runtime.cuda.driver import open_driver
-
-            driver = open_driver(self._compilation.emulate, self.arch)
+        state = self._machine.state  # before all work, since there may be no such machine
         if self._compilation.machine is not None:
             processor.check(self.program.cpu, self.program.features, self.program.triple)
         # LLVM works while the params are loaded: neither holds the interpreter's lock for long.
@@ -309,10 +330,10 @@ class Executable:
             static, residents = self._static({})
             code.result()
         defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
-        if driver is not None:
+        if self.arch is not None:
             from lightnet.runtime.cuda.program import CudaInstance
 
-            return CudaInstance(self.program, self.native.code, static, {**residents, **defaults}, driver)
+            return CudaInstance(self.program, self.native.code, static, {**residents, **defaults}, state, self._machine)
         return Instance(self.program, static, {**residents, **defaults})
 
     def _with_params(self, params: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -426,6 +447,15 @@ class Executable:
         defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
         static, residents = self._static({})
         return artifact.Variant(self.program, static, {**residents, **defaults}, cuda)
+
+
+def _default_machine(compilation: Compilation) -> Opened:
+    """The machine of a compilation that no target is said for: a device where its code is for one, else the process."""
+    if compilation.arch is None:
+        return Opened(PROCESS)
+    from lightnet.runtime.cuda.machine import MACHINE
+
+    return Opened(MACHINE, {"emulate": compilation.emulate, "arch": compilation.arch})
 
 
 def _name(op: Source) -> str:

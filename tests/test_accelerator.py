@@ -212,3 +212,52 @@ def test_emitter_refuses_what_it_has_no_text_for(npu) -> None:
             get_target("npu").emit("c", planned)
     finally:
         emit["TEXT"]["math.exp"] = text
+
+
+# -- its machine -----------------------------------------------------------------------------------------------------
+
+
+def test_its_machine_is_opened_copies_and_is_closed(npu) -> None:
+    """Every byte that goes from the host to the machine's memory and back, and from one of its memories to the other, by its own copy;
+    the counts are those of the tensors."""
+    executable = compiled(lightnet.loads(SMALL, ".mlir"))
+    state = executable.state
+    assert not state
+    want = lightnet.compile(lightnet.loads(SMALL, ".mlir"), "none")()
+    agrees(executable(), want)
+    picture, result = 32 * 16 * 16 * 4, 64 * 16 * 16 * 4
+    weights = (64 * 16 * 3 * 3 + 64 + 64 * 3 * 3) * 4
+    assert dict(state) == {
+        ("host", "arena"): picture,
+        ("host", "static"): state["host", "static"],
+        ("arena", "sram"): picture,
+        ("arena", "host"): result,
+    }
+    assert state["host", "static"] >= weights  # `ln.once` cuts weights into groups
+    with executable:
+        executable()
+        assert state["arena", "sram"] == 2 * picture
+    assert not state  # what `close` does here
+    with pytest.raises(LightNetError, match="the executable is closed"):
+        executable()
+    executable.close()
+
+
+def test_a_copy_between_memories_is_a_line_of_level_4(npu, tmp_path: Path) -> None:
+    """What C makes of it, and what level 4 computes with a machine that copies otherwise."""
+    from lightnet.backends.interpreter.loops import run_main
+    from lightnet.dialects.launch import CopyOp, lines_of
+    from lightnet.passes.lower_cpu import LowerCpuPass
+
+    executable = compiled(lightnet.loads(SMALL, ".mlir"))
+    lowered = executable.planned.clone()
+    LowerCpuPass().apply(None, lowered)
+    (line,) = [line for line in lines_of(lowered) if isinstance(line, CopyOp)]
+    assert line.size == 32 * 16 * 16 * 4
+    assert [p.space.data for p in line.args] == ["arena", "sram"]
+    assert "memcpy((void *)(sram + " in npu.emit("c", executable.planned)
+    memory = {name: np.zeros(size, np.uint8) for name, size in memory_of(lowered).items()}
+    seen = []
+    run_main(lowered, memory["arena"], memory["static"], ports={"sram": memory["sram"]},
+             copy=lambda to, source: seen.append((source.space, to.space, source.nbytes)))  # fmt: skip
+    assert seen == [("arena", "sram", line.size)]

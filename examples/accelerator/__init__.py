@@ -2,7 +2,8 @@
 
     ln-opt --load examples/accelerator -t npu --pass=bind,expand,combine,choose,plan net.mlir
 
-It computes in f32 only. Results that fit stand in `sram`, everything else in `arena`, its DRAM. `emit_c.py` writes the planned network
+It computes in f32 only. Results that fit stand in `sram`, everything else in `arena`, its DRAM; what several kernels read of an input is
+copied there once. `dma.py` is what copies; `emit_c.py` writes the planned network
 as C, which stands for the code that a real machine's compiler would take.
 """
 
@@ -13,10 +14,12 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Dialect, Operation, OpResult
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from lightnet.backends.cpu.generators import workspace_bytes
 from lightnet.dialects.ln.conv import Conv2d
-from lightnet.dialects.ln.move import Concat, Slice
+from lightnet.dialects.ln.move import Concat, Copy, Slice
+from lightnet.dialects.ln.source import Input
 from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
@@ -26,6 +29,7 @@ from lightnet.ir.registry import pattern
 from lightnet.ir.target import Space, Target
 from lightnet.ir.types import spec_of
 
+from .dma import Dma
 from .emit_c import emit_c
 
 SRAM = 192 * 1024  # bytes
@@ -78,6 +82,20 @@ def accepts(body: Body) -> str | None:
     return "epilogue" if anchored and same and len(rest) <= 3 and len(body.yielded) == 1 else None
 
 
+@pattern("subgraph", target="npu")
+class LoadOnce(RewritePattern):
+    # f(x), g(x) = f(y), g(y) where y = copy(x), for an input x that fits into the near memory: it is loaded once
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, Input) or spec_of(op.dst.type).nbytes > SRAM // 2:
+            return
+        readers = [use.operation for use in op.dst.uses]
+        if len(set(readers)) < 2 or not all(isinstance(reader, NpuKernelOp) for reader in readers):
+            return
+        near = NpuKernelOp.wrap([Copy.make([op.dst])])
+        rewriter.insert(near, InsertPoint.after(op))
+        op.dst.replace_uses_with_if(near.results[0], lambda use: use.operation is not near)
+
+
 # -- the cost model: which unit runs a kernel, and for how long
 
 ARRAY_MACS, VECTOR_FLOPS, DMA_BYTES = 256, 32, 16  # a cycle
@@ -124,6 +142,7 @@ NPU = Target(
     accepts=accepts,
     choose=choose,
     home=home,
+    machine=Dma(),
     emitters={"c": emit_c},
 )
 Npu = Dialect("npu", [NpuKernelOp], [])

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import Float64Type, IntegerAttr, IntegerType, MemRefT
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import LaunchOp
+from lightnet.dialects.launch import CopyOp, LaunchOp
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
@@ -21,6 +21,7 @@ from lightnet.passes.lower_cpu import LowerCpuPass
 PROLOGUE = """
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 static long floordiv(long a, long b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 static float fmax_nan(float a, float b) { return a > b || a != a ? a : b; }
@@ -61,7 +62,7 @@ def emit_c(module: ModuleOp) -> str:
     for function in lowered.body.block.ops:
         if function.sym_name.data != "main":
             lines += Function(function).lines
-    calls = [call(line) for line in main_of(lowered).body.block.ops if isinstance(line, LaunchOp)]
+    calls = [call(line) for line in main_of(lowered).body.block.ops if isinstance(line, LaunchOp | CopyOp)]
     network = main_of(module).body.block
     sources = [describe(op.results[0]) for op in network.ops if isinstance(op, Source)]
     outputs = [describe(value) for value in network.last_op.operands]
@@ -74,9 +75,11 @@ def describe(value: SSAValue) -> str:
     return f"{value_name(value)}: {spec_of(value.type)} at {place_of(value)}"
 
 
-def call(launch: LaunchOp) -> str:
-    places = [(p.space.data.replace("static", "static_"), p.offset.data) for p in launch.args]
-    arguments = ["0", str(launch.grid.value.data), *(f"(void *)({space} + {offset})" for space, offset in places)]
+def call(launch: LaunchOp | CopyOp) -> str:
+    places = [f"(void *)({p.space.data.replace('static', 'static_')} + {p.offset.data})" for p in launch.args]
+    if isinstance(launch, CopyOp):
+        return f"    memcpy({places[1]}, {places[0]}, {launch.size});"
+    arguments = ["0", str(launch.grid.value.data), *places]
     return f"    {launch.callee.root_reference.data}({', '.join(arguments)});"
 
 

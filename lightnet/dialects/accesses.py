@@ -15,7 +15,7 @@ from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from lightnet.dialects import tile_memory
-from lightnet.dialects.launch import HostOp, LaunchLine, LaunchOp, kernels, memref_bytes
+from lightnet.dialects.launch import CopyOp, HostOp, LaunchLine, LaunchOp, kernels, memref_bytes
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -54,9 +54,12 @@ class LineAccesses:
         self._functions = kernels(module)
         self._uses: dict[str, list[Use]] = {}
 
-    def of(self, line: LaunchLine | HostOp) -> list[Access]:
+    def of(self, line: LaunchLine | HostOp | CopyOp) -> list[Access]:
         """The accesses of one line, one a place; none of a launch whose function is not there. Host calls only read: as many bytes
         as their tensor has, or all that follow where they do not say. Scratch is that of all threads."""
+        if isinstance(line, CopyOp):
+            source, to = line.args
+            return [_access(source, line.size, None, Use(True, False)), _access(to, line.size, None, Use(False, True))]
         if isinstance(line, HostOp):
             size = host_bytes(line)
             return [_access(p, size, None, Use(True, False)) for p in line.args]

@@ -1,4 +1,4 @@
-"""The lines of `@main` at level 4: `tile.launch` and `tile.host`, what they have in common with those of other targets, and finding and
+"""The lines of `@main` at level 4: `tile.launch`, `tile.copy` and `tile.host`, what they have in common with those of other targets, and finding and
 checking them in a module.
 
 Imports xDSL, `ir.place` and the runtime's numbers.
@@ -167,11 +167,61 @@ class HostOp(IRDLOperation):
         return cls(service, parse_places(parser), parser.parse_optional_attr_dict())
 
 
-def lines_of(module: ModuleOp) -> list[LaunchLine | HostOp]:
+@irdl_op_definition
+class CopyOp(IRDLOperation):
+    """A copy between two memory spaces, in order with the launches, which the target's machine makes (`Target.machine`):
+    ``tile.copy 4096 [arena+0, sram+64]`` copies 4096 bytes from the first place to the second."""
+
+    name = "tile.copy"
+
+    nbytes = prop_def(IntegerAttr)
+    args = prop_def(ArrayAttr[PlaceAttr])
+
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+
+    def __init__(self, nbytes: int, source: PlaceAttr, to: PlaceAttr):
+        super().__init__(properties={"nbytes": IntegerAttr(nbytes, i64), "args": ArrayAttr([source, to])})
+
+    @property
+    def size(self) -> int:
+        """How many bytes it copies."""
+        return self.nbytes.value.data
+
+    def verify_(self) -> None:
+        if self.size < 0 or len(self.args) != 2:
+            raise VerifyException("a copy has a number of bytes, at least 0, and two places: from where, and to where")
+        source, to = self.args
+        apart = max(source.offset.data, to.offset.data) - min(source.offset.data, to.offset.data)
+        if source.space == to.space and apart < self.size:
+            raise VerifyException("the bytes that a copy reads and those that it writes overlap")
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.size} ")
+        print_places(printer, self.args.data)
+        printer.print_op_attributes(self.attributes)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CopyOp:
+        nbytes, at = _number(parser), parser.pos
+        places = parse_places(parser)
+        if len(places) != 2:
+            parser.raise_error(
+                f"tile.copy takes two places, from where and to where, not {len(places)}", at, parser.pos
+            )
+        op = cls(nbytes, *places)
+        op.attributes |= parser.parse_optional_attr_dict()
+        return op
+
+
+#: A line of `@main`.
+Line = LaunchLine | HostOp | CopyOp
+
+
+def lines_of(module: ModuleOp) -> list[Line]:
     """The lines of `@main`, of any target, in order; empty when the module has none."""
     for op in module.ops:
         if isinstance(op, FuncOp) and op.sym_name.data == "main" and op.body.blocks:
-            return [line for line in op.body.block.ops if isinstance(line, LaunchLine | HostOp)]
+            return [line for line in op.body.block.ops if isinstance(line, Line)]
     return []
 
 

@@ -20,14 +20,15 @@ from lightnet.backends.builder import Builder
 from lightnet.backends.launches import Argument, Launch, Made, Memory
 from lightnet.backends.launches import memory_of as memory_of_launches
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import HostOp
+from lightnet.dialects.launch import CopyOp, HostOp
+from lightnet.dialects.ln.move import Copy
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import structure
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import ARENA, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
+from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
@@ -118,7 +119,9 @@ class Lowering(ABC, Generic[M]):
         if any(place_of(r) is None for r in op.results):
             raise LightNetError(f"{op.name} has no place: run plan before {self.name}")
         pieces = pieces_of(op)
-        if all(p is not None for p in pieces):
+        if (between := _between_spaces(op)) is not None:
+            self.lines.append(between)
+        elif all(p is not None for p in pieces):
             self.copy(op, pieces)
         else:
             self.launch(op)
@@ -246,6 +249,18 @@ def _bytes(value: SSAValue) -> tuple[int, int]:
     """The byte range of a planned value in its space."""
     start = placed(value).offset.data
     return start, start + byte_size(value.type)
+
+
+def _between_spaces(op: KernelOp) -> CopyOp | None:
+    """The line for a kernel that only copies from one memory space to another, of which one is not the ordinary memory of kernels (the
+    arena, the static space, the caller's)."""
+    if len(op.ops) != 1 or not isinstance(op.ops[0], Copy):
+        return None
+    source, to = placed(op.operands[0]), placed(op.results[0])
+    spaces = {source.space.data, to.space.data}
+    if len(spaces) == 1 or spaces <= {ARENA, STATIC} or any(map(is_port, spaces)):
+        return None
+    return CopyOp(byte_size(op.results[0].type), source, to)
 
 
 def _host_call(op: LnOp) -> HostOp:

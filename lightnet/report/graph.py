@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
-from lightnet.dialects.launch import HostOp, LaunchLine, lines_of
+from lightnet.dialects.launch import CopyOp, HostOp, LaunchLine, lines_of
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.dfg import DataFlowGraph, Inner, Node, Tensor
@@ -175,6 +175,8 @@ def _of_launches(module: ModuleOp, lines: Iterable[LaunchLine | HostOp]) -> Data
         found = accesses.of(line)
         if isinstance(line, LaunchLine):
             node = Node("launch", line.callee.string_value(), line.name, loc_of(line), notes=line.notes, op=line)
+        elif isinstance(line, CopyOp):
+            node = Node("host", "copy", line.name, loc_of(line), notes=(f"{line.size} bytes",), op=line)
         else:
             node = Node("host", line.service.data, line.name, loc_of(line), op=line)
         node.weights = tuple(_range(a) for a in found if a.space == "static" and not a.writes)

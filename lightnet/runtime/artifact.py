@@ -27,6 +27,7 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import map_descriptor, open_file, write_atomic
 from lightnet.runtime.image import Image, LoadedImage
 from lightnet.runtime.instance import Instance
+from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, Program
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ class SavedExecutable:
     instance: Instance | CudaInstance
 
     def __init__(self, path: str | Path, emulate: bool = False):
+        self._opened: Opened | None = None
         fd = open_file(path)
         try:
             self._open(fd, os.fspath(path), emulate)
@@ -245,10 +247,12 @@ class SavedExecutable:
         cuda = file.cuda(variant, self.program)
         self.instance: Instance | CudaInstance
         if cuda is not None:
-            from lightnet.runtime.cuda.driver import open_driver
+            from lightnet.runtime.cuda.machine import MACHINE
             from lightnet.runtime.cuda.program import CudaInstance
 
-            self.instance = CudaInstance(self.program, cuda, static, defaults, open_driver(emulate, cuda.arch))
+            self._opened = Opened(MACHINE, {"emulate": emulate, "arch": cuda.arch})
+            state = self._opened.state
+            self.instance = CudaInstance(self.program, cuda, static, defaults, state, self._opened)
             return
         if emulate:
             raise LightNetError("the executable is for processors: only code for cuda can be emulated")
@@ -258,6 +262,11 @@ class SavedExecutable:
     def texts(self) -> dict[str, str]:
         """The named texts: ``planned``, the module that was compiled."""
         return {k: bytes(self._file.section(v)).decode() for k, v in self._file.header["texts"].items()}
+
+    def close(self) -> None:
+        """Give back the device that it runs on, which it cannot do afterwards; code of processors has none."""
+        if self._opened is not None:
+            self._opened.close()
 
     @property
     def variants(self) -> list[str]:

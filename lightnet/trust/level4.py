@@ -273,8 +273,8 @@ class _Lockstep(TracedPlanned):
         super().__init__(*args)
 
     def step(self, i: int, op: Operation) -> None:
-        if not isinstance(op, KernelOp):
-            super().step(i, op)
+        if not isinstance(op, KernelOp) or self.copied_apart(op):
+            super().step(i, op)  # of a copy between spaces nothing is launched, and nothing computed
             return
         every = self.check.lines.get(op, [])
         self.check_places(op, every)

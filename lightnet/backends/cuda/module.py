@@ -10,9 +10,11 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.backends.cuda.nvptx import emit_llvm, emit_program
 from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.backends.cuda.waits import waits
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import CudaLaunchOp
-from lightnet.dialects.launch import HostOp, kernels
+from lightnet.dialects.launch import CopyOp, HostOp, kernels
+from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.cuda.program import CudaCode, HostLine, KernelLine, Place
@@ -52,6 +54,10 @@ def _lines(loops: ModuleOp, entries: dict[str, str]) -> list[KernelLine | HostLi
                 lines.append(_line(launch, entries[name], maps[name], numbers))
             continue
         for op in ops:
+            if isinstance(op, CopyOp):
+                raise LightNetError(
+                    "target 'cuda' has one kind of memory on its device: what copies there is a kernel", loc_of(op)
+                )
             if isinstance(op, HostOp):
                 lines.append(HostLine(calls, _place(op.args.data[0])))
                 calls += 1

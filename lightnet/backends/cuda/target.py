@@ -69,5 +69,6 @@ CUDA = Target(
     reorder=reorder_time,
     apart=APART,
     lowering="lower-cuda",
+    machine="lightnet.runtime.cuda.machine:MACHINE",
     emitters={"ptx": emit_ptx, "llvm": emit_llvm, "asm": emit_ptx},  # objects are the driver's to make
 )

@@ -9,7 +9,7 @@ the IR, the runtime, and `arena`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TextIO
 
 import numpy as np
@@ -21,15 +21,17 @@ from lightnet.backends.interpreter.arena import Arenas, Range
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.effect import Fprint, Print
+from lightnet.dialects.ln.move import Copy
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.kernel import KernelOp, YieldOp
-from lightnet.ir.layout import byte_size, layout_of
+from lightnet.ir.layout import byte_size, from_memory, layout_of, to_memory
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
 from lightnet.ir.module import main_of, value_name
 from lightnet.ir.op import WORKSPACE, LnOp, tensor_name, tensor_names
 from lightnet.ir.views import moves_left, overwritable, place_of, views_of
+from lightnet.runtime.machine import PROCESS, Area
 from lightnet.runtime.printing import open_fprint, print_tensor
 from lightnet.runtime.weights import WeightStore
 
@@ -44,17 +46,20 @@ def run(
     stream: TextIO | None = None,
     folder: str = ".",
     values: MutableMapping[str, np.ndarray] | None = None,
+    copy: Callable[[Area, Area], None] | None = None,
 ) -> dict[str, np.ndarray]:
     """Run a module of level 1, 2 or 3 and return its outputs by tensor name, in the order of `func.return`.
 
     `inputs` feeds tensors (`create`, `input` or `param`) by name, with arrays of exactly their shape and dtype; all
     others hold what `store` or the network gives them (`seed` for random ones). `outputs` asks for tensors of main
     by name instead. `print` writes to `stream` (default: stdout), `fprint` below `folder`. `values`, if given, receives
-    every named tensor of main. Raises `LightNetError` for an unknown name or an array that does not fit.
+    every named tensor of main. `copy`, if given, moves bytes from the host into the spaces of a planned module and back, and between
+    two of them (`runtime.machine.Machine.copy`). Raises `LightNetError` for an unknown name or an array that does not fit.
     """
     module = without_arguments(module)
-    machine = Planned if memory_of(module) else Machine
-    return machine(module, inputs or {}, store, seed, stream or sys.stdout, folder).run(outputs, values)
+    given = inputs or {}, store, seed, stream or sys.stdout, folder
+    machine = Planned(module, *given, copy=copy) if memory_of(module) else Machine(module, *given)
+    return machine.run(outputs, values)
 
 
 def sources(module: ModuleOp) -> Iterator[Source]:
@@ -119,11 +124,15 @@ class Machine:
                 if values is not None and name:
                     values[name] = self.read(value).copy()
                 if outputs is not None and value in watched:
-                    found.update({n: self.read(value).copy() for n, v in wanted.items() if v is value})
+                    found.update({n: self.fetch(value).copy() for n, v in wanted.items() if v is value})
             self.retire(i, op)
         if outputs is not None:
             return {name: found[name] for name in wanted}
-        return {name: self.read(value) for name, value in wanted.items()}
+        return {name: self.fetch(value) for name, value in wanted.items()}
+
+    def fetch(self, value: SSAValue) -> np.ndarray:
+        """A value as the host gets it."""
+        return self.read(value)
 
     def wanted(self, outputs: Sequence[str] | None) -> dict[str, SSAValue]:
         """The values to return, by name."""
@@ -178,7 +187,7 @@ class Machine:
         raise AssertionError("a region without a yield was verified")
 
     def show(self, op: Print | Fprint) -> None:
-        array = self.read(op.operands[0])
+        array = self.fetch(op.operands[0])
         if isinstance(op, Print):
             print_tensor(self.stream, op.msg, array)
             return
@@ -204,8 +213,9 @@ def output_names(last: Operation) -> dict[str, SSAValue]:
 class Planned(Machine):
     """Level 3: values are bytes at places."""
 
-    def __init__(self, module: ModuleOp, *args, **options):
+    def __init__(self, module: ModuleOp, *args, copy: Callable[[Area, Area], None] | None = None, **options):
         super().__init__(module, *args, **options)
+        self.move = copy or (lambda to, source: PROCESS.copy(None, to, source))
         self.arenas = Arenas(memory_of(module))
         self.upstream = is_upstream(module)
         self.live: dict[SSAValue, Range] = {}
@@ -218,7 +228,10 @@ class Planned(Machine):
     def keep(self, value: SSAValue, array: np.ndarray | None) -> None:
         place = self.place(value)
         if array is not None:
-            self.arenas.store(place, value.type, array)
+            if isinstance(value.owner, Source | OnceOp):
+                self.upload(value, array)
+            else:
+                self.arenas.store(place, value.type, array)
             if not layout_of(value.type).is_lossless:
                 self.lossy[value] = array
         size = byte_size(value.type)
@@ -233,11 +246,36 @@ class Planned(Machine):
     def read(self, value: SSAValue) -> np.ndarray:
         return self.lossy[value] if value in self.lossy else self.arenas.load(self.place(value), value.type)
 
+    def upload(self, value: SSAValue, array: np.ndarray) -> None:
+        """Write what comes from the host to its place."""
+        self.move(self.area(value), Area.of(np.ascontiguousarray(to_memory(value.type, array))))
+
+    def fetch(self, value: SSAValue) -> np.ndarray:
+        """Read a value from its place to the host."""
+        if value in self.lossy:
+            return self.lossy[value]
+        found = np.empty(byte_size(value.type), np.uint8)
+        self.move(Area.of(found), self.area(value))
+        return from_memory(value.type, found)
+
+    def area(self, value: SSAValue) -> Area:
+        place, size = self.place(value), byte_size(value.type)
+        return Area(place.space.data, self.arenas.bytes_at(place, size), size)
+
+    def copied_apart(self, op: Operation) -> bool:
+        """Whether an op only copies from one space to another, which is for the machine to do."""
+        alone = isinstance(op, KernelOp) and len(op.ops) == 1 and isinstance(op.ops[0], Copy)
+        return alone and self.place(op.operands[0]).space != self.place(op.results[0]).space
+
     def step(self, i: int, op: Operation) -> None:
         if isinstance(op, Source | OnceOp):
             return
         if isinstance(op, Print | Fprint):
             self.show(op)
+            return
+        if self.copied_apart(op):
+            self.move(self.area(op.results[0]), self.area(op.operands[0]))
+            self.keep(op.results[0], None)
             return
         written = {j for j, _ in moves_left(op)}
         self.scribble(op, written)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -23,6 +24,7 @@ from lightnet.backends.interpreter.loop_writer import LoopWriter
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
 from lightnet.ir.place import PlaceAttr
+from lightnet.runtime.machine import PROCESS, Area
 
 
 class LoopProgram:
@@ -60,17 +62,22 @@ class LoopProgram:
         host: Callable[[int, list[np.ndarray]], None] | None = None,
         seed: int = 0,
         ports: Mapping[str, np.ndarray] | None = None,
+        copy: Callable[[Area, Area], None] | None = None,
     ) -> None:
-        """Execute the launch list on byte buffers; `ports` are those of further memory spaces. `host(call, args)` serves `tile.host` calls: each argument is the
+        """Execute the launch list on byte buffers, `tile.copy` by the `copy` of a machine (default: the process); `ports` are those of further memory spaces. `host(call, args)` serves `tile.host` calls: each argument is the
         memory (u8) from its place on. `seed` shuffles the blocks of each launch. LightNetError: an access out of bounds.
         """
         spaces = {"arena": np.frombuffer(arena, np.uint8), "static": np.frombuffer(static, np.uint8), **(ports or {})}
         rng, calls = random.Random(seed), 0
-        for op in launch.launches(self.module):
+        for op in launch.lines_of(self.module):
             if isinstance(op, launch.HostOp):
                 if host is not None:
                     host(calls, [spaces[p.space.data][p.offset.data :] for p in op.args])
                 calls += 1
+                continue
+            if isinstance(op, launch.CopyOp):
+                source, to = (_area(spaces, place, op.size) for place in op.args)
+                (copy or partial(PROCESS.copy, None))(to, source)
                 continue
             name = op.callee.string_value()
             blocks = list(range(op.grid.value.data))
@@ -94,6 +101,13 @@ class LoopProgram:
         return arrays
 
 
+def _area(spaces: Mapping[str, np.ndarray], place: PlaceAttr, size: int) -> Area:
+    space, start = spaces.get(place.space.data), place.offset.data
+    if space is None or start + size > space.size:
+        raise LightNetError(f"{size} bytes at {place} do not fit their memory", label="level4.bounds")
+    return Area(place.space.data, space[start : start + size], size)
+
+
 def array_at(spaces: dict[str, np.ndarray], place: Any, type: MemRefType) -> np.ndarray:
     """The memref at a place, as an array over the space's bytes."""
     dtype, shape = memory_dtype(type), type.get_shape()
@@ -111,7 +125,8 @@ def run_main(
     host: Callable[[int, list[np.ndarray]], None] | None = None,
     seed: int = 0,
     ports: Mapping[str, np.ndarray] | None = None,
+    copy: Callable[[Area, Area], None] | None = None,
 ) -> None:
     """Execute a level-4 module on byte buffers; see `LoopProgram.run_main`."""
     launch.verify_launches(module)
-    LoopProgram(module).run_main(arena, static, host, seed, ports)
+    LoopProgram(module).run_main(arena, static, host, seed, ports, copy)

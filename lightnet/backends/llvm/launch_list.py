@@ -22,7 +22,7 @@ from xdsl.ir import Operation
 from lightnet.backends.llvm.barriers import Touch, barriers
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
-from lightnet.dialects.launch import HostOp, LaunchOp, launches
+from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, lines_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.program import BODY, ENTRY, FRAME, ports_of
@@ -72,7 +72,7 @@ none:
 
 def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
     """The launch list of a module, in functions of `CHUNK` lines each; `symbols` are those of its kernels."""
-    lines = launches(module)
+    lines = lines_of(module)
     waits = barriers(touches(module))
     out = _List(symbols, (*FRAME, *ports_of(memory_of(module))))
     chunks = [
@@ -96,7 +96,7 @@ def touches(module: ModuleOp) -> list[list[Touch]]:
     """What each line of `@main` touches, for `barriers`."""
     accesses = LineAccesses(module)
     found: list[list[Touch]] = []
-    for op in launches(module):
+    for op in lines_of(module):
         line: list[Touch] = []
         for a in accesses.of(op):
             if not (a.reads or a.writes):
@@ -121,7 +121,7 @@ class _List:
     declared: dict[str, str] = field(default_factory=dict)
     host_calls: int = 0
 
-    def chunk(self, number: int, lines: Sequence[LaunchOp | HostOp], waits: Sequence[bool]) -> str:
+    def chunk(self, number: int, lines: Sequence[Line], waits: Sequence[bool]) -> str:
         """One function of consecutive lines. Neighbours that run on thread 0 share a branch."""
         text = [f"define internal void @main.{number}({_PARAMETERS}) #0 {{"]
         used = {p.space.data for op in lines for p in op.args}
@@ -174,9 +174,15 @@ class _List:
         self.call(text, op, f"i64 %lo{n}, i64 %hi{n}", pointers)
         text += [f"  br label %end{n}", f"end{n}:"]
 
-    def alone(self, text: list[str], op: LaunchOp | HostOp, n: int) -> None:
+    def alone(self, text: list[str], op: Line, n: int) -> None:
         """A line of thread 0."""
         pointers = [self.place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
+        if isinstance(op, CopyOp):
+            self.declared["memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+            text.append(
+                f"  call void @llvm.memcpy.p0.p0.i64(ptr {pointers[1]}, ptr {pointers[0]}, i64 {op.size}, i1 false)"
+            )
+            return
         if isinstance(op, LaunchOp):
             self.call(text, op, f"i64 0, i64 {op.grid.value.data}", pointers)
             return

@@ -341,6 +341,35 @@ class Forward(_Move):
         ]  # fmt: skip
 
 
+@ln_op
+class Copy(LnOp):
+    """The tensor in memory of its own: what a target puts where a value goes from one memory space to another. No rewrite takes it away,
+    and no plan lets it share memory with its operand; where the spaces differ, the target's machine copies (`Target.machine`).
+
+    ```mlir
+    %y = ln.copy %x : tensor<2x3xf32>
+    ```
+    """
+
+    optype = "copy"
+    takes_bits = True
+    src = operand()
+    dst = result()
+    definition = "dst[i...] = src[i...]"
+
+    def flops(self):
+        return 0
+
+    def reference(self, src):
+        return src.copy()
+
+    @classmethod
+    def samples(cls):
+        return [
+            case(src=(2, 3)), case("i1", src=(7,)), case("ui16", src=(2, 1, 3, 1, 2)), case(src=()), case(src=(0, 2)),
+        ]  # fmt: skip
+
+
 # gather(scatter(x)) = x; gather(x) = reshape(x)
 @rule("gather")
 def gather_of_scatter(op):
@@ -436,4 +465,4 @@ class Scatter(_Move):
         ]  # fmt: skip
 
 
-OPS = (Concat, Slice, Transpose, Reshape, Forward, Gather, Scatter)
+OPS = (Concat, Slice, Transpose, Reshape, Forward, Copy, Gather, Scatter)

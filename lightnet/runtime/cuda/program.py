@@ -18,8 +18,10 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.driver import Driver, Graph, Launch, Module, arguments
+from lightnet.runtime.cuda.machine import MACHINE
 from lightnet.runtime.cuda.tensor_map import TensorMap, check
 from lightnet.runtime.instance import host_call
+from lightnet.runtime.machine import Area, Opened
 from lightnet.runtime.program import Program, Tensor
 from lightnet.runtime.threads import threads_of_call
 
@@ -129,7 +131,7 @@ Part = Graph | HostLine
 
 
 class CudaInstance:
-    """A program on a device, which is its own: `driver` is closed with the last reference to it.
+    """A program on a device: `driver` is the state of `opened`, if that is given, and closed with it.
 
     `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading. Calls from several
     threads are safe: they run one after the other, since there is one arena. `launches` are the kernels of the launch list, in order, for
@@ -137,8 +139,15 @@ class CudaInstance:
     """
 
     def __init__(
-        self, program: Program, code: CudaCode, static: np.ndarray, defaults: Mapping[str, np.ndarray], driver: Driver
+        self,
+        program: Program,
+        code: CudaCode,
+        static: np.ndarray,
+        defaults: Mapping[str, np.ndarray],
+        driver: Driver,
+        opened: Opened | None = None,
     ):
+        self._opened = opened  # the driver is closed with the last reference to it
         self.program, self.code, self.static, self.driver = program, code, static, driver
         self.defaults = dict(defaults)
         self.inputs = {t.name: t for t in program.inputs}
@@ -159,7 +168,7 @@ class CudaInstance:
 
     def apart(self) -> CudaInstance:
         """The same program on the same device, with memory of its own."""
-        return CudaInstance(self.program, self.code, self.static, self.defaults, self.driver)
+        return CudaInstance(self.program, self.code, self.static, self.defaults, self.driver, self._opened)
 
     def release(self) -> None:
         """Give back the memory. Nothing else may be called afterwards."""
@@ -204,6 +213,8 @@ class CudaInstance:
         checked, and means nothing to a device.
         """
         threads_of_call(threads, self.program.threads)
+        if self._opened is not None:
+            _ = self._opened.state  # an error once it is closed
         arrays = self.program.fed(feeds)
         with self._lock:
             self._start({**(residents or {}), **arrays}, self.static if static is None else static)
@@ -233,7 +244,7 @@ class CudaInstance:
         """A copy of `size` bytes of the device's memory, as they are after all earlier launches."""
         found = np.empty(size, np.uint8)
         if size:
-            self.driver.download(self._at(place), found)
+            self._copy_out(place, found)
         return found
 
     def enqueue(self) -> None:
@@ -248,7 +259,7 @@ class CudaInstance:
         if self._uploaded is not static:
             self._uploaded = None  # should the copy fail, it is made again next time
             if static.nbytes:
-                self.driver.upload(self.address["static"], static[: max(self.program.memory.get("static", 0), 1)])
+                self._write(("static", 0), static[: max(self.program.memory.get("static", 0), 1)])
             self._uploaded = static
         names = set(self._filled) if self._stale is None else {*self._stale, *feeds, *self.program.restore}
         self._stale = None
@@ -256,14 +267,22 @@ class CudaInstance:
             tensor = self._filled[name]
             array = np.ascontiguousarray(feeds[name] if name in feeds else self.defaults[name], tensor.np_dtype)
             if array.nbytes:
-                self.driver.upload(self._at((tensor.space, tensor.offset)), array)
+                self._write((tensor.space, tensor.offset), array)
         self._stale = set(feeds)
 
     def _read(self, tensor: Tensor) -> np.ndarray:
         found = np.empty(tensor.dims, tensor.np_dtype)
         if found.nbytes:
-            self.driver.download(self._at((tensor.space, tensor.offset)), found)
+            self._copy_out((tensor.space, tensor.offset), found)
         return found
+
+    def _write(self, place: Place, array: np.ndarray) -> None:
+        """Copy a contiguous array to the device."""
+        MACHINE.copy(self.driver, Area(place[0], self._at(place), array.nbytes), Area.of(array))
+
+    def _copy_out(self, place: Place, found: np.ndarray) -> None:
+        """Fill a contiguous array from the device."""
+        MACHINE.copy(self.driver, Area.of(found), Area(place[0], self._at(place), found.nbytes))
 
     def _host(self, line: HostLine, stream: TextIO) -> None:
         call = self.program.hosts[line.number]

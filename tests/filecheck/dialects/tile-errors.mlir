@@ -155,3 +155,20 @@ func.func @main() {
   tile.launch @k grid 4 scratch 64 []
   func.return
 }
+
+// -----
+
+// A copy is between bytes that are apart.
+func.func @main() {
+  // expected-error@+1 {{the bytes that a copy reads and those that it writes overlap}}
+  tile.copy 64 [arena+0, arena+32]
+  func.return
+}
+
+// -----
+
+func.func @main() {
+  // expected-error@+1 {{tile.copy takes two places, from where and to where, not 1}}
+  tile.copy 64 [arena+0]
+  func.return
+}

@@ -49,6 +49,8 @@ func.func @main() {
   tile.launch @tiles grid 12 threads 4 scratch 128 [arena, arena+4096] {note}
   // CHECK-NEXT: tile.launch @tiles grid 12 scratch 64 [arena+0]
   tile.launch @tiles grid 12 scratch 64 [arena]
+  // CHECK-NEXT: tile.copy 4096 [arena+1024, sram+0]
+  tile.copy 4096 [arena+1024, sram+0]
   // CHECK-NEXT: tile.host "print" [arena+1024] {msg = "x", dtype = "f32"}
   tile.host "print" [arena+1024] {msg = "x", dtype = "f32"}
   func.return

@@ -24,7 +24,7 @@ from lightnet.ir.types import spec_of
 # -- element by element -----------------------------------------------------------------------------------------------
 
 _UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt", "abs": "abs",
-          "neg": "negative", "floor": "floor", "ceil": "ceil", "forward": "copy"}  # fmt: skip
+          "neg": "negative", "floor": "floor", "ceil": "ceil", "forward": "copy", "copy": "copy"}  # fmt: skip
 #: `ln` op -> NNVM's op on two tensors, and on a tensor and a number, where there is one.
 _BINARY = {"add": ("add", "add"), "sub": ("sub", "sub"), "mul": ("mul", "mul"), "div": ("div", "div"), "pow": ("pow", "pow"),
            "mod": ("mod", None), "maximum": ("max", None), "minimum": ("min", None), "equal": ("equal", None),

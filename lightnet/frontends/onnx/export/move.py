@@ -35,7 +35,7 @@ def arange(g: Graph, op: LnOp, *_: str) -> str:
 # -- moves
 
 
-@exporter("forward")
+@exporter("forward", "copy")
 def forward(g: Graph, op: LnOp, src: str) -> str:
     return g.node("Identity", src)
 
