@@ -41,6 +41,8 @@ _OP_FIELDS: dict[str, tuple[str, Callable[[LnOp], Value]]] = {
     "move": ("bool", lambda op: op.is_move or is_copy(op)),
     "free": ("bool", lambda op: any(True for _ in op.views())),
 }
+#: Parameters whose value upstream's ops put another one in the place of, and what an op derives it as.
+_EFFECTIVE = {"padding": "pad"}
 _SECTIONS = ("ins", "outs", "params", "derived")
 
 
@@ -89,6 +91,8 @@ class Parser(ExpressionParser):
 
     def check_argument(self, var: Var, section: str, token: Token) -> None:
         names, variadic = var.args(section), var.variadic(section)
+        if var.open:
+            return
         if names is None:
             if section == "params":
                 self.error(f"'{var.name}' is any op: nothing is known of its params", token.pos)
@@ -142,6 +146,8 @@ class Parser(ExpressionParser):
         return self.atom(kinds.ELEMENT[kind], lambda ops: some(ops)[0], pos)
 
     def param(self, var: Var, pos: int) -> Name:
+        if var.open:
+            self.error(f"nothing is known of the params of '{var.name}', a kernel, before it is made", pos)
         arg = self.argument(var, "params")
         assert isinstance(arg, str)
         p = var.param(arg)
@@ -150,7 +156,9 @@ class Parser(ExpressionParser):
             self.error(f"`{arg}` is not the same in {' and '.join(c.optype for c in var.classes)}", pos)
 
         def raw(ops: Ops) -> Any:
-            return ops[var.name].param_values()[arg]
+            op = ops[var.name]
+            # As in upstream's ops, the padding that `autopad` gives takes the place of the one that is written.
+            return op.derived_values().get(_EFFECTIVE.get(arg, ""), op.param_values()[arg])
 
         def read(ops: Ops) -> Any:
             return ops[var.name].schema.by_name[arg].read(raw(ops))
@@ -199,7 +207,7 @@ class Parser(ExpressionParser):
             return self.atom("bool", lambda ops: not any(_consumers(ref, ops)), pos)
         optype = self.next()
         found = self.scope.optype(optype.text)
-        if found is None:
+        if found is None or found.cls is None:
             self.error(unknown_optype(optype.text, self.scope), optype.pos)
         cls, concrete = found
         self.expect(".")
@@ -209,7 +217,7 @@ class Parser(ExpressionParser):
 
         def read(ops: Ops) -> bool:
             return any(
-                op.name == cls.name
+                op.name == cls.name  # another class may have taken its place
                 and (arg == number or op.arg_names()[0][number] == arg)
                 and (not concrete or tensors.kernel_of(op) is not None)
                 for op, number in _consumers(ref, ops)

@@ -16,12 +16,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from xdsl.ir import SSAValue
+
 from lightnet.descriptions import kinds
 from lightnet.descriptions.accessors import Parser
 from lightnet.descriptions.reader import Item
-from lightnet.descriptions.scope import Expression, Ops, Scope, TensorRef, Var, unknown_optype
+from lightnet.descriptions.scope import Expression, Ops, Optype, Scope, TensorRef, Var, unknown_optype
+from lightnet.descriptions.tensors import name, origin, outside
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, ParamOp
 from lightnet.ir.expr import Str
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamValue
 
@@ -31,12 +36,12 @@ MAX_NEW, MAX_DETAILS = 64, 1024
 
 @dataclass
 class NewOp:
-    """An op of `replace`: what its operands and parameters are, as the details say. `concrete` optypes are those of the
-    target (``relu_cpu``): a kernel around the op."""
+    """An op of `replace`: what its operands and parameters are, as the details say. Of an optype with an `arch` (``relu_cpu``) there is
+    a kernel around the op; what a `create` becomes is no input."""
 
     var: str
     cls: type[LnOp]
-    concrete: bool
+    arch: str | None
     item: Item
     optype: str  # as it is written
     operands: dict[str, TensorRef] = field(default_factory=dict)
@@ -50,7 +55,7 @@ class NewOp:
         params |= {k: e.value(ops) for k, e in self.params.items()}  # type: ignore[misc]
         values = [self.operands[name].value(ops) for name in self.operand_order()]
         try:
-            return self.cls.make(values, params)
+            return (ParamOp if self.cls is Create else self.cls).make(values, params)
         except LightNetError as e:
             raise self.item.error(f"the new op `{self.var}`: {e.message}", e.label) from None
 
@@ -59,11 +64,48 @@ class NewOp:
         return [n for n in names if n in self.operands]
 
 
+@dataclass
+class NewKernel:
+    """A kernel of `replace` whose optype names the arch (``tensorrt``): its tensors and parameters have the names that the details give
+    them, as in the entry of a network file (`dialects/tensorrt_layers.py`)."""
+
+    var: str
+    arch: str
+    item: Item
+    optype: str
+    operands: dict[str, TensorRef] = field(default_factory=dict)
+    outs: dict[str, TensorRef] = field(default_factory=dict)
+    params: dict[str, Expression] = field(default_factory=dict)
+
+    def build(self, ops: Ops) -> KernelOp:
+        """The kernel, not inserted anywhere. Raises `LightNetError` at its entry for layers that there cannot be."""
+        from lightnet.dialects.tensorrt_layers import Entry, kernel_of
+
+        # Tensors are told apart by what they are: a network need not name them.
+        tokens: dict[SSAValue, str] = {}
+
+        def token(ref: TensorRef) -> str:
+            value = origin(ref.value(ops))
+            return tokens.setdefault(value, name(value, self.arch) or f"%{len(tokens)}")
+
+        ins = [(arg, token(ref)) for arg, ref in self.operands.items()]
+        values = {token(ref): outside(value := ref.value(ops)) or value for ref in self.operands.values()}
+        outs = [(arg, token(ref)) for arg, ref in self.outs.items()]
+        params = {k: token(e.tensor) if e.tensor is not None else e.value(ops) for k, e in self.params.items()}
+        try:
+            return kernel_of(Entry(ins, outs, params), values)
+        except LightNetError as e:
+            raise self.item.error(f"the new kernel `{self.var}`: {e.message}", e.label) from None
+
+
+New = NewOp | NewKernel
+
+
 @dataclass(frozen=True)
 class Replacement:
     """The new ops in order, and the tensor that takes the place of each result of the matched ops that is read elsewhere."""
 
-    new_ops: tuple[NewOp, ...]
+    new_ops: tuple[New, ...]
     results: Mapping[tuple[str, str], TensorRef]
 
 
@@ -72,7 +114,7 @@ class Renamed:
     """`replace` with an optype alone: the op keeps its name, tensors and parameters."""
 
     cls: type[LnOp]
-    concrete: bool
+    arch: str | None
     item: Item
 
 
@@ -102,12 +144,20 @@ def split_entry(item: Item) -> tuple[str, str]:
     return words[0], words[1] if len(words) == 2 else ""
 
 
-def optype_of(text: str, item: Item, scope: Scope) -> tuple[type[LnOp], bool]:
-    """The class of an optype and whether it is concrete; an unknown one is an error at `item`."""
+def optype_of(text: str, item: Item, scope: Scope) -> Optype:
+    """What an optype names; an unknown one is an error at `item`."""
     found = scope.optype(text)
     if found is None:
         raise item.error(unknown_optype(text, scope), "unknown-optype")
     return found
+
+
+def class_of(text: str, item: Item, scope: Scope) -> tuple[type[LnOp], str | None]:
+    """The class of an optype that is an op's, and the arch of the kernel around it."""
+    cls, arch = optype_of(text, item, scope)
+    if cls is None:
+        raise item.error(f"'{text}' is a kernel of several ops, and has no place here", "unknown-optype")
+    return cls, arch
 
 
 def new_variable(name: str, item: Item, taken: Mapping[str, object]) -> str:
@@ -153,12 +203,12 @@ class _Line(Parser):
         token = self.name("the name of an argument")
         text = token.text
         if mark := self.accept("$@", "$^"):
-            key = (var, section, text)
+            key, last = (var, section, text), (var, "", text)  # `outs[dst$@]` and `params[dst$^_shape]` are one number
             if mark.text == "$@":
-                self.numbers[key] = self.numbers.get(key, 0) + 1
-            elif key not in self.numbers:
+                self.numbers[key] = self.numbers[last] = self.numbers.get(key, 0) + 1
+            elif last not in self.numbers:
                 self.error(f"'{text}$^' repeats the number of a '{text}$@' before it, and there is none", mark.pos)
-            text += str(self.numbers[key]) + (self.next().text if self.token.kind in ("name", "num") else "")
+            text += str(self.numbers[last]) + (self.next().text if self.token.kind in ("name", "num") else "")
         self.expect("]")
         self.check_argument(self.scope.variables[var], section, token._replace(text=text))
         return text
@@ -168,7 +218,7 @@ class _Builder:
     def __init__(self, scope: Scope, linked: Mapping[tuple[str, str | int], TensorRef]):
         self.scope, self.linked = scope, linked
         self.matched = set(scope.variables)
-        self.new: dict[str, NewOp] = {}
+        self.new: dict[str, New] = {}
         self.results: dict[tuple[str, str], TensorRef] = {}
         self.numbers: dict[tuple[str, str, str], int] = {}
 
@@ -176,9 +226,14 @@ class _Builder:
         text, name = split_entry(item)
         if not name:
             raise item.error(f"a new op needs a name for the details to fill it: '{text} {text[:1]}'")
-        cls, concrete = optype_of(text, item, self.scope)
+        cls, arch = optype_of(text, item, self.scope)
         var = new_variable(name, item, self.scope.variables)
-        self.new[var] = NewOp(var, cls, concrete, item, text)
+        if cls is None:
+            assert arch is not None
+            self.new[var] = NewKernel(var, arch, item, text)
+            self.scope = self.scope.with_vars(Var(var, (), open=True))
+            return
+        self.new[var] = NewOp(var, cls, arch, item, text)
         self.scope = self.scope.with_vars(Var(var, (cls,)))
 
     def assign(self, item: Item) -> None:
@@ -226,9 +281,12 @@ class _Builder:
     def param(self, line: _Line, target: _Target, value: Expression) -> None:
         new = self.is_new(line, target)
         assert target.arg is not None
-        p = new.cls.schema.by_name[target.arg]
         if target.arg in new.params:
             line.error(f"`{target.var}.params[{target.arg}]` is assigned twice", target.pos)
+        if isinstance(new, NewKernel):
+            new.params[target.arg] = value
+            return
+        p = new.cls.schema.by_name[target.arg]
         if (got := kinds.value_kind(value.kind)) != p.kind:
             line.error(
                 f"param `{p.name}` of {new.cls.optype} is {kinds.SHOWN[p.kind]}, not {kinds.SHOWN[got]}", value.pos
@@ -247,6 +305,11 @@ class _Builder:
     def copy(self, line: _Line, target: _Target) -> None:
         """``new.params = old.params``, ``new.ins = old.ins``: what both have."""
         new = self.is_new(line, target)
+        if isinstance(new, NewKernel):
+            line.error(
+                f"each argument of a kernel is assigned by its name: {target.var}.{target.section}[NAME] = …",
+                target.pos,
+            )
         start = line.name("a variable")
         if start.text not in self.scope.variables or not self.scope.variables[start.text].classes:
             line.error(f"expected a variable whose optype is known, got '{start.text}'", start.pos)
@@ -271,6 +334,11 @@ class _Builder:
     def result(self, line: _Line, target: _Target, value: Expression) -> None:
         assert target.arg is not None
         ref, key = value.tensor, (target.var, target.arg)
+        new = self.new.get(target.var)
+        if isinstance(new, NewKernel) and ref is not None:
+            new.outs[target.arg] = ref
+            if ref.section != "outs" or ref.var not in self.matched:
+                return  # no tensor that there is already: an error once the rule is applied, as upstream has it
         if target.var in self.matched:
             if ref is None:
                 line.error("what takes the place of a result is a tensor", value.pos)
@@ -278,8 +346,8 @@ class _Builder:
                 line.error(f"{ref} is gone with the op that makes it", value.pos)
         elif ref is not None and ref.var in self.matched and ref.section == "outs":
             key, ref = (ref.var, self.result_name(ref)), TensorRef(target.var, "outs", target.arg)
-        elif value.kind == "string" and ref is None:
-            self.new[target.var].names[target.arg] = value
+        elif value.kind == "string" and ref is None and isinstance(new, NewOp):
+            new.names[target.arg] = value
             return
         else:
             line.error("a result takes the place of a matched op's result, or is given a name", value.pos)
@@ -294,7 +362,7 @@ class _Builder:
         names = [r.name for r in classes[0].schema.results] if classes else []
         return names[ref.arg] if ref.arg < len(names) else str(ref.arg)
 
-    def is_new(self, line: _Line, target: _Target) -> NewOp:
+    def is_new(self, line: _Line, target: _Target) -> New:
         if target.var not in self.new:
             line.error(f"'{target.var}' is matched: only its outs can be assigned", target.pos)
         return self.new[target.var]
@@ -303,6 +371,10 @@ class _Builder:
 
     def finish(self) -> Replacement:
         for new in self.new.values():
+            if isinstance(new, NewKernel):
+                if "op1" not in new.params:
+                    raise new.item.error(f"the details give no layer of the kernel: `{new.var}.params[op$@] = …`")
+                continue
             schema = new.cls.schema
             missing = [o.name for o in schema.operands if not o.variadic and o.name not in new.operands]
             if missing:

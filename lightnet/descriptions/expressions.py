@@ -2,6 +2,8 @@
 texts have and `ir/expr.py` has not.
 
     more     := "${con(" a, b ... ")}" | "${type(" T ")" e "}" | "${rh " accessor "}" | "[" e, e ... "]" | "{" e, e ... "}"
+              | "${type(" T ")" C "}"     an expression of C, with directives in it, which `c/` evaluates
+              | F "(" e, e ... ")"        a function of upstream's (`functions.py`)
     constant := an enumerator of C's (TL_FLOAT, TL_SUM, LN_MEM_CPU …): the string of these letters
 
 Everything becomes an atom (`scope.py`) of a known kind (`kinds.py`); nothing is executed. Imports `ir` and the modules beside it.
@@ -13,7 +15,7 @@ import re
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from lightnet.descriptions import kinds
+from lightnet.descriptions import functions, kinds
 from lightnet.descriptions.enumerators import ENUMERATORS
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.scope import Atom, Expression, Ops, Read, Scope, TensorRef, evaluate
@@ -21,13 +23,13 @@ from lightnet.descriptions.tensors import origin
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.ir import expr
 from lightnet.ir.constants import Value
-from lightnet.ir.expr import Binary, Call, Expr, Name, Str, Token
+from lightnet.ir.expr import Binary, Call, Expr, Name, Num, Str, Token
 from lightnet.ir.registry import TARGETS
 from lightnet.runtime.numbers import as_realtype
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<num>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFlLuU]*|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<str>\"[^\"\n]*\"|'[^'\n]*')|(?P<op>=>|\$\{|\$[@^]|\|\||&&|[=!<>]=|[-+*/%<>!?:()\[\]{},.=])",
+    r"|(?P<str>\"[^\"\n]*\"|'[^'\n]*')|(?P<op>=>|\$\{|\$[@^]|\|\||&&|<<|>>|->|[=!<>]=|[-+*/%<>!?:()\[\]{},.=|&^~])",
     re.ASCII,
 )
 _C_TYPES = {"int": "int", "float": "float", "double": "double", "char": "string", "ln_bool": "bool", "bool": "bool"}
@@ -35,6 +37,14 @@ _C_TYPES = {"int": "int", "float": "float", "double": "double", "char": "string"
 KIND_OF_TYPE = {"int": "number", "float": "number", "double": "number", "string": "string", "bool": "bool"}
 #: Names that are constants.
 _WORDS = ("inf", "true", "false")
+#: What C code gives, before it is evaluated.
+_ANY = "any"
+_BOOLS = {"LN_TRUE": True, "LN_FALSE": False}
+#: What an expression of C has and this grammar has not.
+_C_CODE = re.compile(
+    r"\(\s*(?:int|float|double|char|size_t|ln_bool)\b|<<|>>|(?<!\|)\|(?!\|)|(?<!&)&(?!&)|[~^]|\b(?:tl|ln|LN)_\w+\s*\(",
+    re.ASCII,
+)
 #: Functions of upstream's that are an operator here, or say nothing.
 _EQUAL, _IDENTITY = "ln_streq", ("tl_dtype_name", "tl_dtype_from_str")
 
@@ -73,7 +83,10 @@ class ExpressionParser(expr.Parser):
     def expression(self) -> Expression:
         """An expression, its kind checked."""
         pos = self.token.pos
-        parsed = self.expr()
+        return self.expression_of(self.expr(), pos)
+
+    def expression_of(self, parsed: Expr, pos: int) -> Expression:
+        """What was parsed at `pos`, its kind checked."""
         try:
             kind = kinds.kind_of(parsed, self.kinds)
         except kinds.KindError as e:
@@ -111,6 +124,10 @@ class ExpressionParser(expr.Parser):
             return super()._primary()
         if token.text in self.scope.variables:
             return self.accessor()
+        if token.text in _BOOLS:
+            return Num(_BOOLS[self.next().text], token.pos)
+        if following.text == "(" and token.text in functions.KINDS:
+            return self.function()
         if token.text.startswith(("TL_", "LN_")):
             return self.enumerator()
         if following.text != "(":
@@ -193,17 +210,22 @@ class ExpressionParser(expr.Parser):
             stars += 1
         length = self.expression() if self.accept(",") else None
         self.expect(")")
-        inner = self.expression()
+        inner = self.c_code() if self.is_c() else self.expression()
         realtype, is_array = _C_TYPES[word.text], stars - (word.text == "char") > 0
         kind = KIND_OF_TYPE[realtype]
         kind = kinds.ARRAY[kind] if is_array else kind
-        if (got := kinds.value_kind(inner.kind)) != kind and {got, kind} != {"bool", "number"}:
+        got = kinds.value_kind(inner.kind)
+        if got not in (kind, _ANY) and {got, kind} != {"bool", "number"}:
             self.error(
                 f"{word.text}{'*' * stars} is {kinds.SHOWN[kind]}, but the value is {kinds.SHOWN[got]}", inner.pos
             )
 
         def read(ops: Ops) -> Value:
-            value = evaluate(inner.expr, inner.atoms, ops)
+            value = inner.read(ops) if isinstance(inner, Atom) else evaluate(inner.expr, inner.atoms, ops)
+            if isinstance(inner, Atom) and not _is_a(value, kind):
+                raise self.item.error_at(
+                    pos, f"{word.text}{'*' * stars} is {kinds.SHOWN[kind]}, but the code gives {value!r:.60}"
+                )
             if isinstance(value, tuple):
                 if length is not None and len(value) != (n := evaluate(length.expr, length.atoms, ops)):
                     raise LightNetError(f"an array of {len(value)} elements where {n} are declared")
@@ -212,9 +234,90 @@ class ExpressionParser(expr.Parser):
 
         return self.atom(kind, read, pos)
 
+    # -- C
+
+    def is_c(self) -> bool:
+        """Whether what follows, up to the end of the directive, is more than this grammar has: a cast, bits, or a call of upstream's."""
+        return _C_CODE.search(self.text, self.token.pos, self.end_of_directive()) is not None
+
+    def end_of_directive(self) -> int:
+        """The offset of the brace that closes the directive that is being read."""
+        depth = 0
+        for token in self.tokens[self.i :]:
+            depth += (token.text in ("{", "${")) - (token.text == "}")
+            if depth < 0:
+                return token.pos
+        self.error("expected '}' behind the code")
+
+    def c_code(self) -> Atom:
+        """An expression of C up to the end of the directive; directives in it are names to it. Unknown names and functions, and what is no
+        expression, are errors at their places now."""
+        from lightnet.descriptions import c
+        from lightnet.descriptions.c import library, tree
+
+        start, end, at = self.token.pos, self.end_of_directive(), self.token.pos
+        text, parts = "", dict[str, Expression | Atom]()
+        while self.token.pos < end:
+            if self.token.text == "${":
+                text += self.text[at : self.token.pos]
+                name, first = f"_{len(parts)}", self.token.pos
+                found = self.directive()
+                parts[name] = (
+                    self.atoms[int(found.name[1:])] if isinstance(found, Name) else self.expression_of(found, first)
+                )
+                at = self.tokens[self.i - 1].pos + 1
+                text += name.ljust(at - first)  # so that places in the code are those in the text
+            else:
+                self.next()
+        text += self.text[at:end]
+        try:
+            code = tree.Evaluate(pos=0, expr=c.parse_expression(text))
+            names = dict.fromkeys((*parts, *library.NAMES))
+            c.check(code, text, c.Scope(names=names, functions=functions.table()))
+        except LightNetError as e:
+            raise self.item.error_at(
+                start + (e.loc.col - 1 if e.loc is not None and e.loc.line == 1 else 0), e.message
+            ) from None
+
+        def read(ops: Ops) -> Any:
+            names = {
+                k: functions.argument(p.read(ops) if isinstance(p, Atom) else evaluate(p.expr, p.atoms, ops))
+                for k, p in parts.items()
+            }
+            try:
+                return c.evaluate(text, names, functions.table())
+            except LightNetError as e:
+                raise self.item.error_at(start, e.message) from None
+
+        return Atom(_ANY, read)
+
+    def function(self) -> Name:
+        """A call of a function of upstream's, whose arguments are expressions."""
+        token = self.next()
+        self.expect("(")
+        args = [self.expression()]
+        while self.accept(","):
+            args.append(self.expression())
+        self.expect(")")
+
+        def read(ops: Ops) -> Any:
+            try:
+                return functions.call(token.text, [evaluate(a.expr, a.atoms, ops) for a in args])
+            except LightNetError as e:
+                raise self.item.error_at(token.pos, e.message) from None
+
+        return self.atom(functions.KINDS[token.text], read, token.pos)
+
     def accessor(self) -> Name:
         """What follows a variable."""
         raise NotImplementedError
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    """Whether what C gives is of a kind."""
+    if kind in kinds.ELEMENT:
+        return isinstance(value, tuple) and all(_is_a(v, kinds.ELEMENT[kind]) for v in value)
+    return isinstance(value, str) if kind == "string" else isinstance(value, bool | int | float)
 
 
 def _as(value: Any, realtype: str) -> Any:

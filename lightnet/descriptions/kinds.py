@@ -2,6 +2,7 @@
 
     number  bool  string          and arrays of one of them: numbers  bools  strings
     tensor                        an operand or result by itself; as a value it is its name, a string
+    struct                        a tensor's `.tensor`, which functions of upstream's take
 
 So a comparison of a string with a number, or a parameter that gets a value of another type, is an error at its place in the file
 and not one of the first network that the rule meets. Imports `ir.expr`, `ir.constants` and the standard library.
@@ -19,7 +20,7 @@ ELEMENT = {"numbers": "number", "bools": "bool", "strings": "string"}
 ARRAY = {v: k for k, v in ELEMENT.items()}
 SHOWN = {
     "number": "a number", "bool": "a bool", "string": "a string", "tensor": "a tensor", "numbers": "an array of numbers",
-    "bools": "an array of bools", "strings": "an array of strings",
+    "bools": "an array of bools", "strings": "an array of strings", "struct": "a tensor", "any": "what C code gives",
 }  # fmt: skip
 #: Functions of conditions whose value is a bool.
 _TESTS = ("isnan", "isinf", "permutation")
@@ -89,7 +90,7 @@ def _family(kind: str) -> str:
 
 
 def _comparison(e: Binary, left: str, right: str) -> str:
-    if _family(left) != _family(right):
+    if _family(left) != _family(right) or "struct" in (left, right):
         raise KindError(f"{SHOWN[left]} is compared with {SHOWN[right]}", e.pos)
     if e.op not in ("==", "!=") and _family(left) == "string":
         raise KindError(f"strings have no order: '{e.op}' compares numbers", e.pos)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lightnet.descriptions.accessors import Parser
-from lightnet.descriptions.details import new_variable, optype_of
+from lightnet.descriptions.details import class_of, new_variable
 from lightnet.descriptions.patterns import Edge
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.scope import Scope, TensorRef, Var
@@ -37,7 +37,7 @@ def variables(entries: Sequence[Item], scope: Scope, around: Item) -> list[Var]:
 
 
 def _classes(text: str, item: Item, scope: Scope) -> tuple[type[LnOp], ...]:
-    return tuple(optype_of(optype, item, scope)[0] for optype in text.split("|"))
+    return tuple(class_of(optype, item, scope)[0] for optype in text.split("|"))
 
 
 def edges(entries: Sequence[Item], scope: Scope, around: Item) -> list[Edge]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from lightnet.descriptions import ccode, code, definitions, fields, hardware, offsets, pages, running, snippets
 from lightnet.descriptions.coded import written_definition
 from lightnet.descriptions.described import After, Described, DescribedOp, LazyDoc, View
-from lightnet.descriptions.reader import Document, Item
+from lightnet.descriptions.reader import Document, Item, read
 from lightnet.descriptions.signature import CODE_OF, Signature, built_in
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
@@ -38,6 +40,13 @@ def load(document: Document, *, replace: bool = False) -> list[type[LnOp]]:
     take the place of an op that there is. Raises `LightNetError` at the place of what is wrong."""
     with collector_paused():  # what is made here stays
         return _load(document, replace)
+
+
+@cache
+def packaged(row: str) -> tuple[type[LnOp], ...]:
+    """The op classes of a file that comes with the package: ``package:file``."""
+    package, _, file = row.partition(":")
+    return tuple(load(read(files(package).joinpath(file).read_text("utf-8"), file)))
 
 
 def _load(document: Document, replace: bool) -> list[type[LnOp]]:

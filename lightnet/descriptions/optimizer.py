@@ -22,7 +22,7 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from lightnet.descriptions import kinds, matches
 from lightnet.descriptions.accessors import Parser
-from lightnet.descriptions.details import Renamed, optype_of, replacement, split_entry
+from lightnet.descriptions.details import Renamed, class_of, optype_of, replacement, split_entry
 from lightnet.descriptions.fields import elements, members, one_of
 from lightnet.descriptions.patterns import (
     Described,
@@ -37,10 +37,13 @@ from lightnet.descriptions.patterns import (
 from lightnet.descriptions.reader import Document, Item, read
 from lightnet.descriptions.removal import removal
 from lightnet.descriptions.scope import Expression, Scope, Var
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Source
+from lightnet.ir.memory import ARENA
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import TARGETS
+from lightnet.ir.target import get_target
 
 #: The members of each object, and their kinds (`fields.members`).
 _CODE_FIELDS = {"custom_before": "s", "custom_after": "s"}
@@ -108,7 +111,8 @@ class _Description:
             raise self.fields["complete"].key_error("'complete' is said of the ops of an expander description")
 
     def patterns(self) -> list[type[Described]]:
-        found: list[type[Described]] = [self.expander(entry) for entry in items(self.fields, "ops")]
+        expanders = (self.expander(entry) for entry in items(self.fields, "ops"))
+        found: list[type[Described]] = [cls for cls in expanders if cls is not None]
         if self.complete:
             classes = frozenset(p.cls for p in found)  # type: ignore[attr-defined]
             found.append(self.pattern(Incomplete, self.name, "expand", self.item, classes=classes))
@@ -126,16 +130,29 @@ class _Description:
 
     # -- expanders
 
-    def expander(self, entry: Item) -> type[Described]:
+    def expander(self, entry: Item) -> type[Described] | None:
         fields_ = checked(entry, "an entry of ops", _ENTRY, ("optype", "rules"))
         optype = str(fields_["optype"].value)
-        cls, concrete = optype_of(optype, fields_["optype"], self.scope)
-        if concrete:
-            raise fields_["optype"].error(f"'{optype}' is what an expansion makes; expand sees '{cls.optype}'")
+        cls, arch = optype_of(optype, fields_["optype"], self.scope)
+        if cls is None or (arch is not None and not issubclass(cls, Source)):
+            return self.expanded(optype, cls, fields_)
         scope = self.scope.with_vars(Var("self", (cls,)))
         rules = tuple(self.rule(item, scope, cls) for item in items(fields_, "rules"))
         name = f"{self.name}.{optype}"
-        return self.pattern(DescribedExpander, name, "expand", entry, cls=cls, rules=rules, complete=self.complete)
+        mtype = None if arch is None else get_target(arch).mtype(ARENA)
+        return self.pattern(
+            DescribedExpander, name, "expand", entry, cls=cls, mtype=mtype, rules=rules, complete=self.complete
+        )
+
+    def expanded(self, optype: str, cls: type[LnOp] | None, fields_: Mapping[str, Item]) -> None:
+        """An entry for what an expansion makes, which `expand` does not see again: it may only say to leave that alone."""
+        for rule in items(fields_, "rules"):
+            said = checked(rule, "a rule", _RULE, ("cond",))
+            if "match" not in said or said["match"].value is not False:
+                sees = "" if cls is None else f"; expand sees '{cls.optype}'"
+                raise fields_["optype"].error(
+                    f"'{optype}' is what an expansion makes, and may only be left alone (match: false){sees}"
+                )
 
     def rule(self, item: Item, scope: Scope, cls: type[LnOp]) -> Rule:
         fields_ = checked(item, "a rule", _RULE, ("cond",))
@@ -173,8 +190,8 @@ class _Description:
         return made
 
     def renamed(self, entry: Item, cls: type[LnOp]) -> Renamed:
-        new, concrete = optype_of(str(entry.value).strip(), entry, self.scope)
-        if new is cls and not concrete:
+        new, arch = class_of(str(entry.value).strip(), entry, self.scope)
+        if new is cls and arch is None:
             raise entry.error(f"{cls.optype} replaced by itself: to leave the op alone say match: false")
         names = [[f.name for f in fields] for fields in (new.schema.operands, new.schema.results, new.schema.params)]
         ours = [[f.name for f in fields] for fields in (cls.schema.operands, cls.schema.results, cls.schema.params)]
@@ -182,7 +199,7 @@ class _Description:
             raise entry.error(
                 f"{new.optype} has other arguments than {cls.optype}: name it ('{entry.value} new') and give details"
             )
-        return Renamed(new, concrete, entry)
+        return Renamed(new, arch, entry)
 
     # -- several ops
 
@@ -216,7 +233,7 @@ class _Description:
                 raise fields_["fuse"].key_error("'fuse' joins the kernels of two or more ops in `combine`")
             return Fuse(all(v.classes for v in scope.variables.values()))
         made = replacement(items(fields_, "replace"), items(fields_, "details"), scope, matches.linked(edges))
-        concrete = next((n for n in made.new_ops if n.concrete), None)
+        concrete = next((n for n in made.new_ops if n.arch is not None), None)
         if pass_name == "simplify" and concrete is not None:
             raise concrete.item.error("`simplify` runs before there are kernels: name an optype of arch none")
         if not made.results:
@@ -231,7 +248,7 @@ def _keeps(action: Any, cls: type[LnOp]) -> bool:
     own = isinstance(action, Renamed) and (
         action.cls is cls or (action.cls.arch != "none" and action.cls.optype == f"{cls.optype}_{action.cls.arch}")
     )
-    return isinstance(action, Leave) or own
+    return isinstance(action, Leave | Refuse) or own
 
 
 def one_action(item: Item, found: Mapping[str, Item], actions: Collection[str]) -> str:
@@ -261,13 +278,25 @@ def checked(item: Item, what: str, known: Mapping[str, str], required: Sequence[
     """The members of an object (`fields.members`), whose strings are not empty, but for C code, which has to be."""
     found = members(item, what, known, required)
     for key, value in found.items():
-        if key in _CODE and value.value:
+        if key == "head":
+            _check_head(value)
+        elif key in _CODE and value.value:
             raise value.error(
                 f"'{key}' holds C code, which is never run: say it in conditions and details, or in a pass"
             )
         if key not in _CODE and value.value == "":
             raise value.error(f"'{key}' of {what} is empty")
     return found
+
+
+def _check_head(item: Item) -> None:
+    """`head` holds C in front of upstream's generated code: lines that include headers, and declarations, which mean nothing here."""
+    from lightnet.descriptions import c
+
+    try:
+        c.check_head(str(item.value))
+    except LightNetError as e:
+        raise item.error(f"'head': {e.message}", e.label) from None
 
 
 def text(found: Mapping[str, Item], key: str) -> str | None:

@@ -14,19 +14,22 @@ from functools import lru_cache
 from itertools import count, islice
 from typing import ClassVar
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.descriptions import rewriting
-from lightnet.descriptions.details import Renamed, Replacement
+from lightnet.descriptions.details import NewOp, Renamed, Replacement
 from lightnet.descriptions.fusion import fuse
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.scope import Expression, Ops, TensorRef
 from lightnet.descriptions.tensors import kernel_of, origin, value_at
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Create, Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import MTYPE
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import get_target
 
@@ -110,32 +113,60 @@ class Described(RewritePattern):
             case Fuse(named=named):
                 return fuse(ops, get_target(self.arch), rewriter, rule.item, named=named)
             case Renamed() as to:
-                target = get_target(self.arch)
-                wrap = self.wraps(to.concrete, anchor)
-                if wrap and type(anchor) is to.cls and rewriting.refusal(anchor, target) is not None:
+                if isinstance(anchor, Source) or anchor.is_host:
+                    return rewriting.stand_in(anchor, get_target(to.arch or self.arch), get_target(self.arch))
+                arch = self.kernel_arch(to.arch, anchor)
+                if to.cls.arch == arch:
+                    arch = None  # `expand` puts a kernel around it, or around what it is a graph of
+                target = get_target(arch or self.arch)
+                if arch == self.arch and type(anchor) is to.cls and rewriting.refusal(anchor, target) is not None:
                     return False  # `expand` lists what the target cannot run
-                rewriting.rename(to, anchor, rewriter, target.kernel_op if wrap else None)
+                rewriting.rename(to, anchor, rewriter, target.kernel_op if arch is not None else None)
                 return True
             case Replacement() as what:
-                wrapped = {n.var for n in what.new_ops if self.wraps(n.concrete, anchor)}
+                arches = {n.var: self.kernel_arch(n.arch, anchor) for n in what.new_ops}
+                plain = {n.var for n in what.new_ops if isinstance(n, NewOp) and self.kernel_here(n, anchor)}
+                wrapped = {var: get_target(arch) for var, arch in arches.items() if arch is not None and var in plain}
                 return rewriting.replace(what, ops, anchor, rewriter, get_target(self.arch), wrapped)
         return False
 
     @staticmethod
-    def wraps(concrete: bool, anchor: LnOp) -> bool:
-        """Whether a new op gets a kernel: at level 2 always, in `expand` a concrete one."""
-        return concrete or kernel_of(anchor) is not None
+    def kernel_here(new: NewOp, anchor: LnOp) -> bool:
+        """Whether a kernel is put around a new op here: around an arch's own op `expand` does that, or around what it is a graph of."""
+        return issubclass(new.cls, Source) or new.cls.arch == "none" or kernel_of(anchor) is not None
+
+    def kernel_arch(self, arch: str | None, anchor: LnOp) -> str | None:
+        """The arch of the kernel that a new op gets, if it gets one: in `expand` that of its optype, at level 2 the description's at least.
+        Raises `LightNetError` for one whose kernels have no place in a network of the description's."""
+        arch = arch or (self.arch if kernel_of(anchor) is not None else None)
+        if arch not in (None, self.arch, *get_target(self.arch).arches):
+            raise LightNetError(f"a network for target '{self.arch}' holds no kernels of '{arch}'")
+        return arch
 
 
 class DescribedExpander(Described):
     """The rules of one optype, in order: the first that holds is applied."""
 
     cls: ClassVar[type[LnOp]]
+    #: The memory type of sources that the rules are for, where the optype says one (``create_cuda``).
+    mtype: ClassVar[str | None] = None
     rules: ClassVar[tuple[Rule, ...]]
     complete: ClassVar[bool] = False
 
+    @property
+    def places(self) -> bool:
+        """Whether the rules say where what enters or leaves the network stands, which is all that becomes of it."""
+        return issubclass(self.cls, Source) or self.cls.is_host
+
+    def is_for(self, op: Operation) -> bool:
+        """Whether an op is of the optype: another class may have taken its place, and `bind` made an input or a param of a `create`."""
+        return op.name == self.cls.name or (self.cls.name == Create.name and isinstance(op, Source))
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, LnOp) or op.name != self.cls.name:
+        if not self.is_for(op) or not isinstance(op, LnOp):
+            return
+        said = op.attributes.get(MTYPE)
+        if self.places and self.mtype != (said.data if isinstance(said, StringAttr) else None):
             return
         ops = {"self": op}
         rule = next((r for r in self.rules if self.holds(r, ops)), None)

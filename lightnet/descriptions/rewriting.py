@@ -7,7 +7,8 @@ optype of a matched one that one's. Imports xDSL, `ir`, the `ln` dialect and the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import StringAttr
@@ -16,13 +17,15 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
 
-from lightnet.descriptions.details import NewOp, Renamed, Replacement
+from lightnet.descriptions.details import New, NewKernel, NewOp, Renamed, Replacement
 from lightnet.descriptions.scope import Ops
 from lightnet.descriptions.tensors import holder, is_returned, kernel_of, origin, outside, readers
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Forward
+from lightnet.dialects.ln.source import Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
+from lightnet.ir.memory import ARENA, MTYPE
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import NAME, LnOp, name_of, set_tensor_names, tensor_names
 from lightnet.ir.target import Target
@@ -53,24 +56,39 @@ def rename(to: Renamed, op: LnOp, rewriter: PatternRewriter, kernel: type[Kernel
     rewriter.replace(op, wrapped)
 
 
+def stand_in(op: LnOp, arch: Target, target: Target) -> bool:
+    """Let what enters the network stand in the memory of an arch; False, as nothing is replaced. Raises `LightNetError` where `target`,
+    which the network is for, has no such memory."""
+    mtype = arch.mtype(ARENA)
+    if mtype not in (types := {target.mtype(space) for space in target.spaces}):
+        raise LightNetError(
+            f"target '{target.name}' has no memory of type '{mtype}'; there are: {', '.join(sorted(types))}"
+        )
+    if isinstance(op, Source) and len(types) > 1:
+        op.attributes[MTYPE] = StringAttr(mtype)
+    return False
+
+
 def replace(
     what: Replacement,
     ops: Ops,
     anchor: LnOp,
     rewriter: PatternRewriter,
     target: Target,
-    wrapped: Collection[str],
+    wrapped: Mapping[str, Target],
 ) -> bool:
     """Put the new ops before `anchor`, the last matched op, and take the matched ones away; those of the variables `wrapped` in
-    kernels of `target`. False, and nothing done, where a matched value is still needed or a kernel has other ops, too."""
+    kernels of their arch, in a network for `target`. False, and nothing done, where a matched value is still needed or a kernel has other ops, too."""
     old = holders(ops)
     if not _covers(old, ops) or not _is_free(what, ops, old):
         return False
-    env: dict[str, LnOp] = dict(ops)
+    env: dict[str, Any] = dict(ops)
     try:
         for new in what.new_ops:
-            env[new.var] = new.build(env)
-            if new.var in wrapped and (reason := refusal(env[new.var], target)) is not None:
+            env[new.var] = made = new.build(env)
+            if isinstance(made, Source) and new.var in wrapped:
+                stand_in(made, wrapped[new.var], target)
+            elif new.var in wrapped and (reason := refusal(made, wrapped[new.var])) is not None:
                 raise new.item.error(reason)
         taken = {_value(ops, k): ref.value(env) for k, ref in what.results.items()}
         _check_types(taken)
@@ -81,7 +99,8 @@ def replace(
         _erase(what, env)
         return False
     _name(what, ops, anchor, env, taken)
-    _insert(what, env, old, taken, rewriter, dict.fromkeys(wrapped, target.kernel_op) if wrapped else {})
+    kernels = {var: t.kernel_op for var, t in wrapped.items() if not isinstance(env[var], Source)}
+    _insert(what, env, old, taken, rewriter, kernels)
     return True
 
 
@@ -170,9 +189,8 @@ def _name(what: Replacement, ops: Ops, anchor: LnOp, env: Ops, taken: Mapping[SS
         _name_ops(what, ops, env, replaced, used)
     for new in what.new_ops:
         op = env[new.var]
-        names = [
-            _tensor_name(new, arg, op, replaced.get(r), env, used) for arg, r in zip(op.arg_names()[1], op.results)
-        ]
+        args = list(new.outs) if isinstance(new, NewKernel) else op.arg_names()[1]
+        names = [_tensor_name(new, arg, op, replaced.get(r), env, used) for arg, r in zip(args, op.results)]
         set_tensor_names(op, names)
 
 
@@ -184,22 +202,22 @@ def _name_ops(what: Replacement, ops: Ops, env: Ops, replaced: Mapping[SSAValue,
         for op in made:
             heir_of = {replaced[r].owner for r in op.results if r in replaced}
             old = next((o for o in left if type(o) is type(op) and (o in heir_of or not is_heir)), None)
-            if op.op_name is None and old is not None:
+            if name_of(op) is None and old is not None:
                 op.attributes[NAME] = old.attributes[NAME]
                 left.remove(old)
     for new, op in zip(what.new_ops, made):
-        if op.op_name is None:
+        if name_of(op) is None:
             used.name_op(op, new.optype)
 
 
-def _tensor_name(new: NewOp, arg: str, op: LnOp, heir: SSAValue | None, env: Ops, used: _Used | None) -> str | None:
+def _tensor_name(new: New, arg: str, op: Operation, heir: SSAValue | None, env: Ops, used: _Used | None) -> str | None:
     if heir is not None:
         assert isinstance(heir.owner, Operation)
         return tensor_names(heir.owner)[heir.owner.results.index(heir)]
-    if arg in new.names:
+    if isinstance(new, NewOp) and arg in new.names:
         wish = str(new.names[arg].value(env))
         return wish if used is None else used.tensors.fresh(wish)
-    return used.tensors.fresh(f"{op.op_name}_{arg}") if used is not None else None
+    return used.tensors.fresh(f"{name_of(op)}_{arg}") if used is not None else None
 
 
 #: The names that a block uses, while a pass runs: `forget_names` begins the next one.
@@ -230,7 +248,7 @@ class _Used:
             self.largest[stem] = max(number, self.largest.get(stem, 0))
         self.tensors = FreshNames(n for op in ops for n in tensor_names(op) if n)
 
-    def name_op(self, op: LnOp, optype: str) -> None:
+    def name_op(self, op: Operation, optype: str) -> None:
         """``<optype><n>``, n one more than the largest number behind that optype."""
         stem, number = _split(optype)  # conv1x1 ends with a digit itself
         self.largest[optype] = number = max(self.largest.get(optype, 0), self.largest.get(stem, 0) if number else 0) + 1

@@ -16,9 +16,12 @@ from xdsl.ir import SSAValue
 from lightnet.descriptions import tensors
 from lightnet.descriptions.reader import Item
 from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.dialects.ln.dialect import find
+from lightnet.dialects.ln.source import Source
 from lightnet.ir.constants import Env, Value, constant
 from lightnet.ir.expr import Expr, Name
 from lightnet.ir.op import LnOp
+from lightnet.ir.registry import KERNELS
 from lightnet.ir.schema import Param
 
 #: The ops that the variables of a rule stand for.
@@ -29,10 +32,12 @@ Read = Callable[[Ops], Value]
 
 @dataclass(frozen=True)
 class Var:
-    """What a variable stands for: the classes that the op may have (none: any op)."""
+    """What a variable stands for: the classes that the op may have (none: any op); or, where it is `open`, a kernel whose arguments
+    and parameters have the names that a rule gives them."""
 
     name: str
     classes: tuple[type[LnOp], ...]
+    open: bool = False
 
     def args(self, section: str) -> set[str] | None:
         """The argument names that every class has in a section, without the numbers of variadic ones; None for any op."""
@@ -53,6 +58,13 @@ class Var:
         return self.classes[0].schema.by_name[arg]
 
 
+class Optype(NamedTuple):
+    """The class of an optype, and the arch of the kernel around it (None: no kernel); without a class it is that arch's kernel itself."""
+
+    cls: type[LnOp] | None
+    arch: str | None
+
+
 @dataclass(frozen=True)
 class Scope:
     """What the texts of a rule may name. `optypes` finds the classes behind an optype, of `arch` or of none."""
@@ -64,13 +76,19 @@ class Scope:
     def with_vars(self, *variables: Var) -> Scope:
         return Scope(self.arch, {**self.variables, **{v.name: v for v in variables}}, self.optypes)
 
-    def optype(self, text: str) -> tuple[type[LnOp], bool] | None:
-        """The class of an optype, and whether it is one of the arch's own (``relu_cpu``: a kernel around `relu`)."""
-        if (cls := self.optypes.get(text)) is not None:
-            return cls, False
+    def optype(self, text: str) -> Optype | None:
+        """What an optype names: an op of arch none, one in a kernel of an arch (``relu_cpu``), or a kernel (``tensorrt``)."""
+        if text in KERNELS and KERNELS.get(text).composite:
+            return Optype(None, text)
+        if (cls := find(text, self.optypes)) is not None:
+            stand = getattr(
+                cls, "stands_for", None
+            )  # of what enters or leaves a network, a description checks parameters only
+            known = stand if stand is not None and (stand.is_host or issubclass(stand, Source)) else cls
+            return Optype(known, None if cls.arch == "none" else cls.arch)
         base, _, suffix = text.rpartition("_")
-        cls = self.optypes.get(base) if suffix == self.arch else None
-        return None if cls is None else (cls, True)
+        cls = find(base, self.optypes) if suffix in KERNELS else None
+        return None if cls is None else Optype(cls, suffix)
 
 
 class TensorRef(NamedTuple):
@@ -147,5 +165,5 @@ def unknown_optype(text: str, scope: Scope) -> str:
     """The message about an optype that is neither in the op table nor one of the arch's own."""
     base, _, suffix = text.rpartition("_")
     if base in scope.optypes:
-        return f"unknown optype '{text}': this is a description for arch '{scope.arch}', not for '{suffix}'"
+        return f"unknown optype '{text}': there is no arch '{suffix}'; there are: {', '.join(KERNELS)}"
     return f"unknown optype '{text}'{did_you_mean(get_close_matches(text, scope.optypes, 3))}"

@@ -16,6 +16,7 @@ from lightnet.dialects.ln.source import Arange, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.op import LnOp, name_of, tensor_name
+from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
 
 
@@ -75,10 +76,13 @@ def is_returned(value: SSAValue) -> bool:
     return any(isinstance(op, ReturnOp) for op, _ in readers(value))
 
 
-def value_at(op: LnOp, section: str, arg: str | int) -> SSAValue:
+def value_at(op: LnOp | KernelOp, section: str, arg: str | int) -> SSAValue:
     """The operand (``ins``) or result (``outs``) of an op, by argument name or number. LightNetError where it has none."""
     values = op.operands if section == "ins" else op.results
-    if isinstance(arg, int):
+    if isinstance(op, KernelOp):  # what a rule makes: its outputs are dst1, dst2, …
+        number = str(arg).removeprefix("dst")
+        found = int(number) - 1 if number.isdigit() and 0 < int(number) <= len(values) else None
+    elif isinstance(arg, int):
         found = arg if arg < len(values) else None
     else:
         names = op.arg_names()[section == "outs"]
@@ -120,12 +124,11 @@ def is_static(value: SSAValue, arch: str) -> bool:
 
 
 def mtype(value: SSAValue, arch: str) -> str:
-    """The memory type: that of the target whose kernel makes the tensor, or whose sources stand in its memory."""
-    made = outside(value)
-    owner = made.owner if made is not None else value.owner
-    if isinstance(owner, KernelOp):
-        return f"LN_MEM_{owner.name.partition('.')[0].upper()}"
-    return f"LN_MEM_{arch.upper()}" if isinstance(owner, Source | OnceOp) else "LN_MEM_NONE"
+    """The memory type: that of the space in which a tensor stands that a kernel makes, or that enters the network."""
+    made = outside(value) or value
+    if not isinstance(made.owner, KernelOp | Source | OnceOp):
+        return "LN_MEM_NONE"
+    return f"LN_MEM_{get_target(arch).mtype_of(made).upper()}"
 
 
 #: The fields of a tensor that an accessor may name: the kind of the value, and how it is read from a value for an arch.
@@ -139,11 +142,11 @@ FIELDS = {
     "len": ("number", lambda value, arch: spec_of(value.type).len),
     "ndim": ("number", lambda value, arch: spec_of(value.type).ndim),
     "dims": ("numbers", lambda value, arch: spec_of(value.type).dims),
+    "tensor": ("struct", lambda value, arch: spec_of(value.type)),
 }
 #: Fields of upstream's that nothing can be known of when a rule is asked, and why.
 NOT_KNOWN = {
     "offset": "a tensor has no offset before memory is planned",
     "data": "no rewrite reads what a tensor holds",
     "backend_data": "no rewrite reads what a tensor holds",
-    "tensor": "a tensor is no value of its own: name one of its fields",
 }

@@ -39,8 +39,8 @@ class ExpandPass(LnPass):
 
     Each op is visited once, in order, and never what an expansion made. The first pattern that matches (those that
     files registered for ``expand``, then the target's expanders) replaces it, by kernels or by `ln` ops, which are
-    wrapped in their turn; where none does, a kernel is put around it. Inputs, params, `ln.once` and host ops stay. At
-    the end, every op that the target cannot run is listed in one error.
+    wrapped in their turn; where none does, a kernel is put around it. Inputs, params, `ln.once` and host ops stay; a description may
+    say in which memory inputs and params stand (``create_cuda``). At the end, every op that the target cannot run is listed in one error.
     """
 
     name = "expand"
@@ -59,8 +59,8 @@ class ExpandPass(LnPass):
 class _Expander:
     def __init__(self, target: Target, module: ModuleOp):
         self.target = target
-        self.kernel_op = target.kernel_op
         self.patterns = target.patterns("expand", module)
+        self.placing = [p for p in self.patterns if getattr(p, "places", False)]
         self.unsupported: list[tuple[SourceLoc | None, str]] = []
 
     def run(self, block: Block) -> None:
@@ -68,6 +68,19 @@ class _Expander:
             if op.parent is block and _is_computed(op):
                 for new in self.expansion(op):
                     self.wrap(new)
+            elif self.placing and isinstance(op, LnOp):
+                self.place(op)
+
+    def place(self, op: LnOp) -> None:
+        """Let the patterns say where what enters or leaves the network stands."""
+        rewriter = PatternRewriter(op)
+        with rewrites.matching_on(op) as match:
+            for pattern in self.placing:
+                match.pattern = pattern
+                try:
+                    pattern.match_and_rewrite(op, rewriter)
+                except LightNetError as e:
+                    raise in_pattern(e, match).at(source_loc(op.location)) from e.__cause__
 
     def expansion(self, op: Operation) -> list[LnOp]:
         """The ops to put kernels around: `op`, or the `ln` ops that a pattern put in its place."""
@@ -110,13 +123,16 @@ class _Expander:
                     return pattern
         return None
 
-    def wrap(self, op: LnOp) -> None:
-        why = op.refusal(self.target.name)
+    def wrap(self, op: LnOp, arch: str | None = None) -> None:
+        """Put a kernel around an op: of the target, or of another arch where the op is one of its own, or part of such (`arch`)."""
+        arch = arch or (op.arch if op.arch in self.target.arches else self.target.name)
+        target = self.target if arch == self.target.name else get_target(arch)
+        why = op.refusal(arch)
         if why is None and (inner := op.decomposed()) is not None:
             for new in self.in_place(op, *inner):
-                self.wrap(new)
+                self.wrap(new, arch)
             return
-        if why is not None or not self.target.supports(op):
+        if why is not None or not target.supports(op):
             name = op.op_name or next((n for n in tensor_names(op) if n), None)
             who = f"`{name}`" if name else "an op without a name"
             reason = f" ({why})" if why is not None else ""
@@ -126,7 +142,7 @@ class _Expander:
         block, next_op = op.parent, op.next_op
         assert block is not None and step is not None
         uses = [(use.operation, use.index, i) for i, result in enumerate(op.results) for use in result.uses]
-        kernel = build(Body((op,), tuple(op.results)), self.kernel_op)
+        kernel = build(Body((op,), tuple(op.results)), target.kernel_op)
         set_loc(kernel, op.location)
         for user, index, i in uses:
             user.operands[index] = kernel.results[i]
