@@ -252,7 +252,9 @@ def test_target_none_has_no_code(model):
 
 
 def test_unknown_choices_list_what_there_is(model):
-    refused(lambda: lightnet.compile(model, "gpu"), "unknown target 'gpu'; there are: cpu, cuda, none")
+    refused(
+        lambda: lightnet.compile(model, "gpu"), "unknown target 'gpu'; there are: cpu, cuda, cudnn, dpu, none, tensorrt"
+    )
     refused(lambda: lightnet.compile(model, plan="best"), "unknown plan 'best'; there are: default, upstream")
 
 

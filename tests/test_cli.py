@@ -201,7 +201,7 @@ def test_clusters_dashes_and_mistakes():
         (["a", "b"], "error: unrecognized arguments: b"),
         (["--bad", "a"], "error: option '--bad'"),
         (["-o"], "error: option '-o' needs a value"),
-        (["-t", "gpu", "a"], "error: unknown target 'gpu'; there are: cpu, cuda, none"),
+        (["-t", "gpu", "a"], "error: unknown target 'gpu'; there are: cpu, cuda, cudnn, dpu, none, tensorrt"),
         (["none.net"], "error: cannot read 'none.net'"),
         (["."], "it is a folder"),
         (["--seed", "x", "a"], "error: argument --seed"),

@@ -153,4 +153,4 @@ def test_init_takes_what_load_takes(tmp_path):
     np.testing.assert_array_equal(context.run()["part"], want(w=2 * W))
     context.load({"w": np.float64(3 * W)})
     np.testing.assert_array_equal(context.run()["part"], want(w=3 * W))
-    refused(lambda: context.compile("gpu"), "unknown target 'gpu'; there are: cpu, cuda, none")
+    refused(lambda: context.compile("gpu"), "unknown target 'gpu'; there are: cpu, cuda, cudnn, dpu, none, tensorrt")

@@ -67,7 +67,7 @@ def test_pass_option(opt, module: Path, spelling: str) -> None:
         (["--pass=cse{"], "Expected argument name here"),
         (["--pass=cse dce"], "<passes>:1:4: error: "),
         (["--pass=canonicalize{a=" + "9" * 5000 + "}"], "error: malformed pass pipeline"),
-        (["--target=abacus"], "error: unknown target 'abacus'; there are: cpu, cuda, none"),
+        (["--target=abacus"], "error: unknown target 'abacus'; there are: cpu, cuda, cudnn, dpu, none, tensorrt"),
         (["--no-such-option"], "error: unrecognized arguments: --no-such-option"),
         (["--from=pdf"], "error: unknown format 'pdf'; there are: json, mlir, net"),
         (["--print-ir-after=cse"], "the pipeline has no pass 'cse'"),

@@ -530,7 +530,7 @@ def test_targets() -> None:
     assert with_capacity(get_target("cpu"), "arena", 1 << 20).spaces["arena"].capacity == 1 << 20
     with pytest.raises(LightNetError, match="there are: arena, static"):
         with_capacity(get_target("cpu"), "vram", 1)
-    with pytest.raises(LightNetError, match="unknown target 'gpu'; there are: cpu, cuda, none"):
+    with pytest.raises(LightNetError, match="unknown target 'gpu'; there are: cpu, cuda, cudnn, dpu, none, tensorrt"):
         get_target("gpu")
     with pytest.raises(LightNetError, match="no kernels"):
         _ = get_target("none").kernel_op

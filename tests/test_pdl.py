@@ -351,7 +351,7 @@ MALFORMED = [
     ("builtin.module attributes {ln.pass = 3} {}", 1, "attributes ln.pass and ln.target"),
     ('builtin.module attributes {ln.pass = "simplfy"} {}', 1, "unknown pass 'simplfy'; did you mean simplify?"),
     ('builtin.module attributes {ln.pass = "plan"} {}', 1, "pass 'plan' takes no patterns"),
-    ('builtin.module attributes {ln.target = "cpv"} {}', 1, "unknown target 'cpv'; there are: cpu, cuda, none"),
+    ('builtin.module attributes {ln.target = "cpv"} {}', 1, "unknown target 'cpv'; there are: cpu, cuda, cudnn, dpu, none, tensorrt"),
     ("pdl.pattern : benefit(1) {\n" + HEAD + TAIL + "\n}", 1, "a pattern needs a name"),
     ("pdl.pattern @p : benefit(99999999) {\n" + HEAD + TAIL + "\n}", 1, ""),
     ("pdl.pattern @p : benefit(1) {\n" + HEAD + "}", 3, "expected a bindable user"),

@@ -1,12 +1,13 @@
 """Module → netlist: level 1 as the source network's statements, levels 2 and 3 as lowered ops and kernel regions.
 
-* `ln.input` and `ln.param` are written as `create`; which was which stands under ``lightnet.roles``.
+* `ln.input` and `ln.param` are written as `create`; which was which stands under ``lightnet.roles``. Behind `expand` they, and
+  `print`, have the suffix of the memory type in which their tensor stands (``create_cuda``).
 * A kernel of one op without choices is that op with the target's suffix (``conv2d_cpu``), as upstream writes it; any
   other kernel is an op ``cpu.kernel`` with a `body`, and its choices are params. In a region, `arg_name` is a tensor's
   name inside and `name` the one outside. `ln.once` is an op ``once`` with a body.
 * A planned network has dims (logical ones) and offsets on every tensor of main. Its spaces lie one behind the other in
   one numbering, which starts at 64, since an offset of 0 means "unplanned" to upstream; ``lightnet.spaces`` maps each
-  to [first byte, size].
+  to [first byte, size]. A plan by upstream's rules has a numbering, and a size, for each memory type, as upstream writes it.
 
 `importer.to_module` reads all of it back. Imports the IR and the netlist.
 """
@@ -24,14 +25,16 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.dialects.tensorrt_layers import entry_of, is_layer
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import is_upstream, memory_of
+from lightnet.ir.memory import MTYPE, is_upstream, memory_of, memory_type, memory_types
 from lightnet.ir.module import main_of
 from lightnet.ir.op import WORKSPACE, LnOp, name_of, tensor_names
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.target import get_target
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.ir.views import place_of
 
@@ -91,15 +94,19 @@ class _Exporter:
         self.block = main_of(module).body.block
         self.kernels = {op.name.partition(".")[0] for op in self.block.ops if isinstance(op, KernelOp)}
         self.upstream = is_upstream(module)
-        self.target = min(self.kernels, default=None)
+        self.target = get_target(max(self.kernels)) if self.kernels else None
+        self.types = memory_types(module) if self.upstream else {}
         self.spaces = self.bases()
         self.roles: dict[str, list[str]] = {"input": [], "param": [], "required": []}
         self.order = {op: i for i, op in enumerate(self.block.ops)}
 
     def bases(self) -> dict[str, tuple[int, int]] | None:
         """(first byte in the file's numbering, size) of each memory space; None for a module without a plan."""
-        base, spaces = 0 if self.upstream else BASE, {}
+        base, spaces = BASE, {}
         for name, size in memory_of(self.module).items():
+            if self.upstream:
+                spaces[name] = (0, size)
+                continue
             spaces[name] = (base, size)
             base = -(-(base + size) // BASE) * BASE
         return spaces or None
@@ -118,7 +125,10 @@ class _Exporter:
     def mem_sizes(self) -> list[int] | None:
         if self.spaces is None:
             return None
-        return [0, max((base + size for base, size in self.spaces.values()), default=0)]
+        if not self.upstream:
+            return [0, max((base + size for base, size in self.spaces.values()), default=0)]
+        sizes = {memory_type(mtype).index: self.spaces[space][1] for space, mtype in self.types.items()}
+        return [sizes.get(i, 0) for i in range(max(sizes) + 1)]
 
     def extra(self, ops: Sequence[NetOp], outputs: list[str]) -> dict[str, Any]:
         """What upstream's form cannot say, under ``lightnet``; upstream ignores it."""
@@ -136,6 +146,8 @@ class _Exporter:
 
     def statement(self, op: Operation, scope: _Scope, planned: bool) -> list[NetOp]:
         if isinstance(op, KernelOp):
+            if op.composite and all(map(is_layer, op.ops)) and not op.choices:
+                return [self.entry(op, scope, planned)]
             inner = _flat(op)
             if inner is not None and not self.rereads(op, inner):
                 return self.ordinary(op, inner, scope, planned)
@@ -150,8 +162,8 @@ class _Exporter:
         """An op of the ln dialect, alone or in a kernel of its own."""
         source = isinstance(op, Source)
         base = "create" if source else op.optype
-        suffix = isinstance(outer, KernelOp) or ((source or op.is_host) and self.target and outer.parent is self.block)
-        optype = f"{base}_{self.target}" if suffix else base
+        suffix = self.suffix(outer, op)
+        optype = f"{base}_{suffix}" if suffix else base
         name = scope.ops.take(name_of(op), base)
         ins, outs = op.arg_names()
         operands = list(outer.operands)
@@ -174,6 +186,35 @@ class _Exporter:
             self.roles["required"].append(tensors_out[0].name)
         params = [NetParam(k, None if v == () else v) for k, v in values.items()]  # no netlist has an empty array
         return [*before, NetOp(name, optype, tensors_in, tensors_out, params, _loc(op))]
+
+    def suffix(self, outer: Operation, op: LnOp) -> str | None:
+        """The arch behind an optype: the kernel's, or the memory type in which what enters or leaves the network stands."""
+        if op.arch != "none":
+            return None  # the optype has it
+        if isinstance(outer, KernelOp):
+            return outer.name.partition(".")[0]
+        if not isinstance(op, Source) and not op.is_host:
+            return None
+        if self.target is None or outer.parent is not self.block:
+            said = outer.attributes.get(MTYPE)
+            return said.data if isinstance(said, StringAttr) else None
+        value = op.operands[0] if op.is_host else op.results[0]
+        return self.target.mtype_of(value)
+
+    def entry(self, op: KernelOp, scope: _Scope, planned: bool) -> NetOp:
+        """A kernel for which upstream has one op with a list of layers."""
+        kind = op.name.partition(".")[0]
+        name = scope.ops.take(name_of(op), kind)
+        tensors_in = [self.tensor("", value, scope, planned, op) for value in op.operands]
+        tensors_out = [
+            self.define(f"dst{n}", value, scope, planned, name, wanted)
+            for n, (value, wanted) in enumerate(zip(op.results, tensor_names(op)), 1)
+        ]
+        found = entry_of(op, [t.name for t in tensors_in], [t.name for t in tensors_out])
+        for tensor, (arg, _) in zip(tensors_in, found.ins):
+            tensor.arg = arg
+        params = [NetParam(key, value) for key, value in found.params.items()]
+        return NetOp(name, kind, tensors_in, tensors_out, params, _loc(op))
 
     def region(self, op: KernelOp | OnceOp, scope: _Scope, planned: bool) -> NetOp:
         """A kernel or `ln.once` as an op with a body."""

@@ -6,15 +6,26 @@ the statement's location.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, f64, i64
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    DictionaryAttr,
+    FloatAttr,
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    UnitAttr,
+    f64,
+    i64,
+)
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from lightnet.diagnostics import LightNetError, did_you_mean
-from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.dialect import find, optypes
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
@@ -22,10 +33,11 @@ from lightnet.ir.collector import collector_paused
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import Layout, byte_size, with_layout
 from lightnet.ir.locations import file_loc, set_loc
-from lightnet.ir.memory import ARENA, PLAN_RULES, STATIC, set_memory
-from lightnet.ir.op import PLACES, WORKSPACE, LnOp, set_tensor_names
+from lightnet.ir.memory import ARENA, HOST, MEMORY_TYPES, MTYPE, PLAN_RULES, STATIC, TYPES, set_memory
+from lightnet.ir.op import NAME, PLACES, WORKSPACE, LnOp, set_tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
+from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
 
 
@@ -58,7 +70,8 @@ class _Importer:
         self.on_error = on_error
         self.lost: set[str] = set()  # tensors of statements that are left out
         self.classes = optypes()
-        self.spaces = _spaces(netlist)
+        self.types = _memory_types(netlist)
+        self.spaces = _spaces(netlist, self.types)
         self.roles, self.outputs = _roles(netlist), _ours(netlist).get("outputs")
         self.required = _role_names(netlist, "required")
         self.depth = 0
@@ -76,6 +89,9 @@ class _Importer:
             set_memory(module, {k: n for k, (_, n) in self.spaces.items()})
             if "spaces" not in _ours(self.netlist):
                 module.attributes[PLAN_RULES] = StringAttr("upstream")
+                if set(self.types.values()) != {"cpu"}:
+                    types = {space: StringAttr(mtype) for space, mtype in self.types.items()}
+                    module.attributes[TYPES] = DictionaryAttr(types)
         return module
 
     def chosen(self, scope: _Scope) -> list[SSAValue]:
@@ -103,10 +119,34 @@ class _Importer:
 
     def statement(self, op: NetOp, block: Block, scope: _Scope) -> None:
         scope.define_op(op.name)
-        built = self.region(op, scope) if op.body is not None else self.plain(op, scope)
+        if op.body is not None:
+            built: Operation = self.region(op, scope)
+        else:
+            built = self.layers(op, scope) if self.is_composite(op.optype) else self.plain(op, scope)
         set_loc(built, file_loc(op.loc))
         block.add_op(built)
         self.place(op, built)
+
+    # -- ops that list layers
+
+    def is_composite(self, optype: str) -> bool:
+        return optype not in self.classes and optype in KERNELS and KERNELS.get(optype).composite
+
+    def layers(self, op: NetOp, scope: _Scope) -> Operation:
+        """The kernel that an op of upstream's with a list of layers stands for."""
+        from lightnet.dialects.tensorrt_layers import Entry, kernel_of
+
+        values = {t.name: scope.read(op, t.name) for t in op.tensors_in}
+        ins, outs = ([(t.arg, t.name) for t in tensors] for tensors in (op.tensors_in, op.tensors_out))
+        params = {p.arg: p.value for p in op.params}
+        if len(params) != len(op.params):
+            raise LightNetError(f"{op.optype}: `{op.name}` has a parameter twice")
+        built = kernel_of(Entry(ins, outs, params), values)
+        built.attributes[NAME] = StringAttr(op.name)
+        scope.use(list(values.values()))
+        for tensor, value in zip(op.tensors_out, built.results):
+            scope.define(tensor.name, value)
+        return built
 
     # -- ordinary ops
 
@@ -116,7 +156,7 @@ class _Importer:
         if (stand := getattr(cls, "stands_for", None)) is not None and (stand.is_host or issubclass(stand, Source)):
             operands = self.arguments(op, cls, scope)
             cls.make(operands, self.params(op, cls), name=op.name)  # what its description checks
-            cls = stand
+            cls, target = stand, cls.arch if cls.arch != "none" else None
         if cls is Create and op.tensors_out:
             cls = ParamOp if self.depth else self.roles.get(op.tensors_out[0].name, Create)
         operands = self.arguments(op, cls, scope) if operands is None else operands
@@ -142,11 +182,12 @@ class _Importer:
                 value._type = with_layout(value.type, Layout.parse(tensor.layout))
         scope.use(operands)
         outer: Operation = built
-        inner: list[LnOp] = [built]
-        if self.spaces and cls.arch in KERNELS and not cls.is_host:  # a planned network has kernels
-            target = cls.arch
-            inner = found[0] if (found := built.decomposed()) is not None else inner
-        if target and not cls.is_host and not isinstance(built, Source):
+        if target and (cls.is_host or isinstance(built, Source)):
+            if target != "cpu" and target in MEMORY_TYPES:
+                built.attributes[MTYPE] = StringAttr(target)
+        elif target:
+            found = built.decomposed() if cls.arch != "none" else None
+            inner = found[0] if found is not None else [built]
             outer = KERNELS.get(target).wrap(inner)
             for op_ in dict.fromkeys((*reversed(inner), built)):
                 op_.erase()  # the kernel has clones
@@ -156,11 +197,11 @@ class _Importer:
 
     def op_class(self, op: NetOp) -> tuple[type[LnOp], str | None]:
         """The class of an optype, and the target when the optype is a lowered one (``conv2d_cpu``)."""
-        if (cls := self.classes.get(op.optype)) is not None:
-            return cls, None
+        if (cls := find(op.optype, self.classes)) is not None:
+            return cls, cls.arch if cls.arch != "none" and self.spaces else None
         base, _, target = op.optype.rpartition("_")
-        if target in KERNELS and base in self.classes:
-            return self.classes[base], target
+        if target in KERNELS and (cls := find(base, self.classes)) is not None:
+            return cls, target
         near = get_close_matches(op.optype, self.classes, 3)
         hint = did_you_mean(near)
         raise LightNetError(f"op {op.name}'s optype {op.optype} is not registered{hint}", label="unknown-optype")
@@ -246,7 +287,8 @@ class _Importer:
         if not self.spaces or all(t.offset is None for t in op.tensors_out):
             return
         tensors = op.tensors_out
-        if isinstance(inner := built.ops[0] if isinstance(built, KernelOp) and op.body is None else built, LnOp):
+        alone = isinstance(built, KernelOp) and op.body is None and not built.composite
+        if isinstance(inner := built.ops[0] if alone else built, LnOp):
             tensors = self.in_order(inner, tensors)
         places = []
         for tensor, value in zip(tensors, built.results):
@@ -257,9 +299,17 @@ class _Importer:
                     f"op {op.name}: tensor '{tensor.name}' has dims {list(tensor.dims)}, but the op makes "
                     f"{spec_of(value.type)}"
                 )
-            home = STATIC if isinstance(built, ParamOp | OnceOp) else ARENA
+            home = STATIC if isinstance(built, ParamOp | OnceOp) and not self.types else self.home(built, value)
             places.append(self.place_at(f"tensor '{tensor.name}'", tensor.offset, byte_size(value.type), home))
         built.attributes[PLACES] = ArrayAttr(places)
+
+    def home(self, op: Operation, value: SSAValue) -> str:
+        """The memory space in which a result stands: in a plan by upstream's rules that of its memory type."""
+        said = op.attributes.get(MTYPE)
+        mtype = said.data if isinstance(said, StringAttr) else "cpu"
+        if isinstance(op, KernelOp):
+            mtype = get_target(op.name.partition(".")[0]).mtype_of(value)
+        return next((space for space, type in self.types.items() if type == mtype), ARENA)
 
     def in_order(self, op: LnOp, tensors: list[NetTensor]) -> list[NetTensor]:
         """Output tensors in the order of the op's results (they were checked when it was built)."""
@@ -272,6 +322,8 @@ class _Importer:
     def place_at(self, what: str, offset: int, nbytes: int, home: str = ARENA) -> PlaceAttr:
         """The place of data. What is empty may stand at the end of a space, where another one begins: `home` decides."""
         for space, (base, size) in sorted(self.spaces.items(), key=lambda s: s[0] != home):
+            if self.types and space != home:
+                continue  # each memory type has a numbering of its own
             if base <= offset < base + max(size, 0 if nbytes else 1) and offset + nbytes <= base + size:
                 return PlaceAttr(space, offset - base)
         raise LightNetError(f"data of {what} ({nbytes} bytes at {offset}) exceeds the planned memory")
@@ -363,15 +415,27 @@ def _role_names(netlist: Netlist, role: str) -> set[str]:
     return {str(n) for n in names} if isinstance(names, list) else set()
 
 
-def _spaces(netlist: Netlist) -> dict[str, tuple[int, int]]:
+def _memory_types(netlist: Netlist) -> dict[str, str]:
+    """Memory space -> memory type of a netlist that is planned by upstream's rules, which keeps everything of one memory type in one
+    block; empty for any other. The arena is that of the type of the device, if there is one."""
+    if netlist.mem_sizes is None or isinstance(_ours(netlist).get("spaces"), dict):
+        return {}
+    sizes = dict(enumerate(netlist.mem_sizes))
+    there = [name for name, mtype in MEMORY_TYPES.items() if name != "none" and sizes.get(mtype.index, 0)] or ["cpu"]
+    if "dpu" in there:
+        return {ARENA: there[0], **{mtype: mtype for mtype in there[1:]}}
+    return {ARENA: there[-1], **({HOST: "cpu"} if len(there) > 1 else {})}
+
+
+def _spaces(netlist: Netlist, types: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     """Memory spaces of a planned netlist: name -> (first byte in the file's numbering, size), by first byte; empty if
-    unplanned."""
+    unplanned. `types` are those of `_memory_types`."""
     if netlist.mem_sizes is None:
         return {}
-    ours = _ours(netlist).get("spaces")
-    if not isinstance(ours, dict):
-        # Upstream keeps everything of one memory type in one block.
-        return {ARENA: (0, max(netlist.mem_sizes, default=0))}
+    if types:
+        sizes = dict(enumerate(netlist.mem_sizes))
+        return {space: (0, sizes.get(MEMORY_TYPES[mtype].index, 0)) for space, mtype in types.items()}
+    ours = _ours(netlist)["spaces"]
     try:
         spaces = {str(k): (int(base), int(size)) for k, (base, size) in ours.items()}
     except (TypeError, ValueError):

@@ -6,15 +6,16 @@ Imports xDSL's context, the registry and nothing of the dialects.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from xdsl.context import Context
-from xdsl.ir import Dialect
+from xdsl.ir import Dialect, Operation
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import SourceMap
-from lightnet.ir.registry import Table
+from lightnet.ir.registry import ARCH_OPS, Table
 
 DIALECTS = Table("dialect", {
     "builtin": "xdsl.dialects.builtin:Builtin",
@@ -30,11 +31,14 @@ DIALECTS = Table("dialect", {
     "ln": "lightnet.dialects.ln.dialect:Ln",
     "cpu": "lightnet.dialects.cpu:Cpu",
     "cuda": "lightnet.dialects.cuda:Cuda",
+    "cudnn": "lightnet.dialects.arches:Cudnn",
+    "tensorrt": "lightnet.dialects.arches:Tensorrt",
+    "dpu": "lightnet.dialects.arches:Dpu",
     "tile": "lightnet.dialects.tile:Tile",
 })  # fmt: skip
 
 #: The dialects of this project, in the order of the levels.
-OURS = ("ln", "cpu", "cuda", "tile")
+OURS = ("ln", "cpu", "cuda", "cudnn", "tensorrt", "dpu", "tile")
 
 
 #: Tokens of one file of MLIR text: some ten seconds of parsing and 700 MiB, whatever they mean.
@@ -47,6 +51,12 @@ class LnContext(Context):
 
     sources: SourceMap = field(default_factory=SourceMap)
     max_tokens: int = MAX_TOKENS
+
+    def get_optional_op(self, name: str, *, dialect_stack: Sequence[str] = ()) -> type[Operation] | None:
+        """The class of an op by its name; of one that comes with a target, too, which the dialect does not list."""
+        if name.startswith("ln.") and name[3:] in ARCH_OPS:
+            return ARCH_OPS.get(name[3:])
+        return super().get_optional_op(name, dialect_stack=dialect_stack)
 
 
 def make_context(*, allow_unregistered: bool = False) -> LnContext:

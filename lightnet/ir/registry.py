@@ -157,6 +157,7 @@ PASSES = Table("pass", {
     "hoist": "lightnet.passes.hoist:HoistPass",
     "schedule": "lightnet.passes.schedule:SchedulePass",
     "pack": "lightnet.passes.pack:PackPass",
+    "preprocess": "lightnet.passes.preprocess:PreprocessPass",
     "plan": "lightnet.passes.plan:PlanPass",
     "check-plan": "lightnet.passes.check_plan:CheckPlanPass",
     "lower-cpu": "lightnet.passes.lower_cpu:LowerCpuPass",
@@ -168,12 +169,18 @@ TARGETS = Table("target", {
     "none": "lightnet.backends.interpreter.target:NONE",
     "cpu": "lightnet.backends.cpu.target:CPU",
     "cuda": "lightnet.backends.cuda.target:CUDA",
+    "cudnn": "lightnet.backends.cudnn.target:CUDNN",
+    "tensorrt": "lightnet.backends.tensorrt.target:TENSORRT",
+    "dpu": "lightnet.backends.dpu.target:DPU",
 })  # fmt: skip
 
 #: The kernel op of each target that has one.
 KERNELS = Table("kernel op", {
     "cpu": "lightnet.dialects.cpu:CpuKernelOp",
     "cuda": "lightnet.dialects.cuda:CudaKernelOp",
+    "cudnn": "lightnet.dialects.arches:CudnnKernelOp",
+    "tensorrt": "lightnet.dialects.arches:TensorrtKernelOp",
+    "dpu": "lightnet.dialects.arches:DpuKernelOp",
 })  # fmt: skip
 
 #: Generators of kernels on blocked maps by the choice `alg` that names them (`backends/cpu/blocked`); of two that cost the same, the
@@ -256,6 +263,18 @@ FAMILIES = Table("op family", {
         "einsum", "resize", "sort", "detection", "effect",
         "structure", "boxes", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation",
     )
+})  # fmt: skip
+
+#: Ops that come with a target, by optype: read when a network or a description names one, so that other compilations do not pay for
+#: them, and no list of the op table's has them.
+ARCH_OPS = Table("op of an arch", {
+    "bn2scale_wts_cpu": "lightnet.backends.tensorrt.ops:BN2SCALE_WTS_CPU",
+    "scale_tensorrt": "lightnet.backends.tensorrt.ops:SCALE_TENSORRT",
+    "dot_product_cuda": "lightnet.backends.tensorrt.ops:DOT_PRODUCT_CUDA",
+    "ldmr": "lightnet.backends.dpu.ops:LDMR",
+    "svmr": "lightnet.backends.dpu.ops:SVMR",
+    "conv1x1_dpu": "lightnet.backends.dpu.ops:CONV1X1",
+    "conv3x3_dpu": "lightnet.backends.dpu.ops:CONV3X3",
 })  # fmt: skip
 
 #: Our passes that take patterns; a pass out of a file may ask for its own (`patterns`).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from xdsl.ir import Dialect, Operation
@@ -10,7 +10,7 @@ from xdsl.ir import Dialect, Operation
 from lightnet.ir.layout import LayoutAttr
 from lightnet.ir.op import LnOp
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.registry import FAMILIES
+from lightnet.ir.registry import ARCH_OPS, FAMILIES
 from lightnet.ir.types import ParamAttr
 
 
@@ -56,6 +56,13 @@ class LnDialect(Dialect):
 
 
 Ln = LnDialect("ln", [], [ParamAttr, PlaceAttr, LayoutAttr])
+
+
+def find(optype: str, table: Mapping[str, type[LnOp]] | None = None) -> type[LnOp] | None:
+    """The class of an optype in `table` (default: `optypes`), or of one that comes with a target (`registry.ARCH_OPS`); None for what is
+    none."""
+    cls = (optypes() if table is None else table).get(optype)
+    return ARCH_OPS.get(optype) if cls is None and optype in ARCH_OPS else cls
 
 
 def optypes() -> dict[str, type[LnOp]]:

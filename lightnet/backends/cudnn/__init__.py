@@ -1,0 +1,1 @@
+"""cuDNN, as LightNet has it: an architecture of one op."""

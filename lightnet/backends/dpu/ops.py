@@ -1,0 +1,12 @@
+"""The ops of the DPU: LightNet's own descriptions, as they are (MIT licence: LICENSE.MIT.txt). What they compute, which is not written
+there, is in `descriptions/hardware.py`."""
+
+from __future__ import annotations
+
+from lightnet.ir.registry import resolve
+
+_packaged = resolve("lightnet.descriptions.operators:packaged")
+_OPS = {
+    cls.optype: cls for file in ("conv_dpu", "ldmr", "svmr") for cls in _packaged(f"lightnet.backends.dpu:{file}.op")
+}
+LDMR, SVMR, CONV1X1, CONV3X3 = (_OPS[optype] for optype in ("ldmr", "svmr", "conv1x1_dpu", "conv3x3_dpu"))

@@ -1,0 +1,58 @@
+"""The dialects `cudnn`, `tensorrt` and `dpu`: the kernel regions of LightNet's other architectures (document 004), of level 2 and 3."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from xdsl.ir import Dialect
+
+from lightnet.ir.kernel import KernelOp
+
+
+class CudnnKernelOp(KernelOp):
+    """One op that the library cuDNN runs.
+
+    ```mlir
+    %y = cudnn.kernel(%x_ = %x) {
+      %0 = ln.relu %x_ : tensor<2x3xf32>
+      ln.yield %0
+    } as ("y")
+    ```
+    """
+
+    name = "cudnn.kernel"
+
+
+class TensorrtKernelOp(KernelOp):
+    """Layers that TensorRT builds one engine of: upstream's op `tensorrt`, whose parameters list them (`tensorrt_layers.py`).
+
+    ```mlir
+    %y = tensorrt.kernel(%x_ = %x, %w_ = %w, %b_ = %b) {
+      %0 = ln.conv2d %x_, %w_, %b_ {size = [1, 1]} : tensor<1x4x8x8xf32>
+      %1 = ln.relu %0 : tensor<1x4x8x8xf32>
+      ln.yield %1
+    } as ("y")
+    ```
+    """
+
+    name = "tensorrt.kernel"
+    composite: ClassVar[bool] = True
+
+
+class DpuKernelOp(KernelOp):
+    """One op of the DPU, an accelerator on an FPGA: a row of a convolution, or a move between the memories.
+
+    ```mlir
+    %m = dpu.kernel(%x_ = %x) {
+      %0 = ln.ldmr %x_ : tensor<16x8xf32>
+      ln.yield %0
+    } as ("m")
+    ```
+    """
+
+    name = "dpu.kernel"
+
+
+Cudnn = Dialect("cudnn", [CudnnKernelOp], [])
+Tensorrt = Dialect("tensorrt", [TensorrtKernelOp], [])
+Dpu = Dialect("dpu", [DpuKernelOp], [])
