@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lightnet.dialects.tensorrt_layers import ELEMENTWISE
 from lightnet.ir.types import TensorSpec
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ def compared(version: str) -> int:
 def _elew_name(machine: Any, operation: Any) -> str:
     """TensorRT's name of an elementwise operation (``TL_SUM``: ``kSUM``)."""
     from lightnet.descriptions.c import Enumerator, library
+    from lightnet.dialects.tensorrt_layers import ELEMENTWISE
 
     name = operation.name if isinstance(operation, Enumerator) else library.text(operation)
     if name not in ELEMENTWISE:
