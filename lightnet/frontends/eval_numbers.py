@@ -131,6 +131,8 @@ def power(a: int | float, b: int | float) -> int | float:
     except ZeroDivisionError:
         return math.inf
     except OverflowError:
+        if a < 0 and not float(b).is_integer():
+            return math.nan
         return -math.inf if a < 0 and float(b) % 2 == 1 else math.inf
     return math.nan if isinstance(result, complex) else result
 
