@@ -7,7 +7,7 @@ reaches the top of a tool is a bug of ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from typing import NamedTuple
 LINE_WIDTH = 160
 #: Longest message that an error shows: lists out of a file may be of any length.
 MESSAGE_LENGTH = 2000
+#: So many errors of one input are reported; after them it is read no further.
+MAX_ERRORS = 20
 
 
 class SourceLoc(NamedTuple):
@@ -38,7 +40,7 @@ class LightNetError(Exception):
 
     `label` is the stable name of the violated constraint (``conv2d.bias-length``); `source_line` is the text of the
     line at `loc`, when showing it is allowed (never for a file that must not be read); `notes` are further lines,
-    each with a location of its own or None.
+    each with a location of its own or None. `others` are further errors in the same input (`ErrorList`).
     """
 
     message: str
@@ -46,12 +48,13 @@ class LightNetError(Exception):
     label: str | None = None
     source_line: str | None = None
     notes: list[tuple[SourceLoc | None, str]] = field(default_factory=list)
+    others: list[LightNetError] = field(default_factory=list)
 
     def __str__(self) -> str:
         return self.render()
 
     def render(self) -> str:
-        """The text a command-line tool prints: location, message, source line with a caret, notes."""
+        """The text a command-line tool prints: location, message, source line with a caret, notes; then those of `others`."""
         where = f"{self.loc}: " if self.loc else ""
         label = f" [{self.label}]" if self.label else ""
         lines = [f"{where}error: {_clipped(self.message)}{label}"]
@@ -59,13 +62,49 @@ class LightNetError(Exception):
             lines += _caret(self.source_line, self.loc.col if self.loc else 0)
         for loc, text in self.notes:
             lines.append(f"{loc}: note: {_clipped(text)}" if loc else f"note: {_clipped(text)}")
-        return printable("\n".join(lines), "\n\t")
+        return "\n".join([printable("\n".join(lines), "\n\t"), *(e.render() for e in self.others)])
 
     def at(self, loc: SourceLoc | None, source_line: str | None = None) -> LightNetError:
         """Give the error a location if it has none yet; returns itself, to be raised."""
         if self.loc is None:
             self.loc, self.source_line = loc, source_line
         return self
+
+
+class LimitError(LightNetError):
+    """A limit that the input exceeds: nothing behind it is read, so that no further error is looked for."""
+
+
+class ErrorList:
+    """The errors of one input, as they are found: a reader that can go on after a mistake adds it here, and calls `check` in the
+    end, which raises the first with all others in its `others`. With a `sink` they go there, one by one, and none is raised.
+    There are at most `limit` (None: any number)."""
+
+    def __init__(self, sink: Callable[[LightNetError], None] | None = None, limit: int | None = MAX_ERRORS):
+        self.found: list[LightNetError] = []
+        self.sink = sink
+        self.limit = limit
+
+    def add(self, error: LightNetError) -> None:
+        """Take up an error. Raises `LimitError` where there are too many."""
+        self.found.append(error)
+        if self.sink is not None:
+            self.sink(error)
+        if self.limit is not None and len(self.found) >= self.limit:
+            raise LimitError(f"there are {self.limit} errors: what is behind them was not read")
+
+    def joined(self, last: LightNetError) -> LightNetError:
+        """`last`, which ends the reading, behind the errors before it: to be raised."""
+        if not self.found or self.sink is not None or last is self.found[0]:
+            return last
+        first = self.found[0]
+        first.others = [*self.found[1:], last]
+        return first
+
+    def check(self) -> None:
+        """Raise what was found, if anything was."""
+        if self.found and self.sink is None:
+            raise self.joined(self.found.pop())
 
 
 def printable(text: str, kept: str = "") -> str:

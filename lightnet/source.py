@@ -168,3 +168,40 @@ class Lines:
         end = self.text.find("\n", offset)
         end = end if end >= 0 else len(self.text)
         return self.text[start:end] if end - start <= MAX_SHOWN else None
+
+
+class Texts:
+    """The texts that were read, by file name: what an error shows a line of."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[tuple[int, str]]] = {}
+
+    def add(self, file: str, text: str, first_line: int = 1) -> None:
+        """Remember the text of `file`; its first line is line number `first_line` of the file."""
+        self._texts[file] = [(first_line, text)]
+
+    def update(self, other: Texts) -> None:
+        """Take over what `other` has."""
+        self._texts.update(other._texts)
+
+    def extend(self, file: str, text: str, first_line: int) -> None:
+        """Remember a further piece of `file`, as `#line` numbers its lines."""
+        self._texts.setdefault(file, []).append((first_line, text))
+
+    def line(self, loc: SourceLoc | None) -> str | None:
+        """The source line at `loc`, or None when the file was not read."""
+        if loc is None or not loc.line:
+            return None
+        pieces = self._texts.get(loc.file, ())
+        return next((found for first, text in pieces if (found := _nth_line(text, loc.line - first)) is not None), None)
+
+
+def _nth_line(text: str, number: int) -> str | None:
+    """The line `number`, from 0, of a text; None where it has none of that number."""
+    start = 0
+    for _ in range(number):
+        start = text.find("\n", start) + 1
+        if start == 0:
+            return None
+    end = text.find("\n", start)
+    return text[start : end if end >= 0 else len(text)] if number >= 0 else None

@@ -103,6 +103,7 @@ def test_network_without_operators(text):
         ("[true,false]", (True, False)),
         ('["a", "b,c]"]', ("a", "b,c]")),
         ("[ 1 ]", (1,)),
+        ("[null, null,]", (None, None)),
         ("18446744073709551615", 2**64 - 1),
         ("-9223372036854775808", -(2**63)),
     ],
@@ -149,7 +150,7 @@ def test_value(text, value):
         ("a(||x=[1,0x2])", "wrong array param element format in '0x2'"),
         ("a(||x=[1,true])", "not a mixture"),
         ('a(||x=[1,"a"])', "not a mixture"),
-        ("a(||x=[null])", "an array has no null"),
+        ("a(||x=[null, 1])", "not a mixture"),
         ("a(||x=1,x=2)", "'x' is given twice in a a"),
         ("a(x=y|x=z|)", "'x' is given twice"),
         ("a(||x=1e400)", "too large"),
@@ -174,7 +175,7 @@ def test_error_in_a_generated_statement_names_the_line_of_the_user():
         "#define relu(x) \\\n    relu(src=x | dst=5 |)\n#define two(x) relu(x); relu(y)\n\nok(||);\n  two(a);\n"
     )
     assert error.loc == SourceLoc("net.net", 6, 3) and error.source_line == "  two(a);"
-    assert error.message == "wrong tensor name format in 'dst=5'"
+    assert error.message == "expected a tensor's name for 'dst', got '5': wrong tensor name format in 'dst=5'"
     assert [(loc.line, text) for loc, text in error.notes] == [
         (1, "in expansion of macro 'relu'"),
         (3, "in expansion of macro 'two'"),

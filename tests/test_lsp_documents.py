@@ -165,7 +165,7 @@ def test_a_malformed_statement_leaves_the_others_alone() -> None:
     found = problems(
         IL_HEAD + "relu(src=x | dst=);\nrelu(src=z | dst=w |);\nrelu(src=x, nope=x | dst=v |);\nnope(;\n", "d.net"
     )
-    assert [(line, col) for line, col, _ in found] == [(4, 1), (6, 1), (7, 1)]
+    assert [(line, col) for line, col, _ in found] == [(4, 18), (6, 1), (7, 6)]
 
 
 def test_errors_of_included_files_stand_at_the_include(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The preprocessor of IL. The oracle is `gcc -E` where it is installed, compared token by token; the expected texts stand here for when it is not."""
 
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import MAX_ERRORS, LightNetError, LimitError, SourceLoc
 from lightnet.frontends.lexer import _TOKEN, NEWLINE, SPACE
 from lightnet.frontends.preprocessor import preprocess
+from tests import il_programs
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
 GCC = shutil.which("gcc")
@@ -26,9 +28,9 @@ def expand(text: str, **options) -> str:
     return preprocess(text, "net.net", **options).text
 
 
-def gcc(text: str) -> list[str] | None:
+def gcc(text: str, *options: str) -> list[str] | None:
     """What gcc -E makes of a text; None if it calls it an error."""
-    command = [GCC, "-E", "-P", "-w", "-Ulinux", "-Uunix", "-x", "c", "-"]
+    command = [GCC, "-E", "-P", "-w", "-Ulinux", "-Uunix", *options, "-x", "c", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     return tokens(done.stdout) if done.returncode == 0 else None
 
@@ -84,6 +86,32 @@ CASES = {
     "the name of a macro inside a string": ('#define A 1\n"A" A', '"A" 1'),
     "an argument is expanded apart from the rest": ("#define f(x) x (1)\n#define g(x) [x]\nf(g) f(f)", "[ 1 ] f ( 1 )"),
     "predefined": ("__LINE__\n#define L __LINE__\nL\n__STDC__", "1 3 1"),
+    "elifdef and elifndef": (
+        "#define A\n#if 0\n1\n#elifdef A\n2\n#elifndef B\n3\n#endif\n#ifdef B\n#elifdef B\n4\n#elifndef B\n5\n#else\n6\n#endif", "2 5",
+    ),
+    "elifdef in a group that is skipped": ("#if 0\n#if 0\n#elifdef A\n1\n#endif\n#elifndef A\n2\n#endif\n#if 1\n3\n#elifdef\n4\n#endif", "2 3"),
+    "the comma operator in a condition": ("#if (1,2) == 2\n1\n#endif\n#if 1,0\n#else\n2\n#endif\n#if 0 ? 1 : 0,3\n3\n#endif", "1 2 3"),
+    "digraphs": ("%:define f(a) %:a a%:%:_ <: %>\nf(x) %:%: <::>%:", '"x" x_ <: %> %:%: <: :> %:'),
+    "#line": ('#line 7\n__LINE__ \\\n __LINE__\n#define N 30\n#line N "a.y"\n\n__LINE__ __FILE__\n# 3 "b\\\\c"\n__LINE__ __FILE__',
+              '7 8 31 "a.y" 3 "b\\\\c"'),
+    "__VA_OPT__": ("#define f(x,...) f(x __VA_OPT__(,) __VA_ARGS__)\nf(1) f(1,2) f(1,) f()", "f(1) f(1 , 2) f(1) f()"),
+    "__VA_OPT__ looks at the expanded argument": ("#define E\n#define f(...) [__VA_OPT__(x)]\nf(E) f(E E) f(E 1) f(,)", "[] [] [x] [x]"),
+    "__VA_OPT__ as an operand of ##": ("#define f(x,...) a ## __VA_OPT__(x y) ## b\nf(1) f(1,2) f(,2)\n#define g(x,...) a ## __VA_OPT__(x x x) ## b\ng(f,1) g(,1)",
+                                  "ab a1 yb a yb af f fb a b"),
+    "# __VA_OPT__": ('#define f(x,...) #__VA_OPT__(x ## x  x "q")\nf(1) f(1,2)', '"" "11 1 \\"q\\""'),
+    "P1042 examples": (
+        "#define F(a,...) f(0 __VA_OPT__(,) __VA_ARGS__)\n#define EMP\nF(EMP) F(,EMP)\n#define H3(X, ...) #__VA_OPT__(X##X X##X)\nH3(, 0)\n"
+        "#define H4(X, ...) __VA_OPT__(a X ## X) ## b\nH4(, 1)\n#define H5A(...) __VA_OPT__()/**/__VA_OPT__()\n#define H5B(X) a ## X ## b\n"
+        "#define H5C(X) H5B(X)\nH5C(H5A())", 'f(0) f(0) "" a b ab',
+    ),
+    "__VA_OPT__ elsewhere is a name": ("#define f(x) __VA_OPT__(x)\nf(1) __VA_OPT__(2)", "__VA_OPT__(1) __VA_OPT__(2)"),
+    "__has_include": (
+        '#ifdef __has_include\n1\n#endif\n#if defined(__has_include) && !__has_include("nothing.h")\n2\n#endif\n#define H <none.h>\n'
+        "#if __has_include(H) || __has_include(<no/ne.h>)\n3\n#endif", "1 2",
+    ),
+    "strings with a prefix": ('#define L 1\n#define f(a,b) a##b #b\nL"x" u8"y" L "z" f(L,"q") f(u,8"")\n#if L\'a\' == 97\nL\'x\'\n#endif',
+                              'L"x" u8"y" 1 "z" L"q" "\\"q\\"" u8 "" "8\\"\\"" L\'x\''),
+    "push_macro and pop_macro": ('#define A 1\n#pragma push_macro("A")\n#undef A\nA\n#pragma pop_macro("A")\nA\n#pragma pop_macro("A")\nA', "A 1 1"),
     "C99 example 3": (
         "#define x 3\n#define f(a) f(x * (a))\n#undef x\n#define x 2\n#define g f\n#define z z[0]\n#define h g(~\n"
         "#define m(a) a(w)\n#define w 0,1\n#define t(a) a\n#define p() int\n#define q(x) x\n#define r(x,y) x ## y\n"
@@ -137,6 +165,37 @@ def test_random_programs_as_gcc(f, g, a, text):
     assert expected is not None and ours == expected
 
 
+#: Programs of the comparison with gcc; LIGHTNET_IL_PROGRAMS=20000 is a long run, from LIGHTNET_IL_SEED on.
+PROGRAM_COUNT = int(os.environ.get("LIGHTNET_IL_PROGRAMS", "80"))
+SEED = int(os.environ.get("LIGHTNET_IL_SEED", "0"))
+
+
+@pytest.fixture(scope="module")
+def headers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("headers")
+    for name, text in il_programs.HEADERS.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def ours(text: str, folder: Path) -> list[str] | None:
+    """What we make of a text; None for an error."""
+    try:
+        return tokens(preprocess(text, "<stdin>", include_dirs=[str(folder)]).text)
+    except LightNetError as e:
+        assert e.loc is not None or isinstance(e, LimitError)
+        return None
+
+
+@pytest.mark.skipif(not GCC, reason="gcc is the oracle")
+@pytest.mark.parametrize("part", range(8))
+def test_program_of_every_kind_as_gcc(headers, part):
+    """Macros of all kinds, `__VA_OPT__`, digraphs, conditions with commas, #line, #include: the same tokens as gcc, or an error in both."""
+    for seed in range(SEED + part, SEED + PROGRAM_COUNT, 8):
+        text = il_programs.Program(random.Random(seed)).text
+        assert ours(text, headers) == gcc(text, "-I", str(headers)), f"seed {seed}:\n{text}"
+
+
 ERRORS = {
     "#error": ("a\n#error no  such 'thing'", 2, "#error no such 'thing'"),
     "unterminated #if": ("#if 1\na", 1, "#if without #endif"),
@@ -162,7 +221,28 @@ ERRORS = {
     "condition: nesting": ("#if " + "(" * 1000 + "1" + ")" * 1000 + "\n#endif", 1, "nested too deeply"),
     "unterminated string": ('a\n"b\n', 2, "unterminated string"),
     "unterminated comment": ("a\n/* b\n", 2, "unterminated comment"),
-    "#include of nothing": ("#include\n", 1, '#include needs "FILE" or <FILE>'),
+    "an #elifdef without a name": ("#if 0\n#elifdef\n#endif", 2, "expected a macro's name behind #elifdef"),
+    "an #elifdef after #else": ("#if 0\n#else\n#elifdef A\n#endif", 3, "#elifdef after #else"),
+    "a directive that is misspelled": ("#elsif 1", 1, "unknown directive '#elsif'; did you mean #elif or #else?"),
+    "#line without a number": ("#line x", 1, "expected a line number up to 2147483647 behind #line, got 'x'"),
+    "#line with a large number": ("#line 2147483648", 1, "expected a line number"),
+    "#line with another name": ("#line 3 <x>", 1, "expected a file's name in quotes behind the line number, got '<'"),
+    "a line marker": ('# 3 x "y"', 1, "expected a file's name in quotes"),
+    "nested __VA_OPT__": ("#define f(...) __VA_OPT__(a __VA_OPT__(b))", 1, "__VA_OPT__ may not stand in a __VA_OPT__"),
+    "open __VA_OPT__": ("#define f(...) __VA_OPT__(a", 1, "__VA_OPT__ has no ')'"),
+    "__VA_OPT__ alone": ("#define f(...) __VA_OPT__ a", 1, "expected '(' behind __VA_OPT__"),
+    "## in __VA_OPT__": ("#define f(...) __VA_OPT__(## a)", 1, "'##' cannot stand at an end of __VA_OPT__"),
+    "define __VA_OPT__": ("#define __VA_OPT__ 1", 1, "'__VA_OPT__' cannot be defined"),
+    "__has_include in text": ('__has_include("x")', 1, "__has_include stands outside of #if"),
+    "__has_include of nothing": (
+        "#if __has_include\n#endif",
+        1,
+        "expected a file's name in parentheses behind __has_include",
+    ),
+    "__has_include without an end": ('#if __has_include("x"\n#endif', 1, "expected a file's name in parentheses"),
+    "__has_include of a number": ("#if __has_include(1)\n#endif", 1, 'expected "FILE" or <FILE> behind __has_include'),
+    "a comma at the end of a condition": ("#if 1,\n#endif", 1, "ends too early"),
+    "#include of nothing": ("#include\n", 1, 'expected "FILE" or <FILE> behind #include'),
 }
 
 
@@ -173,6 +253,61 @@ def test_error(name):
         expand(text)
     assert message in e.value.message
     assert e.value.loc is not None and (e.value.loc.file, e.value.loc.line) == ("net.net", line)
+
+
+def test_errors_are_found_together_and_cascades_are_not():
+    """Each mistake once: a failed call gives its name, a failed #if counts as false."""
+    text = "#define f(a) ##a\n#frob\nf(1,2) f(1)\n#if 1 +\n#bad\n#endif\n#include <x>\n#endif\n"
+    with pytest.raises(LightNetError) as e:
+        expand(text)
+    found = [e.value, *e.value.others]
+    assert [x.loc.line for x in found] == [1, 2, 4, 7, 8]
+    with pytest.raises(LightNetError) as e:
+        expand("#define f(a) a##_\n#define g(a) a##2\nf(1)\ng(1,2) f(+) g(.) g(-)")
+    assert [(x.loc.line, x.loc.col) for x in (e.value, *e.value.others)] == [(4, 1), (4, 8), (4, 18)]
+
+
+def test_only_so_many_errors_are_reported():
+    with pytest.raises(LightNetError) as e:
+        expand("#frob\n" * 1000)
+    found = [e.value, *e.value.others]
+    assert len(found) == MAX_ERRORS + 1 and isinstance(found[-1], LimitError)
+    assert e.value.render().count("error: ") == MAX_ERRORS + 1
+
+
+def test_line_directives_move_messages_and_not_the_line_that_is_shown():
+    text = '\n#line 70 "made.y"\n\n  #frob\n# 5\n#bad\n'
+    with pytest.raises(LightNetError) as e:
+        expand(text)
+    found = [e.value, *e.value.others]
+    assert [(x.loc, x.source_line) for x in found] == [
+        (SourceLoc("made.y", 71, 4), "  #frob"),
+        (SourceLoc("made.y", 5, 2), "#bad"),
+    ]
+    with pytest.raises(LightNetError) as e:
+        expand(text, physical=True)
+    assert [x.loc for x in (e.value, *e.value.others)] == [SourceLoc("net.net", 4, 4), SourceLoc("net.net", 6, 2)]
+
+
+@pytest.mark.parametrize("epoch", ["0", "86399", "1700000000", "253402300799"])
+def test_date_and_time_are_those_of_the_epoch_that_is_given(monkeypatch, epoch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    found = tokens(expand("__DATE__ __TIME__"))
+    if epoch == "1700000000":
+        assert found == ['"Nov 14 2023"', '"22:13:20"']
+    if GCC:
+        assert found == gcc("__DATE__ __TIME__")
+
+
+def test_date_and_time_without_an_epoch_are_now(monkeypatch):
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    before = time.localtime()
+    date, clock = tokens(expand("__DATE__ __TIME__ __TIME__"))[:2]
+    read = time.strptime(f"{date} {clock}", '"%b %d %Y" "%H:%M:%S"')
+    assert before <= read <= time.localtime() or read[:6] in (before[:6], time.localtime()[:6])
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "soon")
+    with pytest.raises(LightNetError, match="SOURCE_DATE_EPOCH should be a number of seconds"):
+        expand("__DATE__")
 
 
 def test_error_inside_macros_names_the_line_of_the_user_and_the_macros():
@@ -241,6 +376,40 @@ def test_include_reads_beside_the_includer_and_in_the_folders(folder):
     assert included(folder, '#define F "top.h"\n#include F') == "top"
     with pytest.raises(LightNetError, match="no such file"):
         included(folder, "#include <top.h>")
+
+
+def test_include_reads_above_the_includer_and_absolute_paths_where_a_folder_is_named(folder):
+    """`-I` says which folders may be read, however the file is named."""
+    (folder / "net" / "nn").mkdir()
+    (folder / "macros.h").write_text("macros")
+    main = str(folder / "net" / "nn" / "main.net")
+
+    def read(line: str, *dirs: str) -> str:
+        return preprocess(line + "\n", main, include_dirs=[str(folder / d) for d in dirs]).text.strip()
+
+    assert read('#include "../top.h"', "net") == "top"
+    assert read('#include "../../macros.h"', ".") == "macros"
+    assert read('#include "../sub/inner.h"', "net") == "side top"
+    assert read(f'#include "{folder}/macros.h"', ".") == "macros"
+    for line, dirs in (('#include "../top.h"', ()), ('#include "../../macros.h"', ("net",)), (f'#include "{folder}/macros.h"', ("net",)),
+                       (f'#include "{main}"', ())):  # fmt: skip
+        with pytest.raises(LightNetError, match=r"refused: it is outside .* \(name its folder with -I\)"):
+            read(line, *dirs)
+
+
+def test_has_include_says_what_include_would_read(folder):
+    def has(name: str, **options) -> bool:
+        return included(folder, f"#if __has_include({name})\nyes\n#endif", **options) == "yes"
+
+    os.link(folder / "secret", folder / "net" / "hard")
+    assert has('"top.h"') and has('"sub/inner.h"') and not has("<top.h>") and not has('"sub"')
+    assert has("<lib.h>", include_dirs=[str(folder / "lib")]) and has('"lib.h"', include_dirs=[str(folder / "lib")])
+    # What may not be read counts as what is not there, so that nothing is learned about it.
+    assert not any(map(has, ('"../secret"', '"/etc/passwd"', '"hard"', '"nothing.h"')))
+
+
+def test_import_reads_a_file_once(folder):
+    assert included(folder, '#import "top.h"\n#import "top.h"\n#include "top.h"') == "top"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Integer constant expressions of `#if` and `#elif` (C99 6.10.1): 64-bit signed and unsigned arithmetic.
+"""Integer constant expressions of `#if` and `#elif` (C99 6.10.1, and the comma operator, which GCC takes there): 64-bit signed and unsigned arithmetic.
 
 Imports the lexer and diagnostics only.
 """
@@ -35,7 +35,7 @@ def evaluate(tokens: list[Token]) -> bool:
     """Whether the expanded tokens of a condition hold; names that are left count as 0. ConditionError when
     malformed."""
     parser = _Parser(tokens)
-    value = parser.ternary()
+    value = parser.comma()
     if parser.at < len(tokens):
         raise parser.error(f"unexpected '{tokens[parser.at][1]}' in the condition")
     return value[0] != 0
@@ -78,6 +78,14 @@ class _Parser:
     def ahead(self) -> str:
         return self.tokens[self.at][1] if self.at < len(self.tokens) and self.tokens[self.at][0] == PUNCT else ""
 
+    def comma(self) -> Value:
+        """Expressions with commas between them: the last one's value."""
+        value = self.ternary()
+        while self.ahead() == ",":
+            self.at += 1
+            value = self.ternary()
+        return value
+
     def ternary(self) -> Value:
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -85,7 +93,7 @@ class _Parser:
         value = self.binary(0)
         if self.ahead() == "?":
             self.at += 1
-            a = self.unless(not value[0], self.ternary)
+            a = self.unless(not value[0], self.comma)
             if self.ahead() != ":":
                 raise self.error("expected ':' in the condition")
             self.at += 1
@@ -146,7 +154,7 @@ class _Parser:
         kind, text, *_ = self.tokens[self.at]
         if text == "(":
             self.at += 1
-            value = self.ternary()
+            value = self.comma()
             if self.ahead() != ")":
                 raise self.error("expected ')' in the condition")
         elif kind in (NAME, FROZEN):
@@ -154,7 +162,7 @@ class _Parser:
         elif kind == NUMBER:
             value = self.integer(text)
         elif kind == CHAR:
-            value = self.character(text[1:-1])
+            value = self.character(text[text.index("'") + 1 : -1])
         else:
             raise self.error(f"unexpected '{text[:40]}' in the condition")
         self.at += 1

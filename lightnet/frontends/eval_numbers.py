@@ -138,7 +138,7 @@ def power(a: int | float, b: int | float) -> int | float:
 
 
 def _truncate(x: int | float) -> int | float:
-    return fit(math.trunc(x)) if math.isfinite(x) else x
+    return fit(math.trunc(x)) if math.isfinite(x) and x != -float(1 << 63) else x
 
 
 def _sqrt(x: int | float) -> float:

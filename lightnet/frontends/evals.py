@@ -12,9 +12,10 @@ import os
 import re
 import time
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import ErrorList, LightNetError
 from lightnet.frontends.eval_expr import evaluate
 from lightnet.frontends.lexer import Token
 from lightnet.frontends.preprocessor import Translation
@@ -48,23 +49,27 @@ class EvalError(Exception):
         self.offset = offset
 
 
-def substitute(translation: Translation, mode: str) -> tuple[str, list[int], list[Token]]:
+def substitute(translation: Translation, mode: str, errors: ErrorList) -> tuple[str, list[int], list[Token]]:
     """The text with every `${eval}` replaced, and for each token that is left its offset and the token, for locations.
 
-    A value stands where its expression stood, so text around it joins it. LightNetError at an expression that is
-    malformed or refused.
+    A value stands where its expression stood, so text around it joins it. An expression that is malformed or refused is an
+    error, and becomes 0.
     """
     text, starts, tokens = translation.text, translation.starts, translation.tokens
     if "${" not in text:
         return text, starts, tokens
+
+    def located(e: EvalError) -> LightNetError:
+        token = tokens[max(0, bisect_right(starts, e.offset) - 1)]
+        error = translation.sources.error(e.error.message, token)
+        error.notes = e.error.notes + error.notes
+        return error
+
     try:
         found = _find(text)
-        values = _arith(found) if mode == "arith" else _perl(found)
+        values = _arith(found, lambda e: errors.add(located(e))) if mode == "arith" else _perl(found)
     except EvalError as e:
-        token = tokens[max(0, bisect_right(starts, e.offset) - 1)]
-        located = translation.sources.error(e.error.message, token)
-        located.notes = e.error.notes + located.notes
-        raise located from None
+        raise located(e) from None
     return _splice(text, starts, tokens, found, values)
 
 
@@ -116,19 +121,28 @@ def _splice(
     return "".join([*parts, text[at:]]), new_starts, new_tokens
 
 
-def _arith(found: list[_Eval]) -> list[str]:
+def _arith(found: list[_Eval], on_error: Callable[[EvalError], None]) -> list[str]:
+    """All values; one that fails is 0, and is reported once."""
     known: dict[str, str] = {}
 
     def value(node: _Eval) -> str:
         expression = "".join(p if isinstance(p, str) else value(p) for p in node.parts)
         if expression not in known:
+            known[expression] = "0"
             try:
                 known[expression] = evaluate(expression)
             except LightNetError as e:
                 raise EvalError(e, node.start) from None
         return known[expression]
 
-    return [value(node) for node in found]
+    def value_or_zero(node: _Eval) -> str:
+        try:
+            return value(node)
+        except EvalError as e:
+            on_error(e)
+            return "0"
+
+    return [value_or_zero(node) for node in found]
 
 
 # -- Perl -------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import MAX_ERRORS, ErrorList, LightNetError, did_you_mean
 from lightnet.dialects.ln.dialect import find, optypes
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -45,15 +45,21 @@ from lightnet.ir.types import spec_of
 def to_module(netlist: Netlist, on_error: Callable[[LightNetError], None] | None = None) -> ModuleOp:
     """Build the module: level 1, or level 2 or 3 where the netlist has kernel regions or offsets.
 
-    With `on_error` a statement's mistake goes there instead of being raised, and the module lacks that statement and what
-    reads its tensors.
+    Raises LightNetError: the first mistake, with those of other statements, up to a limit, in its `others`. With `on_error` each
+    goes there instead of being raised, and the module lacks that statement and what reads its tensors.
     """
-    return _Importer(netlist, on_error).run()
+    errors = ErrorList(on_error, MAX_ERRORS if on_error is None else None)
+    try:
+        module = _Importer(netlist, errors).run()
+    except LightNetError as e:
+        raise errors.joined(e) from None
+    errors.check()
+    return module
 
 
 def unregistered(netlist: Netlist) -> list[NetOp]:
     """The statements whose optype is no op, those behind others of them too, at which `to_module` does not arrive."""
-    importer = _Importer(netlist)
+    importer = _Importer(netlist, ErrorList())
     found = []
     for op in netlist.ops:
         try:
@@ -64,10 +70,14 @@ def unregistered(netlist: Netlist) -> list[NetOp]:
     return found
 
 
+class _LostError(Exception):
+    """A region whose statements are left out does not make what it should."""
+
+
 class _Importer:
-    def __init__(self, netlist: Netlist, on_error: Callable[[LightNetError], None] | None = None):
+    def __init__(self, netlist: Netlist, errors: ErrorList):
         self.netlist = netlist
-        self.on_error = on_error
+        self.errors = errors
         self.lost: set[str] = set()  # tensors of statements that are left out
         self.classes = optypes()
         self.types = _memory_types(netlist)
@@ -81,7 +91,7 @@ class _Importer:
         scope = _Scope()
         for op in self.netlist.ops:
             self.located(op, lambda op=op: self.statement(op, block, scope))
-        outputs = self.chosen(scope) if self.outputs is not None else scope.outputs()
+        outputs = self.chosen(scope) if self.outputs is not None and not self.lost else scope.outputs()
         block.add_op(func.ReturnOp(*outputs))
         main = func.FuncOp("main", ((), [v.type for v in outputs]), Region(block))
         module = ModuleOp([main])
@@ -108,13 +118,10 @@ class _Importer:
             return
         try:
             build()
+        except _LostError:  # an error is known already
+            self.lost.update(t.name for t in op.tensors_out)
         except LightNetError as e:
-            line = op.loc.line
-            text = self.netlist.lines[line - 1] if 0 < line <= len(self.netlist.lines) else None
-            error = e.at(op.loc, text)
-            if self.on_error is None:
-                raise error from None
-            self.on_error(error)
+            self.errors.add(e.at(op.loc, self.netlist.texts.line(op.loc)))
             self.lost.update(t.name for t in op.tensors_out)
 
     def statement(self, op: NetOp, block: Block, scope: _Scope) -> None:
@@ -256,6 +263,8 @@ class _Importer:
         for sub in op.body or ():
             self.located(sub, lambda sub=sub: self.statement(sub, block, inner))
         self.depth -= 1
+        if any(t.arg in self.lost for t in op.tensors_out):
+            raise _LostError
         yielded = [inner.read(op, t.arg) for t in op.tensors_out]
         if once:
             block.add_op(YieldOp.of(yielded))

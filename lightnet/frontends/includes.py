@@ -1,5 +1,5 @@
 """Which files `#include` may read, and reading them: only below the network's folder and the include folders, by real
-path.
+path. So `"../macros.net"` needs `-I ..`, and an absolute path a `-I` that it is below.
 
 A refusal says nothing about the file, not even whether it exists. Imports the standard library, `source` and
 diagnostics only.
@@ -29,26 +29,46 @@ class Folders:
         """Find and read the file that `includer` names: `"name"` beside the includer first, then (and `<name>`
         only) the folders.
 
-        Returns its path and its text. LightNetError without a location for a name that is absolute, found nowhere, or
-        found outside the folders, for a file with several hard links (unless it is below an include folder), and for
-        one that is too large.
+        Returns its path and its text. LightNetError without a location for a name that is found nowhere, or outside of the
+        folders, for a file with several hard links (unless it is below an include folder), and for one that is too large.
         """
-        if os.path.isabs(name):
-            raise LightNetError(f"#include of '{name[:200]}' is refused: an absolute path")
+        path, real = self._find(name, angled, includer)
+        return path, self._open(name, real)
+
+    def has(self, name: str, angled: bool, includer: str) -> bool:
+        """Whether `read` would find the file. One that may not be read counts as one that is not there."""
+        try:
+            _, real = self._find(name, angled, includer)
+            return os.stat(real).st_nlink == 1 or self._is_trusted(real)
+        except (LightNetError, OSError, ValueError):
+            return False
+
+    def _find(self, name: str, angled: bool, includer: str) -> tuple[str, str]:
+        """The path of a file as it is named, and its real path."""
         beside = [] if angled else [os.path.dirname(includer) if includer not in ("-", STDIN_NAME) else ""]
         outside = False
-        for folder in [*beside, *self._dirs]:
+        for folder in [*beside, *self._dirs] if not os.path.isabs(name) else [""]:
             path = os.path.join(folder, name)
             real = os.path.realpath(path)
-            if not any(_below(real, top) for top in [self._own, *self._trusted]):
+            if not (_below(real, self._own) and not os.path.isabs(name)) and not self._is_trusted(real):
                 outside = True
             elif os.path.isfile(real):
-                return path, self._open(name, real)
+                return path, real
             elif os.path.exists(real):
                 raise LightNetError(f"#include of '{name[:200]}' is refused: it is not a regular file")
         if outside:
-            raise LightNetError(f"#include of '{name[:200]}' is refused: it is outside the folders that may be read")
-        raise LightNetError(f"#include of '{name[:200]}': no such file")
+            raise LightNetError(
+                f"#include of '{name[:200]}' is refused: it is outside the folders that may be read (name its folder with -I)"
+            )
+        where = " or ".join(["beside the file"] * bool(beside) + ["in the folders of -I"] * bool(self._dirs))
+        raise LightNetError(
+            f"#include of '{name[:200]}': no such file"
+            + (f" {where}" if where else "; <FILE> is looked for in the folders of -I, and there are none")
+        )
+
+    def _is_trusted(self, real: str) -> bool:
+        """Whether a real path is below an include folder."""
+        return any(_below(real, top) for top in self._trusted)
 
     def _open(self, name: str, real: str) -> str:
         try:
@@ -57,7 +77,7 @@ class Folders:
             raise LightNetError(f"#include of '{name[:200]}': {e.strerror}") from None
         try:
             # A hard link could make any file of the same owner look as if it stood here.
-            if os.fstat(fd).st_nlink > 1 and not any(_below(real, top) for top in self._trusted):
+            if os.fstat(fd).st_nlink > 1 and not self._is_trusted(real):
                 raise LightNetError(
                     f"#include of '{name[:200]}' is refused: it has several hard links (name its folder with -I)"
                 )

@@ -23,7 +23,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.frontends.json_form import MAX_DEPTH, check_depth, check_encodable, join_words, to_op, to_words
 from lightnet.frontends.json_text import MAX_FILE, JsonText
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor
-from lightnet.source import STDIN_NAME, read_text
+from lightnet.source import STDIN_NAME, Texts, read_text
 
 MAX_OPS = 250_000
 
@@ -70,8 +70,9 @@ class _Reader(JsonText):
             raise self.error(
                 "parse error: top object should have an 'ops' item (an NNVM graph has 'nodes' and 'arg_nodes')", start
             )
-        net = Netlist(ops, self.path, self.mem_sizes(words), self.lines.text.split("\n"), extra)
-        return net
+        texts = Texts()
+        texts.add(self.path, self.lines.text)
+        return Netlist(ops, self.path, self.mem_sizes(words), texts, extra)
 
     def mem_sizes(self, words: dict[str, tuple[list[int], int]]) -> list[int] | None:
         """The sizes of the memory types from their two words."""

@@ -72,6 +72,7 @@ def _il(text: str, name: str, ctx: Any, options: Options) -> Imported:
     sources_of(ctx).add(name, text)
     net = il.read(text, name, include_dirs=options.include_dirs, eval_mode=options.eval_mode, defines=options.defines,
                   on_warning=options.on_warning)  # fmt: skip
+    sources_of(ctx).update(net.texts)
     return Imported(to_module(net))
 
 

@@ -9,9 +9,11 @@ from typing import Any
 from lightnet.frontends.lexer import NAME, PUNCT, Token
 
 # What a step of a plan does: a token of the body; a parameter, expanded; a parameter as it was written (beside ##);
-# #parameter; ##.
-TOKEN, ARG, RAW, STRINGIZE, PASTE = range(5)
-_UNDEFINABLE = ("defined", "__VA_ARGS__")
+# #parameter; ##; __VA_OPT__ with its plan, and whether # stands before it.
+TOKEN, ARG, RAW, STRINGIZE, PASTE, OPTION = range(6)
+_VARIABLE = ("__VA_ARGS__", "__VA_OPT__")
+_UNDEFINABLE = ("defined", *_VARIABLE)
+_HASH, _PASTE = ("#", "%:"), ("##", "%:%:")
 
 
 class MacroError(Exception):
@@ -26,7 +28,7 @@ class Macro:
     """A macro. `params` is None for an object-like one; the last of them is the variable one if `variadic`.
 
     `plan` is None if the body has neither parameters nor ##, so that a use is the body itself. `handler` computes a
-    predefined macro (its kind and text).
+    predefined macro (its kind and text); `reader` computes one that reads what stands behind its name.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Macro:
     body: list[Token]
     plan: list[tuple[int, Any, bool]] | None = None
     handler: Callable | None = None
+    reader: Callable | None = None
     disabled: bool = False
 
     def same(self, other: Macro) -> bool:
@@ -74,7 +77,7 @@ def _parameters(name: Token, tokens: list[Token]) -> tuple[list[str], bool, list
         variadic = text == "..."
         if variadic:
             params.append("__VA_ARGS__")
-        elif kind != NAME or text == "__VA_ARGS__":
+        elif kind != NAME or text in _VARIABLE:
             raise MacroError(f"'{text[:40]}' cannot be a parameter of a macro", tokens[i])
         elif text in params:
             raise MacroError(f"the macro has two parameters '{text}'", tokens[i])
@@ -94,27 +97,52 @@ def _parameters(name: Token, tokens: list[Token]) -> tuple[list[str], bool, list
 
 def _plan(macro: Macro) -> list[tuple[int, Any, bool]] | None:
     """The steps that make a replacement, one a token of the body (two for #x); None if they are just the body."""
-    index = {p: i for i, p in enumerate(macro.params or [])}
+    plan = _steps(macro, macro.body, {p: i for i, p in enumerate(macro.params or [])}, "a macro's body")
+    return plan if any(step[0] != TOKEN for step in plan) else None
+
+
+def _steps(macro: Macro, body: list[Token], index: dict[str, int], where: str) -> list[tuple[int, Any, bool]]:
+    """The steps of a body, or of what stands in the parentheses of a __VA_OPT__ there."""
     plan: list[tuple[int, Any, bool]] = []
-    body = macro.body
     i = 0
     while i < len(body):
         token = body[i]
         kind, text, space, *_ = token
-        if kind == PUNCT and text == "##":
+        if kind == PUNCT and text in _PASTE:
             if not plan or i + 1 == len(body):
-                raise MacroError("'##' cannot stand at an end of a macro's body", token)
+                raise MacroError(f"'##' cannot stand at an end of {where}", token)
             if plan[-1][0] == ARG:
                 plan[-1] = (RAW, *plan[-1][1:])
             plan.append((PASTE, None, space))
-        elif kind == PUNCT and text == "#" and macro.params is not None:
+        elif kind == PUNCT and text in _HASH and macro.params is not None:
             i += 1
-            if i == len(body) or body[i][1] not in index:
+            if i < len(body) and body[i][1] == "__VA_OPT__" and macro.variadic:
+                inner, i = _option(macro, body, i, index, where)
+                plan.append((OPTION, (inner, True), space))
+            elif i == len(body) or body[i][1] not in index:
                 raise MacroError("'#' has to stand before a parameter of the macro", token)
-            plan.append((STRINGIZE, index[body[i][1]], space))
+            else:
+                plan.append((STRINGIZE, index[body[i][1]], space))
         elif kind == NAME and text in index:
             plan.append((RAW if plan and plan[-1][0] == PASTE else ARG, index[text], space))
+        elif kind == NAME and text == "__VA_OPT__" and macro.variadic:
+            inner, i = _option(macro, body, i, index, where)
+            plan.append((OPTION, (inner, False), space))
         else:
             plan.append((TOKEN, token, space))
         i += 1
-    return plan if any(step[0] != TOKEN for step in plan) else None
+    return plan
+
+
+def _option(macro: Macro, body: list[Token], at: int, index: dict[str, int], where: str) -> tuple[list, int]:
+    """The steps of the __VA_OPT__ at `at`, and where its ')' stands."""
+    if where == "__VA_OPT__":
+        raise MacroError("__VA_OPT__ may not stand in a __VA_OPT__", body[at])
+    if at + 1 == len(body) or body[at + 1][1] != "(":
+        raise MacroError("expected '(' behind __VA_OPT__", body[at])
+    depth = 0
+    for end in range(at + 1, len(body)):
+        depth += (body[end][1] == "(") - (body[end][1] == ")")
+        if depth == 0:
+            return _steps(macro, body[at + 2 : end], index, "__VA_OPT__"), end
+    raise MacroError("__VA_OPT__ has no ')'", body[at])

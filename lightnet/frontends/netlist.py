@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from lightnet.diagnostics import SourceLoc
 from lightnet.ir.params import ParamValue
+from lightnet.source import Texts
 
 
 @dataclass(slots=True)
@@ -45,11 +46,11 @@ class NetOp:
 
 @dataclass(slots=True)
 class Netlist:
-    """`mem_sizes[i]` is the size in bytes of memory type i (a planned network); `lines` the source's text for carets."""
+    """`mem_sizes[i]` is the size in bytes of memory type i (a planned network); `texts` the source's, for carets."""
 
     ops: list[NetOp]
     file: str
     mem_sizes: list[int] | None = None
-    lines: list[str] = field(default_factory=list)
+    texts: Texts = field(default_factory=Texts)
     #: Whatever else stood at the top level of the JSON (ignored by upstream; ours keeps its own keys under "lightnet").
     extra: dict = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 xDSL gives every op a location attribute and fills in none. Ours are set by the parser and the importer, kept by the
 rewrite driver, and end in a diagnostic; `SourceMap` remembers the text, so that a late error can still show its line.
-Imports xDSL's attributes and `lightnet.diagnostics`.
+Imports xDSL's attributes, `source` and diagnostics.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.source import Texts
 
 #: A fused location names at most so many places: a kernel of a thousand ops need not carry them all.
 MAX_FUSED = 32
@@ -95,28 +96,8 @@ def _to_source(place: FileLineColLoc) -> SourceLoc:
     return SourceLoc(place.filename.data, place.line.data, place.column.data)
 
 
-class SourceMap:
-    """The texts that were read, by file name: what an error shows a line of."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, tuple[int, str]] = {}
-
-    def add(self, file: str, text: str, first_line: int = 1) -> None:
-        """Remember the text of `file`; its first line is line number `first_line` of the file."""
-        self._texts[file] = (first_line, text)
-
-    def line(self, loc: SourceLoc | None) -> str | None:
-        """The source line at `loc`, or None when the file was not read."""
-        if loc is None or not loc.line or loc.file not in self._texts:
-            return None
-        first, text = self._texts[loc.file]
-        start = 0
-        for _ in range(loc.line - first):
-            start = text.find("\n", start) + 1
-            if start == 0:
-                return None
-        end = text.find("\n", start)
-        return text[start : end if end >= 0 else len(text)] if loc.line >= first else None
+class SourceMap(Texts):
+    """The texts that were read, and the places of ops in them."""
 
     def annotate(self, error: LightNetError, op: Operation | None = None) -> LightNetError:
         """Give `error` the place of `op`, if it has none, and the line there; returns it, to be raised."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import LightNetError, LimitError, SourceLoc
 from lightnet.frontends import il
 from lightnet.frontends.importer import to_module
 from lightnet.frontends.netlist import Netlist
@@ -31,10 +31,13 @@ _DIRECTIVES = (
     "ifdef",
     "ifndef",
     "elif",
+    "elifdef",
+    "elifndef",
     "else",
     "endif",
     "error",
     "warning",
+    "line",
     "pragma",
 )
 _TYPED = re.compile(r"[A-Za-z_]?\w*$")
@@ -59,7 +62,7 @@ class IlDocument(Document):
         return found + [Finding(self.text.span_at(loc), text, "warning") for loc, text in warnings]
 
     def errors(self, is_cancelled: Callable[[], bool]) -> list[LightNetError]:
-        """Those of the preprocessor, which stops at the first; else those of every statement."""
+        """Those of the preprocessor; where no directive failed, also those of every statement."""
         self.warnings, malformed, found = [], [], []
         try:
             self.net = il.read(
@@ -68,8 +71,11 @@ class IlDocument(Document):
                 include_dirs=self.include_dirs,
                 on_warning=lambda loc, text: self.warnings.append((loc, text)),
                 on_error=malformed.append,
+                physical=True,
             )
             self.types = _types(to_module(self.net, found.append))
+        except LimitError as e:
+            found += [e] if e.loc is not None else []  # without a place: that there are too many errors
         except LightNetError as e:
             found.append(e)
         if malformed:  # which may have made whatever is missing

@@ -102,7 +102,7 @@ class IlIndex:
         try:
             for line in source.lines():
                 words = [_word(source, token) for token in line if token[0] != OPEN_COMMENT]
-                if words and words[0].text == "#":
+                if words and words[0].text in ("#", "%:"):
                     self.directive_words += words if own else []
                     self._directive(words, path, lines, own)
                 elif own:
