@@ -7,7 +7,9 @@ reaches the top of a tool is a bug of ours.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -105,6 +107,16 @@ class ErrorList:
         """Raise what was found, if anything was."""
         if self.found and self.sink is None:
             raise self.joined(self.found.pop())
+
+
+def _print_internal(message: str, loc: SourceLoc | None) -> None:
+    print(printable(f"{loc}: internal warning: {message}" if loc else f"internal warning: {message}"), file=sys.stderr)
+
+
+#: What is done with a warning of a rule, which upstream calls an internal one: it is printed, unless a tool says otherwise.
+internal_warnings: ContextVar[Callable[[str, SourceLoc | None], None]] = ContextVar(
+    "internal_warnings", default=_print_internal
+)
 
 
 def printable(text: str, kept: str = "") -> str:

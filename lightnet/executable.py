@@ -245,8 +245,17 @@ class Executable:
 
     @property
     def warnings(self) -> list[str]:
-        """What is odd about the weights and the plan: weights that are not there, that the network does not use, and
-        outputs that upstream's plan overwrites."""
+        """What is odd about the weights and the plan: `weight_warnings`, and outputs that upstream's plan overwrites."""
+        lost = [
+            f"output {name} is overwritten by {by}, as in upstream's plan, and not returned"
+            for name, by in self.program.overwritten
+        ]
+        return self.weight_warnings + lost
+
+    @property
+    def weight_warnings(self) -> list[str]:
+        """What is odd about the weights: those that are not there, and those that the network does not use, as no tensor has their
+        name, or one that gives contents of its own."""
         store, missing = self._store, self.missing
         found = []
         if store is None and missing:
@@ -258,11 +267,13 @@ class Executable:
             where = f" in {store.path}" if store.path else ""
             found = [*store.warnings, *(f"weight {name} is missing{where}: it holds zeros" for name in missing)]
             found += store.unused_warnings(self._specs)
-        lost = [
-            f"output {name} is overwritten by {by}, as in upstream's plan, and not returned"
-            for name, by in self.program.overwritten
-        ]
-        return found + lost
+            own = {_name(op) for op in self._compilation.source.walk() if isinstance(op, Source) and not op.from_file}
+            taken = (name for name in store if name in own and not store.is_expected(name))
+            found += [
+                f"ignore weight {name}{where}: the network gives contents of its own (from_file=false)"
+                for name in taken
+            ]
+        return found
 
     @property
     def threads(self) -> int:

@@ -13,8 +13,8 @@ HEADERS = {
 _NAMES = ("a", "b", "c", "f", "g", "h", "v", "w")
 _ATOMS = (*_NAMES, *_NAMES, "x", "y", "1", "2", "0x1f", "+", "-", ",", "(", ")", "<:", "%>", '"s\\n"', "L", "u8", "'q'", ".", "__LINE__",
           "__COUNTER__", "...", "__VA_ARGS__", "1e+")  # fmt: skip
-#: Of arguments: not __LINE__, which GCC makes another line of where the call goes over lines and ## is near.
-_ARGUMENTS = tuple(a for a in _ATOMS if a not in ("__LINE__", "1e+"))
+#: Of arguments: GCC gives __LINE__ of another line where a call goes over lines and ## is near, and counts for what __VA_OPT__ drops.
+_ARGUMENTS = tuple(a for a in _ATOMS if a not in ("__LINE__", "__COUNTER__", "1e+"))
 
 
 class Program:

@@ -87,13 +87,16 @@ def test_every_constraint_of_an_op(optype, cli):
     for label, t in found.items():
         network = statements(cls, t)
         line = len(network) + 1
-        for name, text in (("bad.json", as_json(network)), ("bad.net", as_il(network))):
-            first, *rest = cli(text, name).splitlines()
-            assert re.fullmatch(rf"{name}:{line}:\d+: error: {optype}: .+ \[{re.escape(label)}\]", first), (
-                label,
-                first,
-            )
-            assert rest and rest[-1].strip() == "^", rest
+        first, *rest = cli(as_json(network), "bad.json").splitlines()
+        assert re.fullmatch(rf"bad.json:{line}:\d+: error: {optype}: .+ \[{re.escape(label)}\]", first), (label, first)
+        assert rest and rest[-1].strip() == "^", rest
+        if empty := [i for i, spec in enumerate(t.specs) if 0 in spec.dims]:  # which IL has not
+            line, optype_, label = empty[0] + 2, "create", "create.empty"
+        else:
+            optype_ = optype
+        first, *rest = cli(as_il(network), "bad.net").splitlines()
+        assert re.fullmatch(rf"bad.net:{line}:\d+: error: {optype_}: .+ \[{re.escape(label)}\]", first), (label, first)
+        assert rest[:2] and rest[1].strip() == "^", rest
 
 
 def test_valid_samples_are_valid():

@@ -226,7 +226,7 @@ def test_rules_are_tried_in_order_and_may_leave_an_op_alone(capsys: pytest.Captu
     module = run(parse(body, "tensor<3xf32>", "%b"), "expand")
     assert kernels(module) == [["relu"], ["sigmoid"]]
     assert 'as "relu1"("b")' in str(module)  # an op of another optype, under the same names
-    assert capsys.readouterr().err == "x.mlir:3:6: warning: left\nx.mlir:4:6: warning: long\n"
+    assert capsys.readouterr().err == "x.mlir:3:6: internal warning: left\nx.mlir:4:6: internal warning: long\n"
 
 
 def test_an_op_may_become_a_described_one_of_the_arch() -> None:

@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from lightnet.cli import common
 from lightnet.cli.network import Network, add_loading, add_precision, cuda_options
-from lightnet.diagnostics import LightNetError, SourceLoc, printable
+from lightnet.cli.warning import Warnings, add_warnings
+from lightnet.diagnostics import LightNetError, SourceLoc
 
 
 def main(argv: list[str]) -> int:
@@ -86,6 +86,7 @@ def _parser() -> common.Parser:
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
     add_precision(parser)
     add_loading(parser)
+    add_warnings(parser)
     return parser
 
 
@@ -124,6 +125,12 @@ def _files(args: argparse.Namespace, kinds: list[str]) -> dict[str, str]:
 
 
 def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
+    warnings = Warnings(args.warnings)
+    with warnings.internal():
+        return _compiled(args, files, warnings)
+
+
+def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warnings) -> int:
     from lightnet import deploy
     from lightnet.backends.llvm.cheader import identifier
     from lightnet.backends.llvm.machines import variants
@@ -133,8 +140,7 @@ def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
         raise LightNetError("compile needs the network, and this is a compiled executable", SourceLoc(args.network))
     names = variants(args.variants) if args.variants is not None else []
     network = Network(args, args.network)
-    for loc, message in network.warnings:
-        print(printable(f"{loc}: warning: {message}"), file=sys.stderr)
+    warnings.show(network.warnings)
     outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
     options = {
         "plan": args.plan,
@@ -153,8 +159,7 @@ def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
         made = [network.compile("cpu", **{**options, "cpu": name}) for name in names]
     else:
         made = [network.compile(args.target, **options)]
-    for message in made[0].warnings if args.datafile or made[0].missing else ():
-        print(printable(f"warning: {message}"), file=sys.stderr)
+    warnings.show(made[0].warnings if args.datafile or made[0].missing else ())
     stem = next((Path(path).stem for path in files.values() if path != "-"), "network")
     deploy.emit(made[0], files, identifier(args.name or stem), made[1:])
     return 0

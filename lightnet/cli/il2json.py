@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import PurePath
 
 from lightnet.cli import common
 from lightnet.cli.network import add_load
+from lightnet.cli.warning import Message, Warnings, add_warnings
 from lightnet.diagnostics import SourceLoc
 from lightnet.frontends import il, json_ir
 from lightnet.frontends.evals import MODES
@@ -34,18 +36,22 @@ def _main(argv: list[str]) -> int:
         "--eval", choices=MODES, default="arith", help="how ${eval} is evaluated; perl runs code from the file"
     )
     add_load(parser)
+    add_warnings(parser)
     args = parser.parse_args(argv)
-    common.write_atomic(args.outfile, json_ir.write(_read(args)))
+    warnings: list[Message] = []
+    net = _read(args, lambda loc, message: warnings.append((loc, message)))
+    Warnings(args.warnings).show(warnings)
+    common.write_atomic(args.outfile, json_ir.write(net))
     return 0
 
 
-def _read(args: Namespace) -> Netlist:
+def _read(args: Namespace, warn: Callable[[SourceLoc, str], None]) -> Netlist:
     """The network. With ``--load`` the ops are known: it has to be made of them and of ours, as in every other tool. Without, any
     name may stand for an op of IL, as what reads the JSON decides what it means."""
     options = {"include_dirs": args.include, "defines": args.define, "eval_mode": args.eval}
     suffix = PurePath(args.file).suffix.lower()
     if not args.load and suffix in ("", ".net"):
-        return il.read_file(args.file, on_warning=_warn, **options)
+        return il.read_file(args.file, on_warning=warn, **options)
     from lightnet.frontends.exporter import from_module
     from lightnet.frontends.importer import to_module
     from lightnet.ir.registry import FRONTENDS
@@ -57,16 +63,12 @@ def _read(args: Namespace) -> Netlist:
 
             model = load(args.file, **options)
             for loc, message in model.warnings:
-                _warn(loc, message)
+                warn(loc, message)
             return from_module(model.module)
-        net = il.read_file(args.file, on_warning=_warn, **options)
+        net = il.read_file(args.file, on_warning=warn, **options)
         if args.load:
             to_module(net)
         return net
-
-
-def _warn(loc: SourceLoc, message: str) -> None:
-    print(f"{loc}: warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

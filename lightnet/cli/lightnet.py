@@ -12,16 +12,14 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 
 from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
 from lightnet.cli.network import add_cuda, add_load, add_shapes, cuda_options
-from lightnet.diagnostics import DescriptionWarning, LightNetError, SourceLoc
+from lightnet.cli.warning import Warnings, add_warnings, coloured
+from lightnet.diagnostics import LightNetError
 
-#: What -W takes; `inter` is upstream's kind for messages about its own state, of which there are none here.
-WARNINGS = ("warn", "no-warn", "inter", "no-inter")
 #: Subcommands: name -> "module:function" taking argv.
 SUBCOMMANDS = {
     "run": "lightnet.cli.run:main",
@@ -48,10 +46,10 @@ def _main(argv: list[str]) -> int:
     args = parser.parse_args(canonical(argv, *_names(parser)))
     if args.source is None:
         raise LightNetError("no input file")
-    if unknown := [kind for kind in args.warnings if kind not in WARNINGS]:
-        raise LightNetError(f"unknown kind of warning '{unknown[0]}'; there are: {', '.join(WARNINGS)}")
+    warnings = Warnings(args.warnings)
     try:
-        return _run(args)
+        with warnings.internal():
+            return _run(args, warnings)
     except LightNetError:
         if args.debug:
             traceback.print_exc()
@@ -87,8 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     option("-c", "--compile", action="store_true", help="compile only")
     option("-r", "--run", action="store_true", help="run only: SOURCE is a compiled network")
     option("-d", "--debug", action="store_true", help="show the passes' times, and Python's traceback of an error")
-    option("-W", "--warning", metavar="KIND", action="append", default=[], dest="warnings", help="/".join(WARNINGS))
-    option("-w", "--no-warnings", action="append_const", const="no-warn", dest="warnings", help="no warnings")
+    add_warnings(parser)
     option(
         "--plan",
         metavar="KIND",
@@ -135,18 +132,14 @@ def _names(parser: argparse.ArgumentParser) -> tuple[dict[str, bool], dict[str, 
     return long, short
 
 
-def _run(args: argparse.Namespace) -> int:
-    import warnings
-
+def _run(args: argparse.Namespace, warnings: Warnings) -> int:
     from lightnet.plugins import loaded
 
-    with loaded(args.load), warnings.catch_warnings():
-        if _silent(args):
-            warnings.simplefilter("ignore", DescriptionWarning)
-        return _compile_and_run(args)
+    with loaded(args.load), warnings.of_descriptions():
+        return _compile_and_run(args, warnings)
 
 
-def _compile_and_run(args: argparse.Namespace) -> int:
+def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
     from lightnet import compiler, model
     from lightnet.cli import feeding, watching
     from lightnet.frontends import exporter, json_ir
@@ -165,7 +158,7 @@ def _compile_and_run(args: argparse.Namespace) -> int:
         eval_mode=args.eval,
         defines=args.define,
     )
-    _warn(args, network.warnings)
+    warnings.show(network.warnings)
     only_run = args.run and not args.compile
     report = watching.Report(args.report, os.path.basename(args.source)) if args.report else None
     watchers = [*timing, *(report.watchers if report is not None else ())]
@@ -178,6 +171,8 @@ def _compile_and_run(args: argparse.Namespace) -> int:
         instrumentation=watchers,
         **cuda_options(args),
     )
+    if args.datafile and args.compile and not args.run:
+        warnings.show(executable.weight_warnings)
     if args.outfile and args.outfile != "!" and not only_run:
         common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))
     if args.onnx:
@@ -197,7 +192,7 @@ def _compile_and_run(args: argparse.Namespace) -> int:
     if report is not None:
         report.write(executable)
     if not args.compile or args.run:
-        _warn(args, executable.warnings)
+        warnings.show(executable.warnings)
         executable.prepare()
         start = time.perf_counter()
         executable()
@@ -209,26 +204,8 @@ def _compile_and_run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _warn(args: argparse.Namespace, messages: Sequence[str | tuple[SourceLoc, str]]) -> None:
-    """Print warnings on stderr, those of the source with their places."""
-    if _silent(args):
-        return
-    for message in messages:
-        where, text = (f"{message[0]}: ", message[1]) if isinstance(message, tuple) else ("", message)
-        print(f"{where}{_coloured('warning: ', '35', sys.stderr)}{text}", file=sys.stderr)
-
-
-def _silent(args: argparse.Namespace) -> bool:
-    """Whether there should be no warnings: the last of -Wwarn and -Wno-warn decides."""
-    return next((kind for kind in reversed(args.warnings) if kind.endswith("warn")), "warn") == "no-warn"
-
-
 def _info(message: str) -> None:
-    print(f"{_coloured('info: ', '1', sys.stdout)}{message}")
-
-
-def _coloured(text: str, code: str, stream) -> str:
-    return f"\033[{code}m{text}\033[0m" if stream.isatty() and "NO_COLOR" not in os.environ else text
+    print(f"{coloured('info: ', '1', sys.stdout)}{message}")
 
 
 if __name__ == "__main__":

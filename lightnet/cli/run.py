@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import io
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -20,7 +19,8 @@ from typing import Any, cast
 from lightnet.cli import common
 from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, run_options
 from lightnet.cli.peers import PEERS, check_peer, expectation, rounding
-from lightnet.diagnostics import LightNetError, SourceLoc, printable
+from lightnet.cli.warning import Warnings, add_warnings
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.report.tables import table
 
 
@@ -82,6 +82,7 @@ def _parser() -> common.Parser:
     add_precision(parser)
     add_cuda(parser)
     add_loading(parser)
+    add_warnings(parser)
     return parser
 
 
@@ -90,6 +91,7 @@ class _Run:
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
+        self.shown = Warnings(args.warnings)
         for name in ("rtol", "atol"):
             if (value := getattr(args, name)) is not None and not value >= 0:
                 raise LightNetError(f"--{name} should not be negative, and is {value}")
@@ -114,15 +116,17 @@ class _Run:
             raise LightNetError(f"cannot write '{args.output}': outputs are written as .npz or .npy")
 
     def run(self) -> int:
+        with self.shown.internal():
+            return self._run()
+
+    def _run(self) -> int:
         network = self.network()
-        for loc, message in network.warnings:
-            print(printable(f"{loc}: warning: {message}"), file=sys.stderr)
+        self.shown.show(network.warnings)
         threads = self.args.threads
         executable = network.compile(self.args.target, threads=threads, **run_options(self.args))
         feeds = self.feeds(network, executable)
+        self.shown.show(self.warnings(executable, feeds))
         outputs = executable(feeds, threads=threads)
-        for message in self.warnings(executable, feeds):
-            print(printable(f"warning: {message}"), file=sys.stderr)
         print(table(("output", "dtype", "shape", "min", "mean", "max", "NaN"), map(summary, outputs.items())))
         if self.args.output:
             write_arrays(self.args.output, outputs)

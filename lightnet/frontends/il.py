@@ -64,7 +64,7 @@ def read(
     except LightNetError as e:
         raise errors.joined(e) from None
     errors.check()
-    return Netlist(ops, path, texts=translation.sources.texts())
+    return Netlist(ops, path, texts=translation.sources.texts(), is_il=True)
 
 
 def read_file(path: str, **options) -> Netlist:

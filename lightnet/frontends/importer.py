@@ -39,6 +39,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
+from lightnet.runtime.numbers import INT_MAX, INT_MIN
 
 
 @collector_paused()
@@ -180,6 +181,7 @@ class _Importer:
                 f"{op.optype}: `{op.name}` needs {len(built.results)} output tensors, but gets {specs} output tensors",
                 label=f"{cls.optype}.result-count",
             )
+        self.check_elements(op, cls, built)
         names = op.tensors_out  # dst1, dst2, … in the order given
         if cls.schema.variadic_result is None:
             names = self.ordered("output tensor", op, op.tensors_out, cls.schema.result_names(specs))
@@ -241,8 +243,31 @@ class _Importer:
         values = {p.arg: p.value for p in op.params}
         if len(values) != len(op.params):
             raise LightNetError(f"{op.optype}: `{op.name}` has a parameter twice")
-        empty = {p.name for p in cls.schema.params if p.is_array and values.get(p.name, ...) is None}
-        return {k: () if k in empty else v for k, v in values.items()}
+        for p in cls.schema.params:
+            value = values.get(p.name, ...)
+            if value is None and p.is_array:
+                values[p.name] = ()
+            elif p.realtype == "int" and p.kind.startswith("number"):
+                self.check_integers(op, cls, p.name, value)
+        return values
+
+    def check_integers(self, op: NetOp, cls: type[LnOp], name: str, value: ParamValue) -> None:
+        """Refuse integers beyond 32 bits: read as C's int they would be others, which nobody means."""
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float) and not INT_MIN <= number <= INT_MAX:
+                raise LightNetError(
+                    f"{op.optype}: `{op.name}`'s `{name}` param's value should fit an integer of 32 bits, but gets a {number}",
+                    label=f"{cls.optype}.{name}.range",
+                )
+
+    def check_elements(self, op: NetOp, cls: type[LnOp], built: Operation) -> None:
+        """Refuse a tensor without elements in IL, as upstream does; JSON IR has those of networks from elsewhere."""
+        for tensor, value in zip(op.tensors_out, built.results):
+            if self.netlist.is_il and 0 in (dims := spec_of(value.type).dims):
+                raise LightNetError(
+                    f"{op.optype}: `{op.name}`'s tensor `{tensor.name}` should have elements, but gets the dims {list(dims)}",
+                    label=f"{cls.optype}.empty",
+                )
 
     # -- regions: kernels and ln.once
 

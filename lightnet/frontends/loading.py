@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import sources_of
+from lightnet.ir.locations import loc_of
 from lightnet.runtime.weights import WeightStore
 
 
@@ -73,7 +74,9 @@ def _il(text: str, name: str, ctx: Any, options: Options) -> Imported:
     net = il.read(text, name, include_dirs=options.include_dirs, eval_mode=options.eval_mode, defines=options.defines,
                   on_warning=options.on_warning)  # fmt: skip
     sources_of(ctx).update(net.texts)
-    return Imported(to_module(net))
+    module = to_module(net)
+    warn_of_data(module, options)
+    return Imported(module)
 
 
 def _json(text: str, name: str, ctx: Any, options: Options) -> Imported:
@@ -85,7 +88,9 @@ def _json(text: str, name: str, ctx: Any, options: Options) -> Imported:
     from lightnet.frontends import json_ir
     from lightnet.frontends.importer import to_module
 
-    return Imported(reshaped(to_module(json_ir.read(text, name)), options))
+    module = to_module(json_ir.read(text, name))
+    warn_of_data(module, options)
+    return Imported(reshaped(module, options))
 
 
 def _mlir(text: str, name: str, ctx: Any, options: Options) -> Imported:
@@ -99,6 +104,20 @@ def _onnx(source: str | bytes, name: str, ctx: Any, options: Options) -> Importe
 
     model = reader.read_model(source, name)
     return importer.read(model, options.shapes, options.values)
+
+
+def warn_of_data(module: ModuleOp, options: Options) -> None:
+    """Warn of tensors whose `data` is shorter than they are; one 0 stands for zeros, as everywhere."""
+    from lightnet.dialects.ln.source import Source, holds_data
+
+    for op in module.walk() if options.on_warning is not None else ():
+        if not isinstance(op, Source) or not holds_data(op.from_file, op.ran) or tuple(op.data) == (0,):
+            continue
+        if len(op.data) < (count := op.result_specs[0].len):
+            name, where = op.tensor_names[0], loc_of(op) or SourceLoc("")
+            options.on_warning(
+                where, f"tensor '{name}' has {count} elements, and its data has {len(op.data)}: zeros follow"
+            )
 
 
 def reshaped(module: ModuleOp, options: Options) -> ModuleOp:

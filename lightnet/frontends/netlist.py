@@ -46,7 +46,8 @@ class NetOp:
 
 @dataclass(slots=True)
 class Netlist:
-    """`mem_sizes[i]` is the size in bytes of memory type i (a planned network); `texts` the source's, for carets."""
+    """`mem_sizes[i]` is the size in bytes of memory type i (a planned network); `texts` the source's, for carets. `is_il` says
+    that it was written in IL, whose rules are upstream's."""
 
     ops: list[NetOp]
     file: str
@@ -54,3 +55,4 @@ class Netlist:
     texts: Texts = field(default_factory=Texts)
     #: Whatever else stood at the top level of the JSON (ignored by upstream; ours keeps its own keys under "lightnet").
     extra: dict = field(default_factory=dict)
+    is_il: bool = False

@@ -155,8 +155,12 @@ def _place_static(problem: Problem, alignment: int, capacity: int, base: dict[in
         base[id(group)] = align_up(top, alignment) - group.lo
         top = base[id(group)] + group.hi
     if top > capacity:
+        largest = max(problem.static, key=lambda group: group.hi - group.lo)
         raise LightNetError(
-            f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}", label="plan.capacity"
+            f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}; this one takes "
+            f"{largest.hi - largest.lo}",
+            _loc(largest),
+            label="plan.capacity",
         )
     return top
 

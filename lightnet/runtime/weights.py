@@ -87,6 +87,10 @@ class WeightStore(Mapping[str, np.ndarray]):
         """A store with some of the arrays: `names` has the name here by the name there."""
         return WeightStore({new: self._entries[old] for new, old in names.items()}, self.path)
 
+    def is_expected(self, name: str) -> bool:
+        """Whether a name came with the network, so that nobody need use it."""
+        return name in self._expected
+
     def unused_names(self, used: Iterable[str]) -> list[str]:
         """The names that are not in `used`, in the file's order."""
         seen = {*used, *self._expected}

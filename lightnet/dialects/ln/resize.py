@@ -11,6 +11,7 @@ from lightnet.dialects.ln.numeric import FLOATS, SHORT
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result, string
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dtypes import convert
 from lightnet.runtime.initial import sample
 
 
@@ -21,25 +22,74 @@ def resample_to_itself(op):
 
 
 class _Resample(LnOp):
-    """Nearest neighbour: along each axis, element d comes from round((d + 0.5) * old / new - 0.5), where round takes
-    halves away from zero. `TL_LINEAR` is a name that upstream knows and does not implement."""
+    """Along each axis, element d of the result comes from the coordinate x = (d + 0.5) * old / new - 0.5 of the source, whose
+    element i is at i: ONNX's `half_pixel`.
+
+    `TL_NEAREST` takes the element at round(x), where round takes halves away from zero. `TL_LINEAR` takes
+    s[l] + (x - l) * (s[l + 1] - s[l]) with l = floor(x), one axis after the other from the first on; x is clamped to the
+    source, and an axis that keeps its length is left alone, one of length 1 repeated. Integers are computed in f64 and truncated toward zero.
+    """
 
     src = operand()
     dst = result()
     mode = string("TL_NEAREST", "TL_LINEAR", default="TL_NEAREST")
-    checks = {"mode": 'mode == "TL_NEAREST"', "not-empty": "src.len > 0"}
+    checks = {"mode": 'mode == "TL_NEAREST" || src.dtype != dtype("TL_BOOL")', "not-empty": "src.len > 0"}
     rewrites = (resample_to_itself,)
 
-    #: (d + 0.5) * old / new - 0.5 rounded half away from zero is floor((2*d + 1) * old / (2 * new)) where it is not
-    #: below zero; below, it is above -0.5 and rounds to 0.
-    definition = "dst[i...] = src[(2 * i + 1) * src.dims / (2 * dst.dims)...]"
+    @property
+    def definition(self) -> str:
+        if self.mode == "TL_LINEAR" and self.result_specs[0].len:
+            return _linear(self.operand_specs[0], self.result_specs[0])
+        # (d + 0.5) * old / new - 0.5 rounded half away from zero is floor((2*d + 1) * old / (2 * new)) where it is not below
+        # zero; below, it is above -0.5 and rounds to 0.
+        return "dst[i...] = src[(2 * i + 1) * src.dims / (2 * dst.dims)...]"
 
     def reference(self, src):
-        for axis, (old, new) in enumerate(zip(src.shape, self.result_specs[0].dims)):
+        dims = self.result_specs[0].dims
+        wide = src.astype(np.float64) if self.mode == "TL_LINEAR" else src
+        for axis, (old, new) in enumerate(zip(src.shape, dims)):
             at = [Fraction(2 * d + 1, 2) * Fraction(old, new) - Fraction(1, 2) for d in range(new)]
-            index = [math.floor(x + Fraction(1, 2)) if x >= 0 else -math.floor(Fraction(1, 2) - x) for x in at]
-            src = src.take(np.clip(np.array(index, np.int64), 0, old - 1), axis=axis)
-        return src
+            if self.mode == "TL_NEAREST":
+                index = [math.floor(x + Fraction(1, 2)) if x >= 0 else -math.floor(Fraction(1, 2) - x) for x in at]
+                wide = wide.take(np.clip(np.array(index, np.int64), 0, old - 1), axis=axis)
+            elif old != new:
+                at = [min(max(x, Fraction(0)), Fraction(old - 1)) for x in at]
+                low = np.array([math.floor(x) for x in at], np.int64)
+                if old == 1:
+                    wide = wide.take(low, axis=axis)
+                    continue
+                weight = np.array([float(x - math.floor(x)) for x in at]).reshape(-1, *(1,) * (src.ndim - 1 - axis))
+                first, second = wide.take(low, axis=axis), wide.take(np.minimum(low + 1, old - 1), axis=axis)
+                wide = first + weight * (second - first)
+        return wide if wide.dtype == src.dtype else convert(wide, self.result_specs[0].dtype)
+
+
+def _linear(src: TensorSpec, dst: TensorSpec) -> str:
+    """The definition of a linear resampling: weights `w1` of the elements of axis 1, and a tensor `r1` in which it has its new length."""
+    wide = "f32" if src.dtype.is_float and src.dtype.name != "f64" else "f64"
+    index = [f"at{axis}" for axis in range(src.ndim)]
+    axes = [axis for axis in range(src.ndim) if src.dims[axis] != dst.dims[axis]]
+    lines, source = [], "src"
+    for axis in axes:
+        old, new, i = src.dims[axis], dst.dims[axis], index[axis]
+
+        def read(where: str, source: str = source, axis: int = axis) -> str:
+            element = f"{source}[{', '.join([*index[:axis], where, *index[axis + 1 :]])}]"
+            return f"{wide}({element})" if source == "src" and wide == "f64" else element
+
+        value = read("0")
+        if old > 1:
+            at = f"clamp((2 * {i} + 1) * {old} - {new}, 0, {(old - 1) * 2 * new})"  # the coordinate, times 2 * new
+            first, second = read(f"{at} / {2 * new}"), read(f"min({at} / {2 * new} + 1, {old - 1})")
+            lines.append(f"w{axis}[{i}] = {wide}(f64({at} % {2 * new}) / {2 * new}) for {i} < {new}")
+            value = f"{first} + w{axis}[{i}] * ({second} - {first})"
+        source = f"r{axis}"
+        lengths = [*dst.dims[: axis + 1], *src.dims[axis + 1 :]]
+        ranges = ", ".join(f"{k} < {length}" for k, length in zip(index, lengths))
+        lines.append(f"{source}[{', '.join(index)}] = {value} for {ranges}")
+    if axes:
+        lines[-1] = f"dst[{', '.join(index)}] = {value if src.dtype.is_float else f'sat({value}, dst)'}"
+    return "\n".join(lines) or "dst[i...] = src[i...]"
 
 
 @ln_op
@@ -72,6 +122,11 @@ class Resize(_Resample):
             case(src=(7,), mode="TL_NEAREST", dims=(3,)),
             case(src=(1, 1), mode="TL_NEAREST", dims=(3, 5)),
             case("ui8", src=(9, 10, 3), mode="TL_NEAREST", dims=(4, 6, 3)),
+            case(src=(1, 3, 4, 5), mode="TL_LINEAR", dims=(1, 3, 9, 3)),
+            case("f64", src=(7,), mode="TL_LINEAR", dims=(20,)),
+            case("ui8", src=(5, 4, 3), mode="TL_LINEAR", dims=(8, 11, 3)),
+            case("i32", src=(2, 3), mode="TL_LINEAR", dims=(5, 2)),
+            *(case(t, src=(1, 2, 3, 4), mode="TL_LINEAR", dims=(1, 2, 6, 7)) for t in SHORT),
         ]
 
 
@@ -98,6 +153,7 @@ class Upsample(_Resample):
             case(src=(1, 3, 4, 5), mode="TL_NEAREST", scales=(1, 1, 2, 2)),
             case(src=(5,), mode="TL_NEAREST", scales=(1.5,)),
             case(src=(2, 3, 7, 5), mode="TL_NEAREST", scales=(1, 1, 0.5, 3)),
+            case(src=(2, 3, 7, 5), mode="TL_LINEAR", scales=(1, 1, 0.5, 3)),
         ]
 
 

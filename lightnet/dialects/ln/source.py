@@ -27,6 +27,11 @@ from lightnet.runtime.dtypes import BY_TL, convert
 from lightnet.runtime.initial import initial_contents
 
 
+def holds_data(from_file: bool, ran: tuple[float, ...]) -> bool:
+    """Whether `data` is what a tensor holds: neither the weight store nor random numbers."""
+    return not from_file and tuple(ran) == (0, 0)
+
+
 class Source(LnOp):
     """A tensor whose contents stand outside the program: from the weight store (`from_file`), random in `ran`
     (uniform, seeded by the tensor's name), or `data` converted element by element."""
@@ -43,6 +48,12 @@ class Source(LnOp):
 
     @classmethod
     def infer(cls, t, p):
+        count = math.prod(p.dims)
+        if len(p.data) > max(count, p.data == (0,)) and holds_data(p.from_file, p.ran):
+            raise ConstraintError(
+                f"{cls.optype}: a tensor of {count} elements {list(p.dims)} should have no more data, but gets {len(p.data)} numbers",
+                label=f"{cls.optype}.data-length",
+            )
         return [TensorSpec(p.dims, BY_TL[p.dtype])]
 
     def flops(self):

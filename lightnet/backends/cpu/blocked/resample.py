@@ -47,6 +47,8 @@ class Resample(Generator):
         if source.ndim != 4 or source.len == 0 or source.dims[:2] != result.dims[:2] or source.dtype.name != "f32":
             return None
         tables = anchor.operands[1:]
+        if not isinstance(anchor, Interpolate) and anchor.mode != "TL_NEAREST":
+            return None
         if isinstance(anchor, Interpolate) and not 1 <= spec_of(tables[0].type).dims[1] <= MAX_TAPS:
             return None
         made = {r for op in rest for r in op.results}

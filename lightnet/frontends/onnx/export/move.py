@@ -140,12 +140,14 @@ _RESIZABLE = ("f32", "i32", "i8", "ui8")
 
 @exporter("resize", "upsample")
 def resample(g: Graph, op: LnOp, src: str) -> str:
-    """Nearest neighbour. By whole factors it is Resize with floor(d / factor); else a Gather along each axis, since none
+    """Nearest neighbour, or linear. By whole factors it is Resize with floor(d / factor); else a Gather along each axis, since none
     of Resize's roundings is exact for all sizes."""
     old, new = op.operand_specs[0].dims, op.result_specs[0].dims
     whole = all(n % o == 0 for o, n in zip(old, new))
     if old == new:
         return g.node("Identity", src)
+    if op.mode == "TL_LINEAR":
+        return _linear(g, op, src)
     if whole and op.operand_specs[0].dtype.name in _RESIZABLE:
         return g.node("Resize", src, "", "", g.ints(new), mode="nearest", nearest_mode="floor",
                       coordinate_transformation_mode="asymmetric")  # fmt: skip
@@ -153,6 +155,24 @@ def resample(g: Graph, op: LnOp, src: str) -> str:
         if o != n:
             src = g.node("Gather", src, g.ints(_nearest(o, n)), axis=axis)
     return src
+
+
+def _linear(g: Graph, op: LnOp, src: str) -> str:
+    """Resize of pictures in f32, which runtimes have; else two Gather along each axis and what lies between them."""
+    dtype, old, new = op.operand_specs[0].dtype, op.operand_specs[0].dims, op.result_specs[0].dims
+    if dtype.name == "f32" and len(old) == 4 and old[:2] == new[:2]:
+        return g.node("Resize", src, "", "", g.ints(new), mode="linear", coordinate_transformation_mode="half_pixel")
+    wide = BY_NAME["f32" if dtype.is_float and dtype.name != "f64" else "f64"]
+    src = g.cast(src, dtype, wide)
+    for axis, (o, n) in enumerate(zip(old, new)):
+        if o == n:
+            continue
+        at = [min(max((2 * d + 1) * o - n, 0), (o - 1) * 2 * n) for d in range(n)]  # the coordinate, times 2 * n
+        low = g.node("Gather", src, g.ints([x // (2 * n) for x in at]), axis=axis)
+        high = g.node("Gather", src, g.ints([min(x // (2 * n) + 1, o - 1) for x in at]), axis=axis)
+        weight = np.array([x % (2 * n) / (2 * n) for x in at], wide.np).reshape(-1, *(1,) * (len(old) - 1 - axis))
+        src = g.node("Add", low, g.node("Mul", g.const(weight, wide), g.node("Sub", high, low)))
+    return g.convert(src, wide, dtype)
 
 
 def _nearest(old: int, new: int) -> Sequence[int]:
