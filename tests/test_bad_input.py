@@ -161,6 +161,41 @@ def one_op(**changes: Any) -> str:
             "tensor `nothing` should have been defined",
         ),
         ("relu(src=x | dst=y |);\x00", "1:23", "NUL"),
+        # What is declared and not used is checked as well.
+        (
+            X + "create(| dst=b | dtype=TL_INT8, dims=[1099511627776]);",
+            "2:1",
+            "should fit an integer of 32 bits, but gets a 1099511627776 [create.dims.range]",
+        ),
+        (
+            X + "slice(src=x | dst=b | axis=0, start=-1e10, len=1);",
+            "2:1",
+            "but gets a -10000000000.0 [slice.start.range]",
+        ),
+        (
+            X + "create(| dst=b | dtype=TL_INT8, dims=[2147483647, 100]);",
+            "2:1",
+            "214748364700",
+        ),
+        (
+            X + "create(| dst=b | dtype=TL_INT8, dims=[2], data=[1, 2, 3]);",
+            "2:1",
+            "2 elements [2] should have no more data, but gets 3 numbers [create.data-length]",
+        ),
+        (
+            X + "create(| dst=b | dtype=TL_INT8, dims=[2, 0]);",
+            "2:1",
+            "tensor `b` should have elements, but gets the dims [2, 0] [create.empty]",
+        ),
+        (X + "slice(src=x | dst=b | axis=0, start=0, len=0);", "2:1", "should have elements"),
+        (X + "create(| dst=b | dims=[2]);", "2:1", "needs a `dtype` param [create.dtype.missing]"),
+        (
+            X + "create(| dst=b | dtype=TL_INT8, dims=[2], ran=[0, 0, 0]);",
+            "2:1",
+            "`ran` param needs 2 elements, but gets 3 elements [create.ran.length]",
+        ),
+        (X + "create(| dst=b | dtype=TL_INT8, dims=[2], size=2);", "2:1", "has no `size` param"),
+        (X + "create(| dst=b | dtype=TL_INT8, dims=[null]);", "2:1", "[create.dims.type]"),
         ("\udcff", "1:1", "not valid UTF-8"),
     ],
 )

@@ -124,6 +124,64 @@ def test_weights_are_warned_of(cli):
     assert cli("n.net", "-f", "none.npz")[0] == 1
 
 
+def test_a_weight_that_nothing_takes_is_a_warning_each_and_an_error_under_werror(cli):
+    """A name that no tensor has, a tensor that the network computes, and one that gives contents of its own; where a network is only compiled, too."""
+    Path("n.net").write_text(SUM)
+    np.savez("w.npz", **{name: np.ones(2, np.float32) for name in ("odd", "b", "a", "c")})
+    said = ["ignore unused weight odd", "ignore unused weight c",
+            "ignore weight a in w.npz: the network gives contents of its own (from_file=false)"]  # fmt: skip
+    for how in ((), ("-c",), ("-c", "-r")):
+        status, _, err = cli("n.net", "-f", "w.npz", *how)
+        assert (status, err.splitlines()) == (0, [f"warning: {text}" for text in said])
+    status, out, err = cli("n.net", "-f", "w.npz", "-Werror", "-o", "out.json")
+    assert (status, out, err.splitlines()) == (1, "", [f"error: {text} [Werror]" for text in said])
+    assert (
+        cli("run", "n.net", "-f", "w.npz", "-Werror")[2]
+        == err
+        == cli("compile", "n.net", "-f", "w.npz", "-W", "error")[2]
+    )
+    assert not list(Path().glob("*.lnx"))
+    for quiet in (("-Werror", "-w"), ("-Werror", "-Wno-error", "-w")):  # what is not shown is no error
+        assert cli("n.net", "-f", "w.npz", *quiet)[0] == 0
+    assert cli("n.net", "-f", "w.npz", "-Werror", "-Wno-error")[0] == 0
+    np.savez("w.npz", b=np.ones(2, np.float32))
+    assert cli("n.net", "-f", "w.npz", "-Werror")[::2] == (0, "")
+
+
+def test_warnings_of_the_source_are_errors_under_werror(cli):
+    Path("n.net").write_text("#define N 2\n#define N 3\n#warning be careful\n" + SUM)
+    status, _, err = cli("n.net", "-Werror")
+    assert status == 1
+    assert err.splitlines() == [
+        "n.net:2:9: error: 'N' is defined again [Werror]",
+        "n.net:3:2: error: #warning be careful [Werror]",
+    ]
+
+
+def test_internal_warnings_are_those_of_rules(cli):
+    """`-Winter` is the default, as upstream's: what a rule of an optimizer description warns of. `-w` silences it, too."""
+    rule = {"optype": "elew", "rules": [{"cond": [], "warn": "slow here", "match": False}]}
+    Path("ep.json").write_text(json.dumps({"author": "a", "arch": "cpu", "name": "odd", "ops": [rule]}))
+    Path("n.net").write_text(SUM)
+    np.savez("w.npz", b=np.ones(2, np.float32))
+    place = 1 + SUM[: SUM.index("elew(")].count("\n")
+    for how in ((), ("-Wno-inter", "-Winter")):
+        status, _, err = cli("--load", "ep.json", "n.net", "-f", "w.npz", "-c", *how)
+        assert (status, err) == (0, f"n.net:{place}:1: internal warning: slow here\n")
+    for how in (("-Wno-inter",), ("-w",), ("-Wno-warn", "-Winter")):
+        assert cli("--load", "ep.json", "n.net", "-f", "w.npz", "-c", *how) == (0, "", "")
+    status, _, err = cli("--load", "ep.json", "n.net", "-f", "w.npz", "-c", "-Werror")
+    assert status == 1 and err.startswith(f"n.net:{place}:1: error: slow here [Werror]")
+
+
+def test_data_that_is_too_short_is_a_warning(cli):
+    Path("n.net").write_text("create(|dst=a|dtype=TL_FLOAT, dims=[2, 2], data=[1, 2]);\ncreate(|dst=b|dtype=TL_FLOAT, dims=[2, 2]);\n"
+                             "print(src=a||msg=\"a\");")  # fmt: skip
+    status, out, err = cli("n.net")
+    assert status == 0 and "[[1.000 2.000]\n [0.000 0.000]]" in out
+    assert err == "n.net:1:1: warning: tensor 'a' has 4 elements, and its data has 2: zeros follow\n"
+
+
 def test_what_the_source_warns_of(cli):
     Path("n.net").write_text("#define N 2\n#define N 3\n#warning be careful\n" + SUM)
     status, _, err = cli("n.net")

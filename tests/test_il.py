@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.cli import il2json
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import MAX_ERRORS, LightNetError, SourceLoc
 from lightnet.frontends import il, json_ir
 from lightnet.frontends.eval_expr import evaluate
 
@@ -168,6 +168,77 @@ def test_value(text, value):
 )
 def test_refused(text, message):
     assert message in refusal(text).message
+
+
+EXPECTED = {
+    "a": "expected '(' behind the op's type 'a', got the end",
+    "1(||)": "expected an op's type, got '1'",
+    "a(x=y)": "expected ',' or the '|' behind the inputs, got ')'",
+    "a(x=y|z=w)": "expected ',' or the '|' behind the outputs, got ')'",
+    "a(||x=1": "expected ',' or the ')' behind the parameters, got the end",
+    "a(||) b(||)": "expected ';' behind ')', got 'b'",
+    "a(||))": "expected ';' behind ')', got ')'",
+    "a(x||)": "expected '=' behind 'x', got '|'",
+    "a(x=5||)": "expected a tensor's name for 'x', got '5'",
+    "a(5=x||)": "expected an argument's name or the '|' behind the inputs, got '5'",
+    "a(||5=x)": "expected a parameter's name or ')', got '5'",
+    "a(||x=)": "expected a number, a string, a name, true, false, null or an array in [ ] for 'x', got ')'",
+    "a(||x=[1 2])": "expected ',' or ']', got '2'",
+    "a(||x=[1,,2])": "expected a number, a string, true, false or null, got ','",
+    "a(||x=[1)": "expected ',' or ']' in the array, got ')'",
+    "a(||x=[])": "expected a number, a string, true, false or null, got ']'",
+}
+
+
+@pytest.mark.parametrize("text", EXPECTED)
+def test_what_was_expected_is_said(text):
+    assert refusal(text).message.startswith(EXPECTED[text])
+
+
+def test_all_mistakes_are_found_in_one_run():
+    """Of the preprocessor, of ${eval} and of statements; what follows from a mistake that is known is not said again."""
+    error = refusal(
+        "#define m(x) a(x||)\nok(||);\nm(1,2);\nb(||x=${eval 1/0}, y=${eval 1/0});\nc(x=5||); d(||y=)\n;e(||) f(||);\n"
+        'g(||x="open);\nh(;\nok(||);'
+    )
+    found = [error, *error.others]
+    assert [(e.loc.line, e.loc.col) for e in found] == [(3, 1), (7, 7), (4, 7), (5, 5), (5, 17), (6, 8), (8, 3)]
+    assert error.render().count(": error: ") == len(found) == error.render().count("^")
+
+
+def test_a_failed_directive_ends_with_the_preprocessor():
+    """The macros of a file that is not there would be an error at each use."""
+    error = refusal('#include "macros.net"\nconv(a, b);\n#frob\nrelu(a);')
+    assert [e.loc.line for e in (error, *error.others)] == [1, 3]
+
+
+def test_only_so_many_mistakes_are_reported():
+    error = refusal("a;" * 10_000)
+    assert len(error.others) == MAX_ERRORS and "there are 20 errors" in error.others[-1].message
+    found = []
+    with pytest.raises(LightNetError, match="there are 200 errors"):
+        read("a;" * 10_000, on_error=found.append)
+    assert len(found) == 200
+
+
+def test_places_of_statements_follow_line_directives():
+    text = '#line 30 "model.y"\na(||);\n# 7\nb(||);\n#line 3 "other.y"\nc(||);'
+    net = read(text)
+    assert [o.loc for o in net.ops] == [
+        SourceLoc("model.y", 30, 1),
+        SourceLoc("model.y", 7, 1),
+        SourceLoc("other.y", 3, 1),
+    ]
+    assert [net.texts.line(o.loc) for o in net.ops] == ["a(||);", "b(||);", "c(||);"]
+    assert [o.loc.line for o in read(text, physical=True).ops] == [2, 4, 6]
+
+
+def test_arrays_of_null_are_read_and_written(tmp_path):
+    """As upstream's il2json has them; what reads the JSON refuses them, there and here."""
+    text = json_ir.write(read("a(||x=[null, null])"))
+    assert json.loads(text)["ops"][0]["params"] == [{"arg_name": "x", "value": [None, None]}]
+    with pytest.raises(LightNetError, match="may not hold null"):
+        json_ir.read(text, "a.json")
 
 
 def test_error_in_a_generated_statement_names_the_line_of_the_user():

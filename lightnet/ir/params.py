@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: None, a string, a bool, a number (int or float, kept as written), or a tuple of one of the last three.
-ParamValue = None | str | bool | int | float | tuple[str, ...] | tuple[bool, ...] | tuple[int | float, ...]
+ParamValue = None | str | bool | int | float | tuple[str, ...] | tuple[bool, ...] | tuple[int | float, ...] | tuple[None, ...]
 
 
 def ptype_of(value: ParamValue) -> str:
@@ -13,5 +13,7 @@ def ptype_of(value: ParamValue) -> str:
     scalar = value[0] if isinstance(value, tuple) and value else value
     if isinstance(value, tuple) and not value:
         return "LN_PARAM_ARRAY_NUMBER"
+    if scalar is None:
+        return "LN_PARAM_ARRAY_NULL"  # of no op: IL may write one, and upstream's JSON parser takes none
     base = "BOOL" if isinstance(scalar, bool) else "STRING" if isinstance(scalar, str) else "NUMBER"
     return f"LN_PARAM_{'ARRAY_' if isinstance(value, tuple) else ''}{base}"
