@@ -497,4 +497,4 @@ def test_il2json_reads_what_a_plugins_front_end_reads(write, capsys: pytest.Capt
     assert il2json.main(["--load", str(plugin), str(net)]) == 0
     assert '"zeros"' in capsys.readouterr().out
     assert il2json.main([str(net)]) == 1
-    assert "n.toy:1:1: error: wrong syntax" in capsys.readouterr().err
+    assert "n.toy:1:1: error: expected an op's type, got '3': wrong syntax" in capsys.readouterr().err

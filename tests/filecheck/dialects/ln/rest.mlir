@@ -6,6 +6,7 @@
 // CHECK: ln.maxreduce_arg %x {axis = 2} : tensor<1x3x1x2xf32>, tensor<1x3x1x2xi32>
 // CHECK: ln.dot_product %x, %x : tensor<1xf32>
 // CHECK: ln.resize %x : tensor<1x3x5x4xf32>
+// CHECK: ln.resize %x {mode = "TL_LINEAR"} : tensor<1x3x5x4xf32>
 // CHECK: ln.upsample %x {scales = [1, 1, 2, 1.5]} : tensor<1x3x4x3xf32>
 // CHECK: ln.sort1d_by_key %v, %i {dir = "TL_SORT_DIR_DESCENDING"} : tensor<3xf32>, tensor<3xi32>
 // CHECK: ln.pick1d %v, %i {len = 2} : tensor<2xf32>
@@ -16,6 +17,7 @@ func.func @main(%x: tensor<1x3x2x2xf32>, %v: tensor<3xf32>, %i: tensor<3xi32>) {
   %c, %d = ln.maxreduce_arg %x {axis = 2} : tensor<1x3x1x2xf32>, tensor<1x3x1x2xi32>
   %e = ln.dot_product %x, %x : tensor<1xf32>
   %f = ln.resize %x : tensor<1x3x5x4xf32>
+  %fl = ln.resize %x {mode = "TL_LINEAR"} : tensor<1x3x5x4xf32>
   %g = ln.upsample %x {scales = [1, 1, 2, 1.5]} : tensor<1x3x4x3xf32>
   %h, %j = ln.sort1d_by_key %v, %i {dir = "TL_SORT_DIR_DESCENDING"} : tensor<3xf32>, tensor<3xi32>
   %k = ln.pick1d %v, %i {len = 2} : tensor<2xf32>
@@ -31,9 +33,9 @@ func.func @batchnorm(%x: tensor<1x3x2x2xf32>, %v: tensor<4xf32>) {
 }
 
 // -----
-func.func @linear(%x: tensor<4xf32>) {
+func.func @linear_bools(%x: tensor<4xi1>) {
   // expected-error@+1 {{resize.mode}}
-  %a = ln.resize %x {mode = "TL_LINEAR"} : tensor<8xf32>
+  %a = ln.resize %x {mode = "TL_LINEAR"} : tensor<8xi1>
   func.return
 }
 
