@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 #: None, a string, a bool, a number (int or float, kept as written), or a tuple of one of the last three.
-ParamValue = None | str | bool | int | float | tuple[str, ...] | tuple[bool, ...] | tuple[int | float, ...] | tuple[None, ...]
+ParamValue = (
+    None | str | bool | int | float | tuple[str, ...] | tuple[bool, ...] | tuple[int | float, ...] | tuple[None, ...]
+)
 
 
 def ptype_of(value: ParamValue) -> str:
