@@ -107,13 +107,13 @@ def _onnx(source: str | bytes, name: str, ctx: Any, options: Options) -> Importe
 
 
 def warn_of_data(module: ModuleOp, options: Options) -> None:
-    """Warn of tensors whose `data` is shorter than they are; one 0 stands for zeros, as everywhere."""
+    """Warn of tensors whose `data` is shorter than they are; a single number says that contents do not matter, as everywhere."""
     from lightnet.dialects.ln.source import Source, holds_data
 
     for op in module.walk() if options.on_warning is not None else ():
-        if not isinstance(op, Source) or not holds_data(op.from_file, op.ran) or tuple(op.data) == (0,):
+        if not isinstance(op, Source) or not holds_data(op.from_file, op.ran):
             continue
-        if len(op.data) < (count := op.result_specs[0].len):
+        if 1 < len(op.data) < (count := op.result_specs[0].len):
             name, where = op.tensor_names[0], loc_of(op) or SourceLoc("")
             options.on_warning(
                 where, f"tensor '{name}' has {count} elements, and its data has {len(op.data)}: zeros follow"
