@@ -65,7 +65,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     import lightnet.compiler
     import lightnet.context
-    import lightnet.frontends.il
+    import lightnet.frontends.il.reader
     import lightnet.frontends.importer
     import lightnet.frontends.json_ir  # noqa: F401
 

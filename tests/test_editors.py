@@ -16,7 +16,7 @@ import pytest
 from xdsl.utils.lexer import Input
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
-from lightnet.frontends.lexer import NAME, NUMBER, STRING, SourceFile
+from lightnet.frontends.il.lexer import NAME, NUMBER, STRING, SourceFile
 from lightnet.lsp.mlir_parser import parse
 
 ROOT = Path(__file__).parent.parent

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from lightnet.cli import il2json
 from lightnet.diagnostics import MAX_ERRORS, LightNetError, SourceLoc
-from lightnet.frontends import il, json_ir
-from lightnet.frontends.eval_expr import evaluate
+from lightnet.frontends import json_ir
+from lightnet.frontends.il import reader as il
+from lightnet.frontends.il.eval_expr import evaluate
 
 NETS = Path(__file__).parent / "data" / "nets"
 PERL = shutil.which("perl")

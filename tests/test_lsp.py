@@ -17,7 +17,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.client import LanguageClient
 
-from lightnet.frontends import il
+from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.ir.instrumentation import module_text
 from lightnet.lsp.protocol import Units

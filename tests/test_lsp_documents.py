@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends import il
+from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.frontends.mlir import read
 from lightnet.ir.instrumentation import module_text

@@ -22,8 +22,9 @@ from lightnet.descriptions import optimizer
 from lightnet.descriptions.reader import read
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
-from lightnet.frontends import il, json_ir
+from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
+from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.ir import registry
 from lightnet.ir.context import make_context

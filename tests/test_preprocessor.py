@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import MAX_ERRORS, LightNetError, LimitError, SourceLoc
-from lightnet.frontends.lexer import _TOKEN, NEWLINE, SPACE
-from lightnet.frontends.preprocessor import preprocess
+from lightnet.frontends.il.lexer import _TOKEN, NEWLINE, SPACE
+from lightnet.frontends.il.preprocessor import preprocess
 from tests import il_programs
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"

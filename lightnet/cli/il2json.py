@@ -14,8 +14,9 @@ from lightnet.cli import common
 from lightnet.cli.network import add_load
 from lightnet.cli.warning import Message, Warnings, add_warnings
 from lightnet.diagnostics import SourceLoc
-from lightnet.frontends import il, json_ir
-from lightnet.frontends.evals import MODES
+from lightnet.frontends import json_ir
+from lightnet.frontends.il import reader as il
+from lightnet.frontends.il.evals import MODES
 from lightnet.frontends.netlist import Netlist
 
 

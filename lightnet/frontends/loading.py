@@ -67,7 +67,7 @@ class OpenError(LightNetError):
 
 
 def _il(text: str, name: str, ctx: Any, options: Options) -> Imported:
-    from lightnet.frontends import il
+    from lightnet.frontends.il import reader as il
     from lightnet.frontends.importer import to_module
 
     sources_of(ctx).add(name, text)

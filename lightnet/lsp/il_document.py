@@ -13,7 +13,7 @@ from itertools import pairwise
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import LightNetError, LimitError, SourceLoc
-from lightnet.frontends import il
+from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.frontends.netlist import Netlist
 from lightnet.ir.names import name_of, tensor_names

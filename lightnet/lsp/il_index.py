@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.frontends.includes import Folders
-from lightnet.frontends.lexer import NAME, OPEN_COMMENT, STRING, SourceFile
+from lightnet.frontends.il.includes import Folders
+from lightnet.frontends.il.lexer import NAME, OPEN_COMMENT, STRING, SourceFile
 from lightnet.lsp.text import Span
 from lightnet.source import Lines
 

@@ -39,7 +39,7 @@ def survey(path: str, error: LightNetError, *, shapes: Mapping[str, Sequence[int
 
         return _netlist(json_ir.read(text, path), error)
     if suffix == ".net":
-        from lightnet.frontends import il
+        from lightnet.frontends.il import reader as il
 
         return _netlist(il.read_file(path, **options), error)
     raise error

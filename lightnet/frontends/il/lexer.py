@@ -18,7 +18,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.source import Lines, Texts
 
 if TYPE_CHECKING:
-    from lightnet.frontends.expansion import Expansion
+    from lightnet.frontends.il.expansion import Expansion
 
 Token = tuple[int, str, bool, int, Union["Expansion", None]]
 

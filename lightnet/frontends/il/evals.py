@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lightnet.diagnostics import ErrorList, LightNetError
-from lightnet.frontends.eval_expr import evaluate
-from lightnet.frontends.lexer import Token
-from lightnet.frontends.preprocessor import Translation
+from lightnet.frontends.il.eval_expr import evaluate
+from lightnet.frontends.il.lexer import Token
+from lightnet.frontends.il.preprocessor import Translation
 
 MODES = ("arith", "perl")
 MAX_DEPTH = 50
@@ -70,6 +70,8 @@ def substitute(translation: Translation, mode: str, errors: ErrorList) -> tuple[
         values = _arith(found, lambda e: errors.add(located(e))) if mode == "arith" else _perl(found)
     except EvalError as e:
         raise located(e) from None
+    except LightNetError as e:  # of no expression in particular: perl is not there, or took too long
+        raise e if e.loc is not None else located(EvalError(e, found[0].start)) from None
     return _splice(text, starts, tokens, found, values)
 
 

@@ -25,7 +25,7 @@ import re
 from collections.abc import Callable
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.eval_numbers import (
+from lightnet.frontends.il.eval_numbers import (
     CHOICES,
     NO,
     UNARY,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from lightnet.frontends.lexer import CHAR, FROZEN, NAME, NUMBER, PUNCT, Token
+from lightnet.frontends.il.lexer import CHAR, FROZEN, NAME, NUMBER, PUNCT, Token
 
 #: A value with its type: unsigned if either operand is.
 Value = tuple[int, bool]

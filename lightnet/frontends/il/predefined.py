@@ -10,12 +10,12 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from lightnet.frontends.lexer import NUMBER, STRING, Token
-from lightnet.frontends.macros import Macro
+from lightnet.frontends.il.lexer import NUMBER, STRING, Token
+from lightnet.frontends.il.macros import Macro
 
 if TYPE_CHECKING:
-    from lightnet.frontends.expansion import Expansion
-    from lightnet.frontends.preprocessor import Preprocessor
+    from lightnet.frontends.il.expansion import Expansion
+    from lightnet.frontends.il.preprocessor import Preprocessor
 
 #: What cannot be made of tokens here: text that is read before a network.
 TEXT = "#define __STDC_VERSION__ 201710L\n#define _Pragma(x)\n"

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from lightnet.diagnostics import ErrorList, LightNetError, LimitError, SourceLoc
-from lightnet.frontends.condition import ConditionError
-from lightnet.frontends.condition import evaluate as evaluate_condition
-from lightnet.frontends.expansion import Expander, Limits
-from lightnet.frontends.groups import DIRECTIVES as CONDITIONS
-from lightnet.frontends.groups import GroupError, Groups
-from lightnet.frontends.includes import Folders
-from lightnet.frontends.lexer import (
+from lightnet.frontends.il.condition import ConditionError
+from lightnet.frontends.il.condition import evaluate as evaluate_condition
+from lightnet.frontends.il.expansion import Expander, Limits
+from lightnet.frontends.il.groups import DIRECTIVES as CONDITIONS
+from lightnet.frontends.il.groups import GroupError, Groups
+from lightnet.frontends.il.includes import Folders
+from lightnet.frontends.il.lexer import (
     NAME,
     NUMBER,
     OPEN_COMMENT,
@@ -31,8 +31,8 @@ from lightnet.frontends.lexer import (
     Token,
     spell,
 )
-from lightnet.frontends.macros import Macro, MacroError, parse_define
-from lightnet.frontends.predefined import TEXT, Predefined
+from lightnet.frontends.il.macros import Macro, MacroError, parse_define
+from lightnet.frontends.il.predefined import TEXT, Predefined
 
 MAX_LINE = (1 << 31) - 1
 

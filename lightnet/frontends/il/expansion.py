@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from lightnet.diagnostics import ErrorList, LightNetError, LimitError
-from lightnet.frontends.lexer import (
+from lightnet.frontends.il.lexer import (
     CHAR,
     EMPTY,
     END,
@@ -26,7 +26,7 @@ from lightnet.frontends.lexer import (
     Token,
     token_kind,
 )
-from lightnet.frontends.macros import ARG, PASTE, RAW, STRINGIZE, TOKEN, Macro
+from lightnet.frontends.il.macros import ARG, PASTE, RAW, STRINGIZE, TOKEN, Macro
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lightnet.frontends.lexer import Token
+from lightnet.frontends.il.lexer import Token
 
 #: The directives of conditional groups. What follows `el` is the test of the group, as in `#if`.
 DIRECTIVES = ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif")

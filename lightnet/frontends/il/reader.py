@@ -10,11 +10,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 
 from lightnet.diagnostics import MAX_ERRORS, ErrorList, LightNetError, LimitError, SourceLoc
-from lightnet.frontends.evals import MODES, substitute
-from lightnet.frontends.lexer import SourceMap, Token, position
+from lightnet.frontends.il.evals import MODES, substitute
+from lightnet.frontends.il.lexer import SourceMap, Token, position
+from lightnet.frontends.il.preprocessor import preprocess
+from lightnet.frontends.il.statements import StatementError, statements
 from lightnet.frontends.netlist import Netlist, NetOp
-from lightnet.frontends.preprocessor import preprocess
-from lightnet.frontends.statements import StatementError, statements
 from lightnet.ir.collector import collector_paused
 from lightnet.source import STDIN_NAME, check_text, read_text
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lightnet.frontends.lexer import NAME, PUNCT, Token
+from lightnet.frontends.il.lexer import NAME, PUNCT, Token
 
 # What a step of a plan does: a token of the body; a parameter, expanded; a parameter as it was written (beside ##);
 # #parameter; ##; __VA_OPT__ with its plan, and whether # stands before it.
