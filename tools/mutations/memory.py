@@ -47,8 +47,8 @@ func.return %b : tensor<64xf32>
 MUTANTS = (
     _plan(
         "dies-after-first-read", "lets a value live to its first reader only", _READ_TWICE,
-        Edit("passes/plan_buffers.py", "last = max((position.get(use.operation, i) for use in value.uses), default=i)",
-             "last = min((position.get(use.operation, i) for use in value.uses), default=i)"),
+        Edit("passes/plan_buffers.py", "last, size = max(readers), byte_size(value.type)",
+             "last, size = min(readers), byte_size(value.type)"),
     ),
     _plan(
         "overwrites-what-is-read-later", "works in place on operands that other ops have yet to read", _READ_TWICE,
@@ -72,8 +72,8 @@ MUTANTS = (
     ),
     _plan(
         "buffers-too-small", "packs every buffer as if it had half its size", _READ_TWICE,
-        Edit("passes/plan_buffers.py", "return Buffer(name, self.lower, self.upper, self.hi - self.lo, alignment)",
-             "return Buffer(name, self.lower, self.upper, (self.hi - self.lo) // 2, alignment)"),
+        Edit("passes/plan_buffers.py", "max(s.freed for s in self.slots), self.hi - self.lo, alignment)",
+             "max(s.freed for s in self.slots), (self.hi - self.lo) // 2, alignment)"),
     ),
     _plan(
         "view-written-elsewhere", "takes a slice for the start of its source", _HALVES,
