@@ -31,6 +31,8 @@ COPIED = ("lightnet", "tests", "tools", "docs", "examples", "editors", "pyprojec
           "NOTICE", "MANIFEST.in")  # fmt: skip
 #: Tests for one fault at most, for each CPU second that they may take; and those that judge survivors cold.
 MOST, COLD = 10, 10
+#: Test functions for a line that none of the recorded cases runs, and CPU seconds that all cases of one may take.
+NEAR, ALL_CASES = 4, 60.0
 #: Cases of a test function that the map is made from.
 CASES = 6
 
@@ -73,12 +75,22 @@ class Run:
         self.results: dict[str, dict[str, Any]] = {}
         if self.results_path.exists():
             self.results = json.loads(self.results_path.read_text("utf-8"))
+        self._mend(work / "job.json")
         self._take(work / "verdicts.jsonl")
 
     def texts(self) -> dict[str, str]:
         """The package's files in the copy."""
         paths = sorted((self.tree / "lightnet").rglob("*.py"))
         return {str(p.relative_to(self.tree)): p.read_text("utf-8") for p in paths}
+
+    def _mend(self, job: Path) -> None:
+        """Take the fault out of the copy that a job left there when it was killed."""
+        if not job.exists():
+            return
+        for row in json.loads(job.read_text("utf-8"))["rows"]:
+            path = self.tree / row["file"]
+            if path.read_text("utf-8") == row["changed"]:
+                path.write_text(row["text"], "utf-8")
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -135,7 +147,10 @@ class Run:
         rest = [f for f in chosen if self.verdict(f) == UNCLEAR or (not f.function and f in pending and picked[f.name])]
         rest += [f for f in chosen if self.verdict(f) == SURVIVES and self.results[f.name].get("warm")]
         few = {f.name: picked.get(f.name) if not f.function else tests.of(f, self.cpu)[:COLD] for f in rest}
-        self.start(rest, few, tests.seconds, warm=False)
+        rest += (unseen := [f for f in chosen if self.verdict(f) == UNCOVERED and not self.results[f.name].get("ran")])
+        few |= {f.name: tests.near(f) for f in unseen}
+        seconds = dict.fromkeys((t for names in few.values() for t in names or ()), ALL_CASES) | tests.seconds
+        self.start([f for f in rest if few[f.name]], few, seconds, warm=False)
 
     def again(self, chosen: list[Fault], words: list[str]) -> None:
         """Judge what was not found by tests as they are now."""
@@ -243,6 +258,13 @@ class Tests:
         share = np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1) / np.maximum(1, self.costs)
         hits = np.flatnonzero(share)
         return self._choose(hits[np.argsort(-share[hits], kind="stable")], cpu)
+
+    def near(self, fault: Fault) -> list[str]:
+        """Test functions, with all of their cases, that run most of a fault's file: for a line that no recorded case runs."""
+        first, last = self.files[fault.file]
+        share = np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1)
+        functions = (self.names[i].partition("[")[0] for i in np.argsort(-share, kind="stable").tolist() if share[i])
+        return list(dict.fromkeys(functions))[:NEAR]
 
     def _choose(self, hits: np.ndarray, cpu: float) -> list[str]:
         """The first of each function, then the second, within the limits; the quickest at once."""
