@@ -176,7 +176,7 @@ def test_constants():
         value("shl(pow(2, 250), 20)")
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -0.0, -3, 2.5, (1.0, -math.inf), -1e-300])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -0.0, -3, 2.5, (1.0, -math.inf), -1e-300, None, True])
 def test_numbers_of_parameters_print_and_parse(value):
     text = f"#ln.param<{format_param_value(value)}>"
     context = Context()

@@ -604,6 +604,9 @@ A = {"a": np.zeros((2, 3), np.float32)}
         ("dst[i, j] = a[i, j / (j + 1)]", "positive constant"),
         ("dst[i, j] += 1 for k < 1000000000000000", "evaluated more than"),
         ("dst[i, j] = p[i]", "array"),
+        ("dst[i, j] = a[0:2, j]", "a slice stands only in a constant array"),
+        ("dst[i, j] += a[i, k] * a[k, j]", "index 'k' ranges over 3 in 'a' and over 2 in 'a'"),
+        ("dst[i, j] = a[0.5, j]", "a subscript is an integer"),
     ],
 )
 def test_bad_definitions(text, message):
@@ -639,3 +642,9 @@ def test_any_text_is_parsed_or_refused(text):
         bound(text, A, {}, dst=(2, 3))
     except LightNetError:
         pass
+
+
+def test_a_whole_number_may_be_a_subscript_however_it_is_written():
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    got = evaluate(bound("dst[i, j] = a[1.0, j]", {"a": a}, dst=(2, 3)), {"a": a})["dst"]
+    np.testing.assert_array_equal(got, [a[1], a[1]])

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from ptx_tools import elementwise, run, to_ptx
 
+from lightnet.runtime.cuda.ptx.floats import _relu_bf16
+from lightnet.runtime.cuda.ptx.integers import _logic3
+
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
 N = 96
+RNG3 = np.random.default_rng(3)
 NP = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "half": np.float16, "float": np.float32, "double": np.float64,
       "bfloat": ml_dtypes.bfloat16}  # fmt: skip
 SUFFIX = {"half": "f16", "float": "f32", "double": "f64", "bfloat": "bf16"}
@@ -520,3 +524,25 @@ def test_tf32_has_ten_bits_of_fraction():
     got = run(ptx, "k", [x, np.zeros(N, np.uint32)], block=(N, 1, 1))[1]
     assert not (got & 0x1FFF).any() and got.view(np.float32)[0] == np.float32(1 + 2.0**-10)
     assert np.abs(got.view(np.float32) / x - 1).max() <= 2.0**-11
+
+
+def test_any_function_of_three_bits():
+    """`lop3`: bit 4a + 2b + c of the table, for every table."""
+    a, b, c = RNG3.integers(0, 2**32, (3, 40), np.uint32)
+    bits = np.arange(32, dtype=np.uint32)
+
+    def column(x: np.ndarray) -> np.ndarray:
+        return (x[:, None] >> bits) & 1
+
+    for table in range(256):
+        want = ((np.uint32(table) >> (4 * column(a) + 2 * column(b) + column(c))) & 1) << bits
+        np.testing.assert_array_equal(_logic3(a, b, c, np.uint32(table)), want.sum(1, dtype=np.uint32))
+
+
+def test_relu_of_bfloat16():
+    """Below 0 it is 0, -0 too, and a NaN stays one, whatever its sign."""
+    values = np.arange(1 << 16, dtype=np.uint16)
+    floats = values.view(ml_dtypes.bfloat16).astype(np.float32)
+    got = _relu_bf16(lambda x: x)(values)
+    want = np.where(np.signbit(floats) & ~np.isnan(floats), np.uint16(0), values)
+    np.testing.assert_array_equal(got, want)
