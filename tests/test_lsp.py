@@ -17,6 +17,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.client import LanguageClient
 
+from lightnet.diagnostics import SourceLoc
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.ir.instrumentation import module_text
@@ -149,6 +150,9 @@ def test_positions_count_utf16_units(tmp_path: Path) -> None:
         assert found.range.start == lsp.Position(2, len(line) + 2)
 
     session(run, uri_of(tmp_path / "net.mlir"))
+    whole = Text("first\nsecond line\nthird")
+    assert whole.span_at(SourceLoc("f", 2, 0)) == (6, 17)  # no column: the line
+    assert whole.span_at(SourceLoc("f", 2, 8)) == (13, 17) and whole.span_at(SourceLoc("f", 0, 0)) == (0, 0)
     text = Text("a𝔘b\r\nx")
     for encoding, column in (("utf-8", 5), ("utf-16", 3), ("utf-32", 2)):
         units = Units(encoding)

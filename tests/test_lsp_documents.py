@@ -365,6 +365,7 @@ def test_completion_of_pipelines() -> None:
     assert completions("// RUN: ln-opt -p 'combine{max-ops=3,¦' %s\n") == ["target=", "max-rounds="]
     assert "cpu" in completions("// RUN: ln-opt --target=¦ %s\n")
     assert completions("// a comment ¦\n") == []
+    assert completions("// RUN: ln-opt --pass=no-such{¦ %s\n") == []
 
 
 def test_completion_in_il() -> None:

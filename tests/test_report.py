@@ -332,6 +332,17 @@ def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\033" not in quiet.getvalue()
 
 
+def test_what_is_gone_and_what_is_no_match_is_said() -> None:
+    """An op that is dropped leaves nothing; a name that nothing has says what there was, one that was shown says no more."""
+    dead = "func.func @main() -> tensor<3xf32> {\n%x = ln.input : tensor<3xf32>\n%d = ln.exp %x : tensor<3xf32>\nfunc.return %x : tensor<3xf32>\n}"
+    for wanted, gone, none in ((("dead-code",), True, False), (("no-such",), False, True)):
+        stream = io.StringIO()
+        ran(dead, "ln-dce", TraceRewrites(stream, wanted))
+        assert ("  + (nothing)" in stream.getvalue()) == gone
+        assert ("no rewrite of no-such; patterns that were applied: dead-code (1)" in stream.getvalue()) == none
+        assert ("no rewrite" in stream.getvalue()) == none
+
+
 def test_bodies_are_elided_and_parameters_are_not() -> None:
     kernel = '%r = cpu.kernel(%a = %x) choices {alg = "}{"} { %0 = ln.conv2d %a {size = [3, 3]} : t %1 = ln.relu %0 ln.yield %1 } at arena+0'
     assert elided(kernel) == '%r = cpu.kernel(%a = %x) choices {alg = "}{"} { ln.conv2d, ln.relu } at arena+0'
