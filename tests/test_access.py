@@ -92,8 +92,9 @@ def test_kinds_of_our_ops() -> None:
     reductions = {f"reduce_{kind}" for kind in ("sum", "prod", "max", "min")}
     reductions |= {"matmul", "conv", "deconv", "maxpool", "interpolate"}
     assert found == {
-        "elementwise": {"relu", "lrelu", "sigmoid", "elew", "batchnorm", "expand", "pad", "tile", "trilu"} | families,
-        "copy": {"forward", "reshape", "slice", "transpose", "resize", "upsample"} | rearrangements,
+        "elementwise": {"relu", "lrelu", "sigmoid", "elew", "batchnorm", "expand", "pad", "tile", "trilu", "copy"}
+        | families,
+        "copy": {"copy", "forward", "reshape", "slice", "transpose", "resize", "upsample"} | rearrangements,
         "reduction": {"conv2d", "deconv2d", "maxpool2d", "avgpool2d", "maxreduce", "dot_product"} | reductions,
     }
 

@@ -12,7 +12,8 @@ import pytest
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import find
-from lightnet.frontends import exporter, il, importer, json_ir
+from lightnet.frontends import exporter, importer, json_ir
+from lightnet.frontends.il import reader as il
 from lightnet.ir import registry
 from lightnet.ir.memory import memory_of, memory_types
 from lightnet.ir.module import main_of
