@@ -246,7 +246,7 @@ def test_it_is_chosen(name, params, steps, batch, hidden):
 def test_what_the_model_chooses():
     """The weights of 64 units are held by a block, those of 512 are read by many, a launch a step; a large batch shares what is read."""
     small, large, many = (
-        RECURRENT.choices(layer("lstm", 9, b, h), device_of("sm_90")) for b, h in ((1, 64), (1, 512), (4000, 128))
+        RECURRENT.choices(layer("lstm", 9, b, h), device_of("sm_90")) for b, h in ((1, 64), (1, 512), (4000, 96))
     )
     assert small["units"].value.data == 0 and small["held"].value.data == 1 and small["sequences"].value.data == 1
     assert large["units"].value.data > 0

@@ -357,7 +357,7 @@ def test_what_is_run_is_compiled_for_the_device(monkeypatch: pytest.MonkeyPatch)
         return run_options(argparse.Namespace(**{**defaults, **given}))
 
     monkeypatch.setattr(native, "devices", lambda: [device(9, 0, 227)])
-    assert options() == {"arch": "sm_90"}
+    assert options() == {"arch": "sm_90a"}
     assert options(arch="sm_80", precision="f16") == {"arch": "sm_80", "precision": "f16"}
     assert options(emulate=True) == {"emulate": True} and options(on_cpu=True) == {"on_cpu": True}
     assert options(target="cpu") == {}

@@ -21,7 +21,7 @@ from lightnet.report.profile import profiled
 from lightnet.report.recorder import Recorder
 from lightnet.report.steps import stepper
 from lightnet.report.tensors import first_non_finite, tensors
-from lightnet.runtime.cuda import driver as drivers
+from lightnet.runtime.cuda import machine
 from lightnet.runtime.cuda.emulator import Emulator
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -225,7 +225,7 @@ class Device:
 def test_a_profile_of_a_device(monkeypatch):
     """Events, with the device kept busy before each, less what two events take; the bound is that of a data sheet."""
     device = Device()
-    monkeypatch.setattr(drivers, "open_driver", lambda emulate, arch: device)
+    monkeypatch.setattr(machine, "open_driver", lambda emulate, arch: device)
     executable = lightnet.compile(lightnet.loads(QUIET, ".net"), "cuda", arch="sm_90")
     found = profiled(executable, fed(executable), rounds=2)
     assert (

@@ -202,7 +202,11 @@ def nvvm_signature(symbol: str) -> tuple[str, list[str]]:
         return "{ float, float, float, float }", ["<2 x half>" if name.endswith("f32.f32") else "i32"] * 6 + [
             "float"
         ] * 4
-    simple = {"f2tf32.rna": ("i32", ["float"]), "cp.async.commit.group": ("void", [])}
+    simple = {
+        "div.full": ("float", ["float", "float"]),
+        "f2tf32.rna": ("i32", ["float"]),
+        "cp.async.commit.group": ("void", []),
+    }
     return simple.get(name, ("void", ["i32 0"]))
 
 

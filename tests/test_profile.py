@@ -36,7 +36,7 @@ SMALL = (
     "softmax(src=f | dst=s | axis=1);\n"
     "transpose(src=s | dst=t | axes=[1, 0]);\n"
     "sort1d(src_key=v | dst_key=o | dir=\"TL_SORT_DIR_ASCENDING\");\n"
-).replace("sort1d(", "create(| dst=v | dtype=TL_FLOAT, dims=[9], data=[3, 1, 2], ran=[0, 0], from_file=false);\nsort1d(")  # fmt: skip
+).replace("sort1d(", "create(| dst=v | dtype=TL_FLOAT, dims=[9], data=[3, 1, 2, 0, 0, 0, 0, 0, 0], ran=[0, 0], from_file=false);\nsort1d(")  # fmt: skip
 
 
 def small() -> lightnet.Model:
