@@ -315,6 +315,21 @@ def test_a_run_that_calls_is_the_graph_of_its_calls():
     assert [inner.name for inner in ops] == ["ln.lrelu", "ln.elew", "ln.elew"] and values == [ops[-1].results[0]]
 
 
+@pytest.mark.parametrize("mode", ["TL_NEAREST", "TL_LINEAR"])
+def test_a_function_of_the_same_meaning_is_the_op_by_its_name(mode):
+    """Upstream's upsample calls the function of resize."""
+    op, _ = op_of(classes()["upsample_cpu"], case("f32", src=(2, 3), mode=mode, scales=(2, 3)))
+    ((inner,), _) = op.decomposed()
+    assert inner.name == "ln.upsample" and inner.mode == mode
+
+
+def test_a_call_with_numbers_of_its_own_is_not_the_op_by_its_name():
+    slope = [number("negslope", "float")]
+    members = dict(optype="lrelu", replace=True, params=slope, run="tl_tensor_lrelu(src, dst, 0.5);")
+    op, (x,) = op_of(op_class(**members), case("f32", src=(3, 4), negslope=0.25))
+    np.testing.assert_array_equal(op.evaluate([x])[0], np.where(x >= 0, x, x / 2))
+
+
 def test_a_run_that_calls_a_convolution_is_that_convolution(tmp_path):
     d = {"optype": "my_conv", "author": "me", "arch": "none",
          "tensors_in": [{"arg_name": n, "mtype": "LN_MEM_NONE"} for n in ("image", "kernel", "shift")],

@@ -48,9 +48,6 @@ def graph(cls: type[DescribedOp], env: Env, params: dict[str, Any], operands: Se
         op = cls.stands_for.make(operands, given)
         return [op], list(op.results)
     steps = run(cls, env)
-    if cls.named is not None and _is_named(cls.named, cls, steps):
-        op = cls.named.make(operands, {k: v for k, v in params.items() if k in cls.named.schema.by_name})
-        return [op], list(op.results)
     read = {k: cls.schema.by_name[k].read(v) for k, v in params.items()}
     names = cls.schema.operand_names(len(operands))
     values: dict[Ref, SSAValue] = {Ref(f"{name}#0"): value for name, value in zip(names, operands)}
@@ -61,17 +58,24 @@ def graph(cls: type[DescribedOp], env: Env, params: dict[str, Any], operands: Se
         op = call.op.make([values[r] for r in call.operands], given)
         made.append(op)
         values.update(zip(call.results, op.results))
-    return made, [values[steps.results[r.name]] for r in cls.schema.results]
+    found = [values[steps.results[r.name]] for r in cls.schema.results]
+    if cls.named is None or [list(op.operands) for op in made] != [list(operands)] or list(made[0].results) != found:
+        return made, found
+    op = cls.named.make(operands, {k: v for k, v in params.items() if k in cls.named.schema.by_name})
+    if not _are_same(op, made[0]):
+        erase([op])
+        return made, found
+    erase(made)
+    return [op], list(op.results)
 
 
-def _is_named(op: type[LnOp], cls: type[DescribedOp], steps: Steps) -> bool:
-    """Whether the one call of a run computes, on the op's own tensors, what the built-in op of its name does: their definitions are the same
-    text (upstream's upsample calls the function of resize)."""
-    if len(steps.calls) != 1 or not isinstance(op.definition, str) or steps.calls[0].op.definition != op.definition:
+def _are_same(op: LnOp, other: LnOp) -> bool:
+    """Whether two ops on the same operands compute the same: their definitions are the same text, and so is what it may name (upstream's
+    upsample calls the function of resize)."""
+    if not isinstance(op.definition, str) or op.definition != other.definition or op.result_specs != other.result_specs:
         return False
-    call = steps.calls[0]
-    own = [Ref(f"{o.name}#0") for o in cls.schema.operands]
-    return list(call.operands) == own and [steps.results[r.name] for r in cls.schema.results] == list(call.results)
+    theirs = other.param_values()
+    return all(theirs[k] == v for k, v in op.param_values().items() if k in theirs)
 
 
 def check(cls: type[DescribedOp], env: Env, params: dict[str, Any], results: Sequence[TensorSpec]) -> None:
