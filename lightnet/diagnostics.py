@@ -7,9 +7,7 @@ reaches the top of a tool is a bug of ours.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,7 +31,22 @@ class SourceLoc(NamedTuple):
 
 
 class DescriptionWarning(UserWarning):
-    """What an operator description warns of: its code (`ln_msg_warn`), or that its hardware is not here."""
+    """What a description warns of: the code of an operator's (`ln_msg_warn`), or that its hardware is not here. `loc` is where."""
+
+    kind = "warning"
+
+    def __init__(self, message: str, loc: SourceLoc | None = None):
+        super().__init__(message)
+        self.message, self.loc = message, loc
+
+    def __str__(self) -> str:
+        return f"{self.loc}: {self.message}" if self.loc else self.message
+
+
+class InternalWarning(DescriptionWarning):
+    """What a rule of an optimizer description warns of (`warn`): upstream calls it an internal warning."""
+
+    kind = "internal warning"
 
 
 @dataclass
@@ -107,16 +120,6 @@ class ErrorList:
         """Raise what was found, if anything was."""
         if self.found and self.sink is None:
             raise self.joined(self.found.pop())
-
-
-def _print_internal(message: str, loc: SourceLoc | None) -> None:
-    print(printable(f"{loc}: internal warning: {message}" if loc else f"internal warning: {message}"), file=sys.stderr)
-
-
-#: What is done with a warning of a rule, which upstream calls an internal one: it is printed, unless a tool says otherwise.
-internal_warnings: ContextVar[Callable[[str, SourceLoc | None], None]] = ContextVar(
-    "internal_warnings", default=_print_internal
-)
 
 
 def printable(text: str, kept: str = "") -> str:

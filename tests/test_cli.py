@@ -170,8 +170,22 @@ def test_internal_warnings_are_those_of_rules(cli):
         assert (status, err) == (0, f"n.net:{place}:1: internal warning: slow here\n")
     for how in (("-Wno-inter",), ("-w",), ("-Wno-warn", "-Winter")):
         assert cli("--load", "ep.json", "n.net", "-f", "w.npz", "-c", *how) == (0, "", "")
-    status, _, err = cli("--load", "ep.json", "n.net", "-f", "w.npz", "-c", "-Werror")
-    assert status == 1 and err.startswith(f"n.net:{place}:1: error: slow here [Werror]")
+    for command in ((), ("compile",), ("run",)):
+        status, _, err = cli(*command, "--load", "ep.json", "n.net", "-f", "w.npz", "-Werror")
+        assert status == 1 and err.startswith(f"n.net:{place}:1: error: slow here [Werror]")
+
+
+def test_what_operator_descriptions_warn_of(cli):
+    """In every command that runs a network."""
+    Path("n.net").write_text("".join(f"create(| dst={n} | dtype=TL_FLOAT, dims={dims}, data=[0], ran=[-1, 1], from_file=false);" for n, dims in
+                                     (("x", [3, 4]), ("w", [2, 4, 1, 1]), ("b", [2])))
+                             + "conv1x1_dpu(src=x, weight=w, bias=b | dst=y | stride=1, padding=[0, 0], group=1);")  # fmt: skip
+    for command in (("-tdpu",), ("run", "-tdpu")):
+        status, _, err = cli(*command, "n.net")
+        assert status == 0 and "warning: conv1x1_dpu is an op of 'dpu', which is not here" in err
+        assert "warning" not in cli(*command, "-w", "n.net")[2]
+        status, _, err = cli(*command, "-Werror", "n.net")
+        assert status == 1 and err.startswith("error: conv1x1_dpu is an op of 'dpu'")
 
 
 def test_data_that_is_too_short_is_a_warning(cli):

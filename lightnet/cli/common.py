@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
+from lightnet.cli.warning import show_warning
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.plugins.installed import PluginWarning
 from lightnet.runtime.files import write_atomic
@@ -53,8 +54,10 @@ def _warned(show: Callable[..., None]) -> Callable[..., None]:
     """How a tool shows Python's warnings: ours in one line, as its own, all others through `show`."""
 
     def warned(message: Warning | str, category: type[Warning], *place: object) -> None:
-        if issubclass(category, PluginWarning | DescriptionWarning):
-            print(f"warning: {message}", file=sys.stderr)
+        if isinstance(message, DescriptionWarning):
+            show_warning(message.message, message.loc, message.kind)
+        elif issubclass(category, PluginWarning):
+            show_warning(str(message))
         else:
             show(message, category, *place)
 

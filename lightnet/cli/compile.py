@@ -126,7 +126,7 @@ def _files(args: argparse.Namespace, kinds: list[str]) -> dict[str, str]:
 
 def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
     warnings = Warnings(args.warnings)
-    with warnings.internal():
+    with warnings.of_descriptions():
         return _compiled(args, files, warnings)
 
 

@@ -48,8 +48,7 @@ def _main(argv: list[str]) -> int:
         raise LightNetError("no input file")
     warnings = Warnings(args.warnings)
     try:
-        with warnings.internal():
-            return _run(args, warnings)
+        return _run(args, warnings)
     except LightNetError:
         if args.debug:
             traceback.print_exc()

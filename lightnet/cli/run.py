@@ -116,7 +116,7 @@ class _Run:
             raise LightNetError(f"cannot write '{args.output}': outputs are written as .npz or .npy")
 
     def run(self) -> int:
-        with self.shown.internal():
+        with self.shown.of_descriptions():
             return self._run()
 
     def _run(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from lightnet.diagnostics import DescriptionWarning, ErrorList, LightNetError, SourceLoc, internal_warnings, printable
+from lightnet.diagnostics import DescriptionWarning, ErrorList, InternalWarning, LightNetError, SourceLoc, printable
 
 #: What -W takes.
 KINDS = ("warn", "no-warn", "inter", "no-inter", "error", "no-error")
@@ -54,52 +54,39 @@ class Warnings:
                 if self.are_errors:
                     errors.add(LightNetError(text, loc, label="Werror"))
                 else:
-                    _print("warning: ", loc, text)
+                    show_warning(text, loc)
         except LightNetError as e:
             raise errors.joined(e) from None
         errors.check()
 
     @contextmanager
-    def internal(self) -> Iterator[None]:
-        """Treat internal warnings so, while a network is compiled."""
-        token = internal_warnings.set(self._internal)
-        try:
-            yield
-        finally:
-            internal_warnings.reset(token)
-
-    @contextmanager
     def of_descriptions(self) -> Iterator[None]:
-        """Treat what the code of operator descriptions warns of so, while a network is compiled and run."""
+        """Treat what descriptions warn of so, internal warnings among it, while a network is compiled and run."""
         with python_warnings.catch_warnings():
             if not self.shown:
                 python_warnings.simplefilter("ignore", DescriptionWarning)
-            elif self.are_errors:
+            elif not self.internal_shown:
+                python_warnings.simplefilter("ignore", InternalWarning)
+            if self.are_errors:
                 python_warnings.showwarning = _raised(python_warnings.showwarning)
             yield
-
-    def _internal(self, message: str, loc: SourceLoc | None) -> None:
-        if not self.internal_shown:
-            return
-        if self.are_errors:
-            raise LightNetError(message, loc, label="Werror")
-        _print("internal warning: ", loc, message)
 
 
 def _raised(show: Callable[..., None]) -> Callable[..., None]:
     """`warnings.showwarning` under ``-Werror``; those of others go through `show`."""
 
     def raised(message: Warning | str, category: type[Warning], *place: object) -> None:
-        if issubclass(category, DescriptionWarning):
-            raise LightNetError(str(message), label="Werror")
+        if isinstance(message, DescriptionWarning):
+            raise LightNetError(message.message, message.loc, label="Werror")
         show(message, category, *place)
 
     return raised
 
 
-def _print(kind: str, loc: SourceLoc | None, text: str) -> None:
+def show_warning(text: str, loc: SourceLoc | None = None, kind: str = "warning") -> None:
+    """A line on stderr, as compilers write it."""
     where = f"{loc}: " if loc else ""
-    print(f"{printable(where)}{coloured(kind, '35', sys.stderr)}{printable(text)}", file=sys.stderr)
+    print(f"{printable(where)}{coloured(f'{kind}: ', '35', sys.stderr)}{printable(text)}", file=sys.stderr)
 
 
 def coloured(text: str, code: str, stream: TextIO) -> str:

@@ -7,6 +7,7 @@ description's edges say, through kernels, starting from the last of them. The cl
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ from lightnet.descriptions.fusion import fuse
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.scope import Expression, Ops, TensorRef
 from lightnet.descriptions.tensors import kernel_of, origin, value_at
-from lightnet.diagnostics import LightNetError, internal_warnings
+from lightnet.diagnostics import InternalWarning, LightNetError
 from lightnet.dialects.ln.source import Create, Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
@@ -99,7 +100,7 @@ class Described(RewritePattern):
                 e.notes.append((where, f"in pattern '{self.name}', at `{anchor.op_name or anchor.optype}`"))
             raise e from e.__cause__
         if rule.warning is not None and (done or isinstance(rule.action, Leave)):
-            internal_warnings.get()(rule.warning, loc_of(anchor))
+            warnings.warn(InternalWarning(rule.warning, loc_of(anchor)), stacklevel=2)
         return done
 
     def act(self, rule: Rule, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
