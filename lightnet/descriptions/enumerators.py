@@ -1,7 +1,8 @@
-"""The enumerators of upstream's C, by what they enumerate: dtypes, operations, parameter types, memory types. Imports the dtypes."""
+"""The enumerators of upstream's C, by what they enumerate: dtypes, operations, parameter types, memory types. Imports the dtypes and the memory types."""
 
 from __future__ import annotations
 
+from lightnet.ir.memory import MEMORY_TYPES
 from lightnet.runtime.dtypes import BY_TL
 
 #: The strings that upstream's conversion functions (`from_func`) know.
@@ -14,7 +15,7 @@ CONVERSIONS: dict[str, tuple[str, ...]] = {
 PTYPES = tuple(
     f"LN_PARAM_{t}" for t in ("NULL", "STRING", "NUMBER", "BOOL", "ARRAY_STRING", "ARRAY_NUMBER", "ARRAY_BOOL")
 )
-MTYPES = ("LN_MEM_NONE", "LN_MEM_CPU", "LN_MEM_CUDA", "LN_MEM_DPU")
+MTYPES = tuple(f"LN_MEM_{name.upper()}" for name in MEMORY_TYPES)
 #: What a C enumerator stands for: a dtype by our name for it, any other by its own name.
 ENUMERATORS: dict[str, str] = {
     **{e: e for names in CONVERSIONS.values() for e in names},

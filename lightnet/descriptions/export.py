@@ -20,6 +20,7 @@ from typing import Any
 from lightnet.descriptions import pages
 from lightnet.descriptions.described import DescribedOp
 from lightnet.descriptions.enumerators import CONVERSIONS
+from lightnet.descriptions.parts import MEMORIES
 from lightnet.ir.op import LnOp
 from lightnet.ir.schema import Operand, Param, Result
 from lightnet.ir.types import TensorSpec
@@ -28,13 +29,6 @@ from lightnet.runtime.dtypes import BY_NAME
 AUTHOR = "LightNet"
 FORMATS = ("json", "op")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_MEMORY = {
-    "none": "LN_MEM_NONE",
-    "cpu": "LN_MEM_CPU",
-    "cuda": "LN_MEM_CUDA",
-    "cudnn": "LN_MEM_CUDA",
-    "dpu": "LN_MEM_DPU",
-}
 
 
 def describe(cls: type[LnOp]) -> dict[str, Any]:
@@ -56,6 +50,7 @@ class _Export:
 
     def __init__(self, cls: type[LnOp]):
         self.cls, self.schema, self.optype = cls, cls.schema, cls.optype
+        self.memory = MEMORIES.get(cls.arch, MEMORIES["none"])[-1]
         self.inherits = not isinstance(inspect.getattr_static(cls, "definition"), str)
 
     def description(self) -> dict[str, Any]:
@@ -96,7 +91,7 @@ class _Export:
         return f"builtin({self.optype})" if self.inherits else textwrap.dedent(str(self.cls.definition)).strip()
 
     def operand(self, o: Operand) -> dict[str, Any]:
-        found: dict[str, Any] = {"arg_name": o.name, "mtype": _MEMORY.get(self.cls.arch, "LN_MEM_NONE")}
+        found: dict[str, Any] = {"arg_name": o.name, "mtype": self.memory}
         found |= {"ndim": o.rank} if o.rank is not None else {}
         found |= {"min_ndim": o.min_rank} if o.min_rank else {}
         if len(o.dtypes) == 1:
@@ -110,7 +105,7 @@ class _Export:
         return found | {k: True for k, flag in (("variable_length", o.variadic), ("by_name", o.by_name)) if flag}
 
     def result(self, r: Result) -> dict[str, Any]:
-        found: dict[str, Any] = {"arg_name": r.name, "mtype": _MEMORY.get(self.cls.arch, "LN_MEM_NONE")}
+        found: dict[str, Any] = {"arg_name": r.name, "mtype": self.memory}
         if self.overrides("infer"):
             found["dims"] = f"infer({self.optype})"
         else:

@@ -37,7 +37,7 @@ PARAM = {
 }  # fmt: skip
 ROLES = ("data", "param")
 KINDS = ("data", "weight", "bias", "scale", "mean", "variance", "anchor", "index")
-#: The memory that the tensors of an architecture's ops may lie in; an architecture that is not listed may use any.
+#: The memory that the tensors of an architecture's ops may lie in, its own last; an architecture that is not listed may use any.
 MEMORIES = {
     "none": ("LN_MEM_NONE",), "cpu": ("LN_MEM_NONE", "LN_MEM_CPU"), "cuda": MTYPES[:3], "cudnn": MTYPES[:3],
     "tensorrt": MTYPES[:3], "dpu": ("LN_MEM_NONE", "LN_MEM_CPU", "LN_MEM_DPU"),
