@@ -34,7 +34,7 @@ Each op is compared with ours on the same operands, bit for bit (`tests/test_ups
 same places, as with our own ops: a replaced op is what it computes before any pass sees it.
 
 * *ours*: its description has no code (`run` is missing or empty), or fills with random numbers; it computes as our op of its name;
-* `ln.X`: its C calls a function that is this op (upstream's `upsample` calls the one of `resize`);
+* `ln.X`: its C calls a function that is this op (upstream's `upsample` calls that of `resize`, which means the same);
 * *notation*: its C loops over elements, and is read as index notation;
 * *definition*: an instruction of hardware that is not here; what it computes stands in `lightnet/descriptions/hardware.py`, the interpreter runs it, and warns that it does;
 * *host*: it prints.
