@@ -21,7 +21,7 @@ from lightnet.frontends.loading import OpenError
 from lightnet.runtime import instance
 
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
-FIRST, BLOCKS, MOST = (10_000, 15 * FACTOR, 25) if FACTOR else (0, 15, 7)
+FIRST, BLOCKS, MOST = (10_000, 15 * FACTOR, 25) if FACTOR else (0, 9, 7)
 
 #: Bytes before and behind every arena that nobody may write.
 GUARD = 1 << 15

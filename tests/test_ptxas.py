@@ -67,7 +67,13 @@ def test_every_generator_has_cases(alg: str) -> None:
     )
 
 
-@pytest.mark.parametrize("alg", sorted(CUDA_GENERATORS))
+#: Generators whose kernels have nothing that is assembled otherwise than other code, and take long: with the slow tests.
+PLAIN = ("loops", "simt")
+
+
+@pytest.mark.parametrize(
+    "alg", [pytest.param(a, marks=pytest.mark.slow) if a in PLAIN else a for a in sorted(CUDA_GENERATORS)]
+)
 def test_generators_assemble(alg: str) -> None:
     """All of its cases by dtype, in one module each: what is emitted for sm_80, which later ones run, or for the one that it is for."""
     ptxas.require()
