@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import il_programs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from lightnet.diagnostics import MAX_ERRORS, LightNetError, LimitError, SourceLoc
 from lightnet.frontends.il.lexer import _TOKEN, NEWLINE, SPACE
 from lightnet.frontends.il.preprocessor import preprocess
-from tests import il_programs
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
 GCC = shutil.which("gcc")
