@@ -90,7 +90,9 @@ def round_half_away(x: float) -> float:
     return math.copysign(whole + (abs(x) - whole >= 0.5), x)
 
 
-def _float_fn(fn: Callable[[float], float]) -> Callable[[float], float]:
+def total(fn: Callable[[float], float]) -> Callable[[float], float]:
+    """A function of `math` that gives infinity or NaN, as C's does, where Python's raises."""
+
     def wrapped(x: float) -> float:
         try:
             return fn(float(x))
@@ -183,22 +185,22 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "min": (None, _extreme(min)),
     "max": (None, _extreme(max)),
     "abs": (1, abs),
-    "exp": (1, _float_fn(math.exp)),
-    "log": (1, _float_fn(math.log)),
-    "sqrt": (1, _float_fn(math.sqrt)),
-    "tanh": (1, _float_fn(math.tanh)),
-    "erf": (1, _float_fn(math.erf)),
-    "sin": (1, _float_fn(math.sin)),
-    "cos": (1, _float_fn(math.cos)),
-    "tan": (1, _float_fn(math.tan)),
-    "asin": (1, _float_fn(math.asin)),
-    "acos": (1, _float_fn(math.acos)),
-    "atan": (1, _float_fn(math.atan)),
-    "sinh": (1, _float_fn(_sinh)),
-    "cosh": (1, _float_fn(math.cosh)),
-    "asinh": (1, _float_fn(math.asinh)),
-    "acosh": (1, _float_fn(math.acosh)),
-    "atanh": (1, _float_fn(_atanh)),
+    "exp": (1, total(math.exp)),
+    "log": (1, total(math.log)),
+    "sqrt": (1, total(math.sqrt)),
+    "tanh": (1, total(math.tanh)),
+    "erf": (1, total(math.erf)),
+    "sin": (1, total(math.sin)),
+    "cos": (1, total(math.cos)),
+    "tan": (1, total(math.tan)),
+    "asin": (1, total(math.asin)),
+    "acos": (1, total(math.acos)),
+    "atan": (1, total(math.atan)),
+    "sinh": (1, total(_sinh)),
+    "cosh": (1, total(math.cosh)),
+    "asinh": (1, total(math.asinh)),
+    "acosh": (1, total(math.acosh)),
+    "atanh": (1, total(_atanh)),
     "isnan": (1, lambda x: x != x),
     "isinf": (1, lambda x: isinstance(x, float) and math.isinf(x)),
     "rint": (1, _whole(lambda x: math.copysign(round(x), x))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -73,14 +74,7 @@ class _Expander:
 
     def place(self, op: LnOp) -> None:
         """Let the patterns say where what enters or leaves the network stands."""
-        rewriter = PatternRewriter(op)
-        with rewrites.matching_on(op) as match:
-            for pattern in self.placing:
-                match.pattern = pattern
-                try:
-                    pattern.match_and_rewrite(op, rewriter)
-                except LightNetError as e:
-                    raise in_pattern(e, match).at(source_loc(op.location)) from e.__cause__
+        _match(self.placing, op, PatternRewriter(op), all_of_them=True)
 
     def expansion(self, op: Operation) -> list[LnOp]:
         """The ops to put kernels around: `op`, or the `ln` ops that a pattern put in its place."""
@@ -99,7 +93,7 @@ class _Expander:
         rewriter.operation_replacement_handler.append(keep_names)
         rewriter.operation_removal_handler.append(step.removing)
         location = fused([op])
-        pattern = self.first_match(op, rewriter)
+        pattern = _match(self.patterns, op, rewriter)
         if pattern is None:
             return [op]
         for new in (inner for root in inserted for inner in root.walk()):
@@ -108,20 +102,6 @@ class _Expander:
         left = [new for new in inserted if new.parent is not None]
         step.named(pattern_name(pattern)).done(left)
         return [new for new in left if _is_computed(new)]
-
-    def first_match(self, op: Operation, rewriter: PatternRewriter) -> RewritePattern | None:
-        """The pattern that replaces `op`, once it has."""
-        where = op.location
-        with rewrites.matching_on(op) as match:
-            for pattern in self.patterns:
-                match.pattern = pattern
-                try:
-                    pattern.match_and_rewrite(op, rewriter)
-                except LightNetError as e:
-                    raise in_pattern(e, match).at(source_loc(where)) from e.__cause__
-                if rewriter.has_done_action:
-                    return pattern
-        return None
 
     def wrap(self, op: LnOp, arch: str | None = None) -> None:
         """Put a kernel around an op: of the target, or of another arch where the op is one of its own, or part of such (`arch`)."""
@@ -182,6 +162,23 @@ class _Expander:
             label="expand.unsupported",
             notes=notes if count > 1 else [],
         )
+
+
+def _match(
+    patterns: Sequence[RewritePattern], op: Operation, rewriter: PatternRewriter, all_of_them: bool = False
+) -> RewritePattern | None:
+    """Ask patterns about `op`, in order: the first that replaces it, once it has, or all of them."""
+    where = op.location
+    with rewrites.matching_on(op) as match:
+        for pattern in patterns:
+            match.pattern = pattern
+            try:
+                pattern.match_and_rewrite(op, rewriter)
+            except LightNetError as e:
+                raise in_pattern(e, match).at(source_loc(where)) from e.__cause__
+            if rewriter.has_done_action and not all_of_them:
+                return pattern
+    return None
 
 
 def _is_computed(op: Operation) -> bool:

@@ -28,7 +28,7 @@ from lightnet.descriptions.c.values import (
 from lightnet.descriptions.enumerators import CONVERSIONS, ENUMERATORS
 from lightnet.descriptions.helpers import HELPERS
 from lightnet.diagnostics import DescriptionWarning
-from lightnet.ir.constants import Env, constant, round_half_away
+from lightnet.ir.constants import Env, constant, round_half_away, total
 from lightnet.ir.expr import Array, Num
 
 #: The length of upstream's buffers for a line.
@@ -51,15 +51,10 @@ def _real(value: Any) -> float:
 
 
 def _math(compute: Callable[[float], float]) -> Function:
+    value = total(compute)
+
     def call(machine: Machine, x: Any) -> Any:
-        if isinstance(x, Symbol):
-            return x.unary(compute.__name__)
-        try:
-            return compute(_real(x))
-        except OverflowError:
-            return math.inf
-        except ValueError:
-            return -math.inf if compute is math.log and x == 0 else math.nan
+        return x.unary(compute.__name__) if isinstance(x, Symbol) else value(_real(x))
 
     return Function(call, 1, 1)
 
