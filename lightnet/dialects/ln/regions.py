@@ -12,8 +12,24 @@ from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.initial import sample
 
 
+class _Regions(LnOp):
+    """What makes maps of one size out of regions of pictures."""
+
+    has_builder = True
+    src = operand(rank=4, dtypes=("f32", "f64"))
+    rois = operand(rank=2, same_type="src")
+    batch = operand(kind="index", rank=1, dtypes=("i64",))
+    dst = result()
+    height = number("int", ge=1)
+    width = number("int", ge=1)
+
+    @classmethod
+    def infer(cls, t, p):
+        return [TensorSpec((t.rois.dims[0], t.src.dims[1], p.height, p.width), t.src.dtype)]
+
+
 @ln_op
-class RoiAlign(LnOp):
+class RoiAlign(_Regions):
     """Regions of [N, C, H, W] as maps of one size [R, C, `height`, `width`]: each result is the mean (or, with `mode` max,
     the maximum of the weighted neighbours) of bilinear samples in its part of the region.
 
@@ -29,22 +45,11 @@ class RoiAlign(LnOp):
     """
 
     optype = "roi_align"
-    has_builder = True
-    src = operand(rank=4, dtypes=("f32", "f64"))
-    rois = operand(rank=2, same_type="src")
-    batch = operand(kind="index", rank=1, dtypes=("i64",))
-    dst = result()
-    height = number("int", ge=1)
-    width = number("int", ge=1)
     sampling_ratio = number("int", ge=0, default=0)
     scale = number("float", gt=0, default=1.0)
     half_pixel = boolean(default=True)
     mode = string("avg", "max", default="avg")
     checks = {"not-empty": "src.len > 0", "corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec((t.rois.dims[0], t.src.dims[1], p.height, p.width), t.src.dtype)]
 
     def flops(self):
         return 8 * self.result_specs[0].len * max(self.sampling_ratio, 2) ** 2
@@ -224,7 +229,7 @@ FAR = 1 << 20
 
 
 @ln_op
-class RoiPool(LnOp):
+class RoiPool(_Regions):
     """Regions of [N, C, H, W] as maps of one size [R, C, `height`, `width`]: each result is the maximum of the elements in its
     part of the region, or 0 where no element is in it.
 
@@ -240,19 +245,8 @@ class RoiPool(LnOp):
     """
 
     optype = "roi_pool"
-    has_builder = True
-    src = operand(rank=4, dtypes=("f32", "f64"))
-    rois = operand(rank=2, same_type="src")
-    batch = operand(kind="index", rank=1, dtypes=("i64",))
-    dst = result()
-    height = number("int", ge=1)
-    width = number("int", ge=1)
     scale = number("float", gt=0, default=1.0)
     checks = {"corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec((t.rois.dims[0], t.src.dims[1], p.height, p.width), t.src.dtype)]
 
     def flops(self):
         pictures, _, height, width = self.operand_specs[0].dims
