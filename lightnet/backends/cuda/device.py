@@ -13,9 +13,9 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Device:
-    """A device. Rates are per nanosecond (G/s): floating-point operations, 2 a multiply-add, on the cores for f32 and, by the type of the
+    """A device; equal to itself alone. Rates are per nanosecond (G/s): floating-point operations, 2 a multiply-add, on the cores for f32 and, by the type of the
     factors, on the tensor cores; bytes of device memory. `by_warps` is the share of the tensor cores' rate that products of warps (`mma`) can have,
     `cache` the bytes of the second-level cache, `launch` nanoseconds that a launch in a graph takes beside its work."""
 

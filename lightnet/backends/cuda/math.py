@@ -118,12 +118,11 @@ def _is_rounded(op: Operation) -> bool:
     type = get_element_type_or_self(op.results[0].type)
     if type != f32:
         return type in _SHORT
+    casts = (arith.TruncFOp, tile_arith.CastOp)
     users = [use.operation for use in op.results[0].uses]
-    return bool(users) and all(_is_cast(u) and get_element_type_or_self(u.results[0].type) in _SHORT for u in users)
-
-
-def _is_cast(op: Operation) -> bool:
-    return isinstance(op, arith.TruncFOp | tile_arith.CastOp)
+    return bool(users) and all(
+        isinstance(u, casts) and get_element_type_or_self(u.results[0].type) in _SHORT for u in users
+    )
 
 
 def _divide(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
@@ -135,10 +134,10 @@ def _divide(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int
 def _rational(emit: Callable[..., str]) -> Emit:
     """A function of float whose divisor is neither very large nor very small."""
 
-    def wide(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def divided(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         return emit(e, op, a, t, r, lanes, "fdiv afn" if _is_rounded(op) else "fdiv")
 
-    return wide
+    return divided
 
 
 #: The emitters of ops that need a library elsewhere, or that the device has instructions of its own for.

@@ -118,18 +118,7 @@ class Family:
         """The plan that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises `LightNetError` where
         none does."""
         sizes = p.kind, p.anchor.operand_specs[0], p.batch, p.rows, p.cols, p.depth, len(p.epilogue), operations(p)
-        key = (
-            self,
-            sizes,
-            pinned,
-            device.arch,
-            device.processors,
-            device.flops,
-            device.bytes,
-            device.by_warps,
-            device.cache,
-            *device.tensor.values(),
-        )
+        key = self, sizes, pinned, device
         if key not in _known:
             if len(_known) >= MOST_KNOWN:
                 _known.clear()
