@@ -27,7 +27,7 @@ from benching import cuda_work
 
 import lightnet
 from lightnet.backends.cuda.device import Device, device_of
-from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, _problem
+from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, problem_of
 from lightnet.backends.cuda.gemm.kernel import Plan
 from lightnet.backends.cuda.gemm.model import SPLITS, STAGES, Tile, time_of
 from lightnet.backends.cuda.gemm.problem import Problem
@@ -119,7 +119,7 @@ def products(work: cuda_work.Work, arch: str, seen: set[Any]) -> Iterator[tuple[
     executable = lightnet.compile(work.model, "cuda", precision=work.compiled, arch=arch, emulate=True)
     for op in executable.planned.walk():
         if isinstance(op, KernelOp) and choice(op, "alg") in FAMILIES:
-            p = _problem(op)
+            p = problem_of(op)
             key = (
                 p.kind,
                 p.dtype.name,

@@ -75,14 +75,14 @@ class Gemm(Generator):
         }
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        problem = _problem(kernel)
+        problem = problem_of(kernel)
         return {a.index: problem.packed for a in kernel.body.args if a is problem.b and problem.is_map}
 
     def workspace_bytes(self, kernel: KernelOp) -> int:
-        return kernels.workspace_bytes(_problem(kernel), self._plan(kernel, None).splits)
+        return kernels.workspace_bytes(problem_of(kernel), self._plan(kernel, None).splits)
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        return self.launches(kernel, name, aliases, _problem(kernel), self._plan(kernel, None))
+        return self.launches(kernel, name, aliases, problem_of(kernel), self._plan(kernel, None))
 
     def launches(
         self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, plan: Plan, at: int = 0
@@ -92,7 +92,7 @@ class Gemm(Generator):
 
     def _plan(self, kernel: KernelOp, device: Device | None) -> Plan:
         """What a kernel's choices say; where they say nothing, the best for `device`. Raises `LightNetError` for choices that cannot be."""
-        return self.plan(kernel, _problem(kernel), self._pinned(kernel), device, "splits")
+        return self.plan(kernel, problem_of(kernel), self._pinned(kernel), device, "splits")
 
     def plan(self, kernel: KernelOp, problem: Problem, pinned: Pinned, device: Device | None, choice: str) -> Plan:
         """The best plan for a product of a kernel on `device` (None: what is chosen was checked already) among those that agree with what is
@@ -180,7 +180,7 @@ def _problems(kernel: KernelOp) -> list[Problem]:
     return match(kernel.ops, list(kernel.terminator.operands))
 
 
-def _problem(kernel: KernelOp) -> Problem:
+def problem_of(kernel: KernelOp) -> Problem:
     """The problem of a kernel whose types have their layouts."""
     is_map = any(not layout_of(r.type).is_plain for r in kernel.results)
     return next(p for p in _problems(kernel) if p.is_map == is_map)
