@@ -268,8 +268,8 @@ def test_hanging_command_is_ended_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"sleep 60 & echo $! > {shlex.quote(str(pid))}; wait"
     start = time.monotonic()
-    found = CommandJudge(["sh", "-c", script], timeout=0.5).verdict("")
-    assert found == Verdict(None, "'sh' does not end within 0.5 s") and time.monotonic() - start < 10
+    found = CommandJudge(["sh", "-c", script], timeout=2).verdict("")
+    assert found == Verdict(None, "'sh' does not end within 2 s") and time.monotonic() - start < 10
     assert not _alive(int(pid.read_text()))
 
 
@@ -291,6 +291,7 @@ def test_message_head_forgets_numbers() -> None:
 #: A pass that fails, ends its process or never ends where there is a softmax; and a pattern that is wrong.
 PLUGIN = """
 import os
+import time
 from xdsl.pattern_rewriter import RewritePattern
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.ir.passes import LnPass
@@ -309,7 +310,7 @@ class Bad(LnPass):
         if found and self.how == "exit":
             os._exit(3)
         while found and self.how == "hang":
-            pass
+            time.sleep(1)
 
 @pattern("simplify")
 class ReluIsNothing(RewritePattern):
@@ -333,13 +334,16 @@ def run(*words: str, capsys=None) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("how", ["raise", "exit", "hang"])
-def test_crash(how: str, plugin: str, capsys) -> None:
+def test_crash(how: str, plugin: str, tmp_path: Path, capsys) -> None:
     words = ["--load", plugin, "--test-crash", f"bad{{how={how}}}"]
-    timeout = ["--timeout", "0.4", "--max-tests", "6"] if how == "hang" else []
-    status, text, err = run(SQUEEZEDET, *words, *timeout, capsys=capsys)
+    if how == "hang":  # on a small network: a busy machine must not make a pass that ends look like one that does not
+        net = tmp_path / "net.mlir"
+        net.write_text(_NET.replace("ln.sigmoid %b", "ln.softmax %b {axis = 1}"))
+        words += [str(net), "--timeout", "3", "--max-tests", "3"]
+    status, text, err = run(*words, *([] if how == "hang" else [SQUEEZEDET]), capsys=capsys)
     assert status == 0 and "ln.softmax" in text, err
     assert how == "hang" or len(text.splitlines()) == 7, text
-    assert re.match(r"ln-reduce: 169 ops -> \d+ in \d+ tests", err)
+    assert re.match(r"ln-reduce: \d+ ops -> \d+ in \d+ tests", err)
 
 
 def test_check(plugin: str, tmp_path: Path, capsys) -> None:
