@@ -469,9 +469,9 @@ def test_anything_but_arithmetic_is_refused(text):
     ],
 )
 def test_eval_is_bounded(text):
-    start = time.monotonic()
+    start = time.process_time()
     refusal(f"a(||x=${{eval {text}}})")
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.skipif(not PERL, reason="needs perl")
@@ -488,7 +488,7 @@ class TestPerl:
     def test_limits(self, code):
         start = time.monotonic()
         refusal(f"a(||x=${{eval {code}}})", eval_mode="perl")
-        assert time.monotonic() - start < 9
+        assert time.monotonic() - start < 30
 
     def test_child_has_no_environment_no_input_and_writes_no_file(self, tmp_path, monkeypatch):
         monkeypatch.setenv("SECRET", "1")

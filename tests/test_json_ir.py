@@ -62,9 +62,9 @@ def test_planned_file():
 def test_reading_is_quick():
     """630 kB, 691 operators: 0.02 s on an idle machine."""
     source = (NETS / "il2json" / "yolov3_bak.json").read_text()
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(json_ir.read(source, "y").ops) == 691
-    assert time.perf_counter() - start < 0.3
+    assert time.process_time() - start < 0.3
 
 
 # -- form -------------------------------------------------------------------------------------------------------------
@@ -228,10 +228,10 @@ def test_place_of_an_error(source, line, col):
     ids=["containers", "commas", "comments", "size"],
 )
 def test_too_large_is_refused_at_once(source):
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(LightNetError, match="too large"):
         json_ir.read(source, "n")
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_writing_an_infinite_number_is_an_error():

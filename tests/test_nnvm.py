@@ -379,13 +379,13 @@ def test_damaged_graphs_are_refused_or_read(file: str, shape: tuple[int, ...]) -
     text = (DATA / f"{file}-symbol.json").read_text()
     refused = 0
     for mutant in mutants(text, 60, len(file)):
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             lightnet.loads(mutant, ".json", "mutant.json", shapes={"data": shape})
         except LightNetError as e:
             refused += 1
             assert e.loc is not None, e
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
     assert refused > 20
 
 
