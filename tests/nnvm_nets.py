@@ -113,9 +113,12 @@ def old_nets() -> list[Net]:
     return [OldNet(f"old/{p.name.removesuffix('-out.npy')}") for p in sorted((DATA / "old").glob("*-out.npy"))]
 
 
+
+
 def nets() -> list[Net]:
     """Every network that has reference outputs and a table of its shapes."""
-    return [Net(str(p.relative_to(DATA))[: -len("-ref.npz")]) for p in sorted(DATA.rglob("*-ref.npz"))]
+    tags = [str(p.relative_to(DATA))[: -len("-meta.json")] for p in sorted(DATA.rglob("*-meta.json"))]
+    return [Net(tag) for tag in tags if (DATA / f"{tag}-ref.npz").exists()]
 
 
 def error(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> float:
