@@ -113,8 +113,6 @@ def old_nets() -> list[Net]:
     return [OldNet(f"old/{p.name.removesuffix('-out.npy')}") for p in sorted((DATA / "old").glob("*-out.npy"))]
 
 
-
-
 def nets() -> list[Net]:
     """Every network that has reference outputs and a table of its shapes."""
     tags = [str(p.relative_to(DATA))[: -len("-meta.json")] for p in sorted(DATA.rglob("*-meta.json"))]
