@@ -6,22 +6,17 @@ in nvidia-cuda-nvdisasm and nvidia-cuda-cuobjdump, beside ptxas and on PATH. Tes
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-#: Seconds that one call may take.
-TIMEOUT = 300
+from lightnet.backends.cuda.assembler import TIMEOUT, find
 
 
 @dataclass(frozen=True)
@@ -46,27 +41,6 @@ class Assembled:
 
 class Refused(Exception):
     """ptxas does not take a PTX text."""
-
-
-@cache
-def find(program: str) -> str | None:
-    """The path of ``ptxas``, ``nvdisasm`` or ``cuobjdump``; None where it is not there."""
-    named = os.environ.get("LIGHTNET_PTXAS")
-    if named is not None:
-        beside = named if program == "ptxas" else str(Path(named).with_name(program))
-        if program == "ptxas" or os.access(beside, os.X_OK):
-            return beside
-    for folder in _packages():
-        for path in sorted(folder.glob(f"*/bin/{program}")):
-            if os.access(path, os.X_OK):
-                return str(path)
-    return shutil.which(program)
-
-
-def _packages() -> Iterator[Path]:
-    """Where pip puts NVIDIA's packages: ``nvidia/cu13/bin/ptxas``."""
-    spec = importlib.util.find_spec("nvidia")
-    yield from map(Path, (spec.submodule_search_locations or []) if spec is not None else [])
 
 
 def require() -> str:

@@ -182,10 +182,19 @@ def test_what_operator_descriptions_warn_of(cli):
                              + "conv1x1_dpu(src=x, weight=w, bias=b | dst=y | stride=1, padding=[0, 0], group=1);")  # fmt: skip
     for command in (("-tdpu",), ("run", "-tdpu")):
         status, _, err = cli(*command, "n.net")
-        assert status == 0 and "warning: conv1x1_dpu is an op of 'dpu', which is not here" in err
+        assert status == 0 and "warning: target 'dpu' has no code here" in err
         assert "warning" not in cli(*command, "-w", "n.net")[2]
         status, _, err = cli(*command, "-Werror", "n.net")
-        assert status == 1 and err.startswith("error: conv1x1_dpu is an op of 'dpu'")
+        assert status == 1 and err.startswith("error: target 'dpu' has no code here")
+    status, _, err = cli("-tnone", "n.net")
+    assert status == 0 and "warning: conv1x1_dpu is an op of 'dpu', which is not here" in err
+    for target in ("tensorrt", "cudnn"):
+        Path("n.net").write_text(
+            "create(| dst=x | dtype=TL_FLOAT, dims=[1, 4, 8, 8], ran=[-1, 1]);\nrelu(src=x | dst=y |);"
+        )
+        for command in (("-t", target), ("run", "-t", target)):
+            status, _, err = cli(*command, "n.net")
+            assert status == 0 and f"warning: target '{target}' has no code here" in err
 
 
 def test_data_that_is_too_short_is_a_warning(cli):

@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 
 import numpy as np
+import ptxas
 import pytest
 
 import lightnet
+from lightnet.backends.cuda import assembler
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import TARGETS
@@ -35,7 +37,7 @@ SCALE = """func.func @scale(%lo: index, %hi: index, %x: memref<100xf32>, %o: mem
 
 def test_every_target_with_code_emits_it() -> None:
     emitted = {name: set(get_target(name).emitters) for name in TARGETS if get_target(name).lowering}
-    assert emitted["cpu"] == {"llvm", "asm", "obj"} and emitted["cuda"] == {"llvm", "ptx", "asm"}
+    assert emitted["cpu"] == {"llvm", "asm", "obj"} and emitted["cuda"] == {"llvm", "ptx", "asm", "obj"}
     assert not get_target("none").emitters
 
 
@@ -85,7 +87,9 @@ def test_assembly_of_another_processor(capsys: pytest.CaptureFixture[str]) -> No
     assert "vfmadd" in (text := capsys.readouterr().out) and "ymm" in text and "zmm" not in text
 
 
-def test_assembly_of_cuda_is_ptx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assembly_of_cuda_is_ptx(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     net = tmp_path / "relu.mlir"
     net.write_text("""func.func @main() -> tensor<300xf32> {
   %x = ln.input : tensor<300xf32> as "x"("x")
@@ -99,6 +103,20 @@ def test_assembly_of_cuda_is_ptx(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert ln_opt.main([*given, f"--emit={form}"]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] and ".target sm_90\n" in texts[0] and ".visible .entry relu_0(" in texts[0]
+    made = tmp_path / "relu.cubin"
+    monkeypatch.setattr(assembler, "find", lambda program: None)
+    assert ln_opt.main([*given, "--emit=obj", "-o", str(made)]) == 1 and not made.exists()
+    assert "objects of cuda are made by ptxas, which is not here" in capsys.readouterr().err
+
+
+def test_objects_of_cuda_are_cubins() -> None:
+    """ELF files of NVIDIA's machine (190), with a section of code for the kernel; what ptxas says of other text is the error."""
+    ptxas.require()
+    ptx = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k_0() { ret; }\n"
+    found = assembler.assemble(ptx, "sm_80")
+    assert found[:4] == b"\x7fELF" and int.from_bytes(found[18:20], "little") == 190 and b".text.k_0" in found
+    with pytest.raises(LightNetError, match="line 4"):
+        assembler.assemble(ptx.replace("ret", "nonsense"), "sm_80")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +126,7 @@ def test_assembly_of_cuda_is_ptx(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--emit=asm"], "target 'cpu' emits planned networks: run its passes up to plan first"),
         (["--emit=ptx"], "target 'cpu' has no emitter for 'ptx'; there are: llvm, asm, obj"),
         (["-t", "none", "--emit=llvm"], "target 'none' has no emitter for 'llvm'; there are: none"),
-        (["-t", "cuda", "--emit=obj"], "target 'cuda' has no emitter for 'obj'; there are: ptx, llvm, asm"),
+        (["-t", "cuda", "--emit=elf"], "target 'cuda' has no emitter for 'elf'; there are: ptx, llvm, asm, obj"),
         (
             [LOWERED, "--emit=llvm,obj"],
             "--emit of several forms goes to files: say with -o what their names begin with",

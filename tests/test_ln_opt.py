@@ -403,3 +403,17 @@ def test_stdin_in_process(opt, monkeypatch: pytest.MonkeyPatch, module: Path) ->
         monkeypatch.setattr(sys, "stdin", f)
         assert opt("-")[1] == opt(module)[1]
     assert isinstance(sys.stdin, io.IOBase) or sys.stdin is not None
+
+
+def test_warnings_of_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shown with their places, silenced by -w, errors under -Werror; the module is the same."""
+    net = tmp_path / "n.net"
+    net.write_text("#warning be careful\ncreate(|dst=x|dtype=TL_FLOAT, dims=[2], ran=[-1, 1]);\nrelu(src=x|dst=y|);\n")
+    assert ln_opt.main([str(net)]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith(f"{net}:1:") and "warning: " in err and "be careful" in err
+    assert ln_opt.main(["-w", str(net)]) == 0
+    assert capsys.readouterr() == (out, "")
+    assert ln_opt.main(["-Werror", str(net)]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "error: " in err and "be careful" in err and "[Werror]" in err

@@ -13,7 +13,7 @@ import pytest
 from cuda_cases import CASES, DTYPES, pinned
 
 import lightnet
-from lightnet.backends.cuda import codegen, selection
+from lightnet.backends.cuda import assembler, codegen, selection
 from lightnet.backends.cuda.device import DEVICES
 from lightnet.backends.cuda.nvptx import emit_program
 from lightnet.ir.registry import CUDA_GENERATORS
@@ -174,14 +174,14 @@ def test_assembler_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert ptxas.find("ptxas") == "/opt/own/ptxas"
     ptxas.find.cache_clear()
     monkeypatch.delenv("LIGHTNET_PTXAS")
-    monkeypatch.setattr(ptxas, "_packages", lambda: iter([tmp_path]))
+    monkeypatch.setattr(assembler, "_packages", lambda: iter([tmp_path]))
     program = tmp_path / "cu13" / "bin" / "ptxas"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert ptxas.find("ptxas") == str(program)
     ptxas.find.cache_clear()
-    monkeypatch.setattr(ptxas, "_packages", lambda: iter([]))
+    monkeypatch.setattr(assembler, "_packages", lambda: iter([]))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(pytest.skip.Exception, match="no ptxas"):
         ptxas.require()

@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "--target",
         metavar="NAME",
         default="cpu",
-        help="the target: cpu (default), cuda, or none for the interpreter",
+        help="the target: cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`",
     )
     add_cuda(parser)
     option("-f", "--datafile", metavar="FILE", help="weights: .wts, .npz, .safetensors or .params")

@@ -12,6 +12,7 @@ import sys
 from contextlib import ExitStack
 
 from lightnet.cli.common import Parser, run
+from lightnet.cli.network import add_load
 from lightnet.diagnostics import LightNetError
 
 
@@ -47,9 +48,7 @@ def _parser() -> Parser:
         description="The language server, for an editor to start; it speaks over stdin and stdout.",
         allow_abbrev=False,
     )
-    p.add_argument(
-        "--load", action="append", default=[], metavar="FILE", help="add the ops, passes and dialects of a file"
-    )
+    add_load(p)
     p.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="a folder for #include of IL")
     p.add_argument("--stdio", action="store_true", help="what it does anyway (editors pass it)")
     return p

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from lightnet.cli import checking, watching
 from lightnet.cli.common import Parser, run, write_atomic
 from lightnet.cli.network import add_load, add_shapes
-from lightnet.diagnostics import LightNetError
+from lightnet.cli.warning import Warnings, add_warnings
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import FRONTENDS, TARGETS
 from lightnet.source import STDIN_NAME, read_text
 
@@ -73,7 +74,9 @@ def _run(args: argparse.Namespace) -> int:
             write_atomic(args.output, "".join(getattr(listing, f"list_{name}")() for name in wanted))
             return 0
         checking.take_recipe(args)
-        return _Run(args).run()
+        warnings = Warnings(args.warnings)
+        stack.enter_context(warnings.of_descriptions())
+        return _Run(args, warnings).run()
 
 
 def _parser() -> Parser:
@@ -98,6 +101,7 @@ def _parser() -> Parser:
     p.add_argument("-f", "--weights", metavar="FILE", help="weights of an NNVM graph: its shapes follow from them")
     add_shapes(p)
     add_load(p)
+    add_warnings(p)
     p.add_argument("--allow-unregistered-dialect", action="store_true", help="accept ops that nobody defined")
     p.add_argument("--max-tokens", type=int, metavar="N", help="read larger .mlir files (default: 1000000 tokens)")
     p.add_argument("--split-input-file", action="store_true", help="process the parts between // ----- separately")
@@ -135,7 +139,7 @@ def _parser() -> Parser:
     form.add_argument(
         "--emit",
         metavar="FORM,...",
-        help="print what the target makes of the module: llvm, asm or obj of cpu, llvm, ptx (or asm) of cuda, once it is lowered; c of one of "
+        help="print what the target makes of the module: llvm, asm or obj of cpu, llvm, ptx (or asm) or obj of cuda, once it is lowered; c of one of "
         "yours; several go to files whose names begin with that of -o",
     )
     form.add_argument(
@@ -152,10 +156,10 @@ def _parser() -> Parser:
 class _Run:
     """One run of the tool: the input's parts, each through the pipeline, into texts and errors."""
 
-    def __init__(self, args: argparse.Namespace):
+    def __init__(self, args: argparse.Namespace, warnings: Warnings):
         from lightnet.ir.passes import parse_pipeline
 
-        self.args = args
+        self.args, self.warnings = args, warnings
         if args.target not in TARGETS:
             raise LightNetError(f"unknown target '{args.target}'; there are: {', '.join(TARGETS)}")
         if args.format is not None and f".{args.format}" not in FRONTENDS:
@@ -270,8 +274,12 @@ class _Run:
         from lightnet.frontends.loading import Options, reshaped
 
         front_end = FRONTENDS.get(f".{kind}")
-        options = Options(self.args.include, self.args.eval, **self.given)
+        found: list[tuple[SourceLoc, str]] = []
+        options = Options(
+            self.args.include, self.args.eval, on_warning=lambda loc, what: found.append((loc, what)), **self.given
+        )
         module, self.checking.own_weights = front_end.read(text, file, ctx, options)
+        self.warnings.show(found)
         return module if front_end.reshapes else reshaped(module, options)
 
     def text(self, module: ModuleOp) -> Any:

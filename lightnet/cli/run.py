@@ -78,7 +78,13 @@ def _parser() -> common.Parser:
     option("--repeat", metavar="N", type=int, default=0, help="then run N times more and print the latency")
     option("--threads", metavar="N", type=int,
            help="how many threads the network may use (LIGHTNET_THREADS, else 1; of an executable: as many as it is compiled for)")  # fmt: skip
-    option("-t", "--target", metavar="NAME", default="cpu", help="cpu (default), cuda, or none for the interpreter")
+    option(
+        "-t",
+        "--target",
+        metavar="NAME",
+        default="cpu",
+        help="cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`",
+    )
     add_precision(parser)
     add_cuda(parser)
     add_loading(parser)

@@ -19,8 +19,6 @@ from lightnet.ir import constants
 from lightnet.ir.constraints import ConstraintError, constant_env
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp, tensor_name
-from lightnet.ir.registry import TARGETS
-from lightnet.ir.target import get_target
 from lightnet.ir.types import TensorSpec
 
 if TYPE_CHECKING:
@@ -130,11 +128,6 @@ def written_definition(op: DescribedOp) -> str | None:
 
 def _definition_of(op: DescribedOp) -> str | None:
     return type(op)._written(constant_env(type(op), op.operand_specs, op.param_values(), op.result_specs))
-
-
-def is_here(arch: str) -> bool:
-    """Whether there is code for an architecture: a target that lowers its kernels, or none."""
-    return arch == "none" or (arch in TARGETS and get_target(arch).lowering is not None)
 
 
 def is_static(value: SSAValue) -> bool | None:

@@ -24,14 +24,16 @@ from lightnet.backends.interpreter import notation as interpreter
 from lightnet.descriptions import pages, sampling
 from lightnet.descriptions.ccode import moved
 from lightnet.descriptions.code import Code, PreRun
-from lightnet.descriptions.coded import Coded, is_here
+from lightnet.descriptions.coded import Coded
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.snippets import Names
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.ir import constants, notation
 from lightnet.ir.constraints import Message, constant_env
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import Case, LnOp
+from lightnet.ir.target import is_here
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
@@ -283,7 +285,7 @@ class DescribedOp(Coded):
 
     def evaluate(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         d = self.described
-        if not is_here(self.arch):
+        if not isinstance(self.parent_op(), KernelOp) and not is_here(self.arch):  # a kernel has said it
             text = f"{self.optype} is an op of '{self.arch}', which is not here: the interpreter computes it by its definition"
             warnings.warn(text, DescriptionWarning, stacklevel=2)
         if d.how == "builtin":

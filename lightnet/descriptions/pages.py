@@ -24,7 +24,7 @@ def docstring(cls: type[DescribedOp]) -> str:
     parts = [text, f"Described by {d.author} in {d.file}."]
     if cls.stands_for is not None:
         parts.append(f"Its description has no code of its own: it computes as {cls.stands_for.optype}.")
-    from lightnet.descriptions.coded import is_here
+    from lightnet.ir.target import is_here
 
     if is_here(cls.arch):
         parts += [f"It runs on the target {cls.arch} only."] if cls.arch != "none" else []

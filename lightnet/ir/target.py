@@ -271,3 +271,8 @@ def with_capacity(target: Target, space: str, capacity: int) -> Target:
 __all__ = [
     "Blocking", "Body", "Description", "Form", "Halo", "Request", "Space", "Target", "get_target", "reorder_time", "with_capacity",
 ]  # fmt: skip
+
+
+def is_here(arch: str) -> bool:
+    """Whether there is code for an architecture: a target that lowers its kernels, or none."""
+    return arch == "none" or (arch in TARGETS and get_target(arch).lowering is not None)

@@ -45,6 +45,14 @@ def emit_llvm(module: ModuleOp, arch: str | None = None) -> str:
     return nvptx.emit_llvm(module, arch or _arch(module))[0]
 
 
+def emit_obj(module: ModuleOp, arch: str | None = None) -> bytes:
+    """The machine code of a lowered module's kernels, a cubin, by NVIDIA's ptxas. Raises LightNetError where that is not there."""
+    from lightnet.backends.cuda.assembler import assemble
+
+    arch = arch or _arch(module)
+    return assemble(emit_ptx(module, arch), arch)
+
+
 def _arch(module: ModuleOp) -> str:
     if (arch := arch_of(module)) is not None:
         return arch
@@ -70,5 +78,5 @@ CUDA = Target(
     apart=APART,
     lowering="lower-cuda",
     machine="lightnet.runtime.cuda.machine:MACHINE",
-    emitters={"ptx": emit_ptx, "llvm": emit_llvm, "asm": emit_ptx},  # objects are the driver's to make
+    emitters={"ptx": emit_ptx, "llvm": emit_llvm, "asm": emit_ptx, "obj": emit_obj},
 )

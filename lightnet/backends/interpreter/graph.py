@@ -9,6 +9,7 @@ the IR, the runtime, and `arena`.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TextIO
 
@@ -18,7 +19,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.backends.interpreter.arena import Arenas, Range
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.effect import Fprint, Print
 from lightnet.dialects.ln.move import Copy
@@ -30,6 +31,7 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
 from lightnet.ir.module import main_of, value_name
 from lightnet.ir.op import WORKSPACE, LnOp, tensor_name, tensor_names
+from lightnet.ir.target import is_here
 from lightnet.ir.views import moves_left, overwritable, place_of, views_of
 from lightnet.runtime.machine import PROCESS, Area
 from lightnet.runtime.printing import open_fprint, print_tensor
@@ -59,6 +61,10 @@ def run(
     module = without_arguments(module)
     given = inputs or {}, store, seed, stream or sys.stdout, folder
     machine = Planned(module, *given, copy=copy) if memory_of(module) else Machine(module, *given)
+    for arch in dict.fromkeys(type(op).dialect_name() for op in machine.ops if isinstance(op, KernelOp)):
+        if not is_here(arch):
+            text = f"target '{arch}' has no code here: the interpreter computes its kernels by the ops in them"
+            warnings.warn(text, DescriptionWarning, stacklevel=2)
     return machine.run(outputs, values)
 
 
