@@ -38,6 +38,11 @@ def __getattr__(name: str) -> Any:
     from lightnet.ir.collector import collector_paused
 
     with collector_paused():  # modules and classes are cyclic, and stay
-        value = getattr(import_module(_API[name]), name)
+        try:
+            value = getattr(import_module(_API[name]), name)
+        except ModuleNotFoundError as e:
+            from lightnet.diagnostics import needs_compiler
+
+            raise needs_compiler(e) or e from None
     globals()[name] = value
     return value

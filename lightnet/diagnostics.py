@@ -152,3 +152,14 @@ def _caret(text: str, col: int) -> list[str]:
     if 0 < col <= length + 1:
         lines.append("  " + " " * (col - 1 - start) + "^")
     return lines
+
+
+def needs_compiler(error: ImportError) -> LightNetError | None:
+    """What to say of a module that is not there where only lightnet-runtime is installed; None where the compiler is, or for other modules."""
+    from importlib.util import find_spec
+
+    if (error.name or "").partition(".")[0] not in ("lightnet", "xdsl", "llvmlite") or find_spec("lightnet.compiler"):
+        return None
+    return LightNetError(
+        "this needs the compiler, and lightnet-runtime is installed, which runs .lnx files: pip install lightnet-compiler"
+    )

@@ -1,6 +1,6 @@
 """NVIDIA's assembler for the tests: what it says of PTX, and the machine code that it makes.
 
-It is looked for in $LIGHTNET_PTXAS, in the Python package nvidia-cuda-nvcc (``pip install 'lightnet[cuda-test]'``) and on PATH; the disassembler
+It is looked for in $LIGHTNET_PTXAS, in the Python package nvidia-cuda-nvcc (``pip install 'lightnet-compiler[cuda-test]'``) and on PATH; the disassembler
 in nvidia-cuda-nvdisasm and nvidia-cuda-cuobjdump, beside ptxas and on PATH. Tests skip without them, and say so.
 """
 
@@ -47,7 +47,7 @@ def require() -> str:
     """The path of ptxas; the test is skipped without one."""
     path = find("ptxas")
     if path is None:
-        pytest.skip("no ptxas: pip install 'lightnet[cuda-test]', or put it on PATH")
+        pytest.skip("no ptxas: pip install 'lightnet-compiler[cuda-test]', or put it on PATH")
     if not os.access(path, os.X_OK):
         pytest.fail(f"LIGHTNET_PTXAS is {path}, which is no program", pytrace=False)
     return path
@@ -98,7 +98,7 @@ def machine_code(cubin: bytes) -> dict[str, Counter[str]]:
     """How often each instruction (``HMMA.16816.F32``) stands in each kernel. The test is skipped without a disassembler."""
     program = find("nvdisasm") or find("cuobjdump")
     if program is None:
-        pytest.skip("no nvdisasm or cuobjdump: pip install 'lightnet[cuda-test]', or put one on PATH")
+        pytest.skip("no nvdisasm or cuobjdump: pip install 'lightnet-compiler[cuda-test]', or put one on PATH")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()

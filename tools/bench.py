@@ -190,7 +190,7 @@ def run(args: argparse.Namespace) -> int:
         raise LightNetError(f"no engine '{unknown[0]}'; there are: {', '.join(ENGINES)}")
     engines = rotation.installed(asked)
     for engine in set(asked) - set(engines):
-        print(f"{engine} is not installed, and left out (pip install 'lightnet[peers]')", file=sys.stderr)
+        print(f"{engine} is not installed, and left out (pip install 'lightnet-compiler[peers]')", file=sys.stderr)
     files = [earlier(path) for path in args.earlier]
     todo = list(chosen(args))
     about = described(engines, [about for _, about in files], bool(todo))

@@ -27,7 +27,7 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".installed"
 #: What `check` runs: FileCheck, and the tests of single parts.
 QUICK = ("filecheck", "registry", "ir_infrastructure", "ln_opt", "json_ir", "notation", "runtime", "passes")
-MADE = (".venv", "build", "dist", "lightnet.egg-info", ".pytest_cache", ".ruff_cache", ".hypothesis")
+MADE = (".venv", "build", "dist", "lightnet_compiler.egg-info", ".pytest_cache", ".ruff_cache", ".hypothesis")
 
 
 def run(program: str, *arguments: str) -> None:

@@ -6,6 +6,8 @@ import os
 import platform
 from importlib.metadata import version
 
+import lightnet
+
 
 def machine(*packages: str) -> str:
     """One line: processor, cores, load, Python, and the version of each package."""
@@ -15,7 +17,7 @@ def machine(*packages: str) -> str:
             name = next(line.split(":")[1].strip() for line in f if line.startswith("model name"))
     except (OSError, StopIteration):
         pass
-    versions = ", ".join(f"{p} {version(p)}" for p in packages)
+    versions = ", ".join(f"{p} {lightnet.__version__ if p == 'lightnet' else version(p)}" for p in packages)
     return (
         f"{name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; Python {platform.python_version()}; {versions}"
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from lightnet.cli.warning import show_warning
-from lightnet.diagnostics import DescriptionWarning, LightNetError
+from lightnet.diagnostics import DescriptionWarning, LightNetError, needs_compiler
 from lightnet.plugins.installed import PluginWarning
 from lightnet.runtime.files import write_atomic
 
@@ -30,7 +30,10 @@ def run(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
     shown = warnings.showwarning
     warnings.showwarning = _warned(shown)
     try:
-        status = main(sys.argv[1:] if argv is None else argv)
+        try:
+            status = main(sys.argv[1:] if argv is None else argv)
+        except ImportError as e:
+            raise needs_compiler(e) or e from None
         sys.stdout.flush()
         return status
     except LightNetError as e:

@@ -26,7 +26,9 @@ def _main(argv: list[str]) -> int:
     try:
         import pygls.lsp.server  # noqa: F401
     except ImportError:
-        raise LightNetError("the language server needs pygls: install it with pip install 'lightnet[lsp]'") from None
+        raise LightNetError(
+            "the language server needs pygls: install it with pip install 'lightnet-compiler[lsp]'"
+        ) from None
     from lightnet.lsp.documents import Settings
     from lightnet.lsp.server import make_server
 

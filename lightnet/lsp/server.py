@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
+from lightnet import __version__
 from lightnet.diagnostics import LightNetError
 from lightnet.lsp import protocol
 from lightnet.lsp.connection import Connection
@@ -48,7 +48,7 @@ class LightNetServer(LanguageServer):
     def __init__(self, settings: Settings = Settings()):
         # Whole texts: pygls applies partial changes by Python's idea of lines, which is not the protocol's.
         full = lsp.TextDocumentSyncKind.Full
-        super().__init__("ln-lsp", _version(), text_document_sync_kind=full, protocol_cls=Connection)
+        super().__init__("ln-lsp", __version__, text_document_sync_kind=full, protocol_cls=Connection)
         self.settings = settings
         self.is_shut_down = False
         self.exit_status = 0  # that of the process: 1 if the editor says `exit` without `shutdown`
@@ -246,10 +246,3 @@ def _warm_up() -> None:
     from lightnet.lsp import op_docs
 
     op_docs.all_ops()
-
-
-def _version() -> str:
-    try:
-        return version("lightnet")
-    except PackageNotFoundError:
-        return "0"

@@ -19,6 +19,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from lightnet import __version__
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.instrumentation import module_text
 from lightnet.ir.passes import Instrumentation
@@ -29,7 +30,7 @@ from lightnet.trust.check import CheckError, Options, run_checked
 MARK = "// lightnet-reproducer: "
 #: Bytes of the line that describes a reproducer.
 MAX_LINE = 1 << 20
-_PACKAGES = ("lightnet", "xdsl", "numpy", "llvmlite")
+_PACKAGES = ("xdsl", "numpy", "llvmlite")
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _quoted(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """What the failure was seen with."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    found = {"python": platform.python_version(), "machine": platform.machine(), "lightnet": __version__}
     for name in _PACKAGES:
         try:
             found[name] = version(name)

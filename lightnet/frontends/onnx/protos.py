@@ -71,5 +71,5 @@ def need_onnx() -> Any:
     try:
         import onnx
     except ImportError:
-        raise LightNetError("this needs the package onnx: pip install lightnet[onnx]") from None
+        raise LightNetError("this needs the package onnx: pip install lightnet-compiler[onnx]") from None
     return onnx

@@ -73,7 +73,7 @@ def _need_onnx() -> None:
     try:
         import onnx  # noqa: F401
     except ImportError:
-        raise LightNetError("ONNX export needs the package 'onnx': pip install 'lightnet[onnx]'") from None
+        raise LightNetError("ONNX export needs the package 'onnx': pip install 'lightnet-compiler[onnx]'") from None
 
 
 class _Export:

@@ -1,0 +1,205 @@
+"""Build what is published: ``python tools/wheels.py [-o DIR] [--only NAME]``.
+
+Two distributions come from this tree, and both are the import package `lightnet`: an environment takes one of them.
+
+    lightnet-compiler   all of it
+    lightnet-runtime    what runs saved executables (`.lnx`), which needs NumPy alone
+
+What belongs to the runtime is read off the imports, and listed nowhere: every module that its entry points reach and that Python's
+standard library and NumPy suffice to import. Wheels are pure Python; pip and setuptools make them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "lightnet"
+#: What the runtime is there for: `lightnet.load_executable`, and the commands that take an executable.
+ENTRIES = (PACKAGE, "lightnet.runtime.artifact", "lightnet.cli.lightnet", "lightnet.cli.run")
+#: What they may import beside the standard library.
+ALLOWED = frozenset({"numpy", *sys.stdlib_module_names})
+COMPILER, RUNTIME = "lightnet-compiler", "lightnet-runtime"
+
+
+class Imports:
+    """What the modules of the package import: `always`, when they are imported themselves, and `later`, inside of functions."""
+
+    def __init__(self, root: Path = ROOT):
+        self.root = root
+        self.files = {_module(path.relative_to(root)): path for path in sorted((root / PACKAGE).rglob("*.py"))}
+        self.always: dict[str, set[str]] = {}
+        self.later: dict[str, set[str]] = {}
+        for name, path in self.files.items():
+            self.always[name], self.later[name] = _above(name), set()
+            self._read(ast.parse(path.read_text()), name, self.always[name])
+
+    def _read(self, node: ast.AST, module: str, found: set[str]) -> None:
+        for child in ast.iter_child_nodes(node):
+            match child:
+                case ast.Import():
+                    found.update(alias.name for alias in child.names)
+                case ast.ImportFrom():
+                    parent = module.split(".")[: -child.level] if child.level else []
+                    origin = ".".join([*parent, *([child.module] if child.module else [])])
+                    names = {f"{origin}.{alias.name}" for alias in child.names}
+                    found.update({n for n in names if n in self.files} or {origin})
+                case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                    for other in child.orelse:
+                        self._read(other, module, found)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                    self._read(child, module, self.later[module])
+                case _:
+                    self._read(child, module, found)
+
+    def light(self) -> frozenset[str]:
+        """The modules that can be imported with what is `ALLOWED` alone."""
+        heavy = {m for m, names in self.always.items() if any(self._is_foreign(n) for n in names)}
+        while more := {m for m, names in self.always.items() if m not in heavy and names & heavy}:
+            heavy |= more
+        return frozenset(self.files) - heavy
+
+    def _is_foreign(self, name: str) -> bool:
+        return name not in self.files and name.partition(".")[0] not in {PACKAGE, *ALLOWED}
+
+    def reached(self, entries: Iterable[str]) -> Iterator[str]:
+        """The light modules that `entries` import, at once or later."""
+        light, seen, waiting = self.light(), set(), list(entries)
+        while waiting:
+            name = waiting.pop()
+            if name in light and name not in seen:
+                seen.add(name)
+                yield name
+                waiting += self.always[name] | self.later[name]
+
+
+def _module(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _above(name: str) -> set[str]:
+    """The packages that a module is in, which are imported before it."""
+    parts = name.split(".")
+    return {".".join(parts[:n]) for n in range(1, len(parts))}
+
+
+@cache
+def runtime_files() -> list[Path]:
+    """The source files of lightnet-runtime."""
+    imports = Imports()
+    return sorted(imports.files[name] for name in imports.reached(ENTRIES))
+
+
+def lay_out_runtime(folder: Path) -> None:
+    """Write the source tree of lightnet-runtime into an empty folder: its modules, its licence, and its own pyproject.toml."""
+    for path in runtime_files():
+        target = folder / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    for name in ("LICENSE", "NOTICE"):
+        shutil.copyfile(ROOT / name, folder / name)
+    (folder / "README.md").write_text(DESCRIPTION)
+    (folder / "pyproject.toml").write_text(_metadata())
+
+
+DESCRIPTION = """# lightnet-runtime
+
+Runs networks that LightNet has compiled (`lightnet compile net.onnx -o net.lnx`, of the distribution lightnet-compiler), with NumPy alone:
+
+```python
+import lightnet
+run = lightnet.load_executable("net.lnx")
+outputs = run({"x": picture})
+```
+
+It holds modules that lightnet-compiler holds as well: an environment takes one of the two. A `.lnx` is machine code: run those that you trust.
+"""
+
+
+def _metadata() -> str:
+    """The pyproject.toml of lightnet-runtime, from that of the compiler."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        ours = tomllib.load(file)
+    project = ours["project"]
+    numpy = next(d for d in project["dependencies"] if d.startswith("numpy"))
+    return f"""[build-system]
+requires = {ours["build-system"]["requires"]!r}
+build-backend = {ours["build-system"]["build-backend"]!r}
+
+[project]
+name = {RUNTIME!r}
+dynamic = ["version"]
+description = "Runs networks that LightNet has compiled, with NumPy alone"
+readme = "README.md"
+requires-python = {project["requires-python"]!r}
+license = {project["license"]!r}
+license-files = {project["license-files"]!r}
+authors = [{{ name = {project["authors"][0]["name"]!r} }}]
+classifiers = {project["classifiers"]!r}
+dependencies = [{numpy!r}]
+
+[project.scripts]
+lightnet = {project["scripts"]["lightnet"]!r}
+
+[tool.setuptools.packages.find]
+include = ["{PACKAGE}*"]
+
+[tool.setuptools.dynamic]
+version = {{ attr = "{PACKAGE}.__version__" }}
+"""
+
+
+def lay_out_compiler(folder: Path) -> None:
+    """Copy what lightnet-compiler is built from into a folder: setuptools leaves files where it works, and takes along what it finds."""
+    shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("LICENSE", "NOTICE", "README.md", "pyproject.toml"):
+        shutil.copyfile(ROOT / name, folder / name)
+
+
+DISTRIBUTIONS = {COMPILER: lay_out_compiler, RUNTIME: lay_out_runtime}
+
+
+def build(name: str, folder: Path) -> Path:
+    """The wheel of a distribution, written into `folder`. Raises CalledProcessError where pip fails."""
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps"]
+    if find_spec("setuptools") and int(metadata.version("setuptools").partition(".")[0]) >= 77:
+        options.append("--no-build-isolation")  # nothing to download
+    with tempfile.TemporaryDirectory() as tree:
+        source, made = Path(tree) / "source", Path(tree) / "wheel"
+        source.mkdir()
+        DISTRIBUTIONS[name](source)
+        subprocess.run(
+            [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(made), str(source)], check=True
+        )
+        (wheel,) = made.glob("*.whl")
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.move(wheel, folder / wheel.name))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument(
+        "-o", "--output", type=Path, default=ROOT / "dist", metavar="DIR", help="where wheels go (dist)"
+    )
+    parser.add_argument("--only", choices=DISTRIBUTIONS, help="only one of them")
+    args = parser.parse_args(argv)
+    for name in [args.only] if args.only else DISTRIBUTIONS:
+        wheel = build(name, args.output)
+        print(f"{wheel}: {wheel.stat().st_size / 1024:.0f} KiB")
+
+
+if __name__ == "__main__":
+    main()
