@@ -116,7 +116,7 @@ def test_pages_name_our_distributions() -> None:
     for page in [ROOT / "README.md", *pages]:
         for line in page.read_text("utf-8", "replace").splitlines():
             if "pip install" in line:
-                words = line.split("pip install", 1)[1].replace("`", " ").replace("'", " ").replace('"', " ").split()
+                words = line.split("pip install", 1)[1].partition("`")[0].replace("'", " ").replace('"', " ").split()
                 assert not any(w == "lightnet" or w.startswith("lightnet[") for w in words), f"{page}: {line}"
 
 
