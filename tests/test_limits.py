@@ -3,8 +3,10 @@ nothing behind and shows nothing of a file that must not be read."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -191,3 +193,12 @@ def test_weights(refused):
     np.savez(folder / "shape.npz", x=np.zeros(3, np.float32))
     for name in sorted(os.listdir(folder)):
         refused(net, "bad.net", "-f", name)
+
+
+def test_limits_of_the_page_are_those_of_the_code() -> None:
+    """Each row of the table in SECURITY.md names its constant."""
+    text = (Path(__file__).parent.parent / "SECURITY.md").read_text("utf-8")
+    rows = re.findall(r"^\| .* \| ([\d,]+) \| `([\w.]+):(\w+)` \|$", text, re.MULTILINE)
+    assert len(rows) > 20
+    for number, module, name in rows:
+        assert int(number.replace(",", "")) == getattr(importlib.import_module(module), name), f"{module}:{name}"
