@@ -1,0 +1,121 @@
+"""`tools/fuzz.py`: cases follow from their numbers, what a case may not do is seen and told apart, and faults come out smaller."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parent.parent / "tools"
+sys.path.insert(0, str(TOOLS))
+from fuzzing import mutate, structured  # noqa: E402
+from fuzzing.process import Outcome, outcomes  # noqa: E402
+from fuzzing.shrink import smaller  # noqa: E402
+
+MUTATORS = {
+    "text": (mutate.of_text, b"conv2d(src=x, weight=w | dst=y | size=[3, 3]);\n"),
+    "bytes": (mutate.of_bytes, bytes(range(64))),
+    "json": (structured.of_json, json.dumps({"ops": [{"name": "a", "n": 1.5}, {"name": "b", "n": None}]}).encode()),
+    "protobuf": (structured.of_protobuf, b"\x08\x07\x12\x03abc\x1a\x04\x08\x01\x10\x02"),
+}
+#: A worker whose target does what the first byte of its file says.
+WORKER = f"""
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {str(TOOLS)!r})
+from fuzzing import process
+
+class Planted:
+    name, suffix = "planted", ".txt"
+    def make(self, seed):
+        return [b"fine", b"crash", b"exit", b"abort", b"hang", b"memory", b"wrong"][seed]
+    def run(self, data, path, seen):
+        assert path.read_bytes() == data
+        seen["kind"] = [data.decode()]
+        match data:
+            case b"crash":
+                {{}}["key"]
+            case b"exit":
+                sys.exit(0)
+            case b"abort":
+                os.abort()
+            case b"hang":
+                while True:
+                    pass
+            case b"memory":
+                bytearray(process.BYTES * 3)
+            case b"wrong":
+                raise process.Fault("12 is not 'x'")
+        return "fine"
+
+process.SECONDS = 0.5
+process.worker(lambda name: Planted(), Path(sys.argv[-1]))
+"""
+
+
+def test_what_a_case_may_not_do(tmp_path: Path) -> None:
+    """Each fault is seen for what it is, and the cases behind it still run."""
+    order = [0, 1, 2, 3, 4, 5, 6, 0]
+    script = tmp_path / "planted.py"
+    script.write_text(WORKER)
+    cases = [("planted", seed) for seed in order]
+    found = dict(enumerate(o for _, o in outcomes(cases, [sys.executable, str(script)], tmp_path / "scratch", 1)))
+    assert [o.word for o in found.values()] == ["fine", "crash", "crash", "ended", "hang", "memory", "wrong", "fine"]
+    assert found[0].covered == {"kind": ["fine"]} and not found[0].fault and not found[7].fault
+    assert found[1].signature.startswith("KeyError") and "KeyError" in found[1].fault
+    assert found[2].signature.startswith("SystemExit") and found[3].signature == "ended with signal SIGABRT"
+    assert found[6].signature == "Fault _ is not _" and "12 is not 'x'" in found[6].fault
+    assert len({found[i].key for i in range(1, 7)}) == 6
+
+
+@pytest.mark.parametrize("kind", MUTATORS)
+def test_mutants_follow_from_their_number(kind: str) -> None:
+    change, data = MUTATORS[kind]
+    made = [[change(data, [data, b"other words"], random.Random(seed)) for seed in range(300)] for _ in range(2)]
+    assert made[0] == made[1] and len(set(made[0])) > 100
+
+
+def test_fields_are_written_as_they_were_read() -> None:
+    """A message of every wire type, with one inside."""
+    data = (
+        MUTATORS["protobuf"][1]
+        + b"\x25\1\2\3\4"
+        + b"\x29\1\2\3\4\5\6\7\x08"
+        + b"\xf8\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    )
+    message = structured._message(data)
+    assert message is not None and structured._written(message) == data
+    assert structured._message(data[:-1]) is None and structured._message(b"\x07") is None
+
+
+def test_a_fault_is_made_smaller() -> None:
+    data = b"".join(b"line %d\n" % i for i in range(50))
+    asked = []
+
+    def same(candidate: bytes) -> bool:
+        asked.append(candidate)
+        return b"e 17" in candidate and b"e 31" in candidate
+
+    assert smaller(data, same) in (b"e 17e 31", b"e 17\ne 31") and len(asked) <= 301
+    assert smaller(data, lambda d: False) == data
+
+
+def test_random_graphs_are_valid() -> None:
+    """Same number, same model; the checker of ONNX takes them, with their shapes."""
+    onnx = pytest.importorskip("onnx")
+    from fuzzing.graphs import model_of
+
+    ops = set()
+    for seed in range(25):
+        model = onnx.load_from_string(model_of(seed))
+        onnx.checker.check_model(model, full_check=True)
+        assert model.SerializeToString() == model_of(seed)
+        ops |= {n.op_type for n in model.graph.node}
+    assert len(ops) > 20
+
+
+def test_outcomes_say_where() -> None:
+    assert Outcome("x", signature="a").key == Outcome("y", signature="a").key != Outcome("x", signature="b").key
