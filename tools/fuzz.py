@@ -142,8 +142,11 @@ class Found:
         """The smallest case of each fault, made smaller, with what it said and how to run it again."""
         for (name, signature), cases in self.faults.items():
             target = targets()[name]
-            data = min((target.make(number) for number, _ in cases[:20]), key=len)
             outcome = cases[0][1]
+            if outcome.word == "not made":
+                print(f"{name} {cases[0][0]}: {outcome.fault}")
+                continue
+            data = min((target.make(number) for number, _ in cases[:20]), key=len)
             if outcome.word in ("crash", "wrong") and target.suffix != ".lnx":
                 data = smaller(data, partial(_has, signature, target, scratch / f"small{target.suffix}"))
             folder.mkdir(parents=True, exist_ok=True)

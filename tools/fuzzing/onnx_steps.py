@@ -272,9 +272,9 @@ def move(g: Graph) -> None:
         return
     r, rank = g.rng, len(x.shape)
     match r.randrange(5):
-        case 0:
+        case 0 if rank:
             g.put("Transpose", [x], perm=r.sample(range(rank), rank))
-        case 1:
+        case 0 | 1:
             dims = list(x.shape)
             r.shuffle(dims)
             if len(dims) > 1 and r.random() < 0.5:

@@ -128,7 +128,12 @@ def worker(find: Callable[[str], Target], scratch: Path) -> None:
     for line in sys.stdin:
         name, seed = json.loads(line)
         target = find(name)
-        outcome = judged(target, target.make(seed), scratch / f"case{target.suffix}")
+        try:
+            data = target.make(seed)
+        except Exception:  # the generator's own fault: said like one of a case
+            outcome = Outcome("not made", fault=traceback.format_exc(), signature=f"{name} cannot make a case")
+        else:
+            outcome = judged(target, data, scratch / f"case{target.suffix}")
         print(json.dumps(asdict(outcome)), file=out, flush=True)
 
 
