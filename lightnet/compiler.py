@@ -96,10 +96,10 @@ def compile(
         try:
             model = _read(model)
         except OpenError as opened:
-            options = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
+            again = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
                        "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "instrumentation": instrumentation}  # fmt: skip
-            return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
+            return SpecializingExecutable(opened, lambda model: compile(model, target, **again), target, again, model)
     get_target(target)
     if target != "cuda" and (arch is not None or emulate or on_cpu):
         raise LightNetError(f"arch, emulate and on_cpu are for target cuda, and the target is {target}")
@@ -144,10 +144,15 @@ def compile(
         module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads, emulate
     )
     architecture = get_target(target)
+    said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": threads, "exact": exact,
+            "weight_memory": weight_memory, "pipeline": pipeline, "cpu": cpu, "triple": triple, "arch": compilation.arch,
+            "emulate": emulate, "on_cpu": on_cpu}  # fmt: skip
+    said = {name: value for name, value in said.items() if value not in (None, False)}
     if on_cpu or (compilation.loops is None and architecture.lowering is not None):
-        return Executable(compilation, store, model.seed)  # what runs is another machine's code, or the interpreter
+        # What runs is another machine's code, or the interpreter.
+        return Executable(compilation, store, model.seed, options=said)
     asked = {"arch": compilation.arch, "emulate": emulate, "threads": threads}
-    return Executable(compilation, store, model.seed, Opened(architecture.opened_by, asked))
+    return Executable(compilation, store, model.seed, Opened(architecture.opened_by, asked), said)
 
 
 def _machine(cpu: str, triple: str | None) -> Any:
@@ -247,6 +252,7 @@ def interface_of(compilation: Compilation) -> dict[str, Any]:
         "inputs": inputs, "outputs": outputs,
         "required": tuple(n for op in ops if isinstance(op, Input) and op.required for n in op.tensor_names if n),
         "unread": tuple(t for t in declared if t.name not in read),
+        "order": tuple(op.tensor_names[0] or op.op_name or "" for op in main_of(compilation.source).walk() if isinstance(op, Input | Create)),
         "params": tuple(op.tensor_names[0] or op.op_name or "" for op in sources if isinstance(op, ParamOp)),
         "fused": tuple(dict.fromkeys(n for n in before if n not in names)),
         "reused": tuple(dict.fromkeys(n for n in before if n in names and n not in readable)),

@@ -7,6 +7,7 @@ reaches the top of a tool is a bug of ours.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -27,7 +28,8 @@ class SourceLoc(NamedTuple):
     col: int = 0
 
     def __str__(self) -> str:
-        return ":".join([self.file, *(str(n) for n in (self.line, self.col) if n)])
+        file = os.fsdecode(self.file) if isinstance(self.file, bytes | os.PathLike) else str(self.file)
+        return ":".join([file, *(str(n) for n in (self.line, self.col) if n)])
 
 
 class DescriptionWarning(UserWarning):
@@ -72,7 +74,7 @@ class LightNetError(Exception):
         """The text a command-line tool prints: location, message, source line with a caret, notes; then those of `others`."""
         where = f"{self.loc}: " if self.loc else ""
         label = f" [{self.label}]" if self.label else ""
-        lines = [f"{where}error: {_clipped(self.message)}{label}"]
+        lines = [f"{where}error: {_clipped(str(self.message))}{label}"]
         if self.source_line is not None:
             lines += _caret(self.source_line, self.loc.col if self.loc else 0)
         for loc, text in self.notes:

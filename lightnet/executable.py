@@ -7,6 +7,7 @@ static tensors again when a param is fed.
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,10 +30,12 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.runtime import artifact, processor
 from lightnet.runtime.arrays import aligned, by_name, checked_array
+from lightnet.runtime.calls import copied_out
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Arena, Instance
 from lightnet.runtime.machine import PROCESS, Opened
 from lightnet.runtime.program import Program, unknown
+from lightnet.runtime.runnable import Runnable
 from lightnet.runtime.threads import threads_of_call
 from lightnet.runtime.weights import WeightStore
 
@@ -41,13 +44,19 @@ if TYPE_CHECKING:
     from lightnet.runtime.cuda.program import CudaInstance
 
 
-class Executable:
-    """A compiled network: call it with a dict of arrays by input (or param) name; it returns a dict of arrays by output
-    name. Every call starts from the loaded data. Calls from several threads are safe."""
+class Executable(Runnable):
+    """A compiled network, called with arrays by input (or param) name; every call starts from the loaded data. It goes to other
+    processes (`pickle`) as the contents of the file that `save` writes, and is a `SavedExecutable` there."""
 
     def __init__(
-        self, compilation: Compilation, store: WeightStore | None, seed: int = 0, machine: Opened | None = None
+        self,
+        compilation: Compilation,
+        store: WeightStore | None,
+        seed: int = 0,
+        machine: Opened | None = None,
+        options: Mapping[str, Any] | None = None,
     ):
+        self._options = dict(options or {})
         self._compilation = compilation
         self._store = store
         self._seed = seed
@@ -68,48 +77,38 @@ class Executable:
 
     # -- calling
 
-    def __call__(
+    def _run(
         self,
-        feeds: Mapping[str, Any] | None = None,
-        *,
-        outputs: Sequence[str] | None = None,
-        stream: TextIO | None = None,
-        threads: int | None = None,
+        feeds: Mapping[str, Any],
+        outputs: Iterable[str] | None,
+        buffers: Mapping[str, np.ndarray] | None,
+        stream: TextIO | None,
+        threads: int | None,
     ) -> dict[str, np.ndarray]:
-        """Run the network on `feeds`, arrays by input or param name: their shapes must agree; float64 is rounded to
-        float32, and integers convert where they fit (`runtime.arrays`). What is not fed holds the loaded data.
-
-        Returns the outputs by name, or only those called `outputs`. `print` ops write to `stream` (default: standard
-        output). `threads` is how many threads the call may use: as many as the network is compiled for (unless given), or fewer.
-        Raises `LightNetError` for an unknown name, an array that does not fit and more threads than that.
-        """
-        if (
-            self._quick is not None
-            and outputs is None
-            and threads is None
-            and (found := self._quick(feeds)) is not None
-        ):
-            return found
+        self._check_open()
         arrays = self._feeds(feeds)
         threads = threads_of_call(threads, self.program.threads)
-        return self.program.pick(outputs, lambda: self._call(arrays, stream, threads))
-
-    run = __call__
+        self.program.check_readable(buffers or ())
+        found = self.program.pick(outputs, lambda: self._call(arrays, stream, threads, buffers))
+        return copied_out(found, buffers) if buffers else found
 
     def close(self) -> None:
-        """Give back the machine that the network runs on (`Machine.close` of its target), and the memory of what is linked. A call
-        afterwards is an error; closing again does nothing. An executable that nobody refers to is closed, too; ``with`` closes at its
-        end."""
         with self._lock:
             self._parts.pop("instance", None)
-            self._quick = None
+            self._quick = self._fed_static = None
             self._machine.close()
 
-    def __enter__(self) -> Executable:
-        return self
+    @property
+    def is_closed(self) -> bool:
+        return self._machine.is_closed
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self._options)
+
+    def __reduce__(self) -> Any:
+        self._check_open()
+        return artifact.load_executable, (artifact.saved_bytes([self.variant()], self._texts()),)
 
     @property
     def state(self) -> Any:
@@ -184,7 +183,13 @@ class Executable:
             raise LightNetError(f"{where} no contents for {len(lacking)} of the network's params ({shown}): give its weights, with "
                                 "weights=... or -f FILE")  # fmt: skip
 
-    def _call(self, arrays: dict[str, np.ndarray], stream: TextIO | None, threads: int) -> dict[str, np.ndarray]:
+    def _call(
+        self,
+        arrays: dict[str, np.ndarray],
+        stream: TextIO | None,
+        threads: int,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
         if not self.is_native:
             from lightnet.backends.interpreter import graph
 
@@ -192,8 +197,9 @@ class Executable:
             shown = {"stream": stream} if stream else {}
             return graph.run(planned, arrays, self._store, seed=self._seed, copy=self._machine.copy, **shown)
         static, residents = self._params(arrays)
-        self._quick = None if self._lacking else self.instance.quick
-        return self.instance.call(arrays, static=static, residents=residents, stream=stream, threads=threads)
+        instance = self.instance
+        self._quick = None if self._lacking else instance.quick
+        return instance.call(arrays, static=static, residents=residents, stream=stream, threads=threads, out=out)
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""
@@ -205,7 +211,11 @@ class Executable:
                 f"tensor '{name}' cannot be fed: the network computes it; what can be fed: "
                 f"{', '.join(self._specs) or 'nothing'}"
             )
-        raise unknown("input or param", name, self._specs)
+        inputs = list(self.inputs)
+        error = unknown("input or param", name, inputs)
+        if hidden := len(self._specs.keys() - set(inputs)):
+            error.message += f" (and {hidden} param{'s' * (hidden > 1)}: `params`)"
+        raise error
 
     def _names(self) -> set[str]:
         return {n for op in self._compilation.source.walk() for n in tensor_names(op) if n}
@@ -214,6 +224,7 @@ class Executable:
 
     def prepare(self) -> None:
         """Make machine code and load the data now, not at the first call."""
+        self._check_open()
         if self.is_native:
             _ = self.instance
         else:
@@ -277,8 +288,7 @@ class Executable:
 
     @property
     def threads(self) -> int:
-        """How many threads a call may use."""
-        return self.program.threads
+        return self._compilation.threads
 
     # -- the parts
 
@@ -383,9 +393,9 @@ class Executable:
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-        """Shape and dtype of every input by name."""
         found = self._interface
-        return artifact.types_of((*found["inputs"], *found["unread"]))
+        types = artifact.types_of((*found["inputs"], *found["unread"]))
+        return {name: types[name] for name in (*(n for n in found["order"] if n in types), *types)}
 
     @property
     def params(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
@@ -395,7 +405,6 @@ class Executable:
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-        """Shape and dtype of every output by name, in order."""
         return artifact.types_of(self._interface["outputs"])
 
     @property
@@ -438,14 +447,24 @@ class Executable:
 
     # -- saving
 
-    def save(self, path: str | Path, variants: Sequence[Executable] = ()) -> None:
+    def save(
+        self, path: str | Path, variants: Sequence[Executable] = (), sign: str | os.PathLike[str] | None = None
+    ) -> None:
         """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling.
 
         `variants` are the same network compiled for other processors, in descending order of what they ask for: a loader takes
-        the first that it can run, this one above all.
+        the first that it can run, this one above all. `sign` is the file of the private key to sign it with (`runtime.signing`).
         """
+        signer = None
+        if sign is not None:
+            from lightnet.runtime.signing import Signer
+
+            signer = Signer(sign)
         made = [executable.variant() for executable in (self, *variants)]
-        artifact.save(path, made, {"planned": str(self.planned)})
+        artifact.save(path, made, self._texts(), signer)
+
+    def _texts(self) -> dict[str, str]:
+        return {"planned": str(self.planned)}
 
     def variant(self) -> artifact.Variant:
         """What `save` writes of this executable. Nothing is linked: it may be code for another machine."""
@@ -453,11 +472,12 @@ class Executable:
             raise LightNetError("there is no machine code to save: compile for a target other than none")
         self._check_weights()
         cuda = None if self.arch is None else self.native.code
-        if "instance" in self._parts:
-            return artifact.Variant(self.program, self.instance.static, self.instance.defaults, cuda)
-        defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
-        static, residents = self._static({})
-        return artifact.Variant(self.program, static, {**residents, **defaults}, cuda)
+        if (made := self._parts.get("instance")) is not None:
+            static, defaults = made.static, made.defaults
+        else:
+            static, residents = self._static({})
+            defaults = {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}}
+        return artifact.Variant(self.program, static, defaults, cuda, self._options, self.warnings)
 
 
 def _default_machine(compilation: Compilation) -> Opened:

@@ -7,9 +7,11 @@ and runs the executable that is compiled for just these. The last few are kept. 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TextIO
 
 import numpy as np
@@ -18,9 +20,11 @@ from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.model import Model
-from lightnet.runtime.arrays import by_name, checked_array
+from lightnet.runtime.arrays import as_array, checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import not_fed, unknown
+from lightnet.runtime.runnable import Runnable
+from lightnet.runtime.threads import thread_count
 
 #: Executables that are kept, the last used ones.
 CAPACITY = 16
@@ -28,32 +32,98 @@ CAPACITY = 16
 Key = tuple[tuple[str, tuple[int, ...], bytes | None], ...]
 
 
-class SpecializingExecutable:
+class SpecializingExecutable(Runnable):
     """Called like an `Executable`; compiles itself for the shapes and values that it is called with.
 
-    `deciding` are the inputs whose values have turned out to decide shapes. Calls from several threads are safe.
+    `deciding` are the inputs whose values have turned out to decide shapes. It goes to other processes (`pickle`) as the path or the
+    bytes of its model, which is read and compiled again there.
     """
 
-    def __init__(self, opened: OpenError, compile: Callable[[Model], Executable]):
+    def __init__(
+        self,
+        opened: OpenError,
+        compile: Callable[[Model], Executable],
+        target: str = "cpu",
+        options: Mapping[str, Any] | None = None,
+        source: Any = None,
+    ):
         self._again, self._compile = opened.again, compile
         self._source = opened.loc.file if opened.loc is not None else "<model>"
+        self._made_of, self._options = source, {"target": target, **(options or {})}
         self.signature = dict(opened.signature)
         self.deciding = {name for name in opened.inputs if _is_closed(self.signature[name][1])}
         self._cache: OrderedDict[Key, Executable] = OrderedDict()
         self._lock = threading.RLock()
+        self._is_closed = False
 
-    def __call__(self, feeds: Mapping[str, Any] | None = None, *, outputs: Sequence[str] | None = None,
-                 stream: TextIO | None = None, threads: int | None = None) -> dict[str, np.ndarray]:  # fmt: skip
-        """Run the network on `feeds`, arrays by input name; as `Executable.__call__`."""
-        feeds = dict(by_name(feeds))
+    def _run(
+        self,
+        feeds: Mapping[str, Any],
+        outputs: Iterable[str] | None,
+        buffers: Mapping[str, np.ndarray] | None,
+        stream: TextIO | None,
+        threads: int | None,
+    ) -> dict[str, np.ndarray]:
         executable = self.specialized(feeds)
         known = {k: v for k, v in feeds.items() if k in executable.inputs}
-        return executable(known, outputs=outputs, stream=stream, threads=threads)
+        return executable(known, outputs=outputs, stream=stream, threads=threads, out=buffers)
 
-    run = __call__
+    def _out_types(self, feeds: Mapping[str, Any]) -> Any:
+        return self.specialized(feeds).outputs
+
+    def __reduce__(self) -> Any:
+        self._check_open()
+        if isinstance(self._made_of, OpenError | None):
+            raise LightNetError("an executable whose shapes are open goes to other processes as the path of its model, and this one has none")
+        from lightnet.compiler import compile
+
+        source = os.path.abspath(self._made_of) if isinstance(self._made_of, str | os.PathLike) else self._made_of
+        return partial(compile, **self._options), (source,)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        self._is_closed = True
+        with self._lock:
+            while self._cache:
+                self._cache.popitem()[1].close()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {name: value for name, value in self._options.items() if value not in (None, False, ())}
+
+    @property
+    def threads(self) -> int:
+        return thread_count(self._options.get("threads"))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is odd about the weights and the plan, of all that has been compiled so far."""
+        return list(dict.fromkeys(w for e in list(self._cache.values()) for w in e.warnings))
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Shape and dtype of every param by name, as far as something has been compiled."""
+        return {name: kind for e in list(self._cache.values()) for name, kind in e.params.items()}
+
+    @property
+    def outputs(self) -> dict[str, tuple[tuple[int | None, ...] | None, np.dtype]]:
+        """Shape (None where it has differed) and dtype of every output by name, as far as something has been compiled."""
+        found: dict[str, Any] = {}
+        for executable in list(self._cache.values()):
+            for name, (dims, dtype) in executable.outputs.items():
+                found[name] = _either(found[name][0] if name in found else dims, dims), dtype
+        return found
+
+    @property
+    def plan(self) -> Any:
+        raise LightNetError("there is a memory plan for each set of shapes: `specialized(feeds).plan`")
 
     def specialized(self, feeds: Mapping[str, Any]) -> Executable:
         """The executable for inputs like `feeds`, compiled if there is none yet."""
+        self._check_open()
         given = {name: self._checked(name, value) for name, value in feeds.items()}
         if missing := [name for name in self.signature if name not in given]:
             raise not_fed(dict.fromkeys(missing, ""))
@@ -92,7 +162,7 @@ class SpecializingExecutable:
         dtype, _ = self.signature[name]
         if dtype not in BY_NAME:
             raise LightNetError(f"input '{name}' has type {dtype}, which is not supported")
-        array = np.asarray(value)
+        array = as_array(name, value)
         return checked_array(name, array, array.shape, BY_NAME[dtype])
 
     @property
@@ -102,9 +172,15 @@ class SpecializingExecutable:
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int | str | None, ...] | None, np.dtype]]:
-        """Shape (an open dim is None or its name) and dtype of every input by name."""
+        """Shape (an open dim is None or its name) and dtype of every input by name, in order."""
         return {n: (dims, BY_NAME[dtype].np) for n, (dtype, dims) in self.signature.items() if dtype in BY_NAME}
 
 
 def _is_closed(dims: tuple[int | str | None, ...] | None) -> bool:
     return dims is not None and all(isinstance(d, int) for d in dims)
+
+
+def _either(dims: tuple[int | None, ...] | None, other: tuple[int, ...]) -> tuple[int | None, ...] | None:
+    if dims is None or len(dims) != len(other):
+        return None
+    return tuple(a if a == b else None for a, b in zip(dims, other))

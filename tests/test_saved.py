@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 import lightnet
 from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime import artifact, image, processor
+from lightnet.runtime import artifact, lnx, processor
 
 ROOT = Path(__file__).parents[1]
 CNN = str(ROOT / "examples" / "cnn.net")
@@ -197,20 +196,6 @@ def test_print_works_in_a_saved_executable(capsys: pytest.CaptureFixture[str]) -
     assert "[1.000 2.000]" in capsys.readouterr().out
 
 
-def test_the_code_is_mapped_from_the_file_or_copied(expected: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system from which nothing may be run gets a copy."""
-    run("compile", CNN, "-o", "net.lnx")
-    finish, seen = image.LoadedImage._finish, []
-
-    def refuse(self: image.LoadedImage) -> bool:
-        seen.append(self)
-        return finish(self) and len(seen) > 1
-
-    monkeypatch.setattr(image.LoadedImage, "_finish", refuse)
-    close(lightnet.load_executable("net.lnx")({"picture": X})["classes"], expected)
-    assert len(seen) == 2
-
-
 def test_the_file_may_go_while_it_is_used(expected: np.ndarray) -> None:
     run("compile", CNN, "-o", "net.lnx")
     loaded = lightnet.load_executable("net.lnx")
@@ -279,7 +264,7 @@ def test_a_header_that_says_anything() -> None:
             continue
         text = text.ljust(length)
         Path("bad.lnx").write_bytes(
-            data[:8] + artifact._FIXED.pack(length, zlib.crc32(text)) + text + data[20 + length :]
+            lnx.packed_header(text) + data[20 + length :]
         )
         try:
             lightnet.load_executable("bad.lnx")

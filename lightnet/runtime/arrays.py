@@ -37,13 +37,34 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT, zeroed: bool = False) -> np
 def checked_array(name: str, value: Any, dims: tuple[int, ...], dtype: DType) -> np.ndarray:
     """`value` as a contiguous array of the given type. Raises `LightNetError` when the shape differs or the dtype does not
     convert (see the module)."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError) as e:
-        raise LightNetError(f"'{name}' takes an array of {dtype.np}, but gets none: {e}", label="feed.value") from None
+    array = value if type(value) is np.ndarray else as_array(name, value, f" of {dtype.np}")
     if array.shape != dims:
         raise LightNetError(f"'{name}' has shape {list(dims)}, but gets {list(array.shape)}", label="feed.shape")
     return np.ascontiguousarray(converted(name, array, dtype)).reshape(dims)
+
+
+def as_array(name: str, value: Any, of: str = "") -> np.ndarray:
+    """`value` as an array, without a copy where it has memory of its own: by the buffer protocol, `__array__`, or DLPack, which is also the
+    way for types that the object's own conversion does not know (bfloat16). Raises `LightNetError` where it is none."""
+    try:
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
+            return _foreign(value)
+        return np.asarray(value)
+    except LightNetError as e:
+        raise LightNetError(f"'{name}' takes an array{of}, but {e.message}", label="feed.value") from None
+    except (TypeError, ValueError, OverflowError, RuntimeError, BufferError) as e:
+        raise LightNetError(f"'{name}' takes an array{of}, but gets none: {e!s:.400}", label="feed.value") from None
+
+
+def _foreign(value: Any) -> np.ndarray:
+    from lightnet.runtime.dlpack import from_dlpack
+
+    if not hasattr(value, "__array__"):
+        return from_dlpack(value)
+    try:
+        return np.asarray(value)
+    except (TypeError, BufferError):
+        return from_dlpack(value)
 
 
 def converted(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:

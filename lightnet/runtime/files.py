@@ -27,32 +27,37 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
     """
     fd = open_file(path)
     try:
-        return map_descriptor(fd, os.fspath(path))
+        return map_descriptor(fd, os.fsdecode(path))
     finally:
         os.close(fd)
 
 
 def open_file(path: str | os.PathLike[str]) -> int:
     """A descriptor for reading what a user named, for the caller to close. Raises LightNetError where that cannot be opened."""
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     try:
         # A pipe without a writer must not block the open.
-        return os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as error:
-        raise LightNetError(f"cannot open: {_reason(error)}", SourceLoc(name)) from None
+        raise LightNetError(f"cannot open: {reason_of(error)}", SourceLoc(name)) from None
+
+
+def check_regular(fd: int, name: str) -> None:
+    """Raise LightNetError for a descriptor of anything but a regular file: a folder, a pipe or a device has no size to check against."""
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        raise LightNetError(f"not a regular file{' but a folder' * stat.S_ISDIR(mode)}", SourceLoc(name))
 
 
 def map_descriptor(fd: int, name: str) -> memoryview:
     """`map_file` for an open file; `name` stands in errors."""
+    check_regular(fd, name)
     try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise LightNetError("not a regular file", SourceLoc(name))
-        if info.st_size == 0:
+        if (size := os.fstat(fd).st_size) == 0:
             return memoryview(b"")
-        data = memoryview(mmap.mmap(fd, info.st_size, access=mmap.ACCESS_READ))
+        data = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
-        raise LightNetError(f"cannot map: {_reason(error)}", SourceLoc(name)) from None
+        raise LightNetError(f"cannot map: {reason_of(error)}", SourceLoc(name)) from None
     refuse_pointer(bytes(data[:24]), name)
     return data
 
@@ -68,15 +73,15 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes | Callable[[
         content = content.encode("utf-8")
     if isinstance(content, bytes):
         content = partial(_write_bytes, content)
-    if os.fspath(path) == "-":
+    if os.fsdecode(path) == "-":
         sys.stdout.flush()
         content(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     try:
-        _write(Path(path), content)
+        _write(Path(os.fsdecode(path)), content)
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
-        raise LightNetError(f"cannot write '{os.fspath(path)}': {_reason(error)}") from None
+        raise LightNetError(f"cannot write '{os.fsdecode(path)}': {reason_of(error)}") from None
 
 
 def _write_bytes(content: bytes, out: BinaryIO) -> None:
@@ -102,5 +107,6 @@ def _write(target: Path, write: Callable[[BinaryIO], None]) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """What the system says is wrong."""
     return getattr(error, "strerror", None) or str(error)

@@ -1,4 +1,4 @@
-"""Machine code of a saved executable, mapped into this process: no LLVM, no compiling, a copy of what is written only.
+"""Machine code of a saved executable, copied into this process and linked with it: no LLVM, no compiling.
 
 Imports the standard library.
 """
@@ -40,51 +40,41 @@ class Image:
 
 
 class LoadedImage:
-    """An `Image` at an address of this process. Keep it alive while an address from it is in use.
+    """An `Image` at an address of this process: a copy, as whoever changes a file changes what is mapped of it. Keep it alive while an
+    address from it is in use.
 
-    `file` and `offset`, a descriptor and a multiple of the page size, say where its bytes stand in a file: its pages are
-    shared then with every process that runs them. Raises LightNetError where the system lets no code be loaded, and for a function that the
-    process does not have.
+    Raises LightNetError where the system lets no code be loaded, and for a function that the process does not have.
     """
 
-    def __init__(self, image: Image, file: int | None = None, offset: int = 0):
+    def __init__(self, image: Image):
         size = len(image.data)
         places = (*image.exports.values(), *image.imports.values(), *image.relative)
         fits = all(type(n) is int for n in (image.writable, *places)) and all(0 <= n <= size - 8 for n in places)
         if not fits or not 0 < image.writable <= size or image.writable % PAGE or size % PAGE:
             raise LightNetError("the machine code is damaged")
-        self._image = image
-        self._map = None
-        if file is not None and offset % mmap.ALLOCATIONGRANULARITY == 0:
-            self._map = mmap.mmap(
-                file, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=offset
-            )
-            if not self._finish():
-                self._map = None  # a file system from which nothing may be run
-        if self._map is None:
-            self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self._map[:] = image.data
-            if not self._finish():
-                raise LightNetError(f"the system refuses to run loaded code: {os.strerror(ctypes.get_errno())}")
-
-    def _finish(self) -> bool:
-        """Write the addresses, and make the code executable; False where the system refuses."""
-        assert self._map is not None
+        self._exports = dict(image.exports)
+        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._map[:] = image.data
         self._view = ctypes.c_char.from_buffer(self._map)  # keeps the map where it is
         self._base = ctypes.addressof(self._view)
-        image, words = self._image, memoryview(self._map)
+        self._link(image)
+        if _libc().mprotect(self._base, image.writable, _READ_EXECUTE):
+            raise LightNetError(f"the system refuses to run loaded code: {os.strerror(ctypes.get_errno())}")
+
+    def _link(self, image: Image) -> None:
+        """Write the addresses."""
+        words = memoryview(self._map)
         for at in image.relative:
-            value = int.from_bytes(words[at : at + 8], "little") + self._base
+            value = int.from_bytes(words[at : at + 8], "little") + self._base & 0xFFFFFFFFFFFFFFFF
             words[at : at + 8] = value.to_bytes(8, "little")
         for name, at in image.imports.items():
             words[at : at + 8] = _address_of(name).to_bytes(8, "little")
-        return _libc().mprotect(self._base, image.writable, _READ_EXECUTE) == 0
 
     def address(self, symbol: str) -> int:
         """The address of an exported symbol; LightNetError when there is none."""
-        if symbol not in self._image.exports:
+        if symbol not in self._exports:
             raise LightNetError(f"the compiled objects have no '{symbol}'")
-        return self._base + self._image.exports[symbol]
+        return self._base + self._exports[symbol]
 
     def entry(self, symbol: str = "ln_main") -> Callable[[int], None]:
         """The entry, as a function of the address of a frame (`program.FRAME`)."""

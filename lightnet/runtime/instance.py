@@ -24,6 +24,7 @@ from lightnet.runtime.program import BODY, FRAME, HostCall, Program
 from lightnet.runtime.threads import threads_of_call
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
+_NONE: Mapping[str, np.ndarray] = {}
 
 
 class Arena:
@@ -159,8 +160,10 @@ class Instance:
         stream: TextIO | None = None,
         residents: Mapping[str, np.ndarray] | None = None,
         threads: int | None = None,
+        out: Mapping[str, np.ndarray] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Run once on `feeds` (input name → array) and return the outputs, new arrays, in the program's order.
+        """Run once on `feeds` (input name → array) and return the outputs, new arrays but for those that `out` has arrays for, in the
+        program's order.
 
         `static` and `residents` replace the loaded contents of the static space and of residents, for this call; `threads`
         is the number of threads, at most (and unless given) that which the program is compiled for.
@@ -173,23 +176,39 @@ class Instance:
         except IndexError:
             arena = Arena(self.program)
         try:
-            made = self.start(arena, {**(residents or {}), **arrays}, static)
+            made = self.start(arena, {**(residents or {}), **arrays}, static, out)
             self.run(arena, static, stream, threads)
-            return self._found(arena, static, made)
+            return self._found(arena, static, made, out or {})
         finally:
             arena.ports.clear()
             self._idle.append(arena)
 
-    def _found(self, arena: Arena, static: np.ndarray, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of a run: the arrays of ports, and copies of what stands elsewhere."""
+    def _found(
+        self, arena: Arena, static: np.ndarray, made: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] = _NONE
+    ) -> dict[str, np.ndarray]:
+        """The outputs of a run: the arrays of ports, and copies of what stands elsewhere, which go to `out` where that has arrays."""
         memory = arena.memory(static)
-        outputs = (t for t in self.program.outputs if t.name not in self._lost)
-        return {t.name: made[t.name] if t.name in made else t.view(memory).copy() for t in outputs}
+        found = {}
+        for t in self.program.outputs:
+            if t.name in self._lost:
+                continue
+            if t.name not in made and t.name in out:
+                np.copyto(out[t.name], t.view(memory))
+            found[t.name] = made.get(t.name, out.get(t.name))
+            if found[t.name] is None:
+                found[t.name] = t.view(memory).copy()
+        return found
 
-    def start(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> dict[str, np.ndarray]:
+    def start(
+        self,
+        arena: Arena,
+        feeds: Mapping[str, np.ndarray],
+        static: np.ndarray,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
         """Write the inputs that need it (`fill`), and let the ports stand for arrays (`bind`): a run on `arena` starts from there."""
         self.fill(arena, feeds, static)
-        return self.bind(arena, feeds)
+        return self.bind(arena, feeds, out or {})
 
     def fill(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
         """Write the inputs that need it into the arena."""
@@ -200,18 +219,23 @@ class Instance:
             self._filled[name].view(memory)[...] = feeds[name] if name in feeds else self.defaults[name]
         arena.stale = set(feeds)
 
-    def bind(self, arena: Arena, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Let the ports stand for the inputs that are fed, which are contiguous, or for what they hold otherwise, and for new arrays:
-        these by the name of the output."""
+    def bind(
+        self, arena: Arena, feeds: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] = _NONE
+    ) -> dict[str, np.ndarray]:
+        """Let the ports stand for the inputs that are fed, which are contiguous, or for what they hold otherwise, and for the arrays of
+        `out` that share no memory with these, or new ones: by the name of the output."""
         made = {}
         for k, tensor in self._in_ports:
             array = feeds[tensor.name] if tensor.name in feeds else self.defaults[tensor.name]
             arena.frame[k] = array.ctypes.data
             arena.ports[tensor.space] = array.reshape(-1).view(np.uint8)
         for k, tensor in self._out_ports:
-            raw = arena.ports[tensor.space] = aligned(tensor.nbytes)
-            arena.frame[k] = raw.ctypes.data
-            made[tensor.name] = raw.view(tensor.np_dtype).reshape(tensor.dims)
+            array = out.get(tensor.name)
+            if array is None or any(np.may_share_memory(array, fed) for fed in feeds.values()):
+                array = aligned(tensor.nbytes).view(tensor.np_dtype).reshape(tensor.dims)
+            arena.ports[tensor.space] = array.reshape(-1).view(np.uint8)
+            arena.frame[k] = array.ctypes.data
+            made[tensor.name] = array
         return made
 
     def run(self, arena: Arena, static: np.ndarray, stream: TextIO | None = None, threads: int = 1) -> None:

@@ -55,14 +55,14 @@ def supported() -> frozenset[str]:
     switch on, such as AVX-512 under some hypervisors, is not among them."""
     try:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
-    except OSError:
+    except (FileNotFoundError, PermissionError):  # any other error is no answer: there are no descriptors left, say
         text = ""
     if match := re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE):
         flags = set(match[1].split())
         return frozenset(name for name, flag in {**_X86, **_ARM}.items() if flag in flags)
     import llvmlite.binding as llvm
 
-    return frozenset(name for name, on in llvm.get_host_cpusupported().items() if on and name in {**_X86, **_ARM})
+    return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on and name in {**_X86, **_ARM})
 
 
 def name() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.threads import MAX_THREADS
@@ -86,7 +86,7 @@ class Program:
     those of both that the program itself overwrites: every call writes them again. `params` are fixed when the program is
     loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes over them (only plans of
     upstream's kind have any). `fused` names tensors of the source network that passes removed, `reused` those whose memory
-    serves others later: both for clear errors only. `threads` is how many it is compiled for, `widest` how many
+    serves others later: both for clear errors only. `order` has the names of all inputs as the network declares them. `threads` is how many it is compiled for, `widest` how many
     any launch makes use of (with more than one, the objects have the pool). `cpu`, `features` and `triple` are those of the machine code.
     """
 
@@ -101,6 +101,7 @@ class Program:
     overwritten: tuple[tuple[str, str], ...] = ()
     fused: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     unread: tuple[Tensor, ...] = ()
     threads: int = 1
@@ -152,17 +153,26 @@ class Program:
             raise ValueError("a number of threads that there cannot be")
         return program
 
+    def input_types(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and dtype of every input by name, in the order of the network."""
+        found = {t.name: (t.dims, t.np_dtype) for t in (*self.inputs, *self.unread)}
+        return {name: found[name] for name in (*(n for n in self.order if n in found), *found)}
+
     def pick(self, names: Iterable[str] | None, run: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The outputs called `names` of a run (all if None); a name that cannot be read is an error before the run."""
         if names is None:
             return run()
         names = [names] if isinstance(names, str) else list(names)
+        self.check_readable(names)
+        found = run()
+        return {name: found[name] for name in names}
+
+    def check_readable(self, names: Iterable[str]) -> None:
+        """Raise LightNetError for a name of a tensor that cannot be read after a run."""
         readable = {t.name for t in self.outputs} - {name for name, _ in self.overwritten}
         for name in names:
             if name not in readable:
                 raise self.unreadable(name)
-        found = run()
-        return {name: found[name] for name in names}
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """`value` as an array of input `name`'s type (`arrays.checked_array`)."""
@@ -170,7 +180,7 @@ class Program:
         if tensor is None:
             if name in self.params:
                 raise LightNetError(f"param '{name}' is fixed in a saved executable: save one with other weights")
-            raise unknown("input", name, (t.name for t in self.inputs))
+            raise unknown("input", name, self.input_types())
         return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype])
 
     def fed(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -222,6 +232,7 @@ def unknown(what: str, name: object, known: Iterable[str]) -> LightNetError:
     names = list(known)
     from difflib import get_close_matches
 
-    near = get_close_matches(str(name), names, 3) or names[:8]
-    there = ", ".join(near) + (", ..." if len(names) > len(near) else "") if near else "none"
-    return LightNetError(f"no {what} is called '{name}'; there are: {there}")
+    near = get_close_matches(str(name), names, 3)
+    shown = near or names[:8]
+    there = ", ".join(shown) + (", ..." if len(names) > len(shown) else "") if shown else "none"
+    return LightNetError(f"no {what} is called '{name}'; there are: {there}{did_you_mean(near)}")

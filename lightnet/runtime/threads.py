@@ -12,6 +12,12 @@ MAX_THREADS = 256
 VARIABLE = "LIGHTNET_THREADS"
 
 
+def processors() -> int:
+    """How many processors this process may run on, at most `MAX_THREADS`."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(max(there, 1), MAX_THREADS)
+
+
 def thread_count(value: object = None) -> int:
     """The number of threads that a caller asks for (None: that of the environment, else 1). Raises `LightNetError` for what is no
     integer from 1 to `MAX_THREADS`."""

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +21,11 @@ import llvmlite.binding as llvm
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.files import write_atomic
+from lightnet.runtime.folder import VARIABLE as VARIABLE
+from lightnet.runtime.folder import listed, open_ours, remove, usable, where
 
-#: The variable that names the folder; ``off`` is none. And the one that bounds its size, in MiB.
-VARIABLE, SIZE_VARIABLE = "LIGHTNET_CACHE", "LIGHTNET_CACHE_SIZE"
+#: The variable that bounds its size, in MiB.
+SIZE_VARIABLE = "LIGHTNET_CACHE_SIZE"
 DEFAULT_MIB = 512
 #: To be raised when what `jit.Compiler` does with a text changes: a part of every key.
 _MAGIC = b"LNOBJ1\n\0"
@@ -94,7 +94,7 @@ def write(entries: Mapping[str, bytes]) -> None:
 def clear() -> int:
     """Remove every entry; how many there were."""
     folder = _folder()
-    return sum(_remove(path) for path, _ in _entries(folder)) if folder is not None else 0
+    return sum(remove(path) for path, _ in listed(folder, _SUFFIX)) if folder is not None else 0
 
 
 def info() -> Info:
@@ -107,7 +107,7 @@ def info() -> Info:
         return Info(
             None, reason=f"{path} is not used: it should be a folder of this user's, to which no one else may write"
         )
-    sizes = [found.st_size for _, found in _entries(path)] if folder is not None else []
+    sizes = [found.st_size for _, found in listed(path, _SUFFIX)] if folder is not None else []
     return Info(path, len(sizes), sum(sizes), bound())
 
 
@@ -117,49 +117,18 @@ def bound() -> int:
     return (int(text) if text.isdecimal() and len(text) < 12 else DEFAULT_MIB) << 20
 
 
-def where() -> tuple[Path | None, str]:
-    """The folder that the environment asks for, which need not exist; or None, and why."""
-    named = os.environ.get(VARIABLE)
-    if named is not None and named.strip().lower() in ("off", "0", "none", ""):
-        return None, f"{VARIABLE} switches it off"
-    if named is not None:
-        return Path(named).absolute(), ""
-    base = os.environ.get("XDG_CACHE_HOME")
-    if base is None or not os.path.isabs(base):  # as the XDG base directory specification says
-        try:
-            home = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-        except RuntimeError:
-            return None, "there is no home folder"
-        return home / "lightnet", ""
-    return Path(base) / "lightnet", ""
-
-
 def _folder(make: bool = False) -> Path | None:
     path, _ = where()
-    return _usable(path, make) if path is not None else None
-
-
-def _usable(path: Path, make: bool) -> Path | None:
-    try:
-        if make:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
-    except (OSError, ValueError):
-        return None
-    ours = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-    return path if stat.S_ISDIR(found.st_mode) and ours and not found.st_mode & 0o022 else None
+    return usable(path, make) if path is not None else None
 
 
 def _entry(path: Path) -> bytes | None:
     """The contents of an entry; None where it is absent, not ours, or damaged."""
-    try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError):
+    if (fd := open_ours(path)) is None:
         return None
     try:
         found = os.fstat(fd)
-        ours = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-        if not stat.S_ISREG(found.st_mode) or not ours or found.st_mode & 0o022 or found.st_size > _LARGEST:
+        if found.st_size > _LARGEST:
             return None
         data = os.read(fd, found.st_size)
         if time.time() - found.st_mtime > _HOUR:
@@ -174,37 +143,19 @@ def _entry(path: Path) -> bytes | None:
     return payload if intact else None
 
 
-def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    try:
-        with os.scandir(folder) as found:
-            for item in found:
-                if item.name.endswith(_SUFFIX) or (item.name.startswith(".") and item.name.endswith(".tmp")):
-                    yield Path(item.path), item.stat(follow_symlinks=False)
-    except OSError:
-        return
-
-
 def _evict(folder: Path, most: int) -> int:
     """Drop what is beyond the bound; the bytes that are left below it."""
     now = time.time()
     rows = []
-    for path, found in _entries(folder):
+    for path, found in listed(folder, _SUFFIX):
         if path.suffix == _SUFFIX:
             rows.append((found.st_mtime, found.st_size, path))
         elif now - found.st_mtime > _HOUR:
-            _remove(path)  # of a process that was killed while it wrote
+            remove(path)  # of a process that was killed while it wrote
     total = sum(size for _, size, _ in rows)
     if total > most:
         for _, size, path in sorted(rows):
-            total -= size * _remove(path)
+            total -= size * remove(path)
             if total <= _KEPT * most:
                 break
     return max(most - total, 0)
-
-
-def _remove(path: Path) -> bool:
-    try:
-        path.unlink()
-    except OSError:
-        return False
-    return True

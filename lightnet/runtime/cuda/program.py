@@ -206,8 +206,10 @@ class CudaInstance:
         stream: TextIO | None = None,
         residents: Mapping[str, np.ndarray] | None = None,
         threads: int | None = None,
+        out: Mapping[str, np.ndarray] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Run once on `feeds` (input name → array) and return the outputs, new arrays, in the program's order.
+        """Run once on `feeds` (input name → array) and return the outputs, new arrays but for those that `out` has arrays for, in the
+        program's order.
 
         `static` and `residents` replace the loaded contents of the static space and of residents, for this call. `threads` is
         checked, and means nothing to a device.
@@ -223,7 +225,8 @@ class CudaInstance:
                     self._host(part, stream or sys.stdout)
                 else:
                     part.launch()
-            found = {t.name: self._read(t) for t in self.program.outputs if t.name not in self._lost}
+            outputs = (t for t in self.program.outputs if t.name not in self._lost)
+            found = {t.name: self._read(t, (out or {}).get(t.name)) for t in outputs}
             self.driver.synchronize()  # a program without outputs has errors, too
             return found
 
@@ -270,8 +273,8 @@ class CudaInstance:
                 self._write((tensor.space, tensor.offset), array)
         self._stale = set(feeds)
 
-    def _read(self, tensor: Tensor) -> np.ndarray:
-        found = np.empty(tensor.dims, tensor.np_dtype)
+    def _read(self, tensor: Tensor, out: np.ndarray | None = None) -> np.ndarray:
+        found = np.empty(tensor.dims, tensor.np_dtype) if out is None else out
         if found.nbytes:
             self._copy_out((tensor.space, tensor.offset), found)
         return found

@@ -1,0 +1,81 @@
+"""The user's folder for caches: where it is, and whether what stands in it can be trusted. Imports the standard library.
+
+What it holds is run, or computed with, so a folder that others may write to is not used, nor a file in it that is not this user's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+#: The variable that names the folder; ``off`` is none.
+VARIABLE = "LIGHTNET_CACHE"
+
+
+def where() -> tuple[Path | None, str]:
+    """The folder that the environment asks for, which need not exist; or None, and why."""
+    named = os.environ.get(VARIABLE)
+    if named is not None and named.strip().lower() in ("off", "0", "none", ""):
+        return None, f"{VARIABLE} switches it off"
+    if named is not None:
+        return Path(named).absolute(), ""
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base is None or not os.path.isabs(base):  # as the XDG base directory specification says
+        try:
+            home = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+        except RuntimeError:
+            return None, "there is no home folder"
+        return home / "lightnet", ""
+    return Path(base) / "lightnet", ""
+
+
+def usable(path: Path, make: bool = False) -> Path | None:
+    """`path` if it is a folder of this user's, to which no one else may write (made where it is not there, with `make`); else None."""
+    try:
+        if make:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return path if stat.S_ISDIR(found.st_mode) and is_ours(found) else None
+
+
+def is_ours(found: os.stat_result) -> bool:
+    """Whether something is this user's, and no one else may write to it."""
+    return (not hasattr(os, "geteuid") or found.st_uid == os.geteuid()) and not found.st_mode & 0o022
+
+
+def open_ours(path: Path) -> int | None:
+    """A descriptor for reading a regular file that `is_ours`; None where there is no such file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except (OSError, ValueError):
+        return None
+    found = os.fstat(fd)
+    if stat.S_ISREG(found.st_mode) and is_ours(found):
+        return fd
+    os.close(fd)
+    return None
+
+
+def listed(folder: Path, suffix: str) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files of a folder whose names end with `suffix`, and those that a process was writing (``.….tmp``)."""
+    try:
+        with os.scandir(folder) as found:
+            for item in found:
+                if item.name.endswith(suffix) or (item.name.startswith(".") and item.name.endswith(".tmp")):
+                    yield Path(item.path), item.stat(follow_symlinks=False)
+    except OSError:
+        return
+
+
+def remove(path: Path) -> bool:
+    """Remove a file; whether that was done."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
