@@ -93,9 +93,6 @@ class _File:
         entry = self.header["sections"][name]
         return self.section(name).view(BY_NAME[entry["dtype"]].np).reshape(entry["dims"])
 
-    def text(self, name: str) -> str:
-        return bytes(self.section(name)).decode()
-
     def chosen(self) -> dict[str, Any]:
         """The first variant that this processor runs; LightNetError, which says what it lacks, where there is none."""
         if self.header["variants"][0]["program"]["triple"] == CUDA_TRIPLE:
@@ -260,7 +257,7 @@ class SavedExecutable(Runnable):
     @property
     def texts(self) -> dict[str, str]:
         """The named texts: ``planned``, the module that was compiled."""
-        return {k: bytes(v).decode() for k, v in self._texts.items()}
+        return {k: bytes(v).decode(errors="replace") for k, v in self._texts.items()}
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
