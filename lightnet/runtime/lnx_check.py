@@ -132,6 +132,8 @@ def check_program(header: Mapping[str, Any]) -> None:
     for kind in ("params", "restore", "fused", "reused", "required", "order"):
         for name in _list(header.get(kind), f"the list of {kind}"):
             _text(name, f"one of the {kind}")
+    for tensor in (*header["inputs"], *header["residents"]):
+        _require(tensor["space"] != "static", f"'{tensor['name']:.80}' is filled, and stands where nothing is written")
     filled = {t["name"] for kind in ("inputs", "residents") for t in header[kind]}
     _require(set(header["restore"]) <= filled, "what is to be written again is no input")
     for pair in _list(header.get("overwritten"), "the list of what is overwritten"):
