@@ -44,10 +44,14 @@ Content = str | bytes | Callable[[BinaryIO], None]
 
 
 def emit(
-    executable: Executable, kinds: Mapping[str, str | Path], name: str, variants: Sequence[Executable] = ()
+    executable: Executable,
+    kinds: Mapping[str, str | Path],
+    name: str,
+    variants: Sequence[Executable] = (),
+    sign: str | os.PathLike[str] | None = None,
 ) -> list[str]:
     """Write files of an executable: `kinds` maps each of `KINDS` that is wanted to its path. `name` is the prefix of C's symbols;
-    `variants` are further executables of the network, for processors that can do less (`lnx` alone).
+    `variants` are further executables of the network, for processors that can do less, `sign` the private key to sign it with (`lnx` alone).
 
     Assembly and LLVM IR take the weights from ``NAME.weights``, written beside them. Returns the paths that were written. Raises
     LightNetError: a network that C cannot run (`backends.llvm.library`), a system without a linker, a file that cannot be written.
@@ -67,7 +71,7 @@ def emit(
             if executable.arch is None and kind in BESIDE and maker.library.static and os.fspath(path) != "-":
                 files[os.fspath(Path(path).parent / maker.weights_file)] = maker.write_weights
         if "lnx" in kinds:
-            executable.save(kinds["lnx"], variants)
+            executable.save(kinds["lnx"], variants, sign)
         for path, content in files.items():
             write_atomic(path, content)
     return [*files, *(os.fspath(kinds[k]) for k in kinds if k == "lnx")]

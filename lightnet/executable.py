@@ -357,6 +357,19 @@ class Executable(Runnable):
             return CudaInstance(self.program, self.native.code, static, {**residents, **defaults}, state, self._machine)
         return Instance(self.program, static, {**residents, **defaults})
 
+    def with_tensors(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Executable:
+        """This executable on static tensors and contents that another one of the same plan holds; itself. Raises LightNetError where they
+        do not fit."""
+        wanted = {t.name: (t.dims, t.np_dtype) for t in (*self.program.inputs, *self.program.residents)}
+        if static.nbytes < self.program.memory.get("static", 0) or any(
+            name not in defaults or (defaults[name].shape, defaults[name].dtype) != kind for name, kind in wanted.items()
+        ):
+            raise LightNetError("this version of the compiler plans the network otherwise: profile the network itself")
+        self._lacking = []
+        with self._lock:
+            self._parts["instance"] = Instance(self.program, static, defaults)
+        return self
+
     def _with_params(self, params: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The static tensors for fed params; those of the last call are kept, in case the next one feeds the same."""
         with self._lock:

@@ -7,12 +7,20 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lightnet.cli import common
 from lightnet.cli.network import Network, add_loading, add_precision, cuda_options
+from lightnet.cli.progress import stages
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.report.tables import size
+
+if TYPE_CHECKING:
+    from lightnet.executable import Executable
 
 
 def main(argv: list[str]) -> int:
@@ -82,6 +90,7 @@ def _parser() -> common.Parser:
         type=int,
         help="bytes that transformed weights may take beyond the plain ones (default: their size, at least 64 MiB)",
     )
+    option("--sign", metavar="KEY.pem", help="sign the .lnx with a private Ed25519 key, for --trust (needs the package cryptography)")
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
     add_precision(parser)
@@ -98,6 +107,8 @@ def _kinds(args: argparse.Namespace) -> list[str]:
         raise LightNetError(f"--emit names nothing; there are: {', '.join(KINDS)}")
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise LightNetError(f"--emit: unknown kind '{unknown[0]:.40}'; there are: {', '.join(KINDS)}")
+    if args.sign is not None and "lnx" not in kinds:
+        raise LightNetError("--sign is for --emit=lnx: only executables of ours are signed")
     if args.variants is not None and kinds != ["lnx"]:
         raise LightNetError("--variants is for --emit=lnx: one file with code for several processors")
     if args.target != "cpu" and (args.variants is not None or args.cpu != "host" or args.triple):
@@ -139,8 +150,36 @@ def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warning
     if args.network != "-" and is_saved(args.network):
         raise LightNetError("compile needs the network, and this is a compiled executable", SourceLoc(args.network))
     names = variants(args.variants) if args.variants is not None else []
-    network = Network(args, args.network)
-    warnings.show(network.warnings)
+    if args.sign is not None:
+        from lightnet.runtime.signing import Signer
+
+        Signer(args.sign)  # a key that cannot be used is known before minutes of work
+    begin = time.perf_counter()
+    with stages(f"compile {args.network}") as stage:
+        stage("reading")
+        network = Network(args, args.network)
+        warnings.show(network.warnings)
+        made = _made(args, network, names, stage)
+        warnings.show(made[0].warnings if args.datafile or made[0].missing else ())
+        stem = next((Path(path).stem for path in files.values() if path != "-"), "network")
+        stage("writing")
+        written = deploy.emit(made[0], files, identifier(args.name or stem), made[1:], args.sign)
+    if "-" not in written:
+        print(_summary(made, written, time.perf_counter() - begin))
+    return 0
+
+
+def _summary(made: list[Executable], written: list[str], seconds: float) -> str:
+    """One line: what was written, how large it is, what it is for, and how long that took."""
+    programs = [executable.program for executable in made]
+    sizes = ", ".join(f"{path} ({size(Path(path).stat().st_size)})" for path in written)
+    count = made[0].threads
+    cpus = ", ".join(program.cpu for program in programs)
+    return f"{sizes}: for {cpus}, {count} thread{'s' * (count != 1)}, {seconds:.1f} s"
+
+
+def _made(args: argparse.Namespace, network: Network, names: list[str], stage: Callable[[str], None]) -> list[Executable]:
+    """The executables, the best first, with their machine code."""
     outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
     options = {
         "plan": args.plan,
@@ -155,11 +194,13 @@ def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warning
         options["cpu"], options["triple"] = args.cpu, args.triple
     options |= cuda_options(args)
     network.model()  # open shapes are an error that says how to close them
-    if names:
-        made = [network.compile("cpu", **{**options, "cpu": name}) for name in names]
-    else:
-        made = [network.compile(args.target, **options)]
-    warnings.show(made[0].warnings if args.datafile or made[0].missing else ())
-    stem = next((Path(path).stem for path in files.values() if path != "-"), "network")
-    deploy.emit(made[0], files, identifier(args.name or stem), made[1:])
-    return 0
+    made = []
+    for name in names or [""]:
+        of = f" for {name}" if name else ""
+        stage(f"passes{of}")
+        given = {**options, "cpu": name} if name else options
+        made.append(network.compile("cpu" if name else args.target, **given))
+        stage(f"machine code{of}")
+        if made[-1].is_native:
+            _ = made[-1].program
+    return made

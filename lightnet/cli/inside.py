@@ -32,6 +32,10 @@ def profile(executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace)
     """`--profile`: a table on stdout, or a trace in a file."""
     from lightnet.report.profile import profiled
 
+    if hasattr(executable, "variants"):  # a saved one
+        from lightnet.cli import saved
+
+        executable = saved.profiled(executable)
     found = profiled(executable, feeds, args.rounds)
     if args.profile != "-":
         write_atomic(args.profile, found.json())

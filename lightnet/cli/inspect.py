@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_loading
+from lightnet.cli.network import Network, add_loading, add_trust
 from lightnet.diagnostics import LightNetError, SourceLoc
 
 
@@ -28,12 +28,13 @@ def _parser() -> common.Parser:
         "lightnet inspect", description="Say what a network is, and what it takes.", allow_abbrev=False
     )
     option = parser.add_argument
-    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin")
+    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin; or an executable of `lightnet compile`")
     option("--layers", action="store_true", help="the table of all ops: shapes, parameters, operations, bytes, source")
     option("--json", action="store_true", help="everything as JSON")
     option(
         "-t", "--target", metavar="NAME", default="cpu", help="plan for a target: cpu (default), or none for no plan"
     )
+    add_trust(parser)
     add_loading(parser)
     return parser
 
@@ -46,7 +47,11 @@ def _inspect(args: argparse.Namespace) -> int:
 
     get_target(args.target)
     if is_saved(args.network):
-        raise LightNetError("inspect needs the network, and this is a compiled executable", SourceLoc(args.network))
+        from lightnet.cli import saved
+
+        if args.layers:
+            raise LightNetError("--layers needs the network, and this is a compiled executable", SourceLoc(args.network))
+        return saved.inspect(args)
     try:
         network = Network(args, args.network)
         found = inspect(network.model(), args.target)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from lightnet.cli.checking import kinds_of_data
 from lightnet.cli.common import Parser, run, write_atomic
 from lightnet.cli.network import add_load, add_shapes
+from lightnet.cli.progress import terminal
 from lightnet.diagnostics import LightNetError
 from lightnet.trust.judges import TIMEOUT, CommandJudge, Judge, PipelineJudge
 
@@ -138,16 +139,12 @@ def _summary(found: Reduction) -> str:
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Notify]:
     """Shows on a terminal what is tried: a line that changes."""
-    try:
-        from rich.console import Console
-        from rich.live import Live
-    except ImportError:
+    console = None if quiet else terminal()
+    if console is None:
         yield lambda step, tests, ops: None
         return
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda step, tests, ops: None
-        return
+    from rich.live import Live
+
     # Without auto-refresh there is no thread, which judges that are forked meanwhile would not take along.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda step, tests, ops: live.update(f"ln-reduce: {ops} ops left, {tests} tests: {step}", refresh=True)

@@ -75,6 +75,12 @@ def run_options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """The option ``--trust``, for tools that read executables."""
+    parser.add_argument("--trust", metavar="PATH", action="append",
+                        help="take only an executable that one of these public keys signed: a PEM file, or a folder of them")  # fmt: skip
+
+
 def add_load(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """The option ``--load``, which every tool has that reads networks or modules: `plugins.loaded(args.load)`."""
     parser.add_argument("--load", metavar="FILE", action="append", default=[],

@@ -17,11 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, run_options
+from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, add_trust, run_options
 from lightnet.cli.peers import PEERS, check_peer, expectation, rounding
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.report.tables import table
+
+#: Outputs that are listed above a profile.
+SHOWN_BESIDE_PROFILE = 8
 
 
 def main(argv: list[str]) -> int:
@@ -85,6 +88,7 @@ def _parser() -> common.Parser:
         default="cpu",
         help="cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`",
     )
+    add_trust(parser)
     add_precision(parser)
     add_cuda(parser)
     add_loading(parser)
@@ -133,7 +137,7 @@ class _Run:
         feeds = self.feeds(network, executable)
         self.shown.show(self.warnings(executable, feeds))
         outputs = executable(feeds, threads=threads)
-        print(table(("output", "dtype", "shape", "min", "mean", "max", "NaN"), map(summary, outputs.items())))
+        self.show_outputs(outputs)
         if self.args.output:
             write_arrays(self.args.output, outputs)
         if self.args.repeat:
@@ -157,10 +161,19 @@ class _Run:
 
         path = self.args.network
         if path == "-" or not is_saved(path):
+            if self.args.trust:
+                raise LightNetError("--trust is for executables, and this is a network", SourceLoc(path))
             return Network(self.args, path)
         from lightnet.cli.saved import SavedNetwork
 
         return cast(Network, SavedNetwork(self.args, path))
+
+    def show_outputs(self, outputs: Mapping[str, Any]) -> None:
+        """The table of outputs; with `--profile`, whose table is what was asked for, the first of them."""
+        shown = list(outputs.items())[: SHOWN_BESIDE_PROFILE if self.args.profile else None]
+        print(table(("output", "dtype", "shape", "min", "mean", "max", "NaN"), map(summary, shown)))
+        if more := len(outputs) - len(shown):
+            print(f"and {more} more outputs")
 
     @property
     def looks_inside(self) -> bool:

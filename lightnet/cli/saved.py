@@ -1,19 +1,25 @@
-"""`lightnet run NET.lnx`: what stands for the network where a saved executable is run. Imports the runtime, no xDSL."""
+"""`lightnet run NET.lnx` and `lightnet inspect NET.lnx`: what stands for the network where a saved executable is run, and what there is to
+say of one. Imports the runtime, no xDSL, unless a profile asks for it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.peers import PEERS
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.report.tables import shape, size, table
 
 if TYPE_CHECKING:
+    from lightnet.executable import Executable
     from lightnet.runtime.artifact import SavedExecutable
 
 #: Options that need the network itself: attribute of the arguments -> as it is spelt.
 _NEEDS_NETWORK = {
-    "layers": "--layers", "check_nan": "--check-nan", "dump_tensors": "--dump-tensors", "tensors": "--tensors", "profile": "--profile",
+    "layers": "--layers", "check_nan": "--check-nan", "dump_tensors": "--dump-tensors", "tensors": "--tensors",
     "datafile": "-f", "precision": "--precision", "shapes": "--shape", "values": "--value", "include": "-I", "define": "-D",
 }  # fmt: skip
 
@@ -31,7 +37,7 @@ class SavedNetwork:
         given += [f"-t {args.target}"] if args.target != "cpu" else []
         if given:
             raise LightNetError(f"{given[0]} needs the network, and this is a compiled executable", SourceLoc(path))
-        self.path = path
+        self.path, self.trust = path, args.trust
         self.warnings: list[Any] = []
         self.shapes: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
@@ -40,4 +46,51 @@ class SavedNetwork:
         """The executable; nothing is compiled, and how many threads it may use is its own."""
         from lightnet.runtime.artifact import load_executable
 
-        return load_executable(self.path, emulate=emulate)
+        return load_executable(self.path, emulate=emulate, trust=self.trust)
+
+
+def profiled(saved: SavedExecutable) -> Executable:
+    """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for this processor,
+    with its own tensors. Raises LightNetError for code for a device, and where the compiler is not installed."""
+    if saved.options.get("target", "cpu") != "cpu":
+        raise LightNetError("the kernels of an executable for a device are profiled from its network")
+    try:
+        from lightnet.compiler import compile
+        from lightnet.model import loads
+    except ImportError:
+        raise LightNetError("--profile needs the compiler, which is not installed here") from None
+    made = compile(loads(saved.texts["planned"], ".mlir"), compiled=True, threads=saved.threads)
+    return made.with_tensors(saved.instance.static, saved.instance.defaults)
+
+
+def inspect(args: argparse.Namespace) -> int:
+    """`lightnet inspect NET.lnx`: what it takes and gives, what it was compiled with, and for what."""
+    from lightnet.runtime.artifact import load_executable
+
+    found = described(load_executable(args.network, trust=args.trust))
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    rows = [(kind[:-1], t["name"], t["dtype"], shape(t["dims"])) for kind in ("inputs", "outputs") for t in found[kind]]
+    print(f"{args.network}: a compiled executable{', signed' if found['signed'] else ''}\n")
+    print(table(("", "name", "dtype", "shape"), rows))
+    print(f"\ncompiled for  {', '.join(found['processors'])}; this processor takes {found['processor']}")
+    print(f"threads       {found['threads']}")
+    print(f"options       {', '.join(f'{k}={v}' for k, v in found['options'].items())}")
+    print(f"memory        {', '.join(f'{name} {size(n)}' for name, n in found['memory'].items())}")
+    for warning in found["warnings"]:
+        print(f"warning       {warning}")
+    return 0
+
+
+def described(saved: SavedExecutable) -> dict[str, Any]:
+    """What there is to say of an executable, as JSON values."""
+
+    def types(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{"name": name, "dtype": str(dtype), "dims": list(dims)} for name, (dims, dtype) in found.items()]
+
+    return {
+        "inputs": types(saved.inputs), "outputs": types(saved.outputs), "processors": saved.variants, "processor": saved.program.cpu,
+        "threads": saved.threads, "options": saved.options, "memory": dict(saved.program.memory), "params": list(saved.program.params),
+        "warnings": saved.warnings, "signed": saved.is_signed,
+    }  # fmt: skip

@@ -193,7 +193,9 @@ class SavedExecutable(Runnable):
             raise LightNetError(f"cannot read: {reason_of(e)}", where) from None
 
     def _open(self, file: _File, emulate: bool) -> None:
-        self._path, self._head, self._opened = file.where.file, file.head.raw, None
+        self._head, self._opened = file.head.raw, None
+        #: Whether the file has a signature, whosever.
+        self.is_signed = file.head.signature is not None
         variant = file.chosen()
         self.program, facts, body = file.program(variant)
         #: The processors that the file has code for, the best first; `program.cpu` is the one that runs.
