@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -38,7 +38,7 @@ from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, HostCall, Program, Tensor, unknown
-from lightnet.runtime.threads import thread_count
+from lightnet.runtime.threads import SHAPED, is_said, thread_count
 from lightnet.specialize import SpecializingExecutable
 
 __all__ = ["Compilation", "Executable", "build_program", "compile", "native_module"]
@@ -50,7 +50,7 @@ PLANS = ("default", "upstream")
 
 @collector_paused()
 def compile(
-    model: Model | str | Path | bytes | OpenError,
+    model: Model | str | Path | bytes | OpenError | Any,
     target: str = "cpu",
     *,
     plan: str = "default",
@@ -58,6 +58,7 @@ def compile(
     precision: str = "f32",
     outputs: Sequence[str] = (),
     weights: Weights = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     pipeline: str | None = None,
     compiled: bool = False,
     features: str | None = None,
@@ -77,7 +78,7 @@ def compile(
     values, becomes a `SpecializingExecutable`, which is compiled when it is called.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
-    tensors by name; `pipeline` replaces the target's pass list; `weights` replaces the model's; `compiled` says that the
+    tensors by name; `pipeline` replaces the target's pass list; `weights` replaces the model's; `shapes` are for reading a path (`lightnet.load`); `compiled` says that the
     model is planned already and is to be lowered only; `cpu` is the processor to compile for, with the
     target `triple` of its system: ``host``, or a name of `backends.llvm.machines` (``x86-64-v3``, ``generic-aarch64``), whose code can be
     saved and emitted and need not run here; `features` overrides what decides the shape of kernels (``avx512``, ``avx2``, ``neon``).
@@ -86,7 +87,7 @@ def compile(
     of products are rounded. `exact` refuses algorithms that sum something else than an op's
     definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
     (default: as many as these, and 64 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
-    LIGHTNET_THREADS, else 1); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
+    LIGHTNET_THREADS, else as many as this process has processors); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
     their threads wait for each other, only the PTX interpreter says).
@@ -94,12 +95,16 @@ def compile(
     """
     if not isinstance(model, Model):
         try:
-            model = _read(model)
+            model = _read(model, shapes)
         except OpenError as opened:
+            if shapes:
+                raise  # some are still open
             again = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
                        "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **again), target, again, model)
+    elif shapes:
+        raise LightNetError("shapes are given to who reads the network: lightnet.load(path, shapes=...)")
     get_target(target)
     if target != "cuda" and (arch is not None or emulate or on_cpu):
         raise LightNetError(f"arch, emulate and on_cpu are for target cuda, and the target is {target}")
@@ -111,7 +116,8 @@ def compile(
         arch = native_arch()
     if target == "cuda" and (cpu, triple) != ("host", None):
         raise LightNetError("cpu and triple are for target cpu; of target cuda, arch says what to compile for")
-    threads = thread_count(threads)
+    said_threads = is_said(threads)
+    threads = thread_count(threads) if said_threads or target == "cpu" else 1
     if plan not in PLANS:
         raise LightNetError(f"unknown plan '{plan}'; there are: {', '.join(PLANS)}")
     module = model.module.clone()
@@ -139,7 +145,7 @@ def compile(
     spec = pipeline or pipelines.default(target, plan, planned=planned, layout=layout, precision=precision)
     spec += ",simt-to-cpu" if on_cpu else ""
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
-               "threads": threads, "arch": arch, "precision": "tf32" if precision == "tf32" else None}  # fmt: skip
+               "threads": threads if said_threads else min(threads, SHAPED), "most": threads, "arch": arch, "precision": "tf32" if precision == "tf32" else None}  # fmt: skip
     compilation = Compilation(
         module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads, emulate
     )
@@ -161,14 +167,16 @@ def _machine(cpu: str, triple: str | None) -> Any:
     return machines.machine(cpu, triple)
 
 
-def _read(source: str | Path | bytes | OpenError) -> Model:
+def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None) -> Model:
     """The model at a path, or of an ONNX model's bytes. Raises the `OpenError` where its shapes are open."""
     if isinstance(source, OpenError):
         raise source
-    if not isinstance(source, str | os.PathLike | bytes):
-        raise LightNetError("a network to compile is a path, a Model or the bytes of an ONNX model (SerializeToString), not a "
+    if isinstance(source, bytes):
+        return loads(source, ".onnx", shapes=shapes)
+    if not isinstance(source, str | os.PathLike) and not hasattr(source, "SerializeToString"):
+        raise LightNetError("a network to compile is a path, a Model, an onnx.ModelProto or its bytes, not a "
                             f"{type(source).__name__}")  # fmt: skip
-    return loads(source, ".onnx") if isinstance(source, bytes) else load(source)
+    return load(source, shapes=shapes)
 
 
 def keep_outputs(module: ModuleOp, names: Sequence[str]) -> None:

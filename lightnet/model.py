@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,14 +61,18 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     """Read a network: LightNet IL (``.net``), JSON IR or an NNVM or MXNet graph (``.json``), MLIR (``.mlir``), ONNX
     (``.onnx``); ``-`` is standard input, whose form is told from its text.
 
-    `weights` is a file (``.wts``, ``.npz``, ``.safetensors``, ``.params``) or a mapping of arrays, which go before those that
+    An `onnx.ModelProto` is read as its bytes are. `weights` is a file (``.wts``, ``.npz``, ``.safetensors``, ``.params``) or a mapping of arrays, which go before those that
     the network brings along; with `override` it also fills every tensor that it names where the network gives contents of its
     own (``from_file=false``); `shapes` gives inputs other dimensions (the shapes of everything behind them follow), and decides
     those that a graph leaves open; `values` makes inputs of an ONNX model constants. `seed` seeds contents declared random.
     `include_dirs`, `defines` and `eval_mode` (``arith``, or ``perl``, which runs code from the file) are for IL.
     Raises `LightNetError` for every mistake in the files, `OpenError` where more of `shapes` or `values` is needed.
     """
-    path = str(path)
+    if hasattr(path, "SerializeToString"):  # an onnx.ModelProto
+        return loads(path.SerializeToString(), ".onnx", "<model>", weights, shapes, values=values, override=override, seed=seed, ctx=ctx)
+    if not isinstance(path, str | os.PathLike):
+        raise LightNetError(f"a network to load is a path, or an onnx.ModelProto, not a {type(path).__name__}: `loads` takes text and bytes")
+    path = os.fspath(path)
     name = STDIN_NAME if path == "-" else path
     suffix = Path(path).suffix.lower()
     source: str | bytes = path
@@ -96,7 +101,10 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     from lightnet.frontends.loading import Options, reshaped
 
     ctx = ctx or make_context()
-    warnings: list[tuple[SourceLoc, str]] = []
+    warnings: list[tuple[SourceLoc, str]] = [
+        (SourceLoc(name), f"input '{given}' gets the shape {list(dims)}, which has no elements")
+        for given, dims in (shapes or {}).items() if 0 in dims
+    ]  # fmt: skip
     opened = open_weights(weights) if weights is not None else None
     given = Options(on_warning=lambda loc, message: warnings.append((loc, message)), shapes=dict(shapes or {}),
                     values=dict(values or {}), weights=opened, **options)  # fmt: skip

@@ -15,6 +15,8 @@ import pytest
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers, and the processes that tests start, inherit the folder
     os.environ["LIGHTNET_CACHE"] = tempfile.mkdtemp(prefix="lightnet-tests-")
     os.environ["LIGHTNET_VERIFY"] = "1"
+    # What is compiled should not depend on the machine, and tests run side by side: those of threads say how many.
+    os.environ["LIGHTNET_THREADS"] = "1"
     atexit.register(shutil.rmtree, os.environ["LIGHTNET_CACHE"], ignore_errors=True)
 
 

@@ -123,10 +123,17 @@ def test_a_lookup_reads_what_it_takes(optype, operands, params, nbytes):
 # -- the tool --------------------------------------------------------------------------------------------------------
 
 
-def test_an_executable_is_no_network(tmp_path, capsys) -> None:
-    lightnet.compile(str(Path(__file__).parent.parent / "examples" / "cnn.net")).save(tmp_path / "cnn.lnx")
-    assert main(["inspect", str(tmp_path / "cnn.lnx")]) == 1
-    assert "needs the network, and this is a compiled executable" in capsys.readouterr().err
+def test_an_executable(tmp_path, capsys) -> None:
+    made = lightnet.compile(str(Path(__file__).parent.parent / "examples" / "cnn.net"))
+    made.save(tmp_path / "cnn.lnx")
+    assert main(["inspect", str(tmp_path / "cnn.lnx")]) == 0
+    page = capsys.readouterr().out
+    assert "picture  float32  1x3x32x32" in page and f"compiled for  {made.program.cpu}" in page and "plan=default" in page
+    assert main(["inspect", str(tmp_path / "cnn.lnx"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["memory"] == made.program.memory and found["outputs"][0]["name"] == "classes" and not found["signed"]
+    assert main(["inspect", str(tmp_path / "cnn.lnx"), "--layers"]) == 1
+    assert "--layers needs the network, and this is a compiled executable" in capsys.readouterr().err
 
 
 def test_page_and_json(cli):

@@ -159,7 +159,6 @@ def test_upstreams_plan(words: tuple[str, ...], expected: np.ndarray) -> None:
 @pytest.mark.parametrize(
     "words, says",
     [
-        (("run", "net.lnx", "--profile"), "--profile needs the network"),
         (("run", "net.lnx", "--layers", "--compare", "interpreter"), "--layers needs the network"),
         (("run", "net.lnx", "-t", "none"), "-t none needs the network"),
         (("run", "net.lnx", "-i", "nothing=zeros"), "no input or param is called 'nothing'"),

@@ -337,3 +337,131 @@ def test_version_is_checked(path) -> None:
     path.write_bytes(b"LNEXE4" + data[6:])
     with pytest.raises(LightNetError, match="this version of LightNet"):
         lightnet.load_executable(path)
+
+
+# -- signatures ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory) -> Path:
+    """A folder with two keys: a.pem, a.pub, b.pem, b.pub."""
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    from cryptography.hazmat.primitives import serialization as s
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    folder = tmp_path_factory.mktemp("keys")
+    for name in "ab":
+        key = Ed25519PrivateKey.generate()
+        private = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
+        (folder / f"{name}.pem").write_bytes(private)
+        public = key.public_key().public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
+        (folder / f"{name}.pub").write_bytes(public)
+    return folder
+
+
+def test_only_what_is_signed_is_taken(compiled, original, keys, tmp_path) -> None:
+    signed = tmp_path / "signed.lnx"
+    compiled.save(signed, sign=keys / "a.pem")
+    both = tmp_path / "both.pub"
+    both.write_bytes((keys / "b.pub").read_bytes() + (keys / "a.pub").read_bytes())
+    for trust in (keys / "a.pub", str(keys / "a.pub"), [keys / "b.pub", keys / "a.pub"], both):
+        right(lightnet.load_executable(signed, trust=trust)(FEEDS))
+    right(lightnet.load_executable(signed)(FEEDS))
+    right(pickle.loads(pickle.dumps(lightnet.load_executable(signed, trust=keys / "a.pub")))(FEEDS))
+    for path, trust, says in (
+        (signed, keys / "b.pub", "signed by a key that is not trusted"), (original, keys / "a.pub", "is not signed"),
+        (signed, keys / "a.pem", "no public"), (signed, tmp_path, "signed by a key that is not trusted|no public Ed25519 key"),
+        (signed, keys / "none.pub", "No such file"), (signed, [], "no public Ed25519 key to trust in nothing"),
+    ):  # fmt: skip
+        if trust == tmp_path:
+            both.unlink()
+        with pytest.raises(LightNetError, match=says):
+            lightnet.load_executable(path, trust=trust)
+    for key, says in ((keys / "a.pub", "no private key"), (keys / "none", "No such file")):
+        with pytest.raises(LightNetError, match=says):
+            compiled.save(tmp_path / "x.lnx", sign=key)
+    assert not (tmp_path / "x.lnx").exists()
+
+
+@pytest.mark.parametrize("cache", ["shared", "off"])
+def test_no_byte_of_a_signed_file_can_be_changed(cache, compiled, keys, tmp_path, monkeypatch) -> None:
+    """In every region: header, code, tensors, texts, what is between them, the signature; the checksums repaired or not."""
+    monkeypatch.setenv("LIGHTNET_CACHE", "off" if cache == "off" else str(tmp_path / "cache"))
+    path = tmp_path / "net.lnx"
+    compiled.save(path, sign=keys / "a.pem")
+    data = path.read_bytes()
+    parts = fuzz_executables.Parts(data)
+    length = len(lnx.MAGIC) + lnx.FIXED.size + parts._length
+    regions = {"magic": (0, 8), "length": (8, 20), "header": (20, length), **parts.spans}
+    ends = sorted([length, *(end for _, end in parts.spans.values())])
+    regions |= {f"gap{k}": (end, lnx.pages(end)) for k, end in enumerate(ends) if end % lnx.PAGE}
+    body = len(data) - lnx.SIGNATURE_BYTES
+    regions |= {"signature": (body, body + 8), "key": (body + 8, body + 40), "bytes": (body + 40, len(data))}
+    assert sum(end - begin for begin, end in regions.values()) == len(data), "a region is not tried"
+    for name, (begin, end) in regions.items():
+        for at in {begin, (begin + end) // 2, end - 1}:
+            changed = bytearray(data)
+            changed[at] ^= 1
+            path.write_bytes(changed)
+            copies.clear()
+            with pytest.raises(LightNetError):
+                lightnet.load_executable(path, trust=keys / "a.pub")
+    tampered = fuzz_executables.Parts(data)
+    begin, end = tampered.spans["static0"]
+    tampered.data[begin:end] = bytes(end - begin)
+    path.write_bytes(tampered.file())
+    assert not lightnet.load_executable(path)(x=X, z=np.zeros_like(Z))["y"].any()  # it is a file like any other, but for the signature
+    with pytest.raises(LightNetError, match="changed after it was signed"):
+        lightnet.load_executable(path, trust=keys / "a.pub")
+
+
+def test_signing_from_the_command_line(keys, tmp_path, capsys) -> None:
+    from lightnet.cli.lightnet import main
+
+    net, out = str(ROOT / "examples" / "cnn.net"), str(tmp_path / "net.lnx")
+    assert main(["compile", net, "-o", out, "--sign", str(keys / "a.pem")]) == 0
+    assert main(["run", out, "--trust", str(keys / "a.pub"), "-i", "random"]) == 0
+    assert main(["inspect", out, "--trust", str(keys / "a.pub")]) == 0 and "signed" in capsys.readouterr().out
+    for words, says in (
+        (["run", out, "--trust", str(keys / "b.pub"), "-i", "random"], "not trusted"),
+        (["run", net, "--trust", str(keys / "b.pub"), "-i", "random"], "--trust is for executables"),
+        (["compile", net, "-o", out, "--sign", str(keys / "a.pub")], "no private key"),
+        (["compile", net, "-o", out, "--emit=obj", "--sign", str(keys / "a.pem")], "--sign is for --emit=lnx"),
+    ):
+        assert main(words) == 1 and says in capsys.readouterr().err
+
+
+def test_without_the_package(compiled, original, tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
+    for use in (lambda: compiled.save(tmp_path / "x", sign="k.pem"), lambda: lightnet.load_executable(original, trust="k.pub")):
+        with pytest.raises(LightNetError, match="needs the Python package cryptography"):
+            use()
+
+
+# -- the command line ----------------------------------------------------------------------------------------
+
+
+def test_what_compile_says(tmp_path, capsys) -> None:
+    from lightnet.cli.lightnet import main
+
+    net, out = str(ROOT / "examples" / "cnn.net"), str(tmp_path / "net.lnx")
+    assert main(["compile", net, "-o", out, "--threads", "2"]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and len(said.out.splitlines()) == 1
+    assert out in said.out and "2 threads" in said.out and said.out.endswith(" s\n") and "KiB" in said.out
+    assert main(["run", out, "-i", "random", "--profile"]) == 0
+    assert "conv2d" in capsys.readouterr().out
+
+
+def test_progress_on_a_terminal(monkeypatch) -> None:
+    rich = pytest.importorskip("rich.console", reason="rich is not installed")
+    import io
+
+    from lightnet.cli import progress
+
+    shown = io.StringIO()
+    monkeypatch.setattr(progress, "terminal", lambda: rich.Console(file=shown, force_terminal=True, width=80))
+    with progress.stages("compile [x].net") as stage:
+        stage("machine code")
+    assert "compile [x].net" in shown.getvalue()

@@ -77,7 +77,7 @@ def _parser() -> common.Parser:
         help="memory planning: default, or upstream as the C implementation",
     )
     option(
-        "--threads", metavar="N", type=int, help="how many threads a call may use (default: LIGHTNET_THREADS, else 1)"
+        "--threads", metavar="N", type=int, help="how many threads a call may use (default: LIGHTNET_THREADS, else of a .lnx as many as there are processors, of files for C 1)"
     )
     option(
         "--layout",
@@ -181,10 +181,15 @@ def _summary(made: list[Executable], written: list[str], seconds: float) -> str:
 def _made(args: argparse.Namespace, network: Network, names: list[str], stage: Callable[[str], None]) -> list[Executable]:
     """The executables, the best first, with their machine code."""
     outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
+    from lightnet.runtime.threads import is_said
+
+    threads = args.threads
+    if not is_said(threads) and args.emit != "lnx":
+        threads = 1  # what C is linked with has a pool of threads only where that is asked for
     options = {
         "plan": args.plan,
         "outputs": outputs,
-        "threads": args.threads,
+        "threads": threads,
         "exact": args.exact,
         "weight_memory": args.weight_memory,
     }

@@ -93,7 +93,7 @@ class Blocking:
 @dataclass(frozen=True)
 class Request:
     """What kernels are chosen for: the `features` of a machine (what they mean is the target's business), the `threads` that a
-    kernel may use, and whether results should be `exact`: those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed
+    kernel is shaped for, and the `most` that may share it (0: as many), and whether results should be `exact`: those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed
     weights may take beyond the plain ones (None: what the target thinks right), `precision` to what the factors of products of f32 may be rounded."""
 
     features: str = ""
@@ -101,6 +101,7 @@ class Request:
     exact: bool = False
     weight_memory: int | None = None
     precision: str = "f32"
+    most: int = 0
 
 
 #: Bytes that a change of layout moves in a nanosecond, read and written.

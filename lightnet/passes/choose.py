@@ -35,7 +35,7 @@ class ChoosePass(LnPass):
 
     A choice may change rounding and nothing else. Those that a kernel has already stay: people pin them by hand, or read them
     from a file; and `set` overrides them: ``choose{set="conv1.alg=direct;conv1.tile=[1, 14, 2, 8]"}``, where a kernel goes by a
-    tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu: avx512, avx2, neon; cuda: the architecture), `threads` how many a kernel may use; `exact`
+    tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu: avx512, avx2, neon; cuda: the architecture), `threads` how many a kernel is shaped for, `most` how many may share it (0: as many); `exact`
     refuses algorithms that sum something else than the definition does (Winograd's); `weight_memory` is how many bytes transformed weights may
     take beyond the plain ones; `precision` (cuda) is to what the factors of products of f32 may be rounded: ``f32``, not at all, or ``tf32``. It stands before `pack` and `plan`,
     because layouts of weights and workspace depend on it.
@@ -45,6 +45,7 @@ class ChoosePass(LnPass):
     target: str = "cpu"
     features: str = ""
     threads: int = 1
+    most: int = 0
     exact: bool = False
     weight_memory: int | None = None
     precision: str = "f32"
@@ -52,13 +53,13 @@ class ChoosePass(LnPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
-        if self.threads < 1 or (self.weight_memory or 0) < 0:
+        if self.threads < 1 or self.most < 0 or (self.weight_memory or 0) < 0:
             raise LightNetError(
-                f"choose: threads = {self.threads} and weight-memory = {self.weight_memory}: at least one thread, and no negative "
+                f"choose: threads = {self.threads}, most = {self.most} and weight-memory = {self.weight_memory}: at least one thread, and no negative "
                 "number of bytes",
                 label="choose.limits",
             )
-        request = Request(self.features, self.threads, self.exact, self.weight_memory, self.precision)
+        request = Request(self.features, self.threads, self.exact, self.weight_memory, self.precision, self.most)
         pinned = _parsed(self.set)
         for block in graphs(op):
             kernels = [kernel for kernel in block.ops if isinstance(kernel, KernelOp)]

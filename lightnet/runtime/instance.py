@@ -116,7 +116,7 @@ class Instance:
         inputs = [(t.name, view.__setitem__, t.dims, view.dtype) for t, view in views]
         ports = [(t.name, t.dims, t.np_dtype) for _, t in self._in_ports]
         copies = [(t.name, t.view(memory).copy) for t in self.program.outputs if t.space in memory]
-        count, has_ports, threads = len(self._fed), bool(self.program.ports), self.program.widest
+        count, has_ports, threads = len(self._fed), bool(self.program.ports), threads_of_call(None, self.program.widest)
         main, address, frame, static_address = self._main, arena.address, arena.frame, self._static_address
 
         def quick(self: Instance, arena: Arena, feeds: Any) -> dict[str, np.ndarray] | None:
@@ -166,7 +166,7 @@ class Instance:
         program's order.
 
         `static` and `residents` replace the loaded contents of the static space and of residents, for this call; `threads`
-        is the number of threads, at most (and unless given) that which the program is compiled for.
+        is the number of threads, at most that which the program is compiled for (unless given also no more than processors).
         """
         threads = threads_of_call(threads, self.program.threads)
         arrays = self.program.fed(feeds)

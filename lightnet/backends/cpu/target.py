@@ -85,9 +85,10 @@ def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
 
 def _threads(kernel: KernelOp, request: Request, machine: Machine) -> int:
     """As many threads as the kernel has blocks for and its work pays for."""
-    if request.threads == 1:
+    most = request.most or request.threads
+    if most == 1:
         return 1
-    return worthwhile(selection.cost_of(kernel, machine), min(request.threads, most_blocks(kernel)))
+    return worthwhile(selection.cost_of(kernel, machine), min(most, most_blocks(kernel)))
 
 
 def _plain_choices(kernel: KernelOp, lanes: int) -> dict[str, Attribute]:
