@@ -362,7 +362,8 @@ class Executable(Runnable):
         do not fit."""
         wanted = {t.name: (t.dims, t.np_dtype) for t in (*self.program.inputs, *self.program.residents)}
         if static.nbytes < self.program.memory.get("static", 0) or any(
-            name not in defaults or (defaults[name].shape, defaults[name].dtype) != kind for name, kind in wanted.items()
+            name not in defaults or (defaults[name].shape, defaults[name].dtype) != kind
+            for name, kind in wanted.items()
         ):
             raise LightNetError("this version of the compiler plans the network otherwise: profile the network itself")
         self._lacking = []

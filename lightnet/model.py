@@ -69,9 +69,21 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     Raises `LightNetError` for every mistake in the files, `OpenError` where more of `shapes` or `values` is needed.
     """
     if hasattr(path, "SerializeToString"):  # an onnx.ModelProto
-        return loads(path.SerializeToString(), ".onnx", "<model>", weights, shapes, values=values, override=override, seed=seed, ctx=ctx)
+        return loads(
+            path.SerializeToString(),
+            ".onnx",
+            "<model>",
+            weights,
+            shapes,
+            values=values,
+            override=override,
+            seed=seed,
+            ctx=ctx,
+        )
     if not isinstance(path, str | os.PathLike):
-        raise LightNetError(f"a network to load is a path, or an onnx.ModelProto, not a {type(path).__name__}: `loads` takes text and bytes")
+        raise LightNetError(
+            f"a network to load is a path, or an onnx.ModelProto, not a {type(path).__name__}: `loads` takes text and bytes"
+        )
     path = os.fspath(path)
     name = STDIN_NAME if path == "-" else path
     suffix = Path(path).suffix.lower()

@@ -74,7 +74,9 @@ class SpecializingExecutable(Runnable):
     def __reduce__(self) -> Any:
         self._check_open()
         if isinstance(self._made_of, OpenError | None):
-            raise LightNetError("an executable whose shapes are open goes to other processes as the path of its model, and this one has none")
+            raise LightNetError(
+                "an executable whose shapes are open goes to other processes as the path of its model, and this one has none"
+            )
         from lightnet.compiler import compile
 
         source = os.path.abspath(self._made_of) if isinstance(self._made_of, str | os.PathLike) else self._made_of

@@ -93,7 +93,14 @@ def test_layouts_of_inputs(run, fed) -> None:
     read_only = x.copy()
     read_only.flags.writeable = False
     wide = np.repeat(x, 2, axis=1)
-    for array in (np.asfortranarray(x), wide[:, ::2], x[::-1, ::-1].copy()[::-1, ::-1], misaligned, read_only, x.astype(">f4")):
+    for array in (
+        np.asfortranarray(x),
+        wide[:, ::2],
+        x[::-1, ::-1].copy()[::-1, ::-1],
+        misaligned,
+        read_only,
+        x.astype(">f4"),
+    ):
         before = array.copy()
         right(run(array, z), x, z)
         np.testing.assert_array_equal(array, before)
@@ -179,7 +186,10 @@ def test_dlpack(run, fed) -> None:
     found = run(x, z, out={name: Foreign(array) for name, array in out.items()})
     right(out, x, z)
     right(found, x, z)
-    refused(lambda: run(Foreign(x, device=(2, 1)), z), "'image' takes an array of float32, but its memory is on a device (cuda:1)")
+    refused(
+        lambda: run(Foreign(x, device=(2, 1)), z),
+        "'image' takes an array of float32, but its memory is on a device (cuda:1)",
+    )
     refused(lambda: run(Foreign(x, code=5), z), "'image'", "DLPack's 5, 32 bits")
 
 
@@ -242,7 +252,12 @@ def test_torch(run, fed) -> None:
 
 def test_a_network_with_params_names_inputs_only() -> None:
     made = lightnet.compile(Path(__file__).parents[1] / "examples" / "nets" / "lenet.net")
-    refused(lambda: made(inptu=np.zeros((1, 1, 28, 28))), "is called 'inptu'; there are: input", "did you mean input?", "params")
+    refused(
+        lambda: made(inptu=np.zeros((1, 1, 28, 28))),
+        "is called 'inptu'; there are: input",
+        "did you mean input?",
+        "params",
+    )
 
 
 def test_open_shapes(tmp_path) -> None:
@@ -256,9 +271,16 @@ def test_open_shapes(tmp_path) -> None:
         [helper.make_node("Sub", ["a", "b"], ["c"])], "g",
         [helper.make_tensor_value_info(n, kind, ["n", 4]) for n in "ab"], [helper.make_tensor_value_info("c", kind, ["n", 4])],
     )  # fmt: skip
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "open.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "open.onnx"
+    )
     run = lightnet.compile(tmp_path / "open.onnx")
-    assert list(run.inputs) == ["a", "b"] and run.outputs == {} and run.options["target"] == "cpu" and "a float32" in repr(run)
+    assert (
+        list(run.inputs) == ["a", "b"]
+        and run.outputs == {}
+        and run.options["target"] == "cpu"
+        and "a float32" in repr(run)
+    )
     for n in (1, 3):
         a, b = RNG.standard_normal((2, n, 4)).astype("f")
         out = np.empty((n, 4), "f")

@@ -128,7 +128,9 @@ def test_an_executable(tmp_path, capsys) -> None:
     made.save(tmp_path / "cnn.lnx")
     assert main(["inspect", str(tmp_path / "cnn.lnx")]) == 0
     page = capsys.readouterr().out
-    assert "picture  float32  1x3x32x32" in page and f"compiled for  {made.program.cpu}" in page and "plan=default" in page
+    assert (
+        "picture  float32  1x3x32x32" in page and f"compiled for  {made.program.cpu}" in page and "plan=default" in page
+    )
     assert main(["inspect", str(tmp_path / "cnn.lnx"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["memory"] == made.program.memory and found["outputs"][0]["name"] == "classes" and not found["signed"]

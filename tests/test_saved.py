@@ -262,9 +262,7 @@ def test_a_header_that_says_anything() -> None:
         if len(text) > length:
             continue
         text = text.ljust(length)
-        Path("bad.lnx").write_bytes(
-            lnx.packed_header(text) + data[20 + length :]
-        )
+        Path("bad.lnx").write_bytes(lnx.packed_header(text) + data[20 + length :])
         try:
             lightnet.load_executable("bad.lnx")
         except LightNetError as e:

@@ -258,7 +258,12 @@ def test_what_cannot_be_opened(tmp_path, path, monkeypatch) -> None:
 def test_every_error_has_a_text() -> None:
     from lightnet.diagnostics import SourceLoc
 
-    for error in (LightNetError(3), LightNetError(b"x"), LightNetError("m", SourceLoc(b"a\xff", 1)), LightNetError("m", SourceLoc(4))):
+    for error in (
+        LightNetError(3),
+        LightNetError(b"x"),
+        LightNetError("m", SourceLoc(b"a\xff", 1)),
+        LightNetError("m", SourceLoc(4)),
+    ):
         assert "error: " in str(error)
     again = pickle.loads(pickle.dumps(LightNetError("m", SourceLoc("f", 2), label="l.l", notes=[(None, "n")])))
     assert str(again) == "f:2: error: m [l.l]\nnote: n"
@@ -306,9 +311,14 @@ def test_closing(compiled, path) -> None:
             right(entered(FEEDS))
         assert run.is_closed and "closed" in repr(run)
         run.close()
-        for use in (lambda: run(FEEDS), lambda: run.run(x=X, z=Z), lambda: pickle.dumps(run), lambda: asyncio.run(run.call_async(FEEDS))):
+        for use in (
+            lambda run: run(FEEDS),
+            lambda run: run.run(x=X, z=Z),
+            pickle.dumps,
+            lambda run: asyncio.run(run.call_async(FEEDS)),
+        ):
             with pytest.raises(LightNetError, match="closed"):
-                use()
+                use(run)
 
 
 def test_closing_gives_the_memory_back(path, tmp_path, monkeypatch) -> None:
@@ -322,7 +332,9 @@ def test_closing_gives_the_memory_back(path, tmp_path, monkeypatch) -> None:
 
 def test_awaiting(compiled, path) -> None:
     async def several(run) -> list:
-        return await asyncio.gather(*(run.call_async(FEEDS) for _ in range(8)), run.call_async(x=X, z=Z, outputs=["y", "r"]))
+        return await asyncio.gather(
+            *(run.call_async(FEEDS) for _ in range(8)), run.call_async(x=X, z=Z, outputs=["y", "r"])
+        )
 
     for run in kinds(compiled, path)[:2]:
         for found in asyncio.run(several(run)):
@@ -398,7 +410,7 @@ def test_no_byte_of_a_signed_file_can_be_changed(cache, compiled, keys, tmp_path
     body = len(data) - lnx.SIGNATURE_BYTES
     regions |= {"signature": (body, body + 8), "key": (body + 8, body + 40), "bytes": (body + 40, len(data))}
     assert sum(end - begin for begin, end in regions.values()) == len(data), "a region is not tried"
-    for name, (begin, end) in regions.items():
+    for begin, end in regions.values():
         for at in {begin, (begin + end) // 2, end - 1}:
             changed = bytearray(data)
             changed[at] ^= 1
@@ -410,7 +422,9 @@ def test_no_byte_of_a_signed_file_can_be_changed(cache, compiled, keys, tmp_path
     begin, end = tampered.spans["static0"]
     tampered.data[begin:end] = bytes(end - begin)
     path.write_bytes(tampered.file())
-    assert not lightnet.load_executable(path)(x=X, z=np.zeros_like(Z))["y"].any()  # it is a file like any other, but for the signature
+    assert not lightnet.load_executable(path)(x=X, z=np.zeros_like(Z))[
+        "y"
+    ].any()  # it is a file like any other, but for the signature
     with pytest.raises(LightNetError, match="changed after it was signed"):
         lightnet.load_executable(path, trust=keys / "a.pub")
 
@@ -434,7 +448,10 @@ def test_signing_from_the_command_line(keys, tmp_path, capsys) -> None:
 def test_without_the_package(compiled, original, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
-    for use in (lambda: compiled.save(tmp_path / "x", sign="k.pem"), lambda: lightnet.load_executable(original, trust="k.pub")):
+    for use in (
+        lambda: compiled.save(tmp_path / "x", sign="k.pem"),
+        lambda: lightnet.load_executable(original, trust="k.pub"),
+    ):
         with pytest.raises(LightNetError, match="needs the Python package cryptography"):
             use()
 

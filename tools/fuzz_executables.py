@@ -266,7 +266,9 @@ class Fence:
         for memory, start, nbytes in self._held:
             whole = np.frombuffer(memory, np.uint8)[mmap.PAGESIZE : -mmap.PAGESIZE]
             at = start - mmap.PAGESIZE
-            assert (whole[:at] == _CANARY).all() and (whole[at + nbytes :] == _CANARY).all(), "a byte outside was written"
+            assert (whole[:at] == _CANARY).all() and (whole[at + nbytes :] == _CANARY).all(), (
+                "a byte outside was written"
+            )
         self._held.clear()
 
 
@@ -370,7 +372,9 @@ def results(seeds: range, originals: dict[str, bytes]) -> Iterator[tuple[int, st
 
 def main(argv: list[str] | None = None) -> int:
     """The tool; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Change saved executables at random, and see what loading and calling them does.")
+    parser = argparse.ArgumentParser(
+        description="Change saved executables at random, and see what loading and calling them does."
+    )
     parser.add_argument("--count", type=int, default=2000, help="files (2000)")
     parser.add_argument("--seed", type=int, default=0, help="of the first file; the others follow (0)")
     parser.add_argument("--keep", metavar="FOLDER", help="where files go with which something was found")
@@ -384,7 +388,10 @@ def main(argv: list[str] | None = None) -> int:
             if args.keep:
                 Path(args.keep).mkdir(parents=True, exist_ok=True)
                 Path(args.keep, f"{number}.lnx").write_bytes(sample(number, originals)[1])
-    print(f"{sum(counts.values())} files from seed {args.seed}: " + ", ".join(f"{n} {what}" for what, n in counts.most_common()))
+    print(
+        f"{sum(counts.values())} files from seed {args.seed}: "
+        + ", ".join(f"{n} {what}" for what, n in counts.most_common())
+    )
     return 1 if found else 0
 
 

@@ -1,4 +1,4 @@
-"""`lightnet cache`: where compiled kernels are kept on disk, how much there is, and how to be rid of it.
+"""`lightnet cache`: where compiled kernels and weights of executables are kept on disk, how much there is, and how to be rid of it.
 
 Imports llvmlite, no xDSL.
 """
@@ -10,8 +10,8 @@ from lightnet.cli import common
 
 def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
-    parser = common.Parser("lightnet cache", description="The cache of compiled kernels: LIGHTNET_CACHE names its folder (off: none), "
-                           "LIGHTNET_CACHE_SIZE bounds it (MiB).", allow_abbrev=False)  # fmt: skip
+    parser = common.Parser("lightnet cache", description="The cache of compiled kernels, and of the weights of executables that run: "
+                           "LIGHTNET_CACHE names its folder (off: none), LIGHTNET_CACHE_SIZE and LIGHTNET_WEIGHTS_SIZE bound it (MiB).", allow_abbrev=False)  # fmt: skip
     parser.add_argument(
         "action",
         choices=("info", "clear"),
@@ -21,9 +21,10 @@ def main(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
     from lightnet.backends.llvm import cache
+    from lightnet.runtime import copies
 
     if args.action == "clear":
-        count = cache.clear()
+        count = cache.clear() + copies.clear()
         print(f"removed {count} entr{'y' if count == 1 else 'ies'}")
         return 0
     found = cache.info()
@@ -32,4 +33,5 @@ def main(argv: list[str]) -> int:
         return 0
     print(f"folder   {found.folder}\nentries  {found.entries}")
     print(f"size     {found.nbytes / 2**20:.1f} MiB of at most {found.bound / 2**20:.0f} MiB")
+    print(f"weights  {copies.nbytes() / 2**20:.1f} MiB of at most {copies.bound() / 2**20:.0f} MiB")
     return 0

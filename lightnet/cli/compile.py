@@ -77,7 +77,10 @@ def _parser() -> common.Parser:
         help="memory planning: default, or upstream as the C implementation",
     )
     option(
-        "--threads", metavar="N", type=int, help="how many threads a call may use (default: LIGHTNET_THREADS, else of a .lnx as many as there are processors, of files for C 1)"
+        "--threads",
+        metavar="N",
+        type=int,
+        help="how many threads a call may use (default: LIGHTNET_THREADS, else of a .lnx as many as there are processors, of files for C 1)",
     )
     option(
         "--layout",
@@ -90,7 +93,11 @@ def _parser() -> common.Parser:
         type=int,
         help="bytes that transformed weights may take beyond the plain ones (default: their size, at least 64 MiB)",
     )
-    option("--sign", metavar="KEY.pem", help="sign the .lnx with a private Ed25519 key, for --trust (needs the package cryptography)")
+    option(
+        "--sign",
+        metavar="KEY.pem",
+        help="sign the .lnx with a private Ed25519 key, for --trust (needs the package cryptography)",
+    )
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
     add_precision(parser)
@@ -178,7 +185,9 @@ def _summary(made: list[Executable], written: list[str], seconds: float) -> str:
     return f"{sizes}: for {cpus}, {count} thread{'s' * (count != 1)}, {seconds:.1f} s"
 
 
-def _made(args: argparse.Namespace, network: Network, names: list[str], stage: Callable[[str], None]) -> list[Executable]:
+def _made(
+    args: argparse.Namespace, network: Network, names: list[str], stage: Callable[[str], None]
+) -> list[Executable]:
     """The executables, the best first, with their machine code."""
     outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
     from lightnet.runtime.threads import is_said

@@ -28,7 +28,11 @@ def _parser() -> common.Parser:
         "lightnet inspect", description="Say what a network is, and what it takes.", allow_abbrev=False
     )
     option = parser.add_argument
-    option("network", metavar="NET", help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin; or an executable of `lightnet compile`")
+    option(
+        "network",
+        metavar="NET",
+        help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin; or an executable of `lightnet compile`",
+    )
     option("--layers", action="store_true", help="the table of all ops: shapes, parameters, operations, bytes, source")
     option("--json", action="store_true", help="everything as JSON")
     option(
@@ -50,7 +54,9 @@ def _inspect(args: argparse.Namespace) -> int:
         from lightnet.cli import saved
 
         if args.layers:
-            raise LightNetError("--layers needs the network, and this is a compiled executable", SourceLoc(args.network))
+            raise LightNetError(
+                "--layers needs the network, and this is a compiled executable", SourceLoc(args.network)
+            )
         return saved.inspect(args)
     try:
         network = Network(args, args.network)

@@ -77,9 +77,7 @@ class _Sections:
         return name
 
 
-def save(
-    path: str | Path, variants: Sequence[Variant], texts: Mapping[str, str], signer: Signer | None = None
-) -> None:
+def save(path: str | Path, variants: Sequence[Variant], texts: Mapping[str, str], signer: Signer | None = None) -> None:
     """Write variants of one network, the best first, and named texts, signed if there is a `signer`; the file appears whole or not at
     all. Raises LightNetError where the system refuses."""
     head, sections, end = _laid_out(variants, texts)
@@ -165,7 +163,9 @@ def load_executable(
     """
     if isinstance(source, bytes | bytearray | memoryview):
         if bytes(source[: len(lnx.ANY_VERSION)]) != lnx.ANY_VERSION:
-            raise LightNetError("these bytes are no saved executable: load_executable takes its path, or what the file holds")
+            raise LightNetError(
+                "these bytes are no saved executable: load_executable takes its path, or what the file holds"
+            )
         return SavedExecutable.of_bytes(source, emulate, trust)
     if not isinstance(source, str | os.PathLike):
         raise LightNetError(f"a saved executable is a path, or the bytes of a file, not a {type(source).__name__}")

@@ -24,7 +24,9 @@ def feeds_of(given: Sequence[Any], named: Mapping[str, Any], inputs: Iterable[st
     feeds: dict[str, Any] = {}
     if first is None or isinstance(first, Mapping):
         if len(given) > 1:
-            raise LightNetError("inputs are a mapping by name, or arrays in the order of the inputs, not both", label="feed.order")
+            raise LightNetError(
+                "inputs are a mapping by name, or arrays in the order of the inputs, not both", label="feed.order"
+            )
         feeds.update(first or {})
     else:
         names = list(inputs)
@@ -44,7 +46,9 @@ def buffers_of(out: Any, outputs: Types, names: Iterable[str] | None) -> dict[st
     picked = list(outputs) if names is None else [names] if isinstance(names, str) else list(names)
     if not isinstance(out, Mapping):
         if len(picked) != 1:
-            raise LightNetError(f"out is one array, and there are {len(picked)} outputs: give a mapping by name", label="out.name")
+            raise LightNetError(
+                f"out is one array, and there are {len(picked)} outputs: give a mapping by name", label="out.name"
+            )
         out = {picked[0]: out}
     if wrong := [name for name in out if name not in picked]:
         from lightnet.runtime.program import unknown
@@ -61,10 +65,14 @@ def buffers_of(out: Any, outputs: Types, names: Iterable[str] | None) -> dict[st
 
 def _buffer(name: str, value: Any, dims: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     if not hasattr(value, "__array__") and not hasattr(value, "__dlpack__"):
-        raise LightNetError(f"out: '{name}' takes an array to write to, not a {type(value).__name__}", label="out.value")
+        raise LightNetError(
+            f"out: '{name}' takes an array to write to, not a {type(value).__name__}", label="out.value"
+        )
     array = value if isinstance(value, np.ndarray) else as_array(name, value)
     if array.shape != dims:
-        raise LightNetError(f"out: '{name}' has shape {list(dims)}, but the buffer has {list(array.shape)}", label="out.shape")
+        raise LightNetError(
+            f"out: '{name}' has shape {list(dims)}, but the buffer has {list(array.shape)}", label="out.shape"
+        )
     if array.dtype != dtype:
         raise LightNetError(f"out: '{name}' is of {dtype}, but the buffer is of {array.dtype}", label="out.dtype")
     flags = array.flags

@@ -88,17 +88,23 @@ def check(data: np.ndarray, digest: str) -> None:
         raise Damaged
 
 
-def weights_folder() -> Path | None:
-    """The folder of the copies, made if it is not there; None where there is none that can be trusted."""
+def weights_folder(make: bool = True) -> Path | None:
+    """The folder of the copies, made if it is not there, with `make`; None where there is none that can be trusted."""
     path, _ = where()
-    if path is None or usable(path, make=True) is None:
+    if path is None or usable(path, make) is None:
         return None
-    return usable(path / "weights", make=True)
+    return usable(path / "weights", make)
+
+
+def nbytes() -> int:
+    """The bytes of all copies."""
+    folder = weights_folder(make=False)
+    return sum(found.st_size for _, found in listed(folder, _SUFFIX)) if folder is not None else 0
 
 
 def clear() -> int:
     """Remove every copy; how many there were. Who has mapped one keeps it."""
-    folder = weights_folder()
+    folder = weights_folder(make=False)
     return sum(remove(path) for path, _ in listed(folder, _SUFFIX)) if folder is not None else 0
 
 

@@ -48,14 +48,18 @@ def from_dlpack(value: Any) -> np.ndarray:
     if hasattr(value, "__dlpack_device__"):
         kind, number = value.__dlpack_device__()
         if int(kind) not in _HERE:
-            raise LightNetError(f"its memory is on a device ({_DEVICES.get(int(kind), int(kind))}:{number}): copy it to the CPU first")
+            raise LightNetError(
+                f"its memory is on a device ({_DEVICES.get(int(kind), int(kind))}:{number}): copy it to the CPU first"
+            )
     capsule = value.__dlpack__()
     tensor = _Tensor.from_address(_pointer(capsule))
     if tensor.device_type not in _HERE:
         raise LightNetError(f"its memory is on a device ({_DEVICES.get(tensor.device_type, tensor.device_type)})")
     dtype = BY_NAME.get(_TYPES.get((tensor.code, tensor.bits), ""))
     if dtype is None or tensor.lanes != 1:
-        raise LightNetError(f"its elements are of a type (DLPack's {tensor.code}, {tensor.bits} bits) that no tensor here has")
+        raise LightNetError(
+            f"its elements are of a type (DLPack's {tensor.code}, {tensor.bits} bits) that no tensor here has"
+        )
     dims = tuple(tensor.shape[i] for i in range(tensor.ndim))
     steps = [tensor.strides[i] if tensor.strides else prod(dims[i + 1 :]) for i in range(tensor.ndim)]
     if not prod(dims):

@@ -51,7 +51,10 @@ def is_ours(found: os.stat_result) -> bool:
 def open_ours(path: Path) -> int | None:
     """A descriptor for reading a regular file that `is_ours`; None where there is no such file."""
     try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        fd = os.open(
+            path,
+            os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0),
+        )
     except (OSError, ValueError):
         return None
     found = os.fstat(fd)

@@ -78,7 +78,10 @@ def check_sections(header: Mapping[str, Any], start: int, size: int, is_signed: 
     for name, entry in sections.items():
         what = f"section '{name:.80}'"
         _mapping(entry, what)
-        begin, nbytes = _natural(entry.get("offset"), f"the offset of {what}"), _natural(entry.get("size"), f"the size of {what}")
+        begin, nbytes = (
+            _natural(entry.get("offset"), f"the offset of {what}"),
+            _natural(entry.get("size"), f"the size of {what}"),
+        )
         _require(begin % PAGE == 0, f"{what} begins within a page")
         _require(begin + nbytes <= size, f"{what} ends at byte {begin + nbytes}, behind the end of the file")
         digest = entry.get("sha256")
@@ -86,7 +89,10 @@ def check_sections(header: Mapping[str, Any], start: int, size: int, is_signed: 
         if "crc" in entry:
             _natural(entry["crc"], f"the checksum of {what}", 0xFFFFFFFF)
         if "dims" in entry or "dtype" in entry:
-            _require(_nbytes(_dims(entry.get("dims"), what), entry.get("dtype"), what) == nbytes, f"{what} has another size than its shape")
+            _require(
+                _nbytes(_dims(entry.get("dims"), what), entry.get("dtype"), what) == nbytes,
+                f"{what} has another size than its shape",
+            )
         spans.append((begin, begin + nbytes, what))
     spans.sort()
     at = start
@@ -100,7 +106,10 @@ def check_variant(variant: Any, sections: Mapping[str, Any]) -> None:
     """One variant: its fields, and that what they name is there."""
     _mapping(variant, "a variant")
     for name in ("code", "static"):
-        _require(_text(variant.get(name), f"the {name} of a variant") in sections, f"there is no section '{variant[name]:.80}'")
+        _require(
+            _text(variant.get(name), f"the {name} of a variant") in sections,
+            f"there is no section '{variant[name]:.80}'",
+        )
     _require("dims" in sections[variant["static"]], "the static tensors are no array")
     for name, section in _mapping(variant.get("defaults"), "the contents of inputs").items():
         _require(isinstance(section, str) and section in sections, f"the contents of '{name:.80}' are not there")
@@ -127,7 +136,10 @@ def check_program(header: Mapping[str, Any]) -> None:
     for space, nbytes in memory.items():
         _natural(nbytes, f"the size of memory '{space:.40}'")
     for kind in ("inputs", "outputs", "residents", "unread"):
-        names = [_check_tensor(t, memory if kind != "unread" else None) for t in _list(header.get(kind), f"the list of {kind}")]
+        names = [
+            _check_tensor(t, memory if kind != "unread" else None)
+            for t in _list(header.get(kind), f"the list of {kind}")
+        ]
         _require(kind == "outputs" or len(set(names)) == len(names), f"two of the {kind} have one name")
     for kind in ("params", "restore", "fused", "reused", "required", "order"):
         for name in _list(header.get(kind), f"the list of {kind}"):
@@ -137,7 +149,10 @@ def check_program(header: Mapping[str, Any]) -> None:
     filled = {t["name"] for kind in ("inputs", "residents") for t in header[kind]}
     _require(set(header["restore"]) <= filled, "what is to be written again is no input")
     for pair in _list(header.get("overwritten"), "the list of what is overwritten"):
-        _require(len(_list(pair, "what is overwritten")) == 2 and all(isinstance(n, str) for n in pair), "what is overwritten is no pair")
+        _require(
+            len(_list(pair, "what is overwritten")) == 2 and all(isinstance(n, str) for n in pair),
+            "what is overwritten is no pair",
+        )
     for host in _list(header.get("hosts"), "the list of run-time calls"):
         _check_host(host)
     threads, widest = (_natural(header.get(name), name, MAX_THREADS) for name in ("threads", "widest"))
@@ -148,7 +163,10 @@ def _check_tensor(tensor: Any, memory: Mapping[str, int] | None) -> str:
     """One tensor, in `memory` (None: it has no place). Its name."""
     what = f"'{_text(_mapping(tensor, 'a tensor').get('name'), 'that of a tensor'):.80}'"
     nbytes = _nbytes(_dims(tensor.get("dims"), what), tensor.get("dtype"), what)
-    offset, space = _natural(tensor.get("offset"), f"the offset of {what}"), _text(tensor.get("space"), f"the memory of {what}")
+    offset, space = (
+        _natural(tensor.get("offset"), f"the offset of {what}"),
+        _text(tensor.get("space"), f"the memory of {what}"),
+    )
     if memory is not None:
         _require(space in memory, f"{what} stands in no memory of the program")
         _require(offset + nbytes <= memory[space], f"{what} lies outside of its memory")

@@ -127,7 +127,7 @@ class Runnable(ABC):
     def plan(self) -> Any:
         """The memory plan's report: `plan` (peak, bound, ratio), `text()`, `json()`, `svg()`, `html()`. Needs the compiler."""
 
-    def prepare(self) -> None:  # noqa: B027: most have nothing to do
+    def prepare(self) -> None:  # noqa: B027
         """Do now what the first call would do beside computing."""
 
     # -- the end

@@ -187,7 +187,9 @@ class SavedExecutable(Runnable):
             raise e.at(where) from e.__cause__
         except (lnx_check.Lie, ValueError, RecursionError) as e:
             raise LightNetError(
-                f"the header says nothing sensible: the file was made by something else ({e!s:.300})", where, "lnx.header"
+                f"the header says nothing sensible: the file was made by something else ({e!s:.300})",
+                where,
+                "lnx.header",
             ) from None
         except OSError as e:
             raise LightNetError(f"cannot read: {reason_of(e)}", where) from None
@@ -251,9 +253,7 @@ class SavedExecutable(Runnable):
     ) -> dict[str, np.ndarray]:
         instance = self.instance
         self.program.check_readable(buffers or ())
-        found = self.program.pick(
-            outputs, lambda: instance.call(feeds, stream=stream, threads=threads, out=buffers)
-        )
+        found = self.program.pick(outputs, lambda: instance.call(feeds, stream=stream, threads=threads, out=buffers))
         return copied_out(found, buffers) if buffers else found
 
     @property
@@ -292,7 +292,9 @@ class SavedExecutable(Runnable):
             from lightnet.model import loads
             from lightnet.passes.planning.module import plan_report
         except ImportError:
-            raise LightNetError("the report of a memory plan is made by the compiler, which is not installed here") from None
+            raise LightNetError(
+                "the report of a memory plan is made by the compiler, which is not installed here"
+            ) from None
         return plan_report(loads(self.texts["planned"], ".mlir").module)
 
 

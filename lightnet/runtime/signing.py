@@ -28,7 +28,9 @@ def _cryptography() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise LightNetError("signing executables, and checking who signed them, needs the Python package cryptography") from None
+        raise LightNetError(
+            "signing executables, and checking who signed them, needs the Python package cryptography"
+        ) from None
     return serialization, ed25519
 
 
@@ -60,7 +62,9 @@ def check(head: Head, trust: Trust, where: SourceLoc) -> None:
         raise LightNetError("the executable is not signed, and only signed ones are accepted here", where, "lnx.trust")
     public, signature = head.signature
     if public not in keys:
-        raise LightNetError(f"the executable is signed by a key that is not trusted ({public.hex()[:16]}...)", where, "lnx.trust")
+        raise LightNetError(
+            f"the executable is signed by a key that is not trusted ({public.hex()[:16]}...)", where, "lnx.trust"
+        )
     from cryptography.exceptions import InvalidSignature
 
     try:
@@ -84,7 +88,9 @@ def trusted_keys(trust: Trust) -> dict[bytes, Any]:
                 found[key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)] = key
     if not found:
         shown = ", ".join(os.fsdecode(p) for p in paths) or "nothing"
-        raise LightNetError(f"there is no public Ed25519 key to trust in {shown:.400} (openssl pkey -in KEY.pem -pubout)")
+        raise LightNetError(
+            f"there is no public Ed25519 key to trust in {shown:.400} (openssl pkey -in KEY.pem -pubout)"
+        )
     return found
 
 
