@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "lightnet"
 #: What the runtime is there for: `lightnet.load_executable`, and the commands that take an executable.
-ENTRIES = (PACKAGE, "lightnet.runtime.artifact", "lightnet.cli.lightnet", "lightnet.cli.run")
+ENTRIES = (PACKAGE, "lightnet.runtime.artifact", "lightnet.cli.lightnet", "lightnet.cli.run", "lightnet.cli.inspect")
 #: What they may import beside the standard library.
 ALLOWED = frozenset({"numpy", *sys.stdlib_module_names})
 COMPILER, RUNTIME = "lightnet-compiler", "lightnet-runtime"

@@ -44,12 +44,8 @@ def _parser() -> common.Parser:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    from lightnet.ir.target import get_target
-    from lightnet.report.inspection import inspect
-    from lightnet.report.survey import survey
     from lightnet.runtime.artifact import is_saved
 
-    get_target(args.target)
     if is_saved(args.network):
         from lightnet.cli import saved
 
@@ -58,6 +54,11 @@ def _inspect(args: argparse.Namespace) -> int:
                 "--layers needs the network, and this is a compiled executable", SourceLoc(args.network)
             )
         return saved.inspect(args)
+    from lightnet.ir.target import get_target
+    from lightnet.report.inspection import inspect
+    from lightnet.report.survey import survey
+
+    get_target(args.target)
     try:
         network = Network(args, args.network)
         found = inspect(network.model(), args.target)
