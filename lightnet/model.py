@@ -115,7 +115,7 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     ctx = ctx or make_context()
     warnings: list[tuple[SourceLoc, str]] = [
         (SourceLoc(name), f"input '{given}' gets the shape {list(dims)}, which has no elements")
-        for given, dims in (shapes or {}).items() if 0 in dims
+        for given, dims in (shapes or {}).items() if isinstance(dims, list | tuple) and 0 in dims
     ]  # fmt: skip
     opened = open_weights(weights) if weights is not None else None
     given = Options(on_warning=lambda loc, message: warnings.append((loc, message)), shapes=dict(shapes or {}),

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import numpy as np
 
@@ -19,12 +18,17 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.calls import buffers_of, feeds_of
 from lightnet.runtime.threads import processors
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 #: The threads on which awaited calls run, by process: a child of `fork` has none of its parent's.
 _executors: dict[int, ThreadPoolExecutor] = {}
 _SHOWN = 4
 
 
 def _executor() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # which takes longer to import than a small network to load
+
     pid = os.getpid()
     if pid not in _executors:
         _executors.setdefault(pid, ThreadPoolExecutor(processors(), thread_name_prefix="lightnet"))
@@ -57,14 +61,15 @@ class Runnable(ABC):
         Raises `LightNetError` for an unknown name, an array that does not fit, more threads than the network is compiled for, and an
         executable that is closed.
         """
+        quick = self._quick  # who closes this meanwhile takes it away
         if (
-            self._quick is not None
+            quick is not None
             and not named
             and out is None
             and outputs is None
             and threads is None
             and len(feeds) == 1
-            and (found := self._quick(feeds[0])) is not None
+            and (found := quick(feeds[0])) is not None
         ):
             return found
         given = feeds_of(feeds, named, self.inputs)

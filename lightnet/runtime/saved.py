@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -168,6 +167,8 @@ class SavedExecutable(Runnable):
     @classmethod
     def of_bytes(cls, data: bytes, emulate: bool = False, trust: Trust | None = None) -> SavedExecutable:
         """What a file of these bytes holds."""
+        import tempfile
+
         self = cls.__new__(cls)
         with tempfile.TemporaryFile() as file:
             try:
