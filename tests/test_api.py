@@ -456,3 +456,30 @@ def test_a_planned_network_read_again_runs_equal(model, plan):
     refused(lambda: lightnet.compile(lightnet.loads(text, ".json"), outputs=["c"]), "is planned: choose outputs before")
     refused(lambda: lightnet.compile(model, compiled=True), "conv.net: the network is not planned")
     refused(lambda: lightnet.loads(text, ".json", shapes={"x": [1, 2, 5, 5]}), "not compiled yet")
+
+
+def test_models_of_the_package_onnx():
+    """A `ModelProto` is loaded and compiled as its bytes are; what is no network is said so in a line."""
+    onnx = pytest.importorskip("onnx")
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    value = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["n", 2]) for n in "xy"]
+    proto = onnx.helper.make_model(onnx.helper.make_graph([node], "g", value[:1], value[1:]),
+                                   opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)  # fmt: skip
+    x = np.float32([[-1, 2]])
+    for run in (
+        lightnet.compile(proto),
+        lightnet.compile(proto, shapes={"x": [1, 2]}),
+        lightnet.compile(proto.SerializeToString(), shapes={"x": [1, 2]}),
+        lightnet.compile(lightnet.load(proto, shapes={"x": [1, 2]})),
+    ):
+        np.testing.assert_array_equal(run(x)["y"], [[0, 2]])
+    for call in (lightnet.load, lightnet.compile):
+        assert "not a list" in str(refused(lambda call=call: call([1]), "a network to"))
+    refused(
+        lambda: lightnet.compile(lightnet.load(proto, shapes={"x": [1, 2]}), shapes={"x": [1, 2]}),
+        "lightnet.load(path, shapes=...)",
+    )
+    assert (
+        lightnet.load(proto, shapes={"x": [0, 2]}).warnings[0][1]
+        == "input 'x' gets the shape [0, 2], which has no elements"
+    )

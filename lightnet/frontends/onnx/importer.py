@@ -153,7 +153,7 @@ class Importer:
         what = ", ".join(f"'{n}' {_shape(i.dims)}" for n, i in opened.items())
         example = " ".join(f"--shape {n}={_example(i.dims)}" for n, i in opened.items())
         error = NeedsShape(
-            f"the model leaves the shape of {what} open: give it, as in {example} (in Python: shapes={{name: dims}})",
+            f"the model leaves the shape of {what} open: give it, as in {example} (in Python: lightnet.compile(path, shapes={{name: dims}}))",
             SourceLoc(self.model.path),
         )
         error.inputs = frozenset(opened)
