@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 from mutations import source
 from mutations.faults import faults, is_program, sample
 from mutations.judging import pair
-from mutations.watching import Marks, few_of_each
+from mutations.watching import Marks
 
 PACKAGE = Path(__file__).parent.parent / "lightnet"
 TEXT = '''"""Docstring with 1 < 2."""
@@ -107,12 +107,6 @@ def test_marks_say_which_blocks_ran() -> None:
     assert space["first"]([1, 2]) == -5
     ran = {line for line, mark in marks.lines["a.py"].items() if hits[mark]}
     assert ran == {6, 7, 8, 9, 10, 12, 13, 14} and marks.files["a.py"] == (0, marks.size)
-
-
-def test_few_cases_of_each_test() -> None:
-    ids = [f"t.py::a[{i}]" for i in range(50)] + ["t.py::b"]
-    few = few_of_each(ids, 3)
-    assert len(few) == 4 and "t.py::b" in few and few == few_of_each(ids, 3)
 
 
 SMALL = {

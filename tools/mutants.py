@@ -74,6 +74,9 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--files", default="", metavar="TEXT", help="only in files whose path contains TEXT")
     group.add_argument("--budget", type=float, default=3600, metavar="S", help="stop after these seconds (3600)")
     group.add_argument("--work", type=Path, metavar="DIR", help="where copies and results are (build/mutants)")
+    group.add_argument(
+        "--carry", type=Path, metavar="DIR", help="go on with the sample of DIR, a --work of an older project"
+    )
     group.add_argument("--cpu", type=float, default=20, metavar="S", help="CPU seconds of tests for one fault (20)")
     group.add_argument(
         "--again", nargs="*", metavar="TEST", help="judge survivors once more, by these tests as they are now"

@@ -1,9 +1,9 @@
 """The process that judges faults: a pytest session that has collected all tests, and forks a child for each fault.
 
 A child exchanges the code of the functions that the fault changes (*warm*), or, where that cannot be, imports everything
-anew (*cold*), runs the fault's tests up to the first that fails, and says which. Limits on CPU time, wall time and memory are
-those of the child. A test that fails without the fault, too, is not believed. ``python -m mutations.judging JOB`` is started
-by `mutations.source`, one at a time.
+anew (*cold*), runs the fault's tests up to the first that fails, and says which. CPU time of each test, wall time and memory
+are bounded. A test that fails, dies or hangs without the fault, too, is not believed. ``python -m mutations.judging JOB`` is
+started by `mutations.source`, one for each copy of the project.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -32,16 +32,43 @@ BEFORE = (
 )  # fmt: skip
 #: Bytes of address space of a child.
 MEMORY = 16 << 30
-#: CPU seconds beyond those of the tests themselves, and how many times as long these may take.
-GRACE, SLOWER = 30.0, 4.0
+#: CPU seconds of a child beyond those of its test, and how many times as long that may take; wall seconds for a CPU second,
+#: and those in which a child that waits has to use some.
+GRACE, SLOWER, BUSY, IDLE = 20.0, 4.0, 20.0, 60.0
 
 
-class Session:
-    """The plugin: when all tests are collected, it judges the faults of a job instead of running the tests."""
+class Answer(NamedTuple):
+    """What a child finds: the verdict, the test that it is from (None: before any), and how that one failed."""
+
+    verdict: str
+    by: str | None
+    how: str | None
+
+
+#: Exchanges a row's code and runs tests: the first that fails (None: none at all).
+Judge = Callable[[dict[str, Any], list[str]], str | None]
+#: What fails where tests cannot be collected.
+COLLECTION = "collection"
+
+
+class Reporter:
+    """A plugin that says which test begins, and keeps the first that failed."""
+
+    failed: str | None = None
 
     def __init__(self, job: Job):
         self.job = job
-        self.failed: str | None = None
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.job.begin(nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self.failed is None:
+            self.failed = report.nodeid
+
+
+class Session(Reporter):
+    """The plugin: when all tests are collected, it judges the faults of a job instead of running the tests."""
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
@@ -56,17 +83,13 @@ class Session:
         self.job.run(self.judge)
         return True
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and self.failed is None:
-            self.failed = report.nodeid
-
     def judge(self, row: dict[str, Any], tests: list[str]) -> str | None:
         """In a child: the first test that fails with the fault of a row (None: none at all)."""
         if row:
             self.exchange(row)
         scratch = self.job.scratch()
         self.session.config._tmp_path_factory._given_basetemp = scratch / "tests"  # type: ignore[attr-defined]
-        items = [self.items[t] for t in tests if t in self.items]
+        items = [self.items[t] for t in tests if t in self.items and t not in self.job.distrusted]
         for item, following in zip(items, [*items[1:], None]):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self.failed is not None:
@@ -103,22 +126,15 @@ class Cold:
         self.job = job
 
     def judge(self, row: dict[str, Any], tests: list[str]) -> str | None:
-        plugin = _First()
+        plugin = Reporter(self.job)
         words = ["-n", "0", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={self.job.scratch() / 'tests'}"]
+        words += [f"--deselect={t}" for t in sorted(self.job.distrusted)]
         status = pytest.main([*words, *tests], plugins=[plugin])
         if status == 0:
             return None
         if plugin.failed is None and status in (pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR):
             raise LookupError("the tests are not there")  # cases may be named by what is changed
-        return plugin.failed or "collection"
-
-
-class _First:
-    failed: str | None = None
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and self.failed is None:
-            self.failed = report.nodeid
+        return plugin.failed or COLLECTION
 
 
 class Job:
@@ -134,12 +150,14 @@ class Job:
         self.warm: bool = data["warm"]
         self.cpu: float = data["cpu"]
         self.trusted: dict[str, bool] = {}
+        self.distrusted: set[str] = set()
+        self.pipe = -1
 
     def scratch(self) -> Path:
         """A folder of the child."""
         return Path(os.environ["MUTANT_SCRATCH"])
 
-    def run(self, judge: Callable[[dict[str, Any], list[str]], str | None]) -> None:
+    def run(self, judge: Judge) -> None:
         """Judge each row in a child."""
         for row in self.rows:
             if time.monotonic() > self.until:
@@ -148,69 +166,124 @@ class Job:
             start = time.monotonic()
             try:
                 path.write_text(row["changed"], "utf-8")
-                verdict, by = self.verdict(judge, row, path)
+                verdict, by, how = self.verdict(judge, row, path)
             finally:
                 path.write_text(row["text"], "utf-8")
-            found = {"name": row["name"], "verdict": verdict, "by": by, "ran": len(row["tests"]), "warm": self.warm, "cpu": self.cpu,
+            found = {"name": row["name"], "verdict": verdict, "by": by, "how": how, "ran": len(row["tests"]), "warm": self.warm, "cpu": self.cpu,
                      "wall": round(time.monotonic() - start, 1)}  # fmt: skip
             with self.out.open("a", encoding="utf-8") as f:
                 f.write(json.dumps(found) + "\n")
 
-    def verdict(self, judge: Callable, row: dict[str, Any], path: Path) -> tuple[str, str | None]:
-        tests = list(row["tests"])
-        while tests:
-            verdict, by = self.child(judge, row, tests)
-            if verdict != "found" or "::" not in by or self.trust(judge, by, path, row["text"], row["changed"]):
-                return verdict, by
-            if by not in tests:  # one of a file or function that was named
-                return "unclear", by
-            tests.remove(by)
-        return "survives", None
+    def verdict(self, judge: Judge, row: dict[str, Any], path: Path) -> Answer:
+        """Verdict, the test that it is from, and how that one failed."""
+        while tests := [t for t in row["tests"] if t not in self.distrusted]:
+            answer = verdict, by, _ = self.child(judge, row, tests)
+            if verdict != "found":
+                return answer
+            path.write_text(row["text"], "utf-8")
+            trusted = self.trust(judge, by, tests)
+            path.write_text(row["changed"], "utf-8")
+            if trusted:
+                return answer
+            if by is None or by == COLLECTION or by in self.distrusted:
+                return Answer("unclear", by, "without the fault, too")
+            self.distrusted.add(by)
+        return Answer("survives", None, None)
 
-    def trust(self, judge: Callable, test: str, path: Path, text: str, changed: str) -> bool:
-        """Whether a test passes as the project is."""
+    def trust(self, judge: Judge, test: str | None, tests: list[str]) -> bool:
+        """Whether a test passes as the project is; or, if that is collection or a death before any, one test of each file."""
+        if test is None or test == COLLECTION:
+            few = {t.partition("::")[0]: t for t in reversed(tests)}.values()
+            return self.child(judge, {}, list(few)).verdict == "survives"
         if test not in self.trusted:
-            path.write_text(text, "utf-8")
-            self.trusted[test] = self.child(judge, {}, [test])[0] == "survives"
-            path.write_text(changed, "utf-8")
+            self.trusted[test] = self.child(judge, {}, [test]).verdict == "survives"
         return self.trusted[test]
 
-    def child(self, judge: Callable, row: dict[str, Any], tests: list[str]) -> tuple[str, str | None]:
+    # -- children ----------------------------------------------------------------------------------------------------
+
+    def child(self, judge: Judge, row: dict[str, Any], tests: list[str]) -> Answer:
         """Verdict and test of one run in a process of its own."""
-        limit = GRACE + SLOWER * sum(self.seconds.get(t, 1.0) for t in tests)
-        scratch = self.root.parent / "scratch"
+        scratch = self.root.parent / f"scratch.{self.root.name}"
         scratch.mkdir(exist_ok=True)
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            os.close(reading)
-            self._inside(judge, row, tests, writing, limit, scratch)
+            try:
+                os.close(reading)
+                self.pipe = writing
+                self._inside(judge, row, tests, scratch)
+            finally:  # whatever came out of it, and in whichever process of its making: there is one judge
+                os._exit(0)
         os.close(writing)
         try:
-            if not select.select([reading], [], [], 4 * limit)[0]:
-                return "found", "hangs"
-            answer = os.read(reading, 1 << 16)
+            return self._follow(pid, reading)
         finally:
             os.close(reading)
             _end(pid)
             shutil.rmtree(scratch, ignore_errors=True)
-        if not answer:
-            return "found", "dies"
-        found = json.loads(answer)
-        return found[0], found[1]
 
-    def _inside(self, judge: Callable, row: dict, tests: list[str], writing: int, limit: float, scratch: Path) -> None:
+    def _inside(self, judge: Judge, row: dict, tests: list[str], scratch: Path) -> None:
+        self.child_id = os.getpid()
         try:
             os.setsid()
-            resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            self.begin(None)
             os.environ |= {"MUTANT_SCRATCH": str(scratch), "LIGHTNET_CACHE": str(scratch / "cache")}
             by = judge(row, tests)
-            found = ["survives", None] if by is None else ["found", by]
+            answer = Answer("survives", None, None) if by is None else Answer("found", by, "fails")
         except BaseException as e:  # code that is changed may do anything
-            found = ["unclear", f"{type(e).__name__}: {e}"[:300]]
-        os.write(writing, json.dumps(found).encode())
-        os._exit(0)
+            answer = Answer("unclear", None, f"{type(e).__name__}: {e}"[:300])
+        self._say(answer)
+
+    def begin(self, test: str | None) -> None:
+        """In a child: say that a test begins, which has its own CPU seconds."""
+        if os.getpid() == self.child_id:
+            limit = time.process_time() + self.limit(test)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, resource.RLIM_INFINITY))
+            self._say(test)
+
+    def _say(self, words: Any) -> None:
+        if os.getpid() == self.child_id:
+            os.write(self.pipe, json.dumps(words).encode() + b"\n")
+
+    def limit(self, test: str | None) -> float:
+        """CPU seconds of a test."""
+        return GRACE + SLOWER * self.seconds.get(test or "", 1.0)
+
+    def _follow(self, pid: int, reading: int) -> Answer:
+        """What a child says last; or what became of it, and in which test."""
+        at, text, used = None, b"", 0.0
+        since = busy = time.monotonic()
+        while True:
+            if not select.select([reading], [], [], 5.0)[0]:
+                now, before = time.monotonic(), used
+                used = _session_seconds(pid)
+                busy = now if used != before else busy
+                if now - busy > IDLE or now - since > BUSY * self.limit(at):
+                    return Answer("found", at, "hangs")
+                continue
+            part = os.read(reading, 1 << 16)
+            if not part:
+                return Answer("found", at, "dies")
+            since = busy = time.monotonic()
+            *lines, text = (text + part).split(b"\n")
+            for line in map(json.loads, lines):
+                if isinstance(line, list):
+                    return Answer(*line)
+                at = line
+
+
+def _session_seconds(leader: int) -> float:
+    """CPU time of the processes of a session, up to now."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(fields[3]) == leader:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _end(pid: int) -> None:

@@ -1,9 +1,10 @@
 """Faults in the project's own lines, and whether its tests find them: ``tools/mutants.py --source``.
 
-In a folder of its own (``--work``): `tree`, a copy of the project; `marked`, a copy that notes which tests run which lines
-(`watching.py`), used once; `map.npz`, what it noted; `results.json`, a verdict for each fault, from which an interrupted run
-goes on. A fault is judged by the tests that run its line, quickest first and one of each test function before a second, up
-to `--cpu` seconds (`judging.py`); survivors are judged again where a run has more.
+In a folder of its own (``--work``): `tree`, a copy of the project, and one more for each further process; `marked`, a copy
+that notes which tests run which lines (`watching.py`), used once; `map.npz`, what it noted (`covering.py`); `results.json`, a
+verdict for each fault, from which an interrupted run goes on. A fault is judged by the tests that run its line, quickest
+first and one of each test function before a second, up to `--cpu` seconds (`judging.py`); survivors are judged again where a
+run has more.
 """
 
 from __future__ import annotations
@@ -16,34 +17,35 @@ import shutil
 import subprocess
 import sys
 from argparse import Namespace
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mutations.carrying import carry, holds
+from mutations.covering import Tests
 from mutations.faults import Fault, sample
 from mutations.watching import MODULE, Marks
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("lightnet", "tests", "tools", "docs", "examples", "editors", "pyproject.toml", "README.md", "Makefile", "LICENSE",
           "NOTICE", "MANIFEST.in")  # fmt: skip
-#: Tests for one fault at most, for each CPU second that they may take; and those that judge survivors cold.
-MOST, COLD = 10, 10
-#: Test functions for a line that none of the recorded cases runs, and CPU seconds that all cases of one may take.
-NEAR, ALL_CASES = 4, 60.0
-#: Cases of a test function that the map is made from.
-CASES = 6
+#: Tests that judge survivors cold: of those that ran warm, and of those that run most of the file.
+COLD, COLD_NEAR = 30, 10
+#: CPU seconds that all cases of a test function may take.
+ALL_CASES = 60.0
 
 FOUND, SURVIVES, UNCOVERED, UNCLEAR, EQUIVALENT = "found", "survives", "uncovered", "unclear", "equivalent"
 
 
 def main(args: Namespace) -> int:
     """Judge what is not judged yet, print the table; the status is 1 if a fault survives."""
-    run = Run((args.work or ROOT / "build" / "mutants").resolve(), args.budget)
+    run = Run((args.work or ROOT / "build" / "mutants").resolve(), args.budget, jobs=args.jobs)
     run.cpu = args.cpu
-    chosen = [f for f in sample(run.texts(), args.count, args.seed) if args.files in f.file and f.within != "samples"]
+    chosen = run.carry(args.carry, args.count, args.seed) if args.carry else sample(run.texts(), args.count, args.seed)
+    chosen = [f for f in chosen if args.files in f.file and f.within != "samples"]
     for name, why in args.equivalent:
         run.note(name, why)
     if args.list:
@@ -66,29 +68,30 @@ def show(text: str) -> str:
 class Run:
     """The folder with copies, map and results."""
 
-    def __init__(self, work: Path, budget: float, root: Path = ROOT):
+    def __init__(self, work: Path, budget: float, root: Path = ROOT, jobs: int = 1):
         self.work, self.budget, self.root, self.cpu = work, budget, root, 20.0
-        self.tree, self.results_path = work / "tree", work / "results.json"
+        self.trees = [work / (f"tree{i}" if i else "tree") for i in range(max(1, jobs))]
+        self.tree, self.results_path = self.trees[0], work / "results.json"
         work.mkdir(parents=True, exist_ok=True)
         if not self.tree.exists():
             self._copy(self.tree)
         self.results: dict[str, dict[str, Any]] = {}
         if self.results_path.exists():
             self.results = json.loads(self.results_path.read_text("utf-8"))
-        self._mend(work / "job.json")
-        self._take(work / "verdicts.jsonl")
+        for job in sorted(work.glob("job.*.json")):
+            self._mend(job)
+        for verdicts in sorted(work.glob("verdicts.*.jsonl")):
+            self._take(verdicts)
 
     def texts(self) -> dict[str, str]:
         """The package's files in the copy."""
-        paths = sorted((self.tree / "lightnet").rglob("*.py"))
-        return {str(p.relative_to(self.tree)): p.read_text("utf-8") for p in paths}
+        return texts(self.tree, "lightnet")
 
     def _mend(self, job: Path) -> None:
         """Take the fault out of the copy that a job left there when it was killed."""
-        if not job.exists():
-            return
-        for row in json.loads(job.read_text("utf-8"))["rows"]:
-            path = self.tree / row["file"]
+        data = json.loads(job.read_text("utf-8"))
+        for row in data["rows"]:
+            path = Path(data["root"]) / row["file"]
             if path.read_text("utf-8") == row["changed"]:
                 path.write_text(row["text"], "utf-8")
 
@@ -96,8 +99,6 @@ class Run:
 
     def _take(self, path: Path) -> None:
         """Add the verdicts of a job, also of one that was interrupted."""
-        if not path.exists():
-            return
         for line in path.read_text("utf-8").splitlines():
             row = json.loads(line)
             self.results.setdefault(row["name"], {}).update(row)
@@ -112,6 +113,21 @@ class Run:
         self.results.setdefault(name, {"name": name}).update(verdict=EQUIVALENT, why=why)
         self.save()
 
+    def carry(self, work: Path, count: int, seed: int) -> list[Fault]:
+        """The sample of another folder's copy as it is in this one, and its verdicts that still hold, where none is known here."""
+        old, new = ({**texts(tree, "lightnet"), **texts(tree, "tests")} for tree in (work / "tree", self.tree))
+        results = json.loads((work / "results.json").read_text("utf-8"))
+        moved = carry(sample({n: t for n, t in old.items() if n.startswith("lightnet")}, count, seed), old, new)
+        for fault, here in moved.items():
+            result = results.get(fault.name, {})
+            if here.name not in self.results and holds(result, fault, here, old, new):
+                self.results[here.name] = result | {"name": here.name, "carried": True}
+        self.save()
+        print(
+            f"{len(moved)} of {count} faults are carried, with {sum('carried' in r for r in self.results.values())} verdicts"
+        )
+        return list(moved.values())
+
     def verdict(self, fault: Fault) -> str | None:
         return self.results.get(fault.name, {}).get("verdict")
 
@@ -119,7 +135,7 @@ class Run:
         for name in COPIED:
             source = self.root / name
             if source.is_dir():
-                shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+                _copy_folder(source, to / name)
             elif source.exists():
                 to.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, to / name)
@@ -144,9 +160,10 @@ class Run:
             if not picked[fault.name] and not passed:
                 found["verdict"] = UNCOVERED
         self.start([f for f in pending if f.function and picked[f.name]], picked, tests.seconds, warm=True)
-        rest = [f for f in chosen if self.verdict(f) == UNCLEAR or (not f.function and f in pending and picked[f.name])]
+        rest = [f for f in chosen if self.verdict(f) == UNCLEAR and self.results[f.name].get("warm")]
+        rest += [f for f in chosen if not f.function and f in pending and picked[f.name]]
         rest += [f for f in chosen if self.verdict(f) == SURVIVES and self.results[f.name].get("warm")]
-        few = {f.name: picked.get(f.name) if not f.function else tests.of(f, self.cpu)[:COLD] for f in rest}
+        few = {f.name: tests.imported(f, self.cpu, COLD, COLD_NEAR) for f in rest}
         rest += (unseen := [f for f in chosen if self.verdict(f) == UNCOVERED and not self.results[f.name].get("ran")])
         few |= {f.name: tests.near(f) for f in unseen}
         seconds = dict.fromkeys((t for names in few.values() for t in names or ()), ALL_CASES) | tests.seconds
@@ -154,34 +171,36 @@ class Run:
 
     def again(self, chosen: list[Fault], words: list[str]) -> None:
         """Judge what was not found by tests as they are now."""
-        shutil.copytree(
-            self.root / "tests", self.tree / "tests", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        for tree in self.trees:
+            if tree.exists():
+                _copy_folder(self.root / "tests", tree / "tests")
         rest = [f for f in chosen if self.verdict(f) in (SURVIVES, UNCOVERED, UNCLEAR)]
         self.start(rest, {f.name: words for f in rest}, dict.fromkeys(words, 60.0), warm=False)
 
     def start(self, faults: list[Fault], tests: dict[str, list[str]], seconds: dict[str, float], warm: bool) -> None:
-        """Run a job to its end, or to that of the budget."""
+        """Run a job in each copy, to its end or to that of the budget."""
         if not faults:
             return
-        texts = self.texts()
-        rows = [asdict(f) | {"name": f.name, "text": texts[f.file], "changed": f.apply(texts[f.file]), "tests": tests[f.name]}
+        before = self.texts()
+        rows = [asdict(f) | {"name": f.name, "text": before[f.file], "changed": f.apply(before[f.file]), "tests": tests[f.name]}
                 for f in faults]  # fmt: skip
-        verdicts = self.work / "verdicts.jsonl"
-        job = {
-            "root": str(self.tree),
-            "rows": rows,
-            "seconds": seconds,
-            "out": str(verdicts),
-            "budget": self.budget,
-            "warm": warm,
-            "cpu": self.cpu,
-        }
-        (self.work / "job.json").write_text(json.dumps(job), "utf-8")
-        with (self.work / f"log.{'warm' if warm else 'cold'}.txt").open("w") as log:
-            command = [sys.executable, "-m", "mutations.judging", str(self.work / "job.json")]
-            subprocess.run(command, cwd=self.tree, env=_environment(self.tree), stdout=log, stderr=log, check=False)
-        self._take(verdicts)
+        running = []
+        for i, tree in enumerate(self.trees[: len(rows)]):
+            if not tree.exists():
+                _copy_folder(self.tree, tree)
+                _compile(tree)
+            verdicts, path = self.work / f"verdicts.{i}.jsonl", self.work / f"job.{i}.json"
+            job = {"root": str(tree), "rows": rows[i :: len(self.trees)], "seconds": seconds, "out": str(verdicts),
+                   "budget": self.budget, "warm": warm, "cpu": self.cpu}  # fmt: skip
+            path.write_text(json.dumps(job), "utf-8")
+            with (self.work / f"log.{'warm' if warm else 'cold'}.{i}.txt").open("w") as log:
+                command = [sys.executable, "-m", "mutations.judging", str(path)]
+                judge = subprocess.Popen(command, cwd=tree, env=_environment(tree), stdout=log, stderr=log)
+            running.append((judge, verdicts))
+        for judge, verdicts in running:
+            judge.wait()
+            if verdicts.exists():
+                self._take(verdicts)
 
     # -- which tests -------------------------------------------------------------------------------------------------
 
@@ -201,7 +220,7 @@ class Run:
         watching = self.work / "watching"
         shutil.rmtree(watching, ignore_errors=True)
         watching.mkdir()
-        environment = _environment(marked) | {"WATCHING": str(watching), "WATCHING_CASES": str(CASES)}
+        environment = _environment(marked) | {"WATCHING": str(watching)}
         command = [sys.executable, "-m", "pytest", "-p", "mutations.watching", "-m", "not slow", "-q", "tests"]
         with (self.work / "map.txt").open("w") as log:
             subprocess.run(command, cwd=marked, env=environment, stdout=log, stderr=log, check=False)
@@ -233,54 +252,13 @@ class Run:
         return 0 if counts[FOUND] + counts[EQUIVALENT] == len(chosen) else 1
 
 
-class Tests:
-    """The tests of a map, and which of them run a line."""
+def texts(tree: Path, folder: str) -> dict[str, str]:
+    """The Python files of a folder, by path in its tree."""
+    return {str(p.relative_to(tree)): p.read_text("utf-8") for p in sorted((tree / folder).rglob("*.py"))}
 
-    def __init__(self, path: Path):
-        data = np.load(path)
-        lines = json.loads((path.parent / "lines.json").read_text("utf-8"))
-        kept = data["passed"]
-        self.names = data["names"][kept].tolist()
-        self.costs = data["seconds"][kept]
-        self.marks = data["marks"][kept]
-        self.lines: dict[str, dict[str, int]] = lines["lines"]
-        self.files: dict[str, list[int]] = lines["files"]
-        self.seconds = dict(zip(self.names, self.costs.tolist()))
 
-    def of(self, fault: Fault, cpu: float) -> list[str]:
-        """The tests of a fault, in `cpu` seconds: those that run its line, or, if that runs at import alone, those that run most of
-        its file."""
-        mark = self.lines[fault.file].get(str(fault.line))
-        if fault.function and mark is not None:
-            hits = np.flatnonzero(self.marks[:, mark >> 3] & (0x80 >> (mark & 7)))
-            return self._choose(hits[np.argsort(self.costs[hits], kind="stable")], cpu)
-        first, last = self.files[fault.file]
-        share = np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1) / np.maximum(1, self.costs)
-        hits = np.flatnonzero(share)
-        return self._choose(hits[np.argsort(-share[hits], kind="stable")], cpu)
-
-    def near(self, fault: Fault) -> list[str]:
-        """Test functions, with all of their cases, that run most of a fault's file: for a line that no recorded case runs."""
-        first, last = self.files[fault.file]
-        share = np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1)
-        functions = (self.names[i].partition("[")[0] for i in np.argsort(-share, kind="stable").tolist() if share[i])
-        return list(dict.fromkeys(functions))[:NEAR]
-
-    def _choose(self, hits: np.ndarray, cpu: float) -> list[str]:
-        """The first of each function, then the second, within the limits; the quickest at once."""
-        rounds: dict[str, int] = defaultdict(int)
-        order = []
-        for rank, i in enumerate(hits.tolist()):
-            function = self.names[i].partition("[")[0]
-            order.append((rounds[function], rank, i))
-            rounds[function] += 1
-        chosen, total = [], 0.0
-        for _, _, i in sorted(order):
-            if chosen and (total + self.costs[i] > cpu or len(chosen) >= max(20, MOST * cpu)):
-                continue
-            chosen.append(self.names[i])
-            total += float(self.costs[i])
-        return chosen
+def _copy_folder(source: Path, to: Path) -> None:
+    shutil.copytree(source, to, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
 
 
 def _compile(tree: Path) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
-import random
 import resource
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,14 +99,6 @@ def cpu_seconds() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def few_of_each(ids: list[str], most: int, seed: int = 0) -> set[str]:
-    """At most `most` cases of each test function."""
-    chance, functions = random.Random(seed), defaultdict(list)
-    for name in ids:
-        functions[name.partition("[")[0]].append(name)
-    return {n for names in functions.values() for n in (names if len(names) <= most else chance.sample(names, most))}
-
-
 class Watch:
     """The plugin: notes id, outcome, CPU seconds and marks of each test."""
 
@@ -125,10 +115,6 @@ class Watch:
         self.rows: list[tuple[str, bool, float]] = []
         self.marks: list[np.ndarray] = []
         self.failed = False
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        kept = few_of_each([item.nodeid for item in items], int(os.environ.get("WATCHING_CASES", 1 << 30)))
-        items[:] = [item for item in items if item.nodeid in kept]
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

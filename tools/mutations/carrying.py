@@ -1,0 +1,86 @@
+"""Faults of an older copy of the project in today's text, and of their verdicts those that still hold: ``--carry DIR``.
+
+A fault is carried where its lines are as they were, wherever they are now. Its verdict is carried where the function that it
+changes and the test that noticed are as they were, too, letter by letter; it is judged anew otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import SequenceMatcher
+from functools import cache
+from typing import Any
+
+from mutations.faults import Fault
+
+#: Verdicts that outlive a change elsewhere.
+KEPT = ("found", "equivalent")
+
+
+def carry(faults: list[Fault], old: Mapping[str, str], new: Mapping[str, str]) -> dict[Fault, Fault]:
+    """Faults of the texts `old` as they are in `new`, by file name; those whose lines have changed or gone are missing."""
+    found = {}
+    for file in sorted({f.file for f in faults} & new.keys()):
+        lines = [text[file].encode().splitlines(keepends=True) for text in (old, new)]
+        starts = [_starts(part) for part in lines]
+        at: dict[int, int] = {}
+        for block in SequenceMatcher(None, *lines, autojunk=False).get_matching_blocks():
+            at |= {block.a + i: block.b + i for i in range(block.size)}
+        for fault in (f for f in faults if f.file == file):
+            touched = range(fault.line - 1, fault.line + fault.old.count("\n"))
+            places = [at.get(i) for i in touched]
+            if None in places or places[-1] - places[0] != len(touched) - 1:
+                continue
+            by = starts[1][places[0]] - starts[0][touched[0]]
+            found[fault] = replace(fault, line=places[0] + 1, start=fault.start + by, end=fault.end + by)
+    return found
+
+
+def holds(
+    result: Mapping[str, Any], fault: Fault, moved: Fault, old: Mapping[str, str], new: Mapping[str, str]
+) -> bool:
+    """Whether what was judged of a fault in `old` is so in `new`; both are texts of package and tests by name."""
+    if result.get("verdict") not in KEPT or not fault.function:
+        return False
+    if _around(old[fault.file], fault.line) != _around(new[moved.file], moved.line):
+        return False
+    if result["verdict"] == "equivalent":
+        return True
+    file, _, test = str(result["by"]).partition("::")
+    name = test.partition("[")[0]
+    if not name or file not in old or file not in new:
+        return False
+    texts = [_named(text[file]).get(name) for text in (old, new)]
+    return texts[0] is not None and texts[0] == texts[1]
+
+
+def _starts(lines: list[bytes]) -> list[int]:
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    return starts
+
+
+@cache
+def _functions(text: str) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
+    """The functions of a text, outer ones first, with their lines (decorators too)."""
+    lines = text.splitlines()
+    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    firsts = [min([n.lineno, *(d.lineno for d in n.decorator_list)]) for n in nodes]
+    return [(n, "\n".join(lines[first - 1 : n.end_lineno])) for n, first in zip(nodes, firsts)]
+
+
+def _around(text: str, line: int) -> str | None:
+    """The innermost function that a line is in."""
+    found = None
+    for node, words in _functions(text):
+        if node.lineno <= line <= (node.end_lineno or 0):
+            found = words
+    return found
+
+
+@cache
+def _named(text: str) -> dict[str, str]:
+    return {node.name: words for node, words in _functions(text)}
