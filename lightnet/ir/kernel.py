@@ -48,12 +48,13 @@ class YieldOp(Operation):
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        return cls.create(operands=parse_operands(parser))
+        return cls.create(operands=parse_operands(parser), attributes=parser.parse_optional_attr_dict())
 
     def print(self, printer: Printer) -> None:
         if self.operands:
             printer.print_string(" ")
             printer.print_list(self.operands, printer.print_operand)
+        printer.print_op_attributes(self.attributes)
 
 
 class RegionOp(Operation):

@@ -15,7 +15,7 @@ from xdsl.traits import IsolatedFromAbove, Pure
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp, RegionOp, YieldOp, parse_isolated
 from lightnet.ir.locations import loc_of
-from lightnet.ir.op import LnOp, parse_suffix, print_suffix
+from lightnet.ir.op import SUFFIX, LnOp, parse_suffix, print_suffix
 
 
 class OnceOp(RegionOp):
@@ -28,6 +28,7 @@ class OnceOp(RegionOp):
       ln.yield %w0
     } : tensor<4x3xf32>
     ```
+    Attributes that are no suffix stand in front: ``ln.once attributes {note} { ... }``.
     """
 
     name = "ln.once"
@@ -41,15 +42,17 @@ class OnceOp(RegionOp):
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
+        given = parser.parse_optional_attr_dict_with_keyword(SUFFIX)
         region = parse_isolated(parser)
         types: list[Attribute] = []
         if parser.parse_optional_punctuation(":"):
             types = list(parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type))
-        attributes: dict[str, Attribute] = {}
+        attributes = dict(given.data) if given is not None else {}
         parse_suffix(parser, attributes)
         return cls.create(result_types=types, regions=[region], attributes=attributes)
 
     def print(self, printer: Printer) -> None:
+        printer.print_op_attributes(self.attributes, reserved_attr_names=SUFFIX, print_keyword=True)
         printer.print_string(" ")
         printer.print_region(self.regions[0], print_entry_block_args=False)
         if self.results:
