@@ -1,18 +1,23 @@
-"""What the models in numbers decide for the kernels of a few networks, and what they say that it costs: recorded in
-``data/decisions.json``, so that a change of a model shows, and is meant. ``python tests/decisions.py`` records it anew.
+"""What the models in numbers decide for the kernels of a few networks, what they say that it costs, and what the generators' code
+consists of: recorded in ``data/decisions.json``, so that a change of a model, of memory or of the instructions that a kernel
+takes shows, and is meant. ``python tests/decisions.py`` records it anew.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from blocked_kernels import kernel_of
+from blocked_networks import random_network
 from blocked_windows import MACHINES
+from cuda_cases import CASES, graph_of
 from test_blocked_bands import chain
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
 
 import lightnet
 from lightnet.backends.cpu.blocked import selection as blocked
@@ -24,7 +29,9 @@ from lightnet.backends.cuda.device import device_of
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.module import main_of
 from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.passes import pipelines
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "tests" / "data" / "decisions.json"
@@ -34,6 +41,7 @@ NETWORKS = (
     "examples/nets/squeezenet1.1.net",
     "examples/nets/tiny-yolo.net",
     "examples/nets/lenet.net",
+    "cases f32",
 )
 ARCHS = ("sm_80", "sm_90a")
 #: MobileNetV2's: source, channels between, outputs, stride.
@@ -42,11 +50,25 @@ CHAINS = (
     ((1, 160, 7, 7), 960, 320, (1, 1)), ((2, 32, 112, 112), 0, 16, (1, 1)), ((1, 32, 28, 28), 192, 0, (1, 1)),
 )  # fmt: skip
 PASSES = "bind,simplify,fold-batchnorm,hoist,expand,subgraph,hoist,combine"
+#: Networks, by what makes one, and for whom they are lowered: registers of three widths, one thread and several, maps in blocks and plain
+#: ones; devices with and without warpgroups.
+CODE = {
+    **{f"random {seed}": (lambda seed=seed: random_network(seed)[0]) for seed in range(4)},
+    "cases f32": lambda: graph_of([c for c in CASES if "f32" in c.dtypes], "f32").module(),
+    "cases f16": lambda: graph_of([c for c in CASES if "f16" in c.dtypes], "f16").module(),
+}
+LOWERED = (
+    ("random 0", "cpu", {"features": "avx512"}), ("random 1", "cpu", {"features": "avx2", "threads": 4}),
+    ("random 2", "cpu", {"features": "neon"}), ("random 3", "cpu", {"features": "avx512", "layout": "plain"}),
+    ("cases f32", "cpu", {"features": "avx512", "threads": 4}), ("cases f32", "cpu", {"features": "avx2", "layout": "plain"}),
+    ("cases f32", "cuda", {"features": "sm_80", "arch": "sm_80"}),
+    ("cases f16", "cuda", {"features": "sm_90a", "arch": "sm_90a"}),
+)  # fmt: skip
 
 
 def kernels(network: str, target: str) -> Iterator[tuple[str, KernelOp]]:
     """The kernels of a network that differ, and what they are called."""
-    module = lightnet.load(ROOT / network).module.clone()
+    module = CODE[network]() if network in CODE else lightnet.load(ROOT / network).module.clone()
     run_pipeline(make_context(), module, parse_pipeline(PASSES, {"target": target}))
     seen = set()
     for op in module.walk():
@@ -104,6 +126,24 @@ def of_chains() -> dict[str, list[str]]:
     return found
 
 
+def of_code(name: str, target: str, options: Mapping[str, str | int]) -> list[str]:
+    """Of a network of `CODE` at level 4: the lines of its program, and how many ops of each kind every function has."""
+    module: ModuleOp = CODE[name]()
+    spec = pipelines.default(target, layout=options.get("layout"))
+    run_pipeline(make_context(), module, parse_pipeline(spec, {"target": target, "plan": "default", **options}))
+    main = main_of(module)
+    rows = [str(op) for op in main.body.block.ops]
+    for op in module.body.block.ops:
+        if isinstance(op, FuncOp) and op is not main:
+            counts = Counter(inner.name for inner in op.walk() if inner is not op)
+            rows.append(f"{op.sym_name.data}: {', '.join(f'{n} {kind}' for kind, n in sorted(counts.items()))}")
+    return rows
+
+
+def code_name(name: str, target: str, options: Mapping[str, str | int]) -> str:
+    return f"{name} {target} {_texts(options)}"
+
+
 def _texts(choices: Mapping[str, object]) -> str:
     return " ".join(f"{k}={_text(v)}" for k, v in sorted(choices.items()))
 
@@ -114,7 +154,8 @@ def _text(value: object) -> str:
 
 def record() -> dict[str, dict]:
     return {network: {"cpu": of_cpu(network), "cuda": of_cuda(network)} for network in NETWORKS} | {
-        "chains": of_chains()
+        "chains": of_chains(),
+        "code": {code_name(*one): of_code(*one) for one in LOWERED},
     }
 
 

@@ -21,6 +21,15 @@ def test_chains_are_those_recorded() -> None:
     same(decisions.of_chains(), RECORDED["chains"])
 
 
+@pytest.mark.parametrize("one", decisions.LOWERED, ids=lambda one: decisions.code_name(*one))
+def test_code_is_that_recorded(one) -> None:
+    """As many launches, blocks, threads and bytes, and as many loads, products and prefetches in each kernel."""
+    found, wanted = decisions.of_code(*one), RECORDED["code"][decisions.code_name(*one)]
+    for row, old in zip(found, wanted):
+        assert row == old, "where the change is meant, run python tests/decisions.py"
+    assert len(found) == len(wanted)
+
+
 def same(found: dict[str, list[str]], wanted: dict[str, list[str]]) -> None:
     assert found.keys() == wanted.keys()
     for name, rows in found.items():
