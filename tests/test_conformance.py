@@ -7,6 +7,7 @@ import faulthandler
 import os
 import re
 import signal
+import string
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import lightnet
 
 onnx = pytest.importorskip("onnx")
 ROOT = Path(__file__).parents[1]
@@ -73,6 +76,26 @@ def test_cases_know_what_they_test(suite):
     assert (relu.op, relu.since, relu.dtype) == ("Relu", 14, "float")
     assert (clip.op, clip.dtype) == ("Clip", "float")  # of the op that is expanded, not of its body
     assert by_key["node/loop11"].tags >= {"control flow"} and "string" in by_key["node/string_split_basic"].tags
+
+
+#: Cases of an op at most, spread over all that it has.
+OF_AN_OP = 6
+
+
+@pytest.mark.parametrize("letter", string.ascii_uppercase)
+def test_what_ops_compute(suite, letter):
+    """Cases of every op, by the references of the ops that it is made of: without machine code most of them take milliseconds."""
+    known = floor.read()
+    ops = {c.op: [] for c in suite if c.suite == "node" and c.op.startswith(letter)}
+    for case in suite:
+        if case.op in ops and case.suite == "node" and case.key in known:
+            ops[case.op].append(case)
+    for cases in ops.values():
+        for case in cases[:: -(-len(cases) // OF_AN_OP) or 1]:
+            problem = case.load()
+            run = lightnet.compile(problem.model.SerializeToString(), "none")
+            for feeds, expected in problem.sets:
+                assert not runners.compare(problem, expected, run(feeds)), case.key
 
 
 def problem(want: np.ndarray = X, **options) -> Problem:
