@@ -35,7 +35,7 @@ def carry(faults: list[Fault], old: Mapping[str, str], new: Mapping[str, str]) -
                 continue
             by = starts[1][places[0]] - starts[0][touched[0]]
             found[fault] = replace(fault, line=places[0] + 1, start=fault.start + by, end=fault.end + by)
-    return found
+    return {f: found[f] for f in faults if f in found}
 
 
 def holds(
