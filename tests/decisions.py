@@ -28,8 +28,8 @@ from lightnet.backends.cuda import selection as cuda
 from lightnet.backends.cuda.device import device_of
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.module import main_of
+from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.passes import pipelines
 

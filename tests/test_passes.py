@@ -31,9 +31,10 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN, Blocked, Layout, byte_size, layout_of
 from lightnet.ir.locations import file_loc, loc_of
 from lightnet.ir.memory import memory_of
+from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, LnOp, tensor_names
 from lightnet.ir.parser import parse_mlir
-from lightnet.ir.passes import LnPass, parse_pipeline, run_pipeline
+from lightnet.ir.passes import Instrumentation, LnPass, parse_pipeline, run_pipeline
 from lightnet.ir.target import Target, get_target, with_capacity
 from lightnet.ir.types import TensorSpec
 from lightnet.passes import pipelines
@@ -595,3 +596,79 @@ def test_transformed_weights_have_a_budget() -> None:
     assert 0 < sum(a != "winograd4" for a in less) <= 2  # a smaller transform of two, or one done directly
     pinned = algorithms('weight_memory=0 set="conv1.alg=winograd4;conv2.alg=winograd2"')
     assert pinned == ["direct", "winograd4", "winograd2", "direct"]
+
+
+class Heard(Instrumentation):
+    """What a watcher is told, in order; it may refuse after a pass, as a check does."""
+
+    def __init__(self, refuses: bool = False):
+        self.events: list[str] = []
+        self.refuses = refuses
+
+    def before_pipeline(self, passes, module) -> None:
+        self.events.append("begin")
+
+    def before_pass(self, pass_, module) -> None:
+        self.events.append(f"before {pass_.name}")
+
+    def after_pass(self, pass_, module) -> None:
+        self.events.append(f"after {pass_.name}")
+        if self.refuses:
+            raise LightNetError("refused")
+
+    def pass_failed(self, pass_, module, error) -> None:
+        self.events.append(f"failed {pass_.name}")
+
+    def before_verify(self) -> None:
+        self.events.append("verify")
+
+    def after_verify(self) -> None:
+        self.events.append("verified")
+
+    def after_pipeline(self, module) -> None:
+        self.events.append("end")
+
+
+class Raises(LnPass):
+    name = "raises"
+
+    def apply(self, ctx, op) -> None:
+        raise LightNetError("no")
+
+
+class Breaks(LnPass):
+    name = "breaks"
+
+    def apply(self, ctx, op) -> None:
+        main_of(op).body.block.last_op.operands = []  # `func.return` gives less than the function's type says
+
+
+WELL = ["begin", "before ln-dce", "after ln-dce", "verify", "verified", "end"]
+
+
+@pytest.mark.parametrize(
+    ("passes", "refuses", "events"),
+    [
+        ("", False, ["begin", "end"]),
+        ("ln-dce", False, WELL),
+        ("ln-dce", True, [*WELL[:3], "failed ln-dce"]),
+        ("raises", False, ["begin", "before raises", "failed raises"]),
+        ("breaks", False, ["begin", "before breaks", "after breaks", "verify", "failed breaks"]),
+    ],
+)
+def test_watchers_hear_how_a_pass_ends(passes: str, refuses: bool, events: list[str]) -> None:
+    """Every watcher of several does, also of a pass that fails, of a check that refuses, and of a module that does not verify."""
+    module = parse(
+        "func.func @main() -> tensor<3xf32> { %x = ln.input : tensor<3xf32> func.return %x : tensor<3xf32> }"
+    )
+    own = {"raises": Raises, "breaks": Breaks}
+    made = [own[passes]()] if passes in own else parse_pipeline(passes)
+    watchers = [Heard(refuses), Heard()]
+    try:
+        run_pipeline(make_context(), module, made, watchers)
+    except LightNetError:
+        assert events[-1].startswith("failed")
+    else:
+        assert events[-1] == "end"
+    assert watchers[0].events == events
+    assert watchers[1].events == [e for e in events if not (refuses and e.startswith("after"))]

@@ -4,7 +4,11 @@ project the faults that its tests notice are found, and no others."""
 from __future__ import annotations
 
 import ast
+import json
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +16,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
-from mutations import source
+from mutations import judging, source
+from mutations.carrying import carry, holds
 from mutations.faults import faults, is_program, sample
-from mutations.judging import pair
+from mutations.judging import Job, pair
 from mutations.watching import Marks
 
 PACKAGE = Path(__file__).parent.parent / "lightnet"
@@ -107,6 +112,101 @@ def test_marks_say_which_blocks_ran() -> None:
     assert space["first"]([1, 2]) == -5
     ran = {line for line, mark in marks.lines["a.py"].items() if hits[mark]}
     assert ran == {6, 7, 8, 9, 10, 12, 13, 14} and marks.files["a.py"] == (0, marks.size)
+
+
+def test_faults_are_carried_to_where_their_lines_are_now() -> None:
+    """Changed and missing lines carry none; a verdict holds where function and test are as they were, letter by letter."""
+    tests = "def test_first():\n    assert first([1]) == -1\n"
+    old = {"a.py": TEXT, "b.py": TEXT, "tests/t.py": tests}
+    new = {"a.py": "# moved\n" + TEXT.replace("size = 1.5", "size = 2.5"), "tests/t.py": "import numpy\n" + tests}
+    given = faults("a.py", TEXT) + faults("b.py", TEXT)
+    moved = carry(given, old, new)
+    assert list(moved) == [f for f in given if f.file == "a.py" and f.line != 17]
+    result = {"verdict": "found", "by": "tests/t.py::test_first[2]"}
+    for fault, here in moved.items():
+        assert here.apply(new["a.py"]).count(fault.new.strip()) and (here.line, here.new) == (fault.line + 1, fault.new)
+        assert holds(result, fault, here, old, new) == fault.function
+        assert not holds({"verdict": "survives"}, fault, here, old, new)
+        changed = {**new, "tests/t.py": tests.replace("-1", "-2")}
+        assert not holds(result, fault, here, old, changed) and not holds(
+            {**result, "by": "gone"}, fault, here, old, new
+        )
+        other = {**new, "a.py": new["a.py"].replace("+ 1)", "+ 2)")}
+        assert holds(result, fault, here, old, other) == (fault.function and fault.line > 14)
+
+
+def job_of(path: Path) -> Job:
+    rows = [{"name": "one", "file": "a.py", "text": "old", "changed": "new", "tests": ["t", "u"]}]
+    data = {"root": str(path / "tree"), "rows": rows, "seconds": {"t": 0.0, "u": 0.0}, "out": str(path / "out.jsonl"), "budget": 60,
+            "warm": True, "cpu": 1}  # fmt: skip
+    (path / "tree").mkdir()
+    (path / "tree" / "a.py").write_text("old")
+    (path / "job.json").write_text(json.dumps(data))
+    return Job(path / "job.json")
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("act", "answer"),
+    [
+        (lambda: None, ("survives", None, None)), (lambda: "t", ("found", "t", "fails")),
+        (lambda: 1 // 0, ("unclear", None, "ZeroDivisionError: integer division or modulo by zero")),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), ("found", "t", "dies")), (spin, ("found", "t", "dies")),
+        (lambda: time.sleep(1000), ("found", "t", "hangs")),
+    ],
+    ids=["survives", "fails", "raises", "is killed", "never ends", "waits"],
+)  # fmt: skip
+def test_what_becomes_of_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act, answer) -> None:
+    for name, value in {"GRACE": 0.1, "IDLE": 0.2, "TURN": 0.1, "BUSY": 1000.0}.items():
+        monkeypatch.setattr(judging, name, value)
+    job = job_of(tmp_path)
+
+    def judge(row, tests):
+        job.begin("t")
+        return act()
+
+    assert job.child(judge, {}, ["t"]) == answer
+
+
+def test_no_child_of_a_child_goes_on_as_the_judge(tmp_path: Path) -> None:
+    """A test may fork, and what it forked may raise, or outlive the verdict."""
+    job, judges = job_of(tmp_path), tmp_path / "judges"
+
+    def judge(row, tests):
+        if os.fork() == 0:
+            os.setsid()  # out of reach of whoever ends the child
+            time.sleep(0.3)
+            return "u"
+        return "t"
+
+    assert job.child(judge, {}, ["t"]) == ("found", "t", "fails")
+    with judges.open("a") as f:
+        f.write("one\n")
+    time.sleep(0.6)
+    assert judges.read_text() == "one\n"
+
+
+def test_a_test_that_fails_anyway_is_not_believed(tmp_path: Path) -> None:
+    """Nor does it hide another one; the text is as it was in the end."""
+    job = job_of(tmp_path)
+    file = tmp_path / "tree" / "a.py"
+    always, both = {"t"}, {"t", "u"}
+
+    def judge(row, tests):
+        failing = both if file.read_text() == "new" else always
+        return next((t for t in tests if t in failing), None)
+
+    job.run(judge)
+    (found,) = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert (found["verdict"], found["by"], found["how"]) == ("found", "u", "fails")
+    both = always
+    job.run(judge)
+    assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])["verdict"] == "survives"
+    assert file.read_text() == "old"
 
 
 SMALL = {

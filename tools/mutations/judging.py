@@ -33,8 +33,8 @@ BEFORE = (
 #: Bytes of address space of a child.
 MEMORY = 16 << 30
 #: CPU seconds of a child beyond those of its test, and how many times as long that may take; wall seconds for a CPU second,
-#: and those in which a child that waits has to use some.
-GRACE, SLOWER, BUSY, IDLE = 20.0, 4.0, 20.0, 60.0
+#: those in which a child that waits has to use some, and those after which one looks.
+GRACE, SLOWER, BUSY, IDLE, TURN = 20.0, 4.0, 20.0, 60.0, 5.0
 
 
 class Answer(NamedTuple):
@@ -255,7 +255,7 @@ class Job:
         at, text, used = None, b"", 0.0
         since = busy = time.monotonic()
         while True:
-            if not select.select([reading], [], [], 5.0)[0]:
+            if not select.select([reading], [], [], TURN)[0]:
                 now, before = time.monotonic(), used
                 used = _session_seconds(pid)
                 busy = now if used != before else busy
