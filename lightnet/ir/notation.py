@@ -126,7 +126,7 @@ class _State:
         ast.fail(self.definition.text, pos, message, self.definition.file)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Typed:
     """A bound expression; `weak` ones (constants, indices) take the dtype of their partner."""
 

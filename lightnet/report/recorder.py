@@ -30,7 +30,7 @@ from lightnet.report.stats import Stats
 MAX_REWRITES, MAX_TEXT = 20_000, 16 << 20
 
 
-@dataclass
+@dataclass(frozen=True)
 class Snapshot:
     """The module after one pass: its text, its graph, and the lines of the text that each node of the graph is."""
 

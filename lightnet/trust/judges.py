@@ -43,7 +43,7 @@ class Judge(Protocol):
     def verdict(self, text: str) -> Verdict: ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class CommandJudge:
     """A command that exits with status 0 where the candidate is interesting, as for C-Reduce and mlir-reduce. It gets the path
     of a `.mlir` file in the place of ``{}``, or else as its last argument. No shell reads the command."""
@@ -86,7 +86,7 @@ def _end_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-@dataclass
+@dataclass(frozen=True)
 class PipelineJudge:
     """A pipeline that fails. ``crash``: with the same message, but for numbers and SSA names, or in the same way, where it
     takes the process with it or does not end. ``check``: `--check`, on `data` of that `seed` (`trust.data`), finds that the

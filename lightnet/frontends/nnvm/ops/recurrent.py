@@ -23,7 +23,7 @@ _MODES: dict[str, tuple[str, str | None, tuple[int, ...]]] = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Cell:
     """The parameters of one layer in one direction, gates in the order of the `ln` op: weights [I, G H] and [H, G H], biases
     [G H]."""

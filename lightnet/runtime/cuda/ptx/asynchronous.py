@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Array = Any
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Copy:
     """One instruction's copies: by lane, where they go (offsets into the batch's shared memory), the words, and the
     group.
