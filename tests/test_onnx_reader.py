@@ -17,11 +17,13 @@ import numpy as np
 import onnx
 import onnx_mutants as mutants
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 from onnx_mutants import base, edited, field, tensor, varint
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.onnx.model import AttributeRef, OnnxGraph, OnnxTensor, type_name
+from lightnet.frontends.onnx import wire
+from lightnet.frontends.onnx.model import ELEM_TYPES, ONNX_TYPES, AttributeRef, OnnxGraph, OnnxTensor, type_name
 from lightnet.frontends.onnx.reader import NEWEST_IR, NEWEST_OPSET, read_function, read_model
 from lightnet.runtime.dtypes import BY_NAME, BY_NP
 
@@ -428,3 +430,33 @@ def test_an_initializer_that_stands_twice():
     model.graph.initializer.append(model.graph.initializer[0])
     with pytest.raises(LightNetError, match=f"'{model.graph.initializer[0].name}' is defined twice"):
         read_model(model.SerializeToString())
+
+
+# -- tables
+
+
+def test_messages_are_those_of_onnx() -> None:
+    """Names, numbers, kinds and repetition of the fields that we read are those of ONNX's own descriptors."""
+    kinds = {FieldDescriptor.TYPE_FLOAT: "float", FieldDescriptor.TYPE_DOUBLE: "double", FieldDescriptor.TYPE_STRING: "bytes",
+             FieldDescriptor.TYPE_BYTES: "bytes", FieldDescriptor.TYPE_MESSAGE: "bytes"}  # fmt: skip
+    messages = [m for m in vars(wire).values() if isinstance(m, wire.Message)]
+    assert len(messages) == 15
+    for message in messages:
+        descriptor = onnx
+        for name in message.name.split("."):
+            descriptor = getattr(descriptor, name)
+        fields = descriptor.DESCRIPTOR.fields_by_number
+        for number, name in message.numbers.items():
+            field = fields[number]
+            assert field.name == name, message.name
+            kind = wire._WIRE[kinds.get(field.type, "int")]
+            assert message.tags[number << 3 | kind] == (name, field.is_repeated), f"{message.name}.{name}"
+
+
+def test_element_types_are_those_of_onnx() -> None:
+    """Every type that this release of ONNX has is called as there; those that we hold have its number, and NumPy's type."""
+    assert {code: name for name, code in TensorProto.DataType.items() if code}.items() <= ONNX_TYPES.items()
+    for name, code in ELEM_TYPES.items():
+        want = helper.tensor_dtype_to_np_dtype(code)
+        assert BY_NAME[name].np == want or BY_NAME[name].is_short, name
+        assert type_name(code) == name
