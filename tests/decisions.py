@@ -44,10 +44,11 @@ NETWORKS = (
     "cases f32",
 )
 ARCHS = ("sm_80", "sm_90a")
-#: MobileNetV2's: source, channels between, outputs, stride.
+#: MobileNetV2's, and others that are not square: source, channels between, outputs, stride.
 CHAINS = (
     ((1, 16, 112, 112), 96, 24, (2, 2)), ((1, 24, 56, 56), 144, 24, (1, 1)), ((1, 96, 14, 14), 576, 160, (2, 2)),
     ((1, 160, 7, 7), 960, 320, (1, 1)), ((2, 32, 112, 112), 0, 16, (1, 1)), ((1, 32, 28, 28), 192, 0, (1, 1)),
+    ((1, 24, 56, 80), 144, 24, (1, 1)), ((3, 40, 19, 120), 240, 112, (2, 1)), ((1, 17, 90, 44), 0, 33, (1, 2)),
 )  # fmt: skip
 PASSES = "bind,simplify,fold-batchnorm,hoist,expand,subgraph,hoist,combine"
 #: Networks, by what makes one, and for whom they are lowered: registers of three widths, one thread and several, maps in blocks and plain

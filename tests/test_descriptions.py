@@ -646,3 +646,18 @@ def test_a_private_member_without_a_value_is_kept():
     )
     assert export.describe(cls)["extra_privs"] == private
     assert "unknown name 'buffer'" in refused("buffer", extra_privs=private, check="buffer > 0").render()
+
+
+@pytest.mark.parametrize("before", ["", "\\n  ", "\\n\\n    "], ids=["first line", "second line", "third line"])
+def test_a_mistake_that_an_op_shows_is_noted_at_its_place(before: str) -> None:
+    """What a definition says of its operands is wrong or right for an op: the error is the op's, with a note of line and column in
+    the description, where its string goes on over several lines, too."""
+    members = entry(run="X", tensors_out=[result(dims="[src->dims[0], 2]")])
+    text = json.dumps({"ops": [members]}, indent=1).replace('"X"', f'"{before}dst[i, j] = src[i, j] + src[j, i]"')
+    (cls,) = operators.load(read(text, "t.json"))
+    with pytest.raises(ConstraintError) as caught:
+        op_of(cls, case("f32", src=(3, 2)))
+    ((loc, what),) = caught.value.notes
+    line, found = next((i, t) for i, t in enumerate(text.splitlines(), 1) if '"run"' in t)
+    assert what == "here, in its description" and (loc.file, loc.line) == ("t.json", line)
+    assert loc.col == found.index("= src[i, j]") + 1

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import lightnet
+from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.initial import sample
 from lightnet.sampling import sampled_weights
 
 pytest.importorskip("onnx")
@@ -132,6 +134,25 @@ def test_sampled_activations_are_well_conditioned():
         assert 0.5 < got[name].var(axis=(0, 2, 3)).mean() < 2
     assert 0.05 < (got["y"] == 0).mean() < 0.4
     assert (weights["v"] > 0).all() and 200 < weights["x"].max() <= 255
+
+
+def test_channels_of_one_element_are_drawn_too():
+    """A channel that does not vary counts as one of mean 0 and of the mean square of all, so that channels stay different."""
+    text = """
+    create(|dst=x|dtype=TL_FLOAT, dims=[1,3,1,1], ran=[0,0], data=[3,4,5], from_file=false);
+    create(|dst=s|dtype=TL_FLOAT, dims=[3], ran=[0,0], data=[0], from_file=false);
+    create(|dst=o|dtype=TL_FLOAT, dims=[3], ran=[0,0], data=[0], from_file=false);
+    create(|dst=m|dtype=TL_FLOAT, dims=[3], ran=[0,0], data=[0], from_file=false);
+    create(|dst=v|dtype=TL_FLOAT, dims=[3], ran=[0,0], data=[0], from_file=false);
+    batchnorm(src=x, scale=s, offset=o, mean=m, var=v|dst=y|epsilon=1e-5);
+    """
+    weights, drawn = sampled_weights(lightnet.loads(text, ".net")), {}
+    for name, kind in (("m", "mean"), ("v", "variance")):
+        drawn[name] = sample(name, kind, (3,), BY_NAME["f32"]).astype(np.float64)
+    assert weights["x"].ravel().tolist() == [3, 4, 5]
+    square = (9 + 16 + 25) / 3
+    np.testing.assert_allclose(weights["m"], np.sqrt(square) * drawn["m"], rtol=1e-6)
+    np.testing.assert_allclose(weights["v"], square * drawn["v"], rtol=1e-6)
 
 
 def test_overriding_weights_fill_what_the_network_fills_itself():

@@ -241,6 +241,12 @@ def test_a_wait_for_the_phase_before_says_which_phase_to_wait_for():
     ] == [line]
 
 
+@pytest.mark.parametrize("parity", [2, 3, 255])
+def test_a_phase_has_two_parities(parity):
+    error = finding(lambda: copied(copy(2, 2048).replace("[m], 0;", f"[m], {parity};"), X, BOX, 2048, 0, 0), "mbarrier")
+    assert f"waits for parity {parity}: a phase has 0 or 1" in error.message
+
+
 def test_maps_and_coordinates_that_do_not_fit():
     x = np.ones((1, 5, 5, 64), np.float16)
     windows = TensorMap("f16", x.shape, im2col=Im2col(16, 64, (-1, -1), (-1, -1), (2, 2)))

@@ -25,6 +25,7 @@ from lightnet.ir.context import make_context
 from lightnet.ir.instrumentation import count_ops
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import Instrumentation, parse_pipeline, run_pipeline
+from lightnet.report import html
 from lightnet.report.dot import dot
 from lightnet.report.graph import graph_of
 from lightnet.report.html import page, script_json
@@ -481,6 +482,8 @@ def test_a_page_holds_what_the_pipeline_did() -> None:
     for stage, kept in zip(data["stages"], recorder.snapshots):
         assert "\n".join(data["lines"][k] for k in stage["text"]) + "\n" == kept.text
         graph = stage["graph"] if isinstance(stage["graph"], dict) else data["stages"][stage["graph"]]["graph"]
+        own = json.loads(json.dumps(html._graph(kept)))
+        assert [n[:-1] for n in graph["nodes"]] == [n[:-1] for n in own["nodes"]] and graph["edges"] == own["edges"]
         for node, (first, last) in zip(graph["nodes"], stage["spans"]):
             if node[4] not in ("output", "input"):
                 text = "\n".join(data["lines"][k] for k in stage["text"][first:last])
