@@ -176,6 +176,8 @@ case("_linalg_gemm2", A, B, want=2 * (A @ B), alpha=2, tol=1e-5)
 case("dot", A, data(4, 5), want=None, tol=1e-5)
 CASES[-1].want = np.tensordot(CASES[-1].inputs[0], CASES[-1].inputs[1], 1)
 case("dot", A[0], A[1], want=A[0].T @ A[1], transpose_a=True, tol=1e-5)
+case("dot", A[0], B[1].T.copy(), want=A[0] @ B[1], transpose_b=True, tol=1e-5)
+case("dot", A[0].T.copy(), B[1].T.copy(), want=A[0] @ B[1], transpose_a=True, transpose_b=True, tol=1e-5)
 case("dense", A[0], data(5, 4), want=None, units=5, use_bias=False, tol=1e-5)
 CASES[-1].want = A[0] @ CASES[-1].inputs[1].T
 case("FullyConnected", A, data(5, 12), want=None, num_hidden=5, no_bias=True, tol=1e-5)

@@ -298,6 +298,13 @@ def test_sequences_refuse():
     assert "an input is a sequence" in refusal([make, helper.make_node("Relu", ["s"], ["y"])], x)
     assert "out of range" in refusal([make, helper.make_node("SequenceAt", ["s", "k"], ["y"])], x, k=np.int64(2))
     assert "should be a sequence" in refusal([helper.make_node("SequenceLength", ["x"], ["y"])], x)
+    body = helper.make_graph(
+        [helper.make_node("SequenceConstruct", ["e"], ["es"]), helper.make_node("Identity", ["h"], ["g"])], "body",
+        [helper.make_tensor_value_info(n, 1, (3,)) for n in "he"],
+        [helper.make_tensor_value_info("g", 1, (3,)), helper.make_tensor_sequence_value_info("es", 1, (3,))],
+    )  # fmt: skip
+    scan = helper.make_node("Scan", ["h", "x"], ["y", "all"], body=body, num_scan_inputs=1)
+    assert "a Scan of sequences" in refusal([scan], {"h": np.ones(3, np.float32), **x}, ["y"])
     assert "without an element" in refusal(
         [helper.make_node("Optional", [], ["o"]), helper.make_node("OptionalGetElement", ["o"], ["y"])], x
     )

@@ -162,6 +162,7 @@ class GridSample(LnOp):
             *(grid((2, 3, 4, 5), (3, 7), mode=m, padding_mode=q, align_corners=a) for m, q, a in modes),
             grid((1, 2, 3, 4, 5), (2, 3, 4)), grid((1, 2, 7), (5,), padding_mode="border"), grid((1, 1, 1, 1), (1, 1)),
             grid((1, 2, 5, 6), (9,), normalized=False), grid((1, 2, 5, 6), (2, 2, 3), normalized=False, mode="cubic"),
+            grid((1, 2, 5, 1), (9,), normalized=False, align_corners=True, padding_mode="reflection"),
             grid((1, 2, 4, 4), (3, 3), kind="f64"),
             *(grid((1, 2, 4, 4), (3, 3), kind=t) for t in SHORT),
         ]  # fmt: skip
