@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightnet.descriptions import c
-from lightnet.descriptions.c import library
+from lightnet.descriptions.c import library, parser
 from lightnet.diagnostics import DescriptionWarning
 
 
@@ -33,7 +33,7 @@ def run(text: str, **names):
         ("return 1 ? 2 : 1 / 0;", 2), ("return 0 && 1 / 0 || 1;", 1), ("int i = 3; int j = i++ + --i; return j * 10 + i;", 63),
         ('char s[8]; sprintf(s, "%d-%s", 4, "ab"); return ln_streq(s, "4-ab");', 1), ('return "a" "b";', "ab"), ("return (double)1 / 4;", 0.25),
         ("char s[LN_MAXLINE]; int d[] = {2, 3}; return ln_sprint_shape(s, 2, d);", "[2, 3]"), ("return TL_FLOAT == TL_FLOAT && TL_FLOAT != TL_INT8;", 1),
-        ('return tl_dtype_from_str("TL_HUGE") == -1;', 1), ("int x; { int x = 4; } x = 1; return x;", 1), ("return;", None), ("return sizeof(double) + sizeof(int *);", 16),
+        ('return tl_dtype_from_str("TL_HUGE") == -1;', 1), ("int x; { int x = 4; } x = 1; return x;", 1), ("return;", None), ("int i, j, s = 0; for (i = 0, j = 9; i < j; i++, j -= 2) s += j; return s;", 21), ("int i = 4; return (i++, i += 2, i * 10);", 70), ("return sizeof(double) + sizeof(int *);", 16),
         ("return ceil(7.0 / 2) + floorf(2.5f);", 6.0), ("return tl_dtype_max_double(TL_INT8);", 127.0), ("int p[4]; int d[] = {5, 6}, s[] = {2, 2}, k[] = {3, 3}, o[] = {1, 1}; "
          'ln_autopadding_conv(p, d, k, s, o, 2, "SAME_UPPER"); return (int[]){p[0], p[1], p[2], p[3]};', (1, 0, 1, 1)),
     ],
@@ -66,6 +66,17 @@ def test_refused(text, place, message):
         run(text, src=src)
     assert message in caught.value.message
     assert str(caught.value.loc).startswith(f"<snippet>:{place}")
+
+@pytest.mark.parametrize("word", sorted(parser.REFUSED))
+@pytest.mark.parametrize("text", ["WORD;", "int x = 1 +\n WORD;", "return (WORD);", "int x = WORD(3);"])
+def test_what_to_write_instead_of_a_word(word, text):
+    """Of C that is no part of the language, where a statement stands and where an expression does."""
+    with pytest.raises(c.CodeError) as caught:
+        c.parse(text.replace("WORD", word))
+    line = text[: text.index("WORD")].count("\n") + 1
+    assert f"'{word}' is not taken here: {parser.REFUSED[word]}" == caught.value.message
+    assert caught.value.loc.line == line
+
 
 
 @pytest.mark.parametrize("text", ["(" * 500 + "1" + ")" * 500, "-" * 5000 + "1", "1" + "+1" * 5000, "a" + "[0]" * 5000, "1" * 5000, "{" * 5000, "if (1) " * 5000,

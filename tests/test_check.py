@@ -462,6 +462,15 @@ def test_data_of_a_name_is_the_same_wherever_it_stands() -> None:
         np.testing.assert_array_equal(one[name], other[name])
 
 
+def test_data_of_two_names_differs_wherever_they_are_read() -> None:
+    lines = "".join(
+        f'%{n} = ln.input : tensor<9xf32> as ("{n}")\n%r{n} = ln.relu %{n} : tensor<9xf32> as ("r{n}")\n' for n in "abc"
+    )
+    text = f"func.func @main() -> (tensor<9xf32>, tensor<9xf32>, tensor<9xf32>) {{\n{lines} func.return %ra, %rb, %rc : tensor<9xf32>, tensor<9xf32>, tensor<9xf32>\n}}"
+    contents = draw(parsed(text)[1], "ordinary", 0, Evaluator()).contents
+    assert len({array.tobytes() for array in contents.values()}) == 3
+
+
 def test_data_of_sources_without_names_differs() -> None:
     text = "func.func @main() -> tensor<9xf32> {\n %a = ln.input : tensor<9xf32>\n %b = ln.input : tensor<9xf32>\n %y = ln.sub %a, %b : tensor<9xf32>\n func.return %y : tensor<9xf32>\n}"
     _, module = parsed(text)

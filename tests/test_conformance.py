@@ -79,7 +79,7 @@ def test_cases_know_what_they_test(suite):
 
 
 #: Cases of an op at most, spread over all that it has.
-OF_AN_OP = 6
+OF_AN_OP = 4
 
 
 @pytest.mark.parametrize("letter", string.ascii_uppercase)

@@ -495,6 +495,21 @@ def check(c: Case, found: list[np.ndarray]) -> None:
         np.testing.assert_allclose(array, want, rtol=c.tol, atol=c.tol * max(1e-3, np.abs(want).max()))
 
 
+@pytest.mark.parametrize("shape", [(), (2,), (1, 2, 2, 2, 2)], ids=str)
+def test_inputs_of_any_rank_are_taken_or_refused(shape: tuple[int, ...]) -> None:
+    """Each input of each op in turn: what does not go with an op is an error that names its node."""
+    refused, first = 0, {c.op: c for c in CASES[::-1]}
+    for c in first.values():
+        for i, x in enumerate(c.inputs):
+            inputs = [np.ones(shape, x.dtype) if k == i else y for k, y in enumerate(c.inputs)]
+            try:
+                run_op(c.op, inputs, c.attrs, heads=len(c.wanted()))
+            except LightNetError as e:
+                assert "'y'" in str(e) or "'x" in str(e), f"{c.op}: {e}"
+                refused += 1
+    assert refused > 50
+
+
 @pytest.mark.slow
 def test_all_ops_on_the_cpu() -> None:
     """One graph with every case."""

@@ -32,6 +32,8 @@ def joined(n: Node, xs: Sequence[Value], axis: int) -> Value:
 @nnvm_op("stack")
 def stack(n: Node, *xs: Value) -> Value:
     axis = n.axis(n.int("axis", 0), (xs[0].ndim if xs else 0) + 1)
+    if any(x.dims != xs[0].dims for x in xs):
+        n.fail(f"its inputs should have one shape, and are {', '.join(str(x.spec) for x in xs)}")
     return joined(n, [composites.unsqueeze(n.g, x, [axis]) for x in xs], axis)
 
 
