@@ -62,6 +62,10 @@ class Reporter:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.job.begin(nodeid)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and self.failed is None:  # a module that cannot be imported; its tests are "not found" then
+            self.failed = COLLECTION
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and self.failed is None:
             self.failed = report.nodeid
