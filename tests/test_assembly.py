@@ -15,7 +15,9 @@ from lightnet.ir.instrumentation import module_text
 from lightnet.ir.parser import parse_mlir
 
 FOLDER = Path(__file__).parent / "filecheck"
-FILES = sorted(p for part in ("dialects", "backends") for p in (FOLDER / part).rglob("*.mlir") if "-errors" not in p.name)
+FILES = sorted(
+    p for part in ("dialects", "backends") for p in (FOLDER / part).rglob("*.mlir") if "-errors" not in p.name
+)
 
 
 def modules(path: Path) -> Iterator[ModuleOp]:

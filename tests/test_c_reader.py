@@ -67,6 +67,7 @@ def test_refused(text, place, message):
     assert message in caught.value.message
     assert str(caught.value.loc).startswith(f"<snippet>:{place}")
 
+
 @pytest.mark.parametrize("word", sorted(parser.REFUSED))
 @pytest.mark.parametrize("text", ["WORD;", "int x = 1 +\n WORD;", "return (WORD);", "int x = WORD(3);"])
 def test_what_to_write_instead_of_a_word(word, text):
@@ -76,7 +77,6 @@ def test_what_to_write_instead_of_a_word(word, text):
     line = text[: text.index("WORD")].count("\n") + 1
     assert f"'{word}' is not taken here: {parser.REFUSED[word]}" == caught.value.message
     assert caught.value.loc.line == line
-
 
 
 @pytest.mark.parametrize("text", ["(" * 500 + "1" + ")" * 500, "-" * 5000 + "1", "1" + "+1" * 5000, "a" + "[0]" * 5000, "1" * 5000, "{" * 5000, "if (1) " * 5000,
