@@ -235,8 +235,6 @@ def matmul_integer(n: Node, a: Value, b: Value, a_zero: Value | None = None, b_z
 def qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value, y_scale: Value,
                  y_zero: Value, bias: Value | None = None) -> Value:  # fmt: skip
     """The bias is in units of x_scale * w_scale."""
-    if n.int("channels_last", 0):
-        n.unsupported("QLinearConv with channels last")
     sums = convolved(n, x, x_zero, w, w_zero, bias)
     by_output = n.g.reshape(w_scale, (w_scale.len, *[1] * (sums.ndim - 2)) if w_scale.len > 1 else ())
     number = scaled(n, sums, n.g.reshape(x_scale, ()), by_output, unit=n.g.reshape(y_scale, ()))
