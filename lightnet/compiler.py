@@ -69,6 +69,7 @@ def compile(
     arch: str | None = None,
     emulate: bool = False,
     on_cpu: bool = False,
+    seed: int | str | None = None,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
@@ -89,17 +90,19 @@ def compile(
     LIGHTNET_THREADS, else 1); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
-    their threads wait for each other, only the PTX interpreter says).
+    their threads wait for each other, only the PTX interpreter says). `seed` is `lightnet.load`'s, of a network that is read here.
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory, ``native`` without a device.
     """
     if not isinstance(model, Model):
         try:
-            model = _read(model)
+            model = _read(model, seed)
         except OpenError as opened:
             options = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
                        "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
+    elif seed is not None:
+        raise LightNetError("the network has been read, and a seed decides how: give it to lightnet.load(path, seed=…)")
     get_target(target)
     if target != "cuda" and (arch is not None or emulate or on_cpu):
         raise LightNetError(f"arch, emulate and on_cpu are for target cuda, and the target is {target}")
@@ -156,14 +159,14 @@ def _machine(cpu: str, triple: str | None) -> Any:
     return machines.machine(cpu, triple)
 
 
-def _read(source: str | Path | bytes | OpenError) -> Model:
+def _read(source: str | Path | bytes | OpenError, seed: int | str | None) -> Model:
     """The model at a path, or of an ONNX model's bytes. Raises the `OpenError` where its shapes are open."""
     if isinstance(source, OpenError):
         raise source
     if not isinstance(source, str | os.PathLike | bytes):
         raise LightNetError("a network to compile is a path, a Model or the bytes of an ONNX model (SerializeToString), not a "
                             f"{type(source).__name__}")  # fmt: skip
-    return loads(source, ".onnx") if isinstance(source, bytes) else load(source)
+    return loads(source, ".onnx", seed=seed) if isinstance(source, bytes) else load(source, seed=seed)
 
 
 def keep_outputs(module: ModuleOp, names: Sequence[str]) -> None:

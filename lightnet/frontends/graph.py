@@ -306,7 +306,7 @@ class Graph:
         if value.name is not None:
             return
         value.name = name
-        if value.ssa is not None:
+        if value.ssa is not None and not value.is_known:  # a param's contents are found by the name that it has
             _set_tensor_name(value.ssa, name)
 
     def reserve(self, names: Iterable[str]) -> None:

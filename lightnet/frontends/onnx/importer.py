@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -29,11 +29,15 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import unknown
 from lightnet.runtime.weights import WeightStore
 
+if TYPE_CHECKING:
+    from lightnet.frontends.random import Draws
+
 #: Nodes that expanding functions, branches and loops may lead to.
 MAX_NODES = 200_000
 #: Functions and subgraphs inside of each other.
 MAX_DEPTH = 32
 
+Seed = int | str | None
 Scope = MutableMapping[str, "Value | Items | Missing | None"]
 
 
@@ -48,34 +52,46 @@ class NeedsShape(OpenError):
     """Inputs whose shapes the model leaves open and nobody gave."""
 
 
-def read(model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]) -> Imported:
+def read(
+    model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any], seed: Seed = None
+) -> Imported:
     """As `to_module`; an `OpenError` that comes out can read the model again."""
+    own = {i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers}
+    if seed == "input":
+        from lightnet.frontends.random import INPUT
+
+        if INPUT not in own:
+            shapes = {k: v for k, v in shapes.items() if k != INPUT}
+            own[INPUT] = ("i64", ())
     try:
-        return Imported(*to_module(model, shapes, values))
+        return Imported(*to_module(model, shapes, values, seed))
     except OpenError as e:
-        e.signature = {i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers}
-        e.again = lambda shapes, values: read(model, shapes, values)
+        e.signature = own
+        e.again = lambda shapes, values: read(model, shapes, values, seed)
         raise
 
 
 @collector_paused()
 def to_module(model: OnnxModel, shapes: Mapping[str, Sequence[int]] | None = None,
-              values: Mapping[str, Any] | None = None) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
+              values: Mapping[str, Any] | None = None, seed: Seed = None) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
     """The level-1 module of a model, and its weights.
 
-    `shapes` gives inputs their dims (those that the model leaves open have to be given); inputs in `values` become constants.
+    `shapes` gives inputs their dims (those that the model leaves open have to be given); inputs in `values` become constants; `seed` is that
+    of ops that draw random numbers, which are refused without one.
     Raises `NeedsShape` and `NeedsValue` where more of these is needed, `LightNetError` for an invalid model and, with a list of
     all nodes concerned, for one that cannot be imported.
     """
-    return Importer(model, shapes or {}, values or {}).run()
+    return Importer(model, shapes or {}, values or {}, seed).run()
 
 
 class Importer:
     """One import; see `to_module`. `values` are the graph's inputs by name."""
 
-    def __init__(self, model: OnnxModel, shapes: Mapping[str, Sequence[int]], given: Mapping[str, Any]):
+    def __init__(self, model: OnnxModel, shapes: Mapping[str, Sequence[int]], given: Mapping[str, Any],
+                 seed: Seed = None):  # fmt: skip
         self.model, self.shapes, self.given = model, shapes, given
         self.graph = Graph(model.path)
+        self.draws = None if seed is None else _draws(self.graph, seed)
         self.values: dict[str, Value] = {}
         self.refused: list[tuple[str, str, str, None]] = []  # op, name, reason
         self.needed: list[NeedsValue] = []
@@ -324,6 +340,12 @@ class Importer:
         error.inputs = frozenset().union(*(e.inputs for e in self.needed))
         error.notes = [(None, "give the value, as in --value NAME=@file.npy or --value NAME=1,2,3")]
         return error
+
+
+def _draws(graph: Graph, seed: int | str) -> Draws:
+    from lightnet.frontends.random import Draws
+
+    return Draws(graph, seed)
 
 
 def _shape(dims: Sequence[int | str | None] | None) -> str:

@@ -25,6 +25,7 @@ from lightnet.runtime.dtypes import BY_NAME, DType
 if TYPE_CHECKING:
     from lightnet.frontends.onnx.importer import Importer
     from lightnet.frontends.onnx.model import OnnxNode
+    from lightnet.frontends.random import Draws
 
 #: Elements of the largest input whose value may decide a shape: beyond that, it is data.
 MAX_DECIDING = 4096
@@ -179,6 +180,14 @@ class Node(HandledNode):
     def axis(self, value: int, ndim: int) -> int:
         """As the base class has it; of a scalar, models name axis 0."""
         return 0 if not value and not ndim else super().axis(value, ndim)
+
+    # -- random numbers
+
+    def draws(self) -> Draws:
+        """The generator of this network's random numbers; without a seed there is none."""
+        if self.importer.draws is None:
+            self.unsupported("it draws random numbers: give them a seed, as in --seed 1 (in Python: seed=1)")
+        return self.importer.draws
 
     # -- inputs that decide something
 

@@ -132,9 +132,20 @@ def dropout(n: Node, x: Value, ratio: Value | None = None, training: Value | Non
     """Inference: the tensor itself, and a mask that drops nothing."""
     drops = training is not None and bool(n.need(training, "the training mode of Dropout").reshape(-1)[0])
     if drops and (ratio is None or float(n.need(ratio, "the ratio of Dropout").reshape(-1)[0]) > 0):
-        n.unsupported("Dropout in training mode draws random numbers")
+        return _dropped(n, x, 0.5 if ratio is None else float(n.need(ratio, "the ratio of Dropout").reshape(-1)[0]))
     one = n.g.scalar(1, "i1" if n.opset >= 10 else x.dtype)
     return x, n.g.op("expand", one, dims=x.dims) if n.wants(1) else None
+
+
+def _dropped(n: Node, x: Value, ratio: float) -> tuple[Value, Value]:
+    """Training: zeros with probability `ratio`, the others over 1 - ratio; and where they are."""
+    if not 0 <= ratio < 1:
+        n.fail(f"its ratio should be in [0, 1), but is {ratio}")
+    g, wide = n.g, "f64" if x.dtype.name == "f64" else "f32"
+    number = n.draws().uniform(x.dims, wide, n.float("seed", None))
+    kept = g.op("less_equal", g.scalar(ratio, wide), number)
+    y = g.op("mul", g.cast(x, wide), g.scalar(1 / (1 - ratio), wide))
+    return g.cast(g.op("where", kept, y, g.scalar(0, wide)), x.dtype), kept
 
 
 # -- one number ------------------------------------------------------------------------------------------------------
