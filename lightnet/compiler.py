@@ -70,6 +70,7 @@ def compile(
     emulate: bool = False,
     on_cpu: bool = False,
     seed: int | str | None = None,
+    check_indices: bool = False,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
@@ -91,6 +92,7 @@ def compile(
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
     their threads wait for each other, only the PTX interpreter says). `seed` is `lightnet.load`'s, of a network that is read here.
+    With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise.
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory, ``native`` without a device.
     """
     if not isinstance(model, Model):
@@ -99,7 +101,7 @@ def compile(
         except OpenError as opened:
             options = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
-                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "instrumentation": instrumentation}  # fmt: skip
+                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "check_indices": check_indices, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
     elif seed is not None:
         raise LightNetError("the network has been read, and a seed decides how: give it to lightnet.load(path, seed=…)")
@@ -141,6 +143,10 @@ def compile(
         )
     spec = pipeline or pipelines.default(target, plan, planned=planned, layout=layout, precision=precision)
     spec += ",simt-to-cpu" if on_cpu else ""
+    if check_indices:
+        if planned:
+            raise LightNetError(f"{model.source}: the network is planned: choose check_indices before it is compiled")
+        spec = f"check-indices,{spec}"
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
                "threads": threads, "arch": arch, "precision": "tf32" if precision == "tf32" else None}  # fmt: skip
     compilation = Compilation(

@@ -64,17 +64,22 @@ def add_cuda(parser: argparse.ArgumentParser) -> None:
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
-    """The option ``--precision``, for tools that compile networks."""
+    """The options ``--precision`` and ``--check-indices``, for tools that compile networks."""
     parser.add_argument(
         "--precision",
         metavar="TYPE",
         help="what a network of f32 computes in: f32 (default); f16 or bf16, with inputs and outputs as they are; cuda: tf32",
     )
+    parser.add_argument(
+        "--check-indices",
+        action="store_true",
+        help="fail where an index (of a Gather, a Scatter, an embedding) is outside of its axis, instead of clamping it",
+    )
 
 
 def cuda_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `lightnet.compile` that `add_cuda` and `add_precision` add, as far as they are given."""
-    given = {name: getattr(args, name, None) for name in ("arch", "emulate", "on_cpu", "precision")}
+    given = {name: getattr(args, name, None) for name in ("arch", "emulate", "on_cpu", "precision", "check_indices")}
     return {name: value for name, value in given.items() if value}
 
 

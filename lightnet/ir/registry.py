@@ -141,6 +141,7 @@ class Table:
 PASSES = Table("pass", {
     "bind": "lightnet.passes.bind:BindPass",
     "fold": "lightnet.passes.fold:FoldPass",
+    "check-indices": "lightnet.passes.check_indices:CheckIndicesPass",
     "ln-cse": "lightnet.passes.cse:CsePass",
     "ln-dce": "lightnet.passes.dce:DcePass",
     "decompose": "lightnet.passes.decompose:DecomposePass",

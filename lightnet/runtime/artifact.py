@@ -26,6 +26,7 @@ from lightnet.runtime.arrays import ALIGNMENT, aligned, by_name
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import map_descriptor, open_file, write_atomic
 from lightnet.runtime.image import Image, LoadedImage
+from lightnet.runtime.index_checks import is_check
 from lightnet.runtime.instance import Instance
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, Program
@@ -295,8 +296,8 @@ class SavedExecutable:
 
 
 def types_of(tensors: Sequence[Any]) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and dtype by name."""
-    return {t.name: (t.dims, BY_NAME[t.dtype].np) for t in tensors}
+    """Shape and dtype by name; checks of indices are none of the outputs."""
+    return {t.name: (t.dims, BY_NAME[t.dtype].np) for t in tensors if not is_check(t.name)}
 
 
 def load_executable(path: str | Path, *, emulate: bool = False) -> SavedExecutable:

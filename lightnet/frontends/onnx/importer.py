@@ -96,6 +96,7 @@ class Importer:
         self.refused: list[tuple[str, str, str, None]] = []  # op, name, reason
         self.needed: list[NeedsValue] = []
         self.scopes: list[Scope] = []
+        self.symbols: dict[str, tuple[int, str]] = {}  # open dims by name: size, and where it came from
         self.opsets = model.opsets
         self.prefix = ""
         self.count = 0
@@ -144,6 +145,7 @@ class Importer:
                 opened[info.name] = info
                 scope[info.name] = Missing(info.name)
                 continue
+            self.tie(info, dims)
             with self.graph.node(SourceLoc(self.model.path), info.name, f"input '{info.name}'"):
                 scope[info.name] = self.values[info.name] = self.graph.input(info.name, dims, info.dtype)
         if opened:
@@ -164,6 +166,16 @@ class Importer:
                                 "fit", SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
         return dims
 
+    def tie(self, info: ValueInfo, dims: Sequence[int]) -> None:
+        """Keep what a symbol stands for. Raises LightNetError where another input has it stand for another size."""
+        for axis, (symbol, size) in enumerate(zip(info.dims or (), dims)):
+            if not isinstance(symbol, str):
+                continue
+            known, before = self.symbols.setdefault(symbol, (size, f"axis {axis} of '{info.name}'"))
+            if known != size:
+                raise LightNetError(f"the model calls {before} and axis {axis} of '{info.name}' '{symbol}', so that they are of one size, but they "
+                                    f"have {known} and {size} elements", SourceLoc(self.model.path), label="onnx.symbol")  # fmt: skip
+
     def open_shapes(self, opened: Mapping[str, ValueInfo]) -> NeedsShape:
         """The error for inputs whose shapes are open."""
         what = ", ".join(f"'{n}' {_shape(i.dims)}" for n, i in opened.items())
@@ -181,6 +193,7 @@ class Importer:
         if info.dims is not None and len(info.dims) != array.ndim:
             raise LightNetError(f"input '{info.name}' has shape {_shape(info.dims)}, and its value {list(array.shape)}",
                                 SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
+        self.tie(info, array.shape)
         return self.graph.constant(checked_array(info.name, array, array.shape, BY_NAME[info.dtype]))
 
     def weight(self, tensor: OnnxTensor) -> Value | Missing:
