@@ -23,6 +23,7 @@ from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.onnx import functions
 from lightnet.frontends.onnx.model import OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
+from lightnet.frontends.onnx.storage import AWARE, MOVES, STORAGE, moved
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
@@ -116,6 +117,10 @@ class Importer:
         self.inputs(graph, scope)
         self.nodes(graph.nodes, scope)
         for output in graph.outputs:
+            if isinstance(value := scope.get(output.name), Value) and value.storage:
+                self.refused.append(
+                    ("output", f"'{output.name}'", f"type {value.storage} is not supported: cast it", None)
+                )
             if isinstance(scope.get(output.name), Items):
                 self.refused.append(("output", f"'{output.name}'", "it is a sequence: a network gives tensors", None))
         if self.refused:
@@ -198,6 +203,11 @@ class Importer:
 
     def weight(self, tensor: OnnxTensor) -> Value | Missing:
         """An initializer."""
+        if tensor.dtype in STORAGE:
+            with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
+                value = self.graph.weight(tensor.name, tensor.dims, STORAGE[tensor.dtype].carrier, tensor.load)
+            value.storage = tensor.dtype
+            return value
         if tensor.dtype not in BY_NAME:
             return Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
         with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
@@ -207,7 +217,7 @@ class Importer:
         """The contents of a tensor attribute."""
         if not isinstance(tensor, OnnxTensor):
             raise LightNetError(f"expected a tensor as an attribute, got {tensor!r:.60}", label="onnx.node")
-        if tensor.dtype not in BY_NAME:
+        if tensor.dtype not in BY_NAME and tensor.dtype not in STORAGE:
             raise Unsupported(f"type {tensor.dtype} is not supported")
         return tensor.load()
 
@@ -287,8 +297,12 @@ class Importer:
         handler = handler_of(node.domain, node.op_type)
         if any(isinstance(i, Items) for i in inputs) and not takes_sequences(node.domain, node.op_type):
             raise Unsupported("an input is a sequence")
+        storage = [i.storage for i in inputs if isinstance(i, Value) and i.storage]
+        if storage and node.op_type not in AWARE:
+            raise Unsupported(f"an input is stored as {storage[0]}: cast or dequantise it first")
         if handler is not None:
-            return called(handler, Node(self, node, opset), inputs)
+            found = called(handler, Node(self, node, opset), inputs)
+            return moved(found, storage[0]) if storage and node.op_type in MOVES and inputs[0].storage else found
         function = functions.body_of(node, inputs, opset)
         if function is None:
             raise Unsupported(functions.why_not(node, opset) or f"its function body needs a newer opset than {opset}")

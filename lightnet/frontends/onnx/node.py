@@ -19,6 +19,7 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import HandledNode, Handler, check_clash
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
+from lightnet.frontends.onnx.storage import STORAGE
 from lightnet.ir.registry import ONNX_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -172,6 +173,11 @@ class Node(HandledNode):
         if known not in BY_NAME:
             self.unsupported(f"type {known} is not supported")
         return BY_NAME[known]
+
+    def storage_type(self, name: str) -> str | None:
+        """The storage type that an attribute names by ONNX's number; None where it names another, or nothing."""
+        known = type_name(self.int(name, 0)) if self.int(name, 0) else None
+        return known if known in STORAGE else None
 
     def graph(self, name: str) -> OnnxGraph:
         """A graph attribute."""

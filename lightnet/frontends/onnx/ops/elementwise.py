@@ -11,6 +11,7 @@ from functools import reduce
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.storage import marked, stored
 from lightnet.runtime.dtypes import DType
 
 
@@ -108,12 +109,19 @@ def prelu(n: Node, x: Value, slope: Value) -> Value:
 
 @onnx_op("Cast")
 def cast(n: Node, x: Value) -> Value:
-    return n.g.cast(x, target(n))
+    storage = n.storage_type("to")
+    return marked(n.g.cast(x, target(n)), None) if storage is None else _stored(n, x, storage)
 
 
 @onnx_op("CastLike")
 def cast_like(n: Node, x: Value, like: Value) -> Value:
-    return n.g.cast(x, like.dtype)
+    return marked(n.g.cast(x, like.dtype), None) if like.storage is None else _stored(n, x, like.storage)
+
+
+def _stored(n: Node, x: Value, storage: str) -> Value:
+    if storage == "FLOAT8E8M0":
+        n.unsupported("a cast to FLOAT8E8M0 (one from it is imported)")
+    return stored(n.g, x, storage, bool(n.int("saturate", 1)), wrap=True)
 
 
 @onnx_op("BitCast")
