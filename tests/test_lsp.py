@@ -218,7 +218,9 @@ def test_without_pygls_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['pygls'] = None; from lightnet.cli.ln_lsp import main; sys.exit(main([]))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr == "error: the language server needs pygls: install it with pip install 'lightnet-compiler[lsp]'\n"
+    assert (
+        run.stderr == "error: the language server needs pygls: install it with pip install 'lightnet-compiler[lsp]'\n"
+    )
 
 
 def test_a_file_that_cannot_be_loaded_is_one_error() -> None:

@@ -310,6 +310,7 @@ def test_attention(op: str, each: int) -> None:
     compare(op, cases[::each], tolerance=1e-5)
 
 
+@pytest.mark.slow
 def test_packed_queries_keys_and_values_are_those_apart() -> None:
     """ONNX Runtime's CPU kernels lack these two forms: they give what the plain one gives."""
     q, k, v = (f32(2, 4, 3, 5) for _ in range(3))
@@ -462,3 +463,21 @@ def test_what_is_refused(op: str, inputs: dict, attributes: dict, message: str) 
     with pytest.raises(LightNetError) as caught:
         lightnet.compile(source)
     assert message in str(caught.value) + "".join(str(n) for n in caught.value.notes)
+
+
+def test_the_page_lists_every_op_and_its_cases() -> None:
+    """docs/import-networks.md: each op of ONNX Runtime and of ONNX-ML that is imported, and of those above, how many cases are compared."""
+    from pathlib import Path
+
+    from lightnet.frontends.onnx.node import handlers
+
+    text = (Path(__file__).parents[1] / "docs" / "import-networks.md").read_text("utf-8")
+    for domain in (MICROSOFT, "ai.onnx.ml"):
+        missing = [op for d, op in handlers() if d == domain and f"`{op}`" not in text]
+        assert not missing, f"{domain}: {missing}"
+    counts = {op: len(cases) for op, cases in (*gelus(), *products(), *norms())}
+    counts |= {"Attention": len(list(attentions())), "MultiHeadAttention": len(list(multi_head_attentions())),
+               "GroupQueryAttention": len(list(grouped())), "RotaryEmbedding": len(list(rotaries())), "MatMulNBits": len(list(nbits())),
+               "GatherBlockQuantized": len(list(gathers()))}  # fmt: skip
+    wrong = {op: n for op, n in counts.items() if f"`{op}` ({n})" not in text}
+    assert not wrong, wrong

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 ML = "ai.onnx.ml"
+TRANSFORMS = ["LOGISTIC", *(pytest.param(t, marks=pytest.mark.slow) for t in ("NONE", "SOFTMAX", "SOFTMAX_ZERO"))]
 RNG = np.random.default_rng(9)
 
 
@@ -117,14 +118,19 @@ def rows(count: int, features: int, missing: bool = False) -> np.ndarray:
     return np.where(RNG.random(x.shape) < 0.15, np.float32(np.nan), x) if missing else x
 
 
-@pytest.mark.parametrize(("mode", "missing"), [*product(MODES, (False, True)), ("all", False), ("all", True)])
+@pytest.mark.parametrize(
+    ("mode", "missing"),
+    [*(pytest.param(*c, marks=pytest.mark.slow) for c in product(MODES, (False, True))), ("all", False), ("all", True)],
+)
 def test_every_condition_of_a_tree(mode: str, missing: bool) -> None:
     """Values equal to thresholds, and NaN that is tracked or not; ONNX Runtime walks trees of several conditions one by one."""
     attributes = forest("target", 3, 4, 4, [0, 1], MODES if mode == "all" else (mode,), GRID, tracks=missing)
     compare("TreeEnsembleRegressor", {"x": rows(40, 4, missing)}, n_targets=2, **attributes)
 
 
-@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize(
+    "aggregate", ["SUM", *(pytest.param(a, marks=pytest.mark.slow) for a in ("AVERAGE", "MIN", "MAX"))]
+)
 def test_regressors(aggregate: str) -> None:
     for targets, several in ((1, True), (3, True), (3, False)):
         attributes = forest("target", 7, 5, 5, list(range(targets)), MODES[:1], GRID, several)
@@ -134,7 +140,7 @@ def test_regressors(aggregate: str) -> None:
     compare("TreeEnsembleRegressor", {"x": rows(3, 2)}, n_targets=1, aggregate_function=aggregate, **attributes)
 
 
-@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("transform", TRANSFORMS)
 def test_classifiers(transform: str) -> None:
     for classes, ids, base in ((3, [0, 1, 2], 0), (3, [0, 1, 2], 3), (2, [0, 1], 0), (2, [1], 0), (2, [0], 1)):
         attributes = forest("class", 5, 4, 4, ids, MODES[:1], GRID)
@@ -221,7 +227,7 @@ def test_a_tree_that_is_a_cycle() -> None:
 # -- linear and kernel models ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("transform", TRANSFORMS)
 def test_linear_models(transform: str) -> None:
     x = f32(9, 5)
     for targets in (1, 3):
@@ -233,7 +239,9 @@ def test_linear_models(transform: str) -> None:
                 classlabels_ints=labels, post_transform=transform)  # fmt: skip
 
 
-@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+@pytest.mark.parametrize(
+    "kernel", ["RBF", *(pytest.param(k, marks=pytest.mark.slow) for k in ("LINEAR", "POLY", "SIGMOID"))]
+)
 def test_support_vectors(kernel: str) -> None:
     x = f32(9, 4)
     for one_class in (0, 1):
@@ -244,6 +252,7 @@ def test_support_vectors(kernel: str) -> None:
 # -- features ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_features() -> None:
     x, whole = f32(6, 4), RNG.integers(-2, 5, (6, 4))
     compare("Scaler", {"x": x}, version=1, offset=f32(4).tolist(), scale=f32(4).tolist())

@@ -33,7 +33,7 @@ def floats(*dims: int) -> np.ndarray:
     return RNG.standard_normal(dims).astype(np.float32)
 
 
-@pytest.mark.parametrize("opset", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("opset", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 3, 4)), 5])
 def test_old_opsets_are_converted(opset: int) -> None:
     """A classifier's ops as the first exporters wrote them: attributes that became inputs, `consumed_inputs`, axes of a broadcast."""
     old = {} if opset > 5 else {"consumed_inputs": [0, 0]}

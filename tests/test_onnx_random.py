@@ -53,7 +53,7 @@ def close_to(sample: np.ndarray, mean: float, deviation: float) -> None:
     assert abs(sample.std() - deviation) < 5 * deviation / np.sqrt(count)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow), "float16"])
 def test_uniform_and_normal_numbers(dtype: str) -> None:
     code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     y = drawn("RandomUniform", shape=[COUNT], low=-1.0, high=3.0, dtype=code)
@@ -106,6 +106,7 @@ def test_a_seed_decides_the_numbers_and_each_node_draws_its_own() -> None:
     np.testing.assert_array_equal(first["c"], first["d"])  # who has one seed draws the same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_seed_that_is_an_input(dtype: str) -> None:
     """Each call gives its own; the numbers are those of a seed that is compiled in."""

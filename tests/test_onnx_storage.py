@@ -40,7 +40,9 @@ def test_every_pattern_of_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [True, False])
-@pytest.mark.parametrize("name", STORAGE)
+@pytest.mark.parametrize(
+    "name", [n if n in ("INT4", "FLOAT8E5M2") else pytest.param(n, marks=pytest.mark.slow) for n in STORAGE]
+)
 def test_initializers(name: str, raw: bool) -> None:
     """Packed in bytes or in int32, of a number of elements that leaves bits over; moved, then cast."""
     bits, count = STORAGE[name].bits, 15
@@ -60,7 +62,9 @@ def test_initializers(name: str, raw: bool) -> None:
     np.testing.assert_array_equal(got, codes.view(getattr(ml_dtypes, NUMPY[name])).astype(np.float32).reshape(3, 5).T)
 
 
-@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(
+    "name", [n if n == "FLOAT8E4M3FN" else pytest.param(n, marks=pytest.mark.slow) for n in FLOATS]
+)
 def test_casts_to_floats(name: str) -> None:
     """Halves between neighbours, denormals, what is too large, infinities, NaN, zeros of both signs."""
     values = np.unique(STORAGE[name].values()[np.isfinite(STORAGE[name].values())]).astype(np.float64)
@@ -103,7 +107,9 @@ def test_casts_to_integers(name: str) -> None:
     np.testing.assert_array_equal(got, x.astype(getattr(ml_dtypes, NUMPY[name])).astype(np.int32))
 
 
-@pytest.mark.parametrize("name", [*INTEGERS, *FLOATS])
+@pytest.mark.parametrize(
+    "name", [n if n == "UINT4" else pytest.param(n, marks=pytest.mark.slow) for n in (*INTEGERS, *FLOATS)]
+)
 def test_quantize_and_dequantize(name: str) -> None:
     """One scale, one for each row, one for each block; against ONNX's reference evaluator."""
     if name == "FLOAT4E2M1":
