@@ -481,3 +481,32 @@ def test_the_page_lists_every_op_and_its_cases() -> None:
                "GatherBlockQuantized": len(list(gathers()))}  # fmt: skip
     wrong = {op: n for op, n in counts.items() if f"`{op}` ({n})" not in text}
     assert not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes"),
+    [
+        ("Trilu", {"x": f32(2, 4, 5)}, {"upper": 0}), ("Trilu", {"x": f32(4, 5), "k": np.array(1)}, {"upper": 1}),
+        ("GatherND", {"x": f32(3, 4, 5), "i": ints(3, 2, 2, dtype=np.int64)}, {}),
+        ("Range", {"a": np.array(2.0, np.float32), "b": np.array(9.0, np.float32), "c": np.array(1.5, np.float32)}, {}),
+        ("TransposeMatMul", {"a": f32(2, 5, 3), "b": f32(2, 5, 4)}, {"transA": 1, "alpha": 0.5}),
+    ],
+)  # fmt: skip
+def test_ops_that_the_standard_has_too(op: str, inputs: dict, attributes: dict) -> None:
+    compare(
+        op, [(inputs, attributes, 1, tuple(inputs) if op == "Range" else tuple(inputs)[1:] if op == "Trilu" else ())]
+    )
+
+
+def test_bias_softmax() -> None:
+    """ONNX Runtime has it on GPUs: so NumPy. The bias lacks inner axes (of length 1), or outer ones."""
+    x = f32(2, 3, 4, 5)
+    for bias, inner in ((f32(2, 1, 1, 5), 1), (f32(4, 5), 0)):
+        source, feeds = model("BiasSoftmax", [({"x": x, "b": bias}, {"axis": 3, "is_inner_broadcast": inner}, 1, ())])
+        number = np.exp((x + bias).astype(np.float64))
+        same(
+            lightnet.compile(source)(feeds)["y0_0"],
+            (number / number.sum(3, keepdims=True)).astype(np.float32),
+            2e-6,
+            "BiasSoftmax",
+        )
