@@ -70,6 +70,8 @@ def compile(
     arch: str | None = None,
     emulate: bool = False,
     on_cpu: bool = False,
+    seed: int | str | None = None,
+    check_indices: bool = False,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
@@ -90,21 +92,24 @@ def compile(
     LIGHTNET_THREADS, else as many as this process has processors); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
-    their threads wait for each other, only the PTX interpreter says).
+    their threads wait for each other, only the PTX interpreter says). `seed` is `lightnet.load`'s, of a network that is read here.
+    With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise.
     Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory, ``native`` without a device.
     """
     if not isinstance(model, Model):
         try:
-            model = _read(model, shapes)
+            model = _read(model, shapes, seed)
         except OpenError as opened:
             if shapes:
                 raise  # some are still open
             again = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
-                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "instrumentation": instrumentation}  # fmt: skip
+                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "check_indices": check_indices, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **again), target, again, model)
     elif shapes:
         raise LightNetError("shapes are given to who reads the network: lightnet.load(path, shapes=...)")
+    elif seed is not None:
+        raise LightNetError("the network has been read, and a seed decides how: give it to lightnet.load(path, seed=…)")
     get_target(target)
     if target != "cuda" and (arch is not None or emulate or on_cpu):
         raise LightNetError(f"arch, emulate and on_cpu are for target cuda, and the target is {target}")
@@ -144,6 +149,10 @@ def compile(
         )
     spec = pipeline or pipelines.default(target, plan, planned=planned, layout=layout, precision=precision)
     spec += ",simt-to-cpu" if on_cpu else ""
+    if check_indices:
+        if planned:
+            raise LightNetError(f"{model.source}: the network is planned: choose check_indices before it is compiled")
+        spec = f"check-indices,{spec}"
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
                "threads": threads if said_threads else min(threads, SHAPED), "most": threads, "arch": arch, "precision": "tf32" if precision == "tf32" else None}  # fmt: skip
     compilation = Compilation(
@@ -167,16 +176,16 @@ def _machine(cpu: str, triple: str | None) -> Any:
     return machines.machine(cpu, triple)
 
 
-def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None) -> Model:
+def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None, seed: int | str | None) -> Model:
     """The model at a path, or of an ONNX model's bytes. Raises the `OpenError` where its shapes are open."""
     if isinstance(source, OpenError):
         raise source
     if isinstance(source, bytes):
-        return loads(source, ".onnx", shapes=shapes)
+        return loads(source, ".onnx", shapes=shapes, seed=seed)
     if not isinstance(source, str | os.PathLike) and not hasattr(source, "SerializeToString"):
         raise LightNetError("a network to compile is a path, a Model, an onnx.ModelProto or its bytes, not a "
                             f"{type(source).__name__}")  # fmt: skip
-    return load(source, shapes=shapes)
+    return load(source, shapes=shapes, seed=seed)
 
 
 def keep_outputs(module: ModuleOp, names: Sequence[str]) -> None:

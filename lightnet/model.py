@@ -56,7 +56,7 @@ class Model:
 
 
 def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequence[int]] | None = None, *,
-         values: Mapping[str, Any] | None = None, override: bool = False, seed: int = 0, include_dirs: Sequence[str] = (),
+         values: Mapping[str, Any] | None = None, override: bool = False, seed: int | str | None = None, include_dirs: Sequence[str] = (),
          eval_mode: str = "arith", defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """Read a network: LightNet IL (``.net``), JSON IR or an NNVM or MXNet graph (``.json``), MLIR (``.mlir``), ONNX
     (``.onnx``); ``-`` is standard input, whose form is told from its text.
@@ -64,7 +64,8 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     An `onnx.ModelProto` is read as its bytes are. `weights` is a file (``.wts``, ``.npz``, ``.safetensors``, ``.params``) or a mapping of arrays, which go before those that
     the network brings along; with `override` it also fills every tensor that it names where the network gives contents of its
     own (``from_file=false``); `shapes` gives inputs other dimensions (the shapes of everything behind them follow), and decides
-    those that a graph leaves open; `values` makes inputs of an ONNX model constants. `seed` seeds contents declared random.
+    those that a graph leaves open; `values` makes inputs of an ONNX model constants. `seed` seeds contents declared random (0 unless given) and, where it is given, an ONNX
+    model's random ops, which are refused without one: an integer, or ``"input"``, which makes it an input of the network called ``seed``.
     `include_dirs`, `defines` and `eval_mode` (``arith``, or ``perl``, which runs code from the file) are for IL.
     Raises `LightNetError` for every mistake in the files, `OpenError` where more of `shapes` or `values` is needed.
     """
@@ -97,7 +98,7 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
 
 def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weights = None,
           shapes: Mapping[str, Sequence[int]] | None = None, *, values: Mapping[str, Any] | None = None,
-          override: bool = False, seed: int = 0, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
+          override: bool = False, seed: int | str | None = None, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
           defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """As `load`, from text (of an ONNX model: its bytes) in the form that `suffix` names."""
     if isinstance(source, str) == FRONTENDS.get(suffix).binary:
@@ -109,7 +110,7 @@ def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weigh
 
 
 def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes: Mapping[str, Sequence[int]] | None,
-           values: Mapping[str, Any] | None, override: bool, seed: int, ctx: XdslContext | None, **options: Any) -> Model:  # fmt: skip
+           values: Mapping[str, Any] | None, override: bool, seed: int | str | None, ctx: XdslContext | None, **options: Any) -> Model:  # fmt: skip
     from lightnet.frontends.loading import Options, reshaped
 
     ctx = ctx or make_context()
@@ -119,7 +120,7 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     ]  # fmt: skip
     opened = open_weights(weights) if weights is not None else None
     given = Options(on_warning=lambda loc, message: warnings.append((loc, message)), shapes=dict(shapes or {}),
-                    values=dict(values or {}), weights=opened, **options)  # fmt: skip
+                    values=dict(values or {}), weights=opened, seed=seed, **options)  # fmt: skip
     front_end = FRONTENDS.get(suffix)
     module, own = front_end.read(source, name, ctx, given)
     if not front_end.reshapes:
@@ -128,7 +129,9 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     store = open_store(weights, module) if weights is not None else None
     if override and store is not None:
         take_from_store(module, store)
-    return Model(module, name, combined(own, store), seed, ctx, warnings, own is not None)
+    return Model(
+        module, name, combined(own, store), seed if isinstance(seed, int) else 0, ctx, warnings, own is not None
+    )
 
 
 def name_sources(module: ModuleOp) -> None:

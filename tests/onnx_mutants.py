@@ -471,8 +471,12 @@ def versions() -> Iterator[Mutant]:
     def opset(version: int) -> Edit:
         return lambda m: setattr(m.opset_import[0], "version", version)
 
-    for version in (-1, 0, 1, 5, 29, 1000, 1 << 62):
+    for version in (-1, 0, 29, 1000, 1 << 62):
         yield Mutant(f"opset {version}", edited(opset(version)), f"opset {version} is not supported")
+    for version in (1, 5):
+        yield Mutant(
+            f"opset {version}", edited(opset(version)), f"opset {version} is older than 6, and cannot be converted"
+        )
     for version in (7, 13, 28):
         yield Mutant(f"opset {version}", edited(opset(version)), None)
     for version in (-1, 0, 2, 15, 1 << 40):

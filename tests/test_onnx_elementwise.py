@@ -178,12 +178,15 @@ ORT_CASES = [
     ("QGemm", {"a": unsigned(4, 16), "as": scale(0.1), "az": point(120), "b": signed(7, 16), "bs": np.abs(floats(7)),
                "bz": np.zeros(7, np.int8), "c": RNG.integers(-900, 900, 7).astype(np.int32), "ys": scale(3),
                "yz": point(120)}, {"transB": 1}),
-    ("FusedMatMul", {"a": floats(2, 5, 3), "b": floats(2, 4, 5)}, {"transA": 1, "transB": 1, "alpha": 0.5}),
-    ("FusedConv", {"x": floats(1, 3, 6, 6), "w": floats(4, 3, 3, 3), "b": floats(4), "z": floats(1, 4, 4, 4)},
-     {"activation": "Relu", "kernel_shape": [3, 3]}),
-    ("BiasGelu", {"x": floats(4, 9), "b": floats(9)}, {}),
-    ("FastGelu", {"x": floats(4, 9), "b": floats(9)}, {}),
-    ("QuickGelu", {"x": floats(4, 9)}, {}),
+    ("QLinearWhere", {"c": RNG.random((2, 3, 5)) < 0.5, "a": PAIR["a"], "as": PAIR["as"], "az": PAIR["az"], "b": PAIR["b"],
+                      "bs": PAIR["bs"], "bz": PAIR["bz"], "ys": scale(0.05), "yz": point(100)}, {}),
+    ("QLinearAveragePool", PICTURE | {"x": unsigned(2, 6, 6, 3)}, {"kernel_shape": [3, 2], "strides": [2, 1], "channels_last": 1}),
+    ("QLinearGlobalAveragePool", PICTURE | {"x": unsigned(2, 6, 6, 3)}, {"channels_last": 1}),
+    ("QLinearConv", {"x": unsigned(1, 7, 6, 4), "xs": scale(0.02), "xz": point(120), "w": signed(6, 4, 3, 3), "ws": scale(0.01),
+                     "wz": np.int8(0), "ys": scale(0.5), "yz": point(128), "b": RNG.integers(-900, 900, 6).astype(np.int32)},
+     {"pads": [1, 1, 1, 1], "channels_last": 1}),
+    ("QAttention", {"x": unsigned(2, 4, 10), "w": signed(10, 36), "b": floats(36), "xs": scale(0.02), "ws": np.abs(floats(36)) / 50,
+                    "m": np.array([4, 2], np.int32), "xz": point(120), "wz": np.zeros(36, np.int8)}, {"num_heads": 3}),
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import traceback
 from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
-from lightnet.cli.network import add_cuda, add_load, add_shapes, cuda_options
+from lightnet.cli.network import SEED, add_cuda, add_load, add_shapes, cuda_options, seed_of
 from lightnet.cli.warning import Warnings, add_warnings, coloured
 from lightnet.diagnostics import LightNetError
 
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include")
     option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
     add_shapes(parser)
-    option("--seed", metavar="N", type=int, default=0, help="of the contents declared random")
+    option("--seed", metavar="N", type=seed_of, help=SEED)
     option("--onnx", metavar="FILE", help="write the network as an ONNX model (needs the package onnx); - is stdout")
     option("--nnvm", metavar="FILE", help="write the network as an NNVM graph in JSON, without weights; - is stdout")
     option(

@@ -19,6 +19,22 @@ if TYPE_CHECKING:
     from lightnet.model import Model
 
 
+SEED = "of contents declared random, of `-i random`, and of an ONNX model's random ops; input: the network gets an input, seed, for these"
+
+
+def seed_of(text: str) -> int | str:
+    """The value of ``--seed``: an integer, or ``input``."""
+    try:
+        return text if text == "input" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text:.40}' is not an integer or 'input'") from None
+
+
+def number_of(seed: int | str | None) -> int:
+    """The seed of what is random beside the network's own ops."""
+    return seed if isinstance(seed, int) else 0
+
+
 def add_shapes(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """The options ``--shape`` and ``--value``, which every tool that reads networks has."""
     parser.add_argument("--shape", metavar="NAME=1x3x224x224", action="append", default=[], dest="shapes",
@@ -48,17 +64,22 @@ def add_cuda(parser: argparse.ArgumentParser) -> None:
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
-    """The option ``--precision``, for tools that compile networks."""
+    """The options ``--precision`` and ``--check-indices``, for tools that compile networks."""
     parser.add_argument(
         "--precision",
         metavar="TYPE",
         help="what a network of f32 computes in: f32 (default); f16 or bf16, with inputs and outputs as they are; cuda: tf32",
     )
+    parser.add_argument(
+        "--check-indices",
+        action="store_true",
+        help="fail where an index (of a Gather, a Scatter, an embedding) is outside of its axis, instead of clamping it",
+    )
 
 
 def cuda_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `lightnet.compile` that `add_cuda` and `add_precision` add, as far as they are given."""
-    given = {name: getattr(args, name, None) for name in ("arch", "emulate", "on_cpu", "precision")}
+    given = {name: getattr(args, name, None) for name in ("arch", "emulate", "on_cpu", "precision", "check_indices")}
     return {name: value for name, value in given.items() if value}
 
 
@@ -107,7 +128,7 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("-f", "--weights", metavar="FILE", dest="datafile", help="weights: .wts, .npz, .safetensors or .params")
     add_shapes(parser)
-    option("--seed", metavar="N", type=int, default=0, help="of the contents declared random")
+    option("--seed", metavar="N", type=seed_of, help=SEED)
     option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include of IL")
     option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro of IL")
     option("--eval", metavar="MODE", default="arith", help="what ${eval} of IL may hold: arith; perl runs code")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, add_trust, run_options
+from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, add_trust, number_of, run_options
 from lightnet.cli.peers import PEERS, check_peer, expectation, rounding
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
@@ -201,7 +201,9 @@ class _Run:
             if name not in types:
                 raise unknown("input or param", name, types)
             dims, dtype = types[name]
-            feeds[name] = feeding.fed(name, text, BY_NP[dtype], network.shapes.get(name, dims), self.args.seed)
+            feeds[name] = feeding.fed(
+                name, text, BY_NP[dtype], network.shapes.get(name, dims), number_of(self.args.seed)
+            )
         return feeds
 
     def compare(self, network: Network, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:

@@ -54,13 +54,21 @@ class Value:
     """A tensor of the network under construction: its type, its contents where they are known, and (once an op reads it)
     its SSA value. `inputs` are the names of the graph inputs that it depends on; none where these are too many to matter."""
 
-    __slots__ = ("_contents", "_load", "inputs", "name", "spec", "ssa")
+    __slots__ = ("_contents", "_load", "inputs", "name", "spec", "ssa", "storage")
 
     def __init__(self, spec: TensorSpec, *, ssa: SSAValue | None = None, inputs: frozenset[str] = frozenset(),
                  load: Callable[[], np.ndarray] | None = None, name: str | None = None):  # fmt: skip
         self.spec, self.ssa, self.inputs, self.name = spec, ssa, inputs, name
         self._load = load
         self._contents: np.ndarray | None = None
+        #: The type that it is stored in where the model has it and we do not (`frontends/onnx/storage.py`).
+        self.storage: str | None = None
+
+    def twin(self) -> Value:
+        """Another value for the same tensor."""
+        value = Value(self.spec, ssa=self.ssa, inputs=self.inputs, load=self._load, name=self.name)
+        value._contents = self._contents
+        return value
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -306,7 +314,7 @@ class Graph:
         if value.name is not None:
             return
         value.name = name
-        if value.ssa is not None:
+        if value.ssa is not None and not value.is_known:  # a param's contents are found by the name that it has
             _set_tensor_name(value.ssa, name)
 
     def reserve(self, names: Iterable[str]) -> None:

@@ -91,9 +91,11 @@ def arity(handler: Handler) -> tuple[int, int, tuple[bool, ...]]:
     """How many inputs a handler takes, at least and at most, and which must be there."""
     params = list(inspect.signature(handler).parameters.values())[1:]
     plain = [p for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = tuple(p.default is p.empty for p in plain)
+    # An input before one that must be there has no default, and says by its type that it may be absent.
+    needed = tuple(p.default is p.empty and not str(p.annotation).endswith("None") for p in plain)
+    least = max((k + 1 for k, need in enumerate(needed) if need), default=0)
     variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
-    return max(sum(needed), int(variadic and not plain)), _ANY if variadic else len(plain), needed
+    return max(least, int(variadic and not plain)), _ANY if variadic else len(plain), needed
 
 
 def list_refused(error: LightNetError, refused: Iterable[tuple[str, str, str, SourceLoc | None]]) -> LightNetError:

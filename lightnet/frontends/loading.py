@@ -26,7 +26,7 @@ class Options:
 
     `include_dirs`, `eval_mode` and `defines` are for IL; `on_warning` gets what a source warns of. `shapes` gives inputs their
     dims, `values` makes inputs constants; `weights` is the store that the caller has opened, for forms whose shapes follow from
-    their weights.
+    their weights. `seed` is that of random ops, None where the network may have none (`frontends/random.py`).
     """
 
     include_dirs: Sequence[str] = ()
@@ -36,6 +36,7 @@ class Options:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     weights: WeightStore | None = None
+    seed: int | str | None = None
 
 
 class Imported(NamedTuple):
@@ -103,7 +104,7 @@ def _onnx(source: str | bytes, name: str, ctx: Any, options: Options) -> Importe
     from lightnet.frontends.onnx import importer, reader
 
     model = reader.read_model(source, name)
-    return importer.read(model, options.shapes, options.values)
+    return importer.read(model, options.shapes, options.values, options.seed)
 
 
 def warn_of_data(module: ModuleOp, options: Options) -> None:

@@ -141,6 +141,7 @@ class Table:
 PASSES = Table("pass", {
     "bind": "lightnet.passes.bind:BindPass",
     "fold": "lightnet.passes.fold:FoldPass",
+    "check-indices": "lightnet.passes.check_indices:CheckIndicesPass",
     "ln-cse": "lightnet.passes.cse:CsePass",
     "ln-dce": "lightnet.passes.dce:DcePass",
     "decompose": "lightnet.passes.decompose:DecomposePass",
@@ -232,7 +233,7 @@ FRONTENDS = Table("front end", {
 #: Families of handlers of ONNX ops: importing a module registers its handlers (`frontends/onnx/node.py`).
 ONNX_OPS = Table("family of ONNX ops", {
     name: f"lightnet.frontends.onnx.ops.{name}"
-    for name in ("elementwise", "quantized", "microsoft", "shape", "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "recurrent", "control", "signal", "text", "sequence")
+    for name in ("elementwise", "quantized", "microsoft", "microsoft_attention", "microsoft_quantized", "microsoft_weights", "ml_features", "ml_scores", "ml_trees", "shape", "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "random", "recurrent", "control", "signal", "text", "sequence")
 })  # fmt: skip
 
 #: Families of exporters to ONNX: importing a module registers its exporters (`frontends/onnx/export/graph.py`).
@@ -261,7 +262,7 @@ FAMILIES = Table("op family", {
     for name in (
         "source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan", "reduce",
         "einsum", "resize", "sort", "detection", "effect",
-        "structure", "boxes", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation",
+        "structure", "boxes", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree",
     )
 })  # fmt: skip
 

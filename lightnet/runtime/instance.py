@@ -89,7 +89,12 @@ class Instance:
         self._idle: list[Arena] = []
         self._fed = set(self.inputs)
         self._is_plain = bool(self.inputs) and not (
-            program.hosts or program.residents or program.overwritten or program.restore or program.unread
+            program.hosts
+            or program.residents
+            or program.overwritten
+            or program.restore
+            or program.unread
+            or program.checks
         )
 
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -115,6 +116,13 @@ class Program:
         """Its ports, in the order of the frame."""
         return ports_of(self.memory)
 
+    @cached_property
+    def checks(self) -> tuple[str, ...]:
+        """The outputs that are checks of indices, which a caller does not see."""
+        from lightnet.runtime.index_checks import is_check
+
+        return tuple(t.name for t in self.outputs if is_check(t.name))
+
     def port_tensors(self) -> dict[str, Tensor]:
         """The tensor whose array each port stands for: the first that is all of it."""
         found: dict[str, Tensor] = {}
@@ -159,7 +167,12 @@ class Program:
         return {name: found[name] for name in (*(n for n in self.order if n in found), *found)}
 
     def pick(self, names: Iterable[str] | None, run: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """The outputs called `names` of a run (all if None); a name that cannot be read is an error before the run."""
+        """The outputs called `names` of a run (all if None); a name that cannot be read is an error before the run, and an index outside of
+        its axis, where the network checks these, behind it."""
+        if checks := self.checks:
+            from lightnet.runtime.index_checks import checked
+
+            whole, run = run, lambda: checked(whole(), checks)
         if names is None:
             return run()
         names = [names] if isinstance(names, str) else list(names)

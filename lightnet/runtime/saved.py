@@ -22,6 +22,7 @@ from lightnet.runtime.calls import copied_out
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import check_regular, open_file, reason_of
 from lightnet.runtime.image import Image, LoadedImage
+from lightnet.runtime.index_checks import is_check
 from lightnet.runtime.instance import Instance
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, Program
@@ -308,5 +309,5 @@ def _reloaded(path: str, head: bytes, emulate: bool, trust: Trust | None) -> Sav
 
 
 def types_of(tensors: Sequence[Any]) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and dtype by name."""
-    return {t.name: (t.dims, BY_NAME[t.dtype].np) for t in tensors}
+    """Shape and dtype by name; checks of indices are none of the outputs."""
+    return {t.name: (t.dims, BY_NAME[t.dtype].np) for t in tensors if not is_check(t.name)}

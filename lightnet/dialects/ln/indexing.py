@@ -65,6 +65,11 @@ class _Indexed(LnOp):
             return super().sample_data(name, kind, spec, tensors, params, seed)
         return sample_index(name, spec, cls.limits(tensors["src"], spec, params), seed)
 
+    def index_limits(self):
+        """The lengths of the axes that indices point into: one for all of them, or for each entry of their last axis."""
+        src, index = self.operand_specs[:2]
+        return self.limits(src, index, {p: getattr(self, p) for p in ("axis", "batch_dims") if hasattr(self, p)})
+
     def flops(self):
         return 0
 

@@ -13,7 +13,7 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, f32
 
-from lightnet.dialects.ln.indexing import INDEX_TYPES, in_range, need_elements, need_within, sample_index
+from lightnet.dialects.ln.indexing import INDEX_TYPES, _Indexed, in_range, need_elements, need_within, sample_index
 from lightnet.dialects.ln.numeric import SHORT
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, operand, result, string
 from lightnet.ir.types import TensorSpec, storage_type
@@ -55,6 +55,14 @@ class _Scatter(LnOp):
 
     def flops(self):
         return 0 if self.reduction == "none" else self.operand_specs[2].len
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        if kind != "index":
+            return super().sample_data(name, kind, spec, tensors, params, seed)
+        return sample_index(name, spec, cls.limits(tensors["src"], spec, params), seed)
+
+    index_limits = _Indexed.index_limits
 
     def copy_source(self, b, src, dst) -> None:
         """dst = src, to begin with."""
@@ -129,10 +137,9 @@ class ScatterElements(_Scatter):
             self.write(b, updates, update, dst, b.add(at, b.mul(along, prod(dims[self.axis + 1 :]))))
 
     @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        if kind != "index":
-            return super().sample_data(name, kind, spec, tensors, params, seed)
-        return sample_index(name, spec, [tensors["src"].dims[params["axis"]]], seed)
+    def limits(cls, src, index, params):
+        """How large indices may be."""
+        return [src.dims[params["axis"]]]
 
     def reference(self, src, index, updates):
         at = list(np.indices(index.shape))
@@ -198,10 +205,9 @@ class ScatterNd(_Scatter):
                 self.write(b, updates, b.add(first, i.iv), dst, b.add(at, i.iv))
 
     @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        if kind != "index":
-            return super().sample_data(name, kind, spec, tensors, params, seed)
-        return sample_index(name, spec, tensors["src"].dims[: spec.dims[-1]], seed)
+    def limits(cls, src, index, params):
+        """How large the entries of the last axis may be."""
+        return src.dims[: index.dims[-1]]
 
     def reference(self, src, index, updates):
         at = tuple(in_range(index[..., k], src.shape[k]) for k in range(index.shape[-1]))

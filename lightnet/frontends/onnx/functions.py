@@ -16,9 +16,6 @@ from lightnet.frontends.onnx.model import ELEM_TYPES, AttributeRef, OnnxFunction
 from lightnet.frontends.onnx.protos import need_onnx
 from lightnet.frontends.onnx.reader import read_function
 
-#: Ops whose results no test could foresee.
-_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"})
-
 
 def body_of(node: OnnxNode, inputs: Sequence[Value | None], opset: int) -> OnnxFunction | None:
     """The function body of a standard op for this node, or None where it has none."""
@@ -77,8 +74,6 @@ def why_not(node: OnnxNode, opset: int) -> str | None:
     if schema is None:
         where = f"domain '{node.domain}'" if node.domain else "ONNX"
         return f"there is no such op in {where}, opset {opset}"
-    if node.op_type in _RANDOM and not node.domain:
-        return "it draws random numbers, but the results of a network follow from its inputs alone"
     if any("seq(" in t or "optional(" in t or "map(" in t for o in (*schema.inputs, *schema.outputs) for t in o.types):
         return "sequences, optionals and maps are not supported"
     return "the op is not supported yet: it needs a handler (docs/add-an-op.md)"

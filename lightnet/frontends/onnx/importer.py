@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -23,17 +23,22 @@ from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.onnx import functions
 from lightnet.frontends.onnx.model import OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
+from lightnet.frontends.onnx.storage import AWARE, MOVES, STORAGE, moved
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import unknown
 from lightnet.runtime.weights import WeightStore
 
+if TYPE_CHECKING:
+    from lightnet.frontends.random import Draws
+
 #: Nodes that expanding functions, branches and loops may lead to.
 MAX_NODES = 200_000
 #: Functions and subgraphs inside of each other.
 MAX_DEPTH = 32
 
+Seed = int | str | None
 Scope = MutableMapping[str, "Value | Items | Missing | None"]
 
 
@@ -48,38 +53,51 @@ class NeedsShape(OpenError):
     """Inputs whose shapes the model leaves open and nobody gave."""
 
 
-def read(model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]) -> Imported:
+def read(
+    model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any], seed: Seed = None
+) -> Imported:
     """As `to_module`; an `OpenError` that comes out can read the model again."""
+    own = {i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers}
+    if seed == "input":
+        from lightnet.frontends.random import INPUT
+
+        if INPUT not in own:
+            shapes = {k: v for k, v in shapes.items() if k != INPUT}
+            own[INPUT] = ("i64", ())
     try:
-        return Imported(*to_module(model, shapes, values))
+        return Imported(*to_module(model, shapes, values, seed))
     except OpenError as e:
-        e.signature = {i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers}
-        e.again = lambda shapes, values: read(model, shapes, values)
+        e.signature = own
+        e.again = lambda shapes, values: read(model, shapes, values, seed)
         raise
 
 
 @collector_paused()
 def to_module(model: OnnxModel, shapes: Mapping[str, Sequence[int]] | None = None,
-              values: Mapping[str, Any] | None = None) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
+              values: Mapping[str, Any] | None = None, seed: Seed = None) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
     """The level-1 module of a model, and its weights.
 
-    `shapes` gives inputs their dims (those that the model leaves open have to be given); inputs in `values` become constants.
+    `shapes` gives inputs their dims (those that the model leaves open have to be given); inputs in `values` become constants; `seed` is that
+    of ops that draw random numbers, which are refused without one.
     Raises `NeedsShape` and `NeedsValue` where more of these is needed, `LightNetError` for an invalid model and, with a list of
     all nodes concerned, for one that cannot be imported.
     """
-    return Importer(model, shapes or {}, values or {}).run()
+    return Importer(model, shapes or {}, values or {}, seed).run()
 
 
 class Importer:
     """One import; see `to_module`. `values` are the graph's inputs by name."""
 
-    def __init__(self, model: OnnxModel, shapes: Mapping[str, Sequence[int]], given: Mapping[str, Any]):
+    def __init__(self, model: OnnxModel, shapes: Mapping[str, Sequence[int]], given: Mapping[str, Any],
+                 seed: Seed = None):  # fmt: skip
         self.model, self.shapes, self.given = model, shapes, given
         self.graph = Graph(model.path)
+        self.draws = None if seed is None else _draws(self.graph, seed)
         self.values: dict[str, Value] = {}
         self.refused: list[tuple[str, str, str, None]] = []  # op, name, reason
         self.needed: list[NeedsValue] = []
         self.scopes: list[Scope] = []
+        self.symbols: dict[str, tuple[int, str]] = {}  # open dims by name: size, and where it came from
         self.opsets = model.opsets
         self.prefix = ""
         self.count = 0
@@ -99,6 +117,10 @@ class Importer:
         self.inputs(graph, scope)
         self.nodes(graph.nodes, scope)
         for output in graph.outputs:
+            if isinstance(value := scope.get(output.name), Value) and value.storage:
+                self.refused.append(
+                    ("output", f"'{output.name}'", f"type {value.storage} is not supported: cast it", None)
+                )
             if isinstance(scope.get(output.name), Items):
                 self.refused.append(("output", f"'{output.name}'", "it is a sequence: a network gives tensors", None))
         if self.refused:
@@ -128,6 +150,7 @@ class Importer:
                 opened[info.name] = info
                 scope[info.name] = Missing(info.name)
                 continue
+            self.tie(info, dims)
             with self.graph.node(SourceLoc(self.model.path), info.name, f"input '{info.name}'"):
                 scope[info.name] = self.values[info.name] = self.graph.input(info.name, dims, info.dtype)
         if opened:
@@ -148,6 +171,16 @@ class Importer:
                                 "fit", SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
         return dims
 
+    def tie(self, info: ValueInfo, dims: Sequence[int]) -> None:
+        """Keep what a symbol stands for. Raises LightNetError where another input has it stand for another size."""
+        for axis, (symbol, size) in enumerate(zip(info.dims or (), dims)):
+            if not isinstance(symbol, str):
+                continue
+            known, before = self.symbols.setdefault(symbol, (size, f"axis {axis} of '{info.name}'"))
+            if known != size:
+                raise LightNetError(f"the model calls {before} and axis {axis} of '{info.name}' '{symbol}', so that they are of one size, but they "
+                                    f"have {known} and {size} elements", SourceLoc(self.model.path), label="onnx.symbol")  # fmt: skip
+
     def open_shapes(self, opened: Mapping[str, ValueInfo]) -> NeedsShape:
         """The error for inputs whose shapes are open."""
         what = ", ".join(f"'{n}' {_shape(i.dims)}" for n, i in opened.items())
@@ -165,10 +198,16 @@ class Importer:
         if info.dims is not None and len(info.dims) != array.ndim:
             raise LightNetError(f"input '{info.name}' has shape {_shape(info.dims)}, and its value {list(array.shape)}",
                                 SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
+        self.tie(info, array.shape)
         return self.graph.constant(checked_array(info.name, array, array.shape, BY_NAME[info.dtype]))
 
     def weight(self, tensor: OnnxTensor) -> Value | Missing:
         """An initializer."""
+        if tensor.dtype in STORAGE:
+            with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
+                value = self.graph.weight(tensor.name, tensor.dims, STORAGE[tensor.dtype].carrier, tensor.load)
+            value.storage = tensor.dtype
+            return value
         if tensor.dtype not in BY_NAME:
             return Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
         with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
@@ -178,7 +217,7 @@ class Importer:
         """The contents of a tensor attribute."""
         if not isinstance(tensor, OnnxTensor):
             raise LightNetError(f"expected a tensor as an attribute, got {tensor!r:.60}", label="onnx.node")
-        if tensor.dtype not in BY_NAME:
+        if tensor.dtype not in BY_NAME and tensor.dtype not in STORAGE:
             raise Unsupported(f"type {tensor.dtype} is not supported")
         return tensor.load()
 
@@ -258,8 +297,12 @@ class Importer:
         handler = handler_of(node.domain, node.op_type)
         if any(isinstance(i, Items) for i in inputs) and not takes_sequences(node.domain, node.op_type):
             raise Unsupported("an input is a sequence")
+        storage = [i.storage for i in inputs if isinstance(i, Value) and i.storage]
+        if storage and node.op_type not in AWARE:
+            raise Unsupported(f"an input is stored as {storage[0]}: cast or dequantise it first")
         if handler is not None:
-            return called(handler, Node(self, node, opset), inputs)
+            found = called(handler, Node(self, node, opset), inputs)
+            return moved(found, storage[0]) if storage and node.op_type in MOVES and inputs[0].storage else found
         function = functions.body_of(node, inputs, opset)
         if function is None:
             raise Unsupported(functions.why_not(node, opset) or f"its function body needs a newer opset than {opset}")
@@ -324,6 +367,12 @@ class Importer:
         error.inputs = frozenset().union(*(e.inputs for e in self.needed))
         error.notes = [(None, "give the value, as in --value NAME=@file.npy or --value NAME=1,2,3")]
         return error
+
+
+def _draws(graph: Graph, seed: int | str) -> Draws:
+    from lightnet.frontends.random import Draws
+
+    return Draws(graph, seed)
 
 
 def _shape(dims: Sequence[int | str | None] | None) -> str:

@@ -57,12 +57,14 @@ class OnnxTensor:
 
     def load(self) -> np.ndarray:
         """The contents: read-only, C-contiguous; a view of the file where its bytes allow it, else a copy that
-        belongs to the caller. Raises LightNetError for a type that LightNet lacks."""
-        if self.dtype not in BY_NAME:
+        belongs to the caller; of a storage type, what it stands for. Raises LightNetError for a type that LightNet lacks."""
+        from lightnet.frontends.onnx.storage import STORAGE
+
+        if self.dtype not in BY_NAME and self.dtype not in STORAGE:
             raise LightNetError(
                 f"tensor '{self.name}' has type {self.dtype}, which is not supported", label="onnx.dtype"
             )
-        dtype = BY_NAME[self.dtype].np
+        dtype = BY_NAME[STORAGE[self.dtype].carrier if self.dtype in STORAGE else self.dtype].np
         array = self.read()
         if dtype.kind == "b" and array.dtype.kind != "b":
             array = array != 0  # a bool is 0 or 1 to compiled code

@@ -19,12 +19,14 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import HandledNode, Handler, check_clash
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
+from lightnet.frontends.onnx.storage import STORAGE
 from lightnet.ir.registry import ONNX_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 if TYPE_CHECKING:
     from lightnet.frontends.onnx.importer import Importer
     from lightnet.frontends.onnx.model import OnnxNode
+    from lightnet.frontends.random import Draws
 
 #: Elements of the largest input whose value may decide a shape: beyond that, it is data.
 MAX_DECIDING = 4096
@@ -172,6 +174,11 @@ class Node(HandledNode):
             self.unsupported(f"type {known} is not supported")
         return BY_NAME[known]
 
+    def storage_type(self, name: str) -> str | None:
+        """The storage type that an attribute names by ONNX's number; None where it names another, or nothing."""
+        known = type_name(self.int(name, 0)) if self.int(name, 0) else None
+        return known if known in STORAGE else None
+
     def graph(self, name: str) -> OnnxGraph:
         """A graph attribute."""
         return self._attribute(name, OnnxGraph, "a graph", ...)
@@ -179,6 +186,14 @@ class Node(HandledNode):
     def axis(self, value: int, ndim: int) -> int:
         """As the base class has it; of a scalar, models name axis 0."""
         return 0 if not value and not ndim else super().axis(value, ndim)
+
+    # -- random numbers
+
+    def draws(self) -> Draws:
+        """The generator of this network's random numbers; without a seed there is none."""
+        if self.importer.draws is None:
+            self.unsupported("it draws random numbers: give them a seed, as in --seed 1 (in Python: seed=1)")
+        return self.importer.draws
 
     # -- inputs that decide something
 

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lightnet.diagnostics import LightNetError
-from lightnet.frontends.onnx.model import ELEM_TYPES, AttributeRef, OnnxGraph, OnnxNode, OnnxTensor, ValueInfo
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.frontends.onnx.model import (
+    ELEM_TYPES,
+    AttributeRef,
+    OnnxGraph,
+    OnnxModel,
+    OnnxNode,
+    OnnxTensor,
+    ValueInfo,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -64,6 +72,29 @@ def _info(info: ValueInfo) -> onnx.ValueInfoProto:
     if info.dtype not in ELEM_TYPES:
         return onnx.ValueInfoProto(name=info.name)
     return onnx.helper.make_tensor_value_info(info.name, ELEM_TYPES[info.dtype], info.dims)
+
+
+def converted(model: OnnxModel, opset: int) -> bytes:
+    """A model of an older opset as one of `opset`, by the version converter of the package `onnx`. Raises LightNetError where that is missing, or
+    cannot convert it."""
+    loc = SourceLoc(model.path)
+    old = f"opset {model.opsets['']} is older than {opset}"
+    try:
+        onnx = need_onnx()
+    except LightNetError:
+        raise LightNetError(f"{old}: the package onnx converts it (pip install onnx)", loc) from None
+    graph = _graph(model.graph)
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opsets.items()]
+    proto = onnx.helper.make_model(graph, opset_imports=imports, ir_version=model.ir_version)
+    try:
+        if model.functions:
+            raise ValueError("it has functions, which are newer")
+        if any(info.type.WhichOneof("value") is None for info in graph.input):
+            raise ValueError("an input has a type that is not supported")
+        return onnx.version_converter.convert_version(proto, opset).SerializeToString()
+    except Exception as error:  # of any class: it comes from C++, about a malformed node
+        reason = [*str(error).strip().splitlines(), type(error).__name__][0]
+        raise LightNetError(f"{old}, and cannot be converted: {reason:.200}", loc, label="onnx.model") from None
 
 
 def need_onnx() -> Any:

@@ -34,7 +34,8 @@ from lightnet.ir.collector import collector_paused
 from lightnet.runtime.files import map_file
 from lightnet.source import kind_of
 
-#: Opsets of ONNX's own ops that are imported; of opset 6 are the PyTorch exports of the standard's test suite.
+#: Opsets of ONNX's own ops that are imported; of opset 6 are the PyTorch exports of the standard's test suite. Older ones are converted to it by
+#: the package `onnx`, from what has been read and checked here.
 OLDEST_OPSET, NEWEST_OPSET = 6, 28
 #: Versions of the file format: 3 was the first with opsets.
 OLDEST_IR, NEWEST_IR = 3, 14
@@ -73,6 +74,10 @@ def read_model(source: bytes | memoryview | str | os.PathLike[str], name: str | 
             error.message = f"not a valid ONNX model: {kind}"
         raise
     structure.check(model)
+    if model.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
+        from lightnet.frontends.onnx.protos import converted
+
+        return read_model(converted(model, OLDEST_OPSET), path)
     return model
 
 
@@ -137,10 +142,13 @@ class _Reader:
         for span in fields.get("opset_import", []):
             entry = self.wire.decode(w.OPSET, span)
             domain, version = _domain(self.name(entry, "domain")), entry.get("version", 0)
-            if domain in opsets:
-                raise self.fail(f"domain '{domain or 'ai.onnx'}' is imported twice")
-            if not domain and not OLDEST_OPSET <= version <= NEWEST_OPSET:
-                raise self.fail(f"opset {version} is not supported (known: {OLDEST_OPSET} to {NEWEST_OPSET})")
+            if opsets.get(domain, version) != version:  # some writers list a domain twice, with one version
+                raise self.fail(
+                    f"domain '{domain or 'ai.onnx'}' is imported twice, as opset {opsets[domain]} and {version}"
+                )
+            if not domain and not 1 <= version <= NEWEST_OPSET:
+                raise self.fail(f"opset {version} is not supported (known: {OLDEST_OPSET} to {NEWEST_OPSET}, and 1 to "
+                                f"{OLDEST_OPSET - 1} with the package onnx, which converts them)")  # fmt: skip
             if version < 1:
                 raise self.fail(f"opset {version} of domain '{domain}' is not valid")
             opsets[domain] = version

@@ -11,6 +11,7 @@ from functools import reduce
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.storage import marked, stored
 from lightnet.runtime.dtypes import DType
 
 
@@ -108,12 +109,19 @@ def prelu(n: Node, x: Value, slope: Value) -> Value:
 
 @onnx_op("Cast")
 def cast(n: Node, x: Value) -> Value:
-    return n.g.cast(x, target(n))
+    storage = n.storage_type("to")
+    return marked(n.g.cast(x, target(n)), None) if storage is None else _stored(n, x, storage)
 
 
 @onnx_op("CastLike")
 def cast_like(n: Node, x: Value, like: Value) -> Value:
-    return n.g.cast(x, like.dtype)
+    return marked(n.g.cast(x, like.dtype), None) if like.storage is None else _stored(n, x, like.storage)
+
+
+def _stored(n: Node, x: Value, storage: str) -> Value:
+    if storage == "FLOAT8E8M0":
+        n.unsupported("a cast to FLOAT8E8M0 (one from it is imported)")
+    return stored(n.g, x, storage, bool(n.int("saturate", 1)), wrap=True)
 
 
 @onnx_op("BitCast")
@@ -132,9 +140,20 @@ def dropout(n: Node, x: Value, ratio: Value | None = None, training: Value | Non
     """Inference: the tensor itself, and a mask that drops nothing."""
     drops = training is not None and bool(n.need(training, "the training mode of Dropout").reshape(-1)[0])
     if drops and (ratio is None or float(n.need(ratio, "the ratio of Dropout").reshape(-1)[0]) > 0):
-        n.unsupported("Dropout in training mode draws random numbers")
+        return _dropped(n, x, 0.5 if ratio is None else float(n.need(ratio, "the ratio of Dropout").reshape(-1)[0]))
     one = n.g.scalar(1, "i1" if n.opset >= 10 else x.dtype)
     return x, n.g.op("expand", one, dims=x.dims) if n.wants(1) else None
+
+
+def _dropped(n: Node, x: Value, ratio: float) -> tuple[Value, Value]:
+    """Training: zeros with probability `ratio`, the others over 1 - ratio; and where they are."""
+    if not 0 <= ratio < 1:
+        n.fail(f"its ratio should be in [0, 1), but is {ratio}")
+    g, wide = n.g, "f64" if x.dtype.name == "f64" else "f32"
+    number = n.draws().uniform(x.dims, wide, n.float("seed", None))
+    kept = g.op("less_equal", g.scalar(ratio, wide), number)
+    y = g.op("mul", g.cast(x, wide), g.scalar(1 / (1 - ratio), wide))
+    return g.cast(g.op("where", kept, y, g.scalar(0, wide)), x.dtype), kept
 
 
 # -- one number ------------------------------------------------------------------------------------------------------

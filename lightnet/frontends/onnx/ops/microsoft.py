@@ -1,123 +1,45 @@
-"""ONNX Runtime's own ops (domain com.microsoft) that its optimiser and quantiser put into models.
+"""Float ops of ONNX Runtime (domain com.microsoft): what its optimiser fuses, and what it has under a name of its own.
 
-A quantised op without a sum of products is computed on the numbers that its integers stand for, and quantised again.
-Source: the operator documentation of ONNX Runtime, ContribOperators.md. Imports the table of handlers.
+Source: the operator documentation of ONNX Runtime, ContribOperators.md. Imports the composites and the table of handlers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
-from lightnet.frontends.composites import concat, swap_last
+from lightnet.frontends.composites import cut, swap_last
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.onnx.ops.quantized import (
-    columns,
-    dequantize_linear,
-    dequantized,
-    dynamic_quantize_linear,
-    multiplied,
-    quantize_linear,
-    quantized,
-    rows,
-    scaled,
-    standard,
-)
+from lightnet.frontends.onnx.ops.indexing import take
+from lightnet.frontends.onnx.ops.quantized import standard
 
 MICROSOFT = "com.microsoft"
 
-# -- quantised ---------------------------------------------------------------------------------------------------------
+# -- products and convolutions under an activation ---------------------------------------------------------------------
 
 
-@onnx_op("QuantizeLinear", domain=MICROSOFT)
-def microsoft_quantize(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
-    return quantize_linear(n, x, scale, zero)
-
-
-@onnx_op("DequantizeLinear", domain=MICROSOFT)
-def microsoft_dequantize(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
-    return dequantize_linear(n, x, scale, zero)
-
-
-@onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
-def matmul_integer_to_float(n: Node, a: Value, b: Value, a_scale: Value, b_scale: Value, a_zero: Value | None = None,
-                            b_zero: Value | None = None, bias: Value | None = None) -> Value:  # fmt: skip
-    number = scaled(n, multiplied(n, a, a_zero, b, b_zero), rows(n, a_scale, a), columns(n, b_scale))
-    return number if bias is None else n.g.op("add", number, bias)
-
-
-@onnx_op("DynamicQuantizeMatMul", domain=MICROSOFT)
-def dynamic_quantize_matmul(n: Node, a: Value, b: Value, b_scale: Value, b_zero: Value | None = None,
-                            bias: Value | None = None) -> Value:  # fmt: skip
-    q, scale, zero = dynamic_quantize_linear(n, a)
-    return matmul_integer_to_float(n, q, b, scale, b_scale, zero, b_zero, bias)
-
-
-@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
-def qlinear_binary(n: Node, a: Value, a_scale: Value, a_zero: Value | None, b: Value, b_scale: Value, b_zero: Value | None,
-                   y_scale: Value, y_zero: Value | None = None) -> Value:  # fmt: skip
-    left, right = dequantized(n, a, a_scale, a_zero), dequantized(n, b, b_scale, b_zero)
-    number = n.g.op("add" if n.op_type == "QLinearAdd" else "mul", left, right)
-    return quantized(n, number, y_scale, y_zero, a.dtype)
-
-
-@onnx_op("QLinearConcat", domain=MICROSOFT)
-def qlinear_concat(n: Node, y_scale: Value, y_zero: Value, *parts: Value) -> Value:
-    """Tensors with scales and zero points of their own; those that have the result's are taken as they are."""
-    if not parts or len(parts) % 3:
-        n.fail("after the result's scale and zero point its inputs come in threes: tensor, scale, zero point")
-    taken = []
-    for q, scale, zero in zip(parts[::3], parts[1::3], parts[2::3]):
-        same = _equal(scale, y_scale) and _equal(zero, y_zero)
-        taken.append(q if same else quantized(n, dequantized(n, q, scale, zero), y_scale, y_zero, q.dtype))
-    return concat(n.g, taken, n.axis(n.int("axis"), taken[0].ndim))
-
-
-def _equal(a: Value, b: Value) -> bool:
-    return a.is_known and b.is_known and a.len == b.len == 1 and a.known.item() == b.known.item()
-
-
-#: Ops on one tensor, by the standard's op that is applied to the numbers.
-ON_NUMBERS = {"QLinearSigmoid": "Sigmoid", "QLinearLeakyRelu": "LeakyRelu", "QLinearAveragePool": "AveragePool",
-              "QLinearGlobalAveragePool": "GlobalAveragePool", "QLinearSoftmax": "Softmax"}  # fmt: skip
-
-
-@onnx_op(*ON_NUMBERS, domain=MICROSOFT)
-def qlinear_unary(n: Node, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value,
-                  y_zero: Value | None = None) -> Value:  # fmt: skip
-    if n.int("channels_last", 0):
-        n.unsupported(f"{n.op_type} with channels last")
-    # A softmax says itself of which version it is.
-    opset = n.int("opset", None) if n.op_type == "QLinearSoftmax" else None
-    number = standard(n, ON_NUMBERS[n.op_type], dequantized(n, x, x_scale, x_zero), opset=opset)
-    return quantized(n, number, y_scale, y_zero, x.dtype)
-
-
-@onnx_op("QGemm", domain=MICROSOFT)
-def qgemm(n: Node, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, c: Value | None = None,
-          y_scale: Value | None = None, y_zero: Value | None = None) -> Value:  # fmt: skip
-    """alpha * A * B, plus C in units of alpha * a_scale * b_scale; floats where there is no y_scale."""
-    left = n.g.transpose(a, (1, 0)) if n.int("transA", 0) else a
-    right = n.g.transpose(b, (1, 0)) if n.int("transB", 0) else b
-    sums = n.g.cast(multiplied(n, left, a_zero, right, b_zero), "f32")
-    if c is not None:
-        sums = n.g.op("add", sums, n.g.cast(c, "f32"))
-    number = scaled(n, sums, a_scale, columns(n, b_scale), n.g.scalar(n.float("alpha", 1.0), "f32"))
-    return number if y_scale is None else quantized(n, number, y_scale, y_zero, a.dtype)
-
-
-# -- fused float ops ---------------------------------------------------------------------------------------------------
-
-
-@onnx_op("FusedMatMul", domain=MICROSOFT)
+@onnx_op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(n: Node, a: Value, b: Value) -> Value:
-    """alpha * A * B, each with its last two axes exchanged where transA, transB say so."""
-    if n.int("transBatchA", 0) or n.int("transBatchB", 0):
-        n.unsupported("FusedMatMul with transposed batches")
-    left, right = (swap_last(n.g, v) if n.int(flag, 0) else v for v, flag in ((a, "transA"), (b, "transB")))
+    """alpha * A * B. transA exchanges the last two axes of A; transBatchA moves its first axis to the place before the last
+    (so that with both, the first axis is the last one)."""
+    left, right = (_turned(n, v, which) for v, which in ((a, "A"), (b, "B")))
     product = standard(n, "MatMul", left, right)
     alpha = n.float("alpha", 1.0)
     return product if alpha == 1 else n.g.op("mul", product, n.g.scalar(alpha, product.dtype))
+
+
+def _turned(n: Node, x: Value, which: str) -> Value:
+    if n.int(f"transBatch{which}", 0) and x.ndim > 2:
+        x = n.g.transpose(x, (*range(1, x.ndim - 1), 0, x.ndim - 1))
+    return swap_last(n.g, x) if n.int(f"trans{which}", 0) else x
+
+
+@onnx_op("FusedGemm", domain=MICROSOFT)
+def fused_gemm(n: Node, a: Value, b: Value, c: Value | None = None) -> Value:
+    """alpha * A * B + beta * C, under an activation."""
+    given = [n.float(f"activation_{k}") for k in ("alpha", "beta", "gamma") if n.has(f"activation_{k}")]
+    return _activated(n, standard(n, "Gemm", a, b, c), n.string("activation", ""), given)
 
 
 @onnx_op("FusedConv", domain=MICROSOFT)
@@ -130,13 +52,15 @@ def fused_conv(n: Node, x: Value, w: Value, bias: Value | None = None, added: Va
 
 
 def _activated(n: Node, y: Value, name: str, params: Sequence[float]) -> Value:
-    plain = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
+    plain = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softsign": "softsign"}
     if not name:
         return y
     if name in plain:
         return n.g.op(plain[name], y)
     if name == "LeakyRelu":
         return n.g.op("lrelu", y, negslope=params[0] if params else 0.01)
+    if name == "Elu":
+        return n.g.op("elu", y, **dict(zip(("alpha",), params)))
     if name == "HardSigmoid":
         return n.g.op("hard_sigmoid", y, **dict(zip(("alpha", "beta"), params)))
     if name == "Clip" and len(params) == 2:
@@ -144,8 +68,11 @@ def _activated(n: Node, y: Value, name: str, params: Sequence[float]) -> Value:
     return n.unsupported(f"the activation {name} {list(params)}")
 
 
+# -- activations -------------------------------------------------------------------------------------------------------
+
+
 @onnx_op("Gelu", domain=MICROSOFT)
-def microsoft_gelu(n: Node, x: Value) -> Value:
+def gelu(n: Node, x: Value) -> Value:
     return n.g.op("gelu", x)
 
 
@@ -161,4 +88,151 @@ def fast_gelu(n: Node, x: Value, bias: Value | None = None) -> Value:
 
 @onnx_op("QuickGelu", domain=MICROSOFT)
 def quick_gelu(n: Node, x: Value) -> Value:
+    """x * sigmoid(alpha * x)."""
     return n.g.op("silu", x, beta=n.float("alpha", 1.702))
+
+
+@onnx_op("BiasSplitGelu", domain=MICROSOFT)
+def bias_split_gelu(n: Node, x: Value, bias: Value) -> Value:
+    """Of x + bias, the first half times the gelu of the second."""
+    number = n.g.op("add", x, bias)
+    half = x.dims[-1] // 2
+    left, right = (cut(n.g, number, x.ndim - 1, k * half, half) for k in (0, 1))
+    return n.g.op("mul", left, n.g.op("gelu", right))
+
+
+@onnx_op("BiasAdd", domain=MICROSOFT)
+def bias_add(n: Node, x: Value, bias: Value, skip: Value) -> Value:
+    return n.g.op("add", n.g.op("add", x, bias), skip)
+
+
+@onnx_op("BiasSoftmax", domain=MICROSOFT)
+def bias_softmax(n: Node, x: Value, bias: Value) -> Value:
+    """Softmax of x + bias over all axes from `axis` on. The bias lacks axes of x: those before `axis` (an inner broadcast has
+    them as axes of length 1), and is repeated along them."""
+    g, axis = n.g, n.axis(n.int("axis", 1), x.ndim)
+    number = g.op("add", x, bias)
+    flat = g.reshape(number, (prod(x.dims[:axis]), prod(x.dims[axis:])))
+    return g.reshape(g.op("softmax", flat, axis=1), x.dims)
+
+
+#: Ops that the standard has, too, in the opset whose form ONNX Runtime's has.
+LIKE_THE_STANDARD = {"Trilu": 14, "Range": 11, "GatherND": 12}
+
+
+@onnx_op(*LIKE_THE_STANDARD, domain=MICROSOFT)
+def like_the_standard(n: Node, *inputs: Value | None) -> Value:
+    return standard(n, n.op_type, *inputs, opset=LIKE_THE_STANDARD[n.op_type])
+
+
+# -- normalisation -----------------------------------------------------------------------------------------------------
+
+
+@onnx_op("SimplifiedLayerNormalization")
+@onnx_op("SimplifiedLayerNormalization", domain=MICROSOFT)
+def simplified_layer_normalization(n: Node, x: Value, scale: Value) -> list[Value | None]:
+    """By the root of the mean square of the axes from `axis` on. ONNX Runtime has it in the standard's domain."""
+    axis = n.axis(n.int("axis", -1), x.ndim)
+    return [_rms(n, x, scale, axis), None]
+
+
+def _rms(n: Node, x: Value, scale: Value, axis: int) -> Value:
+    y = n.g.op("rmsnorm", x, axis=axis, epsilon=n.float("epsilon", 1e-5))
+    return n.g.op("mul", y, n.g.cast(scale, y.dtype))
+
+
+@onnx_op("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(n: Node, x: Value, skip: Value, gamma: Value, beta: Value | None = None,
+                             bias: Value | None = None) -> list[Value | None]:  # fmt: skip
+    """The normalised rows of x + skip + bias, and that sum."""
+    total = _sum(n, x, skip, bias)
+    y = n.g.op("layernorm", total, axis=total.ndim - 1, epsilon=n.float("epsilon", 1e-12))
+    return [_affine(n, y, gamma, beta), None, None, total]
+
+
+@onnx_op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_simplified_layer_normalization(n: Node, x: Value, skip: Value, gamma: Value,
+                                        bias: Value | None = None) -> list[Value | None]:  # fmt: skip
+    """The rows of x + skip + bias by the root of their mean square, and that sum."""
+    total = _sum(n, x, skip, bias)
+    return [_rms(n, total, gamma, total.ndim - 1), None, None, total]
+
+
+def _sum(n: Node, x: Value, skip: Value, bias: Value | None) -> Value:
+    total = n.g.op("add", x, skip)
+    if total.dims != x.dims:
+        n.fail(f"its skip {skip.spec} should broadcast to its input {x.spec}")
+    return total if bias is None else n.g.op("add", total, bias)
+
+
+def _affine(n: Node, y: Value, gamma: Value, beta: Value | None) -> Value:
+    y = n.g.op("mul", y, gamma)
+    return y if beta is None else n.g.op("add", y, beta)
+
+
+@onnx_op("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_normalization(n: Node, ids: Value, segments: Value | None, words: Value, positions: Value,
+                              segment_table: Value | None, gamma: Value, beta: Value, mask: Value | None = None,
+                              position_ids: Value | None = None) -> list[Value | None]:  # fmt: skip
+    """The normalised sum of a word's, its position's and its segment's rows; the number of ones in each row of the mask; and
+    that sum."""
+    g = n.g
+    if ids.ndim != 2:
+        n.fail(f"its word ids should be [batch, length], but are {ids.spec}")
+    if (segments is None) != (segment_table is None):
+        n.fail("segment ids and their table belong together")
+    length = ids.dims[1]
+    if position_ids is not None:
+        place = take(g, positions, position_ids, 0)
+    elif length <= positions.dims[0]:
+        place = cut(g, positions, 0, 0, length)
+    else:
+        n.fail(f"it has {length} positions, and its table {positions.dims[0]}")
+    total = g.op("add", take(g, words, ids, 0), place)
+    if segments is not None and segment_table is not None:
+        total = g.op("add", total, take(g, segment_table, segments, 0))
+    y = g.op("layernorm", total, axis=2, epsilon=n.float("epsilon", 1e-12))
+    return [_affine(n, y, gamma, beta), _counts(n, ids, mask), total]
+
+
+def _counts(n: Node, ids: Value, mask: Value | None) -> Value:
+    g = n.g
+    if mask is None:
+        return g.table(ids.dims[:1], "i32", lambda: [0] * ids.dims[0])
+    ones = g.cast(g.op("equal", mask, g.scalar(1, mask.dtype)), "i32")
+    return g.reshape(g.op("reduce_sum", ones, axes=(1,)), ids.dims[:1])
+
+
+@onnx_op("GroupNorm", domain=MICROSOFT)
+def group_norm(n: Node, x: Value, gamma: Value, beta: Value) -> Value:
+    """Of each group of channels, under no activation or silu; channels are last unless `channels_last` says otherwise."""
+    g, last = n.g, bool(n.int("channels_last", 1))
+    if x.ndim < 3:
+        n.fail(f"its input should be a batch of pictures, but is {x.spec}")
+    first = g.transpose(x, (0, x.ndim - 1, *range(1, x.ndim - 1))) if last else x
+    groups, channels = n.int("groups"), first.dims[1]
+    if groups < 1 or channels % groups:
+        n.fail(f"{channels} channels are not {groups} groups")
+    y = g.reshape(first, (x.dims[0], groups, channels // groups * prod(first.dims[2:])))
+    y = g.reshape(g.op("layernorm", y, axis=2, epsilon=n.float("epsilon", 1e-5)), first.dims)
+    vectors = (g.reshape(g.cast(v, x.dtype), (channels, *[1] * (x.ndim - 2))) for v in (gamma, beta))
+    y = _affine(n, y, *vectors)
+    if n.int("activation"):
+        y = g.op("silu", y)
+    return g.transpose(y, (0, *range(2, x.ndim), 1)) if last else y
+
+
+@onnx_op("SkipGroupNorm", domain=MICROSOFT)
+def skip_group_norm(
+    n: Node, x: Value, gamma: Value, beta: Value, skip: Value, bias: Value | None = None
+) -> list[Value]:
+    """`group_norm` of x + skip + bias, and that sum. A skip of one pixel, [N, C], is for all of them."""
+    g, last = n.g, bool(n.int("channels_last", 1))
+    if skip.ndim == 2:
+        ones = [1] * (x.ndim - 2)
+        dims = (skip.dims[0], *ones, skip.dims[1]) if last else (*skip.dims, *ones)
+        skip = g.reshape(skip, dims)
+    total = g.op("add", x, skip)
+    if bias is not None:
+        total = g.op("add", total, g.reshape(bias, (bias.len, *[1] * (0 if last else x.ndim - 2))))
+    return [group_norm(n, total, gamma, beta), total]

@@ -15,6 +15,7 @@ import numpy as np
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, handler_of, onnx_op
+from lightnet.frontends.onnx.storage import STORAGE, marked, stored
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Integers up to here are floats of 32 bits.
@@ -91,6 +92,9 @@ def supported(n: Node, dtype: DType) -> DType:
 @onnx_op("QuantizeLinear")
 def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """The division is in the type of the scale, or in that of `precision`."""
+    storage = zero.storage if zero is not None else n.storage_type("output_dtype")
+    if storage is not None:
+        return _stored(n, x, scale, zero, storage)
     dtype = zero.dtype if zero is not None else n.element_type("output_dtype") or BY_NAME["ui8"]
     supported(n, dtype)
     precision = n.element_type("precision") or scale.dtype
@@ -99,9 +103,21 @@ def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) 
     return n.g.reshape(requantized(n, number, zero, dtype), x.dims)
 
 
+def _stored(n: Node, x: Value, scale: Value, zero: Value | None, storage: str) -> Value:
+    """To a storage type: integers are rounded before the zero point is added, floats (whose zero points are 0) behind it."""
+    precision = n.element_type("precision") or scale.dtype
+    parts, scale, zero = spread(n, x, scale, zero)
+    number = n.g.cast(n.g.op("div", n.g.cast(parts, precision), n.g.cast(scale, precision)), "f32")
+    if not STORAGE[storage].is_float:
+        number = n.g.op("round_even", number)
+    if zero is not None and not is_zero(zero):
+        number = n.g.op("add", number, n.g.cast(zero, "f32"))
+    return marked(n.g.reshape(stored(n.g, number, storage, bool(n.int("saturate", 1))), x.dims), storage)
+
+
 @onnx_op("DequantizeLinear")
 def dequantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
-    if x.dtype.name != "i32":
+    if x.dtype.name != "i32" and x.storage is None:
         supported(n, x.dtype)
     dtype = n.element_type("output_dtype") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
@@ -235,8 +251,6 @@ def matmul_integer(n: Node, a: Value, b: Value, a_zero: Value | None = None, b_z
 def qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value, y_scale: Value,
                  y_zero: Value, bias: Value | None = None) -> Value:  # fmt: skip
     """The bias is in units of x_scale * w_scale."""
-    if n.int("channels_last", 0):
-        n.unsupported("QLinearConv with channels last")
     sums = convolved(n, x, x_zero, w, w_zero, bias)
     by_output = n.g.reshape(w_scale, (w_scale.len, *[1] * (sums.ndim - 2)) if w_scale.len > 1 else ())
     number = scaled(n, sums, n.g.reshape(x_scale, ()), by_output, unit=n.g.reshape(y_scale, ()))

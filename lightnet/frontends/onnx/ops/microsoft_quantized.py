@@ -1,0 +1,131 @@
+"""Quantised ops of ONNX Runtime (domain com.microsoft), which its quantiser puts into models.
+
+A quantised op without a sum of products is computed on the numbers that its integers stand for, and quantised again.
+Source: the operator documentation of ONNX Runtime, ContribOperators.md. Imports the table of handlers.
+"""
+
+from __future__ import annotations
+
+from lightnet.frontends.composites import concat
+from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.ops.quantized import (
+    columns,
+    dequantize_linear,
+    dequantized,
+    dynamic_quantize_linear,
+    multiplied,
+    qlinear_conv,
+    quantize_linear,
+    quantized,
+    rows,
+    scaled,
+    standard,
+)
+
+MICROSOFT = "com.microsoft"
+
+# -- quantised ---------------------------------------------------------------------------------------------------------
+
+
+@onnx_op("QuantizeLinear", domain=MICROSOFT)
+def microsoft_quantize(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
+    return quantize_linear(n, x, scale, zero)
+
+
+@onnx_op("DequantizeLinear", domain=MICROSOFT)
+def microsoft_dequantize(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
+    return dequantize_linear(n, x, scale, zero)
+
+
+@onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(n: Node, a: Value, b: Value, a_scale: Value, b_scale: Value, a_zero: Value | None = None,
+                            b_zero: Value | None = None, bias: Value | None = None) -> Value:  # fmt: skip
+    number = scaled(n, multiplied(n, a, a_zero, b, b_zero), rows(n, a_scale, a), columns(n, b_scale))
+    return number if bias is None else n.g.op("add", number, bias)
+
+
+@onnx_op("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(n: Node, a: Value, b: Value, b_scale: Value, b_zero: Value | None = None,
+                            bias: Value | None = None) -> Value:  # fmt: skip
+    q, scale, zero = dynamic_quantize_linear(n, a)
+    return matmul_integer_to_float(n, q, b, scale, b_scale, zero, b_zero, bias)
+
+
+@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(n: Node, a: Value, a_scale: Value, a_zero: Value | None, b: Value, b_scale: Value, b_zero: Value | None,
+                   y_scale: Value, y_zero: Value | None = None) -> Value:  # fmt: skip
+    left, right = dequantized(n, a, a_scale, a_zero), dequantized(n, b, b_scale, b_zero)
+    number = n.g.op("add" if n.op_type == "QLinearAdd" else "mul", left, right)
+    return quantized(n, number, y_scale, y_zero, a.dtype)
+
+
+@onnx_op("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(n: Node, y_scale: Value, y_zero: Value, *parts: Value) -> Value:
+    """Tensors with scales and zero points of their own; those that have the result's are taken as they are."""
+    if not parts or len(parts) % 3:
+        n.fail("after the result's scale and zero point its inputs come in threes: tensor, scale, zero point")
+    taken = []
+    for q, scale, zero in zip(parts[::3], parts[1::3], parts[2::3]):
+        same = _equal(scale, y_scale) and _equal(zero, y_zero)
+        taken.append(q if same else quantized(n, dequantized(n, q, scale, zero), y_scale, y_zero, q.dtype))
+    return concat(n.g, taken, n.axis(n.int("axis"), taken[0].ndim))
+
+
+def _equal(a: Value, b: Value) -> bool:
+    return a.is_known and b.is_known and a.len == b.len == 1 and a.known.item() == b.known.item()
+
+
+#: Ops on one tensor, by the standard's op that is applied to the numbers.
+ON_NUMBERS = {"QLinearSigmoid": "Sigmoid", "QLinearLeakyRelu": "LeakyRelu", "QLinearAveragePool": "AveragePool",
+              "QLinearGlobalAveragePool": "GlobalAveragePool", "QLinearSoftmax": "Softmax"}  # fmt: skip
+
+
+@onnx_op(*ON_NUMBERS, domain=MICROSOFT)
+def qlinear_unary(n: Node, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value,
+                  y_zero: Value | None = None) -> Value:  # fmt: skip
+    # A softmax says itself of which version it is.
+    opset = n.int("opset", None) if n.op_type == "QLinearSoftmax" else None
+    last = n.int("channels_last", 0)
+    number = dequantized(n, _channels_first(n, x) if last else x, x_scale, x_zero)
+    number = standard(n, ON_NUMBERS[n.op_type], number, opset=opset)
+    y = quantized(n, number, y_scale, y_zero, x.dtype)
+    return _channels_last(n, y) if last else y
+
+
+def _channels_first(n: Node, x: Value) -> Value:
+    return n.g.transpose(x, (0, x.ndim - 1, *range(1, x.ndim - 1)))
+
+
+def _channels_last(n: Node, x: Value) -> Value:
+    return n.g.transpose(x, (0, *range(2, x.ndim), 1))
+
+
+@onnx_op("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(n: Node, condition: Value, x: Value, x_scale: Value, x_zero: Value, y: Value, y_scale: Value, y_zero: Value,
+                  z_scale: Value, z_zero: Value) -> Value:  # fmt: skip
+    left, right = dequantized(n, x, x_scale, x_zero), dequantized(n, y, y_scale, y_zero)
+    return quantized(n, n.g.op("where", condition, left, right), z_scale, z_zero, x.dtype)
+
+
+@onnx_op("QLinearConv", domain=MICROSOFT)
+def microsoft_qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
+                           y_scale: Value, y_zero: Value, bias: Value | None = None) -> Value:  # fmt: skip
+    """The standard's, of pictures whose channels may be last."""
+    last = n.int("channels_last", 0)
+    x = _channels_first(n, x) if last else x
+    y = qlinear_conv(n, x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias)
+    return _channels_last(n, y) if last else y
+
+
+@onnx_op("QGemm", domain=MICROSOFT)
+def qgemm(n: Node, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, c: Value | None = None,
+          y_scale: Value | None = None, y_zero: Value | None = None) -> Value:  # fmt: skip
+    """alpha * A * B, plus C in units of alpha * a_scale * b_scale; floats where there is no y_scale."""
+    left = n.g.transpose(a, (1, 0)) if n.int("transA", 0) else a
+    right = n.g.transpose(b, (1, 0)) if n.int("transB", 0) else b
+    sums = n.g.cast(multiplied(n, left, a_zero, right, b_zero), "f32")
+    if c is not None:
+        sums = n.g.op("add", sums, n.g.cast(c, "f32"))
+    number = scaled(n, sums, a_scale, columns(n, b_scale), n.g.scalar(n.float("alpha", 1.0), "f32"))
+    return number if y_scale is None else quantized(n, number, y_scale, y_zero, a.dtype)

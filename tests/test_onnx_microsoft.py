@@ -1,0 +1,512 @@
+"""ONNX Runtime's own float ops (domain com.microsoft) against ONNX Runtime itself, over cases made of every combination of optional
+inputs, attributes and forms of masks that its CPU kernels take; what it has no CPU kernel for, against NumPy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import sqrt
+
+import numpy as np
+import pytest
+
+import lightnet
+from lightnet.diagnostics import LightNetError
+
+onnx = pytest.importorskip("onnx")
+from onnx import helper, numpy_helper  # noqa: E402
+
+MICROSOFT = "com.microsoft"
+RNG = np.random.default_rng(16)
+
+#: inputs by name (None: absent; in order), attributes, how many outputs, and the names of constants.
+Case = tuple[dict, dict, int, tuple[str, ...]]
+
+
+def f32(*dims: int) -> np.ndarray:
+    return RNG.standard_normal(dims).astype(np.float32)
+
+
+def ints(high: int, *dims: int, low: int = 0, dtype: type = np.int32) -> np.ndarray:
+    return RNG.integers(low, high, dims).astype(dtype)
+
+
+def model(op: str, cases: list[Case], domain: str = MICROSOFT, opset: int = 17) -> tuple[bytes, dict]:
+    """One model with a node for each case, and what it is fed."""
+    nodes, infos, constants, feeds, outputs = [], [], [], {}, []
+    for at, (inputs, attributes, count, fixed) in enumerate(cases):
+        names = []
+        for key, array in inputs.items():
+            name = "" if array is None else f"{key}_{at}"
+            names.append(name)
+            if array is None:
+                continue
+            if key in fixed:
+                constants.append(numpy_helper.from_array(np.asarray(array), name))
+            else:
+                feeds[name] = array
+                infos.append(
+                    helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                )
+        while names and not names[-1]:
+            names.pop()
+        mine = [f"y{at}_{k}" for k in range(count)]
+        outputs += mine
+        nodes.append(helper.make_node(op, names, mine, domain=domain, name=f"case{at}", **attributes))
+    graph = helper.make_graph(nodes, "g", infos, [helper.make_empty_tensor_value_info(o) for o in outputs], constants)
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString(), feeds
+
+
+def compare(op: str, cases: list[Case], domain: str = MICROSOFT, tolerance: float = 2e-6) -> None:
+    """Every output of every case, with the case that differs named."""
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    source, feeds = model(op, cases, domain)
+    session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    want = dict(zip(names, session.run(names, feeds)))
+    got = lightnet.compile(source)(feeds)
+    for name in names:
+        inputs, attributes, *_ = cases[int(name[1:].split("_")[0])]
+        told = {k: v.shape for k, v in inputs.items() if v is not None}
+        same(got[name], want[name], tolerance, f"{op} {told} {attributes}: output {name}")
+
+
+def same(got: np.ndarray, want: np.ndarray, tolerance: float, what: str) -> None:
+    assert got.dtype == want.dtype and got.shape == want.shape, (
+        f"{what}: {got.dtype}{got.shape}, not {want.dtype}{want.shape}"
+    )
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    bound = tolerance * max(1.0, np.abs(b).max(initial=0))
+    assert np.abs(a - b).max(initial=0) <= bound, f"{what}: off by {np.abs(a - b).max()}"
+
+
+def either(value: np.ndarray) -> tuple[np.ndarray | None, ...]:
+    return None, value
+
+
+# -- activations, products, norms ------------------------------------------------------------------------------------
+
+
+def gelus() -> Iterator[tuple[str, list[Case]]]:
+    yield "Gelu", [({"x": f32(3, 5)}, {}, 1, ())]
+    yield "BiasGelu", [({"x": f32(2, 3, 8), "b": f32(8)}, {}, 1, fixed) for fixed in ((), ("b",))]
+    yield "FastGelu", [({"x": f32(2, 3, 8), "b": b}, {}, 1, ()) for b in either(f32(8))]
+    yield "QuickGelu", [({"x": f32(4, 9)}, a, 1, ()) for a in ({}, {"alpha": 1.0}, {"alpha": 0.3})]
+
+
+def products() -> Iterator[tuple[str, list[Case]]]:
+    a, b = f32(2, 4, 3, 5), f32(2, 4, 5, 6)
+    cases = []
+    for ta, tb in product((0, 1), (0, 1)):
+        left, right = (v.swapaxes(2, 3) if t else v for v, t in ((a, ta), (b, tb)))
+        cases.append(({"a": left, "b": right}, {"transA": ta, "transB": tb, "alpha": 0.5 + ta}, 1, ("b",) * tb))
+    for ta, tb in product((0, 1), (0, 1)):
+        left, right = (v.transpose(2, 0, 1, 3) for v in (a.swapaxes(2, 3) if ta else a, b.swapaxes(2, 3) if tb else b))
+        attributes = {"transA": ta, "transB": tb, "transBatchA": 1, "transBatchB": 1}
+        cases.append(({"a": left, "b": right}, attributes, 1, ()))
+    yield "FusedMatMul", cases
+    forms = [("Relu", {}), ("LeakyRelu", {"activation_alpha": 0.2}), ("Tanh", {}), ("Sigmoid", {}), ("Softsign", {}),
+             ("Elu", {"activation_alpha": 0.7}), ("HardSigmoid", {"activation_alpha": 0.3, "activation_beta": 0.4})]  # fmt: skip
+    yield "FusedGemm", [
+        ({"a": f32(3, 5) if k % 2 else f32(5, 3), "b": f32(4, 5), "c": None if k == 2 else f32(4)},
+         {"activation": name, "transA": int(not k % 2), "transB": 1, "alpha": 0.5, "beta": 2.0, **more}, 1, ("b", "c"))
+        for k, (name, more) in enumerate(forms)
+    ]  # fmt: skip
+    conv = {"x": f32(1, 4, 6, 7), "w": f32(8, 2, 3, 3), "b": f32(8), "z": None}
+    forms = [
+        ("Relu", []),
+        ("LeakyRelu", [0.1]),
+        ("Tanh", []),
+        ("Sigmoid", []),
+        ("HardSigmoid", [0.25, 0.4]),
+        ("Clip", [-0.5, 1.0]),
+    ]
+    yield "FusedConv", [
+        (conv | ({"z": f32(1, 8, 6, 7)} if k == 0 else {"b": None} if k == 2 else {}),
+         {"activation": name, "group": 2, "pads": [1, 1, 1, 1], **({"activation_params": p} if p else {})}, 1, ("w", "b"))
+        for k, (name, p) in enumerate(forms)
+    ]  # fmt: skip
+
+
+def norms() -> Iterator[tuple[str, list[Case]]]:
+    x, gamma, beta, bias = f32(2, 3, 16), f32(16), f32(16), f32(16)
+    skips = f32(2, 3, 16), f32(1, 3, 16), f32(3, 16)
+    yield (
+        "SkipLayerNormalization",
+        [
+            ({"x": x, "skip": skip, "g": gamma, "beta": b1, "bias": b2}, {"epsilon": epsilon}, 1, ())
+            for skip, b1, b2, epsilon in product(skips, either(beta), either(bias), (1e-12, 0.1))
+        ],
+    )
+    yield (
+        "SkipSimplifiedLayerNormalization",
+        [
+            ({"x": x, "skip": skip, "g": gamma, "bias": b}, {"epsilon": epsilon}, 1, ())
+            for skip, b, epsilon in product(skips[:1], either(bias), (1e-12, 0.1))
+        ],
+    )
+    words, places, kinds = f32(50, 16), f32(9, 16), f32(2, 16)
+    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32)
+    yield "EmbedLayerNormalization", [
+        ({"ids": ints(50, 2, 5), "segments": s, "w": words, "p": places, "s": None if s is None else kinds, "g": gamma, "b": beta,
+          "mask": m, "at": at}, {"epsilon": 1e-5}, count, ("w", "p", "s", "g", "b"))
+        for s, m, at, count in product(either(ints(2, 2, 5)), either(mask), (None, ints(9, 2, 5), ints(9, 1, 5)), (2, 3))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "cases"), [*gelus(), *products(), *norms()], ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_fused_ops(op: str, cases: list[Case]) -> None:
+    compare(op, cases)
+
+
+def test_the_sum_that_a_norm_gives_too() -> None:
+    """Its fourth output, past two that inference does not have."""
+    runtime = pytest.importorskip("onnxruntime")
+    for op, more in (
+        ("SkipLayerNormalization", ["g", "b", "bias"]),
+        ("SkipSimplifiedLayerNormalization", ["g", "bias"]),
+    ):
+        feeds = {"x": f32(2, 3, 8), "skip": f32(2, 3, 8), **{k: f32(8) for k in more}}
+        node = helper.make_node(op, list(feeds), ["y", "", "", "sum"], domain=MICROSOFT)
+        infos = [helper.make_tensor_value_info(k, 1, v.shape) for k, v in feeds.items()]
+        graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info(o) for o in ("y", "sum")])
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
+        source = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+        want = runtime.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, feeds)
+        got = lightnet.compile(source)(feeds)
+        for name, array in zip(("y", "sum"), want):
+            same(got[name], array, 2e-6, f"{op} {name}")
+
+
+def test_simplified_layer_normalization_stands_in_the_standards_domain() -> None:
+    compare(
+        "SimplifiedLayerNormalization",
+        [({"x": f32(2, 3, 8), "g": f32(8)}, {"axis": -1, "epsilon": 1e-6}, 1, ())],
+        domain="",
+    )
+
+
+@pytest.mark.slow
+def test_ops_for_devices_only() -> None:
+    """ONNX Runtime has kernels of these for GPUs alone: so NumPy."""
+    erf = np.vectorize(__import__("math").erf)
+    x, b = f32(2, 3, 8), f32(8)
+    source, feeds = model("BiasSplitGelu", [({"x": x, "b": b}, {}, 1, ())])
+    left, right = np.split((x + b).astype(np.float64), 2, axis=2)
+    same(
+        lightnet.compile(source)(feeds)["y0_0"],
+        (left * right * 0.5 * (1 + erf(right / sqrt(2)))).astype(np.float32),
+        2e-6,
+        "split",
+    )
+    source, feeds = model("BiasAdd", [({"x": x, "b": b, "s": f32(2, 3, 8)}, {}, 1, ())])
+    same(lightnet.compile(source)(feeds)["y0_0"], x + b + feeds["s_0"], 2e-6, "BiasAdd")
+    cases = []
+    for last, activation, skip in product((0, 1), (0, 1), ("no", "whole", "one", "flat")):
+        picture = f32(2, 3, 4, 8) if last else f32(2, 8, 3, 4)
+        inputs = {"x": picture, "g": f32(8), "b": f32(8)}
+        if skip != "no":
+            one = f32(2, 1, 1, 8) if last else f32(2, 8, 1, 1)
+            inputs |= {
+                "s": {"whole": f32(*picture.shape), "one": one, "flat": f32(2, 8)}[skip],
+                "c": f32(8) if skip != "one" else None,
+            }
+        cases.append((inputs, {"groups": 4, "channels_last": last, "activation": activation}, 1 + (skip != "no"), ()))
+    for op in ("GroupNorm", "SkipGroupNorm"):
+        mine = [c for c in cases if ("s" in c[0]) == (op == "SkipGroupNorm")]
+        source, feeds = model(op, mine)
+        got = lightnet.compile(source)(feeds)
+        for at, (inputs, attributes, count, _) in enumerate(mine):
+            y, total = group_norm(inputs, attributes)
+            same(got[f"y{at}_0"], y.astype(np.float32), 1e-5, f"{op} {attributes}")
+            if count == 2:
+                same(got[f"y{at}_1"], total.astype(np.float32), 1e-5, f"{op} {attributes}")
+
+
+def group_norm(inputs: dict, attributes: dict) -> tuple[np.ndarray, np.ndarray]:
+    x = inputs["x"].astype(np.float64)
+    last = attributes["channels_last"]
+    shape = (8,) if last else (8, 1, 1)
+    if "s" in inputs:
+        s = inputs["s"]
+        x = x + (s.reshape((2, 1, 1, 8) if last else (2, 8, 1, 1)) if s.ndim == 2 else s)
+        x = x if inputs["c"] is None else x + inputs["c"].reshape(shape)
+    first = np.moveaxis(x, -1, 1) if last else x
+    parts = first.reshape(2, attributes["groups"], -1)
+    y = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + 1e-5)
+    y = y.reshape(first.shape)
+    y = (np.moveaxis(y, 1, -1) if last else y) * inputs["g"].reshape(shape) + inputs["b"].reshape(shape)
+    return (y / (1 + np.exp(-y)) if attributes["activation"] else y), x
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def masks(batch: int, rows: int, total: int) -> list[np.ndarray | None]:
+    """Every form: whole rows, rows for each query, ends of right padding, ends and starts of left padding."""
+    ends = ints(total + 1, batch, low=1)
+    starts = np.minimum(ints(total, batch), ends - 1).astype(np.int32)
+    raw = (np.arange(total) < ends[:, None]).astype(np.int32)
+    per_row = (RNG.random((batch, rows, total)) < 0.7).astype(np.int32)
+    per_row[:, :, 0] = 1  # a row that is hidden throughout has scores near -10000, where floats are coarse
+    return [None, raw, per_row, ends, np.concatenate([ends, starts])]
+
+
+def attentions() -> Iterator[Case]:
+    batch, rows, hidden, heads = 2, 4, 12, 3
+    x, w, b = f32(batch, rows, 10), f32(10, 3 * hidden), f32(3 * hidden)
+    past = f32(2, batch, heads, 3, hidden // heads)
+    for causal, old in product((0, 1), either(past)):
+        total = rows + (3 if old is not None else 0)
+        for k, mask in enumerate(masks(batch, rows, total)):
+            shape = ((batch, heads, rows, total), (1, heads, rows, total), (1, 1, rows, total))[k % 3]
+            added = f32(*shape) if k % 2 and old is None else None
+            attributes = {"num_heads": heads, "unidirectional": causal} | ({"scale": 0.3} if k == 2 else {})
+            attributes |= {"mask_filter_value": -50.0} if k > 2 else {}
+            yield ({"x": x, "w": w, "b": b, "mask": mask, "past": old, "add": added}, attributes, 2 if old is not None else 1,
+                   ("w", "b"))  # fmt: skip
+    yield (
+        {"x": x, "w": f32(10, 12 + 12 + 18), "b": f32(42)},
+        {"num_heads": 3, "qkv_hidden_sizes": [12, 12, 18]},
+        1,
+        ("w", "b"),
+    )
+
+
+def multi_head_attentions() -> Iterator[Case]:
+    batch, rows, heads, size = 2, 4, 3, 4
+    hidden = heads * size
+    for length, causal, old, bias in product((rows, 6), (0, 1), (0, 3), (0, 1)):
+        if (length != rows and (old or causal)) or (old and bias and causal):
+            continue
+        total = old + length
+        for k, mask in enumerate(masks(batch, rows, total)[:4]):
+            yield (
+                {"q": f32(batch, rows, hidden), "k": f32(batch, length, hidden), "v": f32(batch, length, hidden),
+                 "b": f32(3 * hidden) if bias else None, "mask": mask,
+                 "add": f32(1, heads, rows, total) if k == 2 else None,
+                 "pk": f32(batch, heads, old, size) if old else None, "pv": f32(batch, heads, old, size) if old else None},
+                {"num_heads": heads, "unidirectional": causal}, 3 if old else 1, ("b",))  # fmt: skip
+    for bias in (0, 1):  # keys and values that have been split into heads: those of a cross-attention
+        yield ({"q": f32(batch, rows, hidden), "k": f32(batch, heads, 6, size), "v": f32(batch, heads, 6, size),
+                "b": f32(3 * hidden) if bias else None}, {"num_heads": heads, "scale": 0.4}, 1, ())  # fmt: skip
+
+
+#: Every case is slow: each has kernels of its own. Quick tests take each so-many-th.
+SOME = [pytest.param(1, marks=pytest.mark.slow, id="all"), pytest.param(7, id="some")]
+
+
+@pytest.mark.parametrize("each", SOME)
+@pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
+def test_attention(op: str, each: int) -> None:
+    cases = list(attentions() if op == "Attention" else multi_head_attentions())
+    compare(op, cases[::each], tolerance=1e-5)
+
+
+@pytest.mark.slow
+def test_packed_queries_keys_and_values_are_those_apart() -> None:
+    """ONNX Runtime's CPU kernels lack these two forms: they give what the plain one gives."""
+    q, k, v = (f32(2, 4, 3, 5) for _ in range(3))
+    flat = [x.reshape(2, 4, 15) for x in (q, k, v)]
+    attributes = {"num_heads": 3}
+    run = {}
+    for name, inputs in (
+        ("apart", dict(zip("qkv", flat))),
+        ("all", {"q": np.stack([q, k, v], 3)}),
+        ("pair", {"q": flat[0], "k": np.stack([k, v], 3)}),
+    ):
+        source, feeds = model("MultiHeadAttention", [(inputs, attributes, 1, ())])
+        run[name] = lightnet.compile(source)(feeds)["y0_0"]
+    np.testing.assert_array_equal(run["apart"], run["all"])
+    np.testing.assert_array_equal(run["apart"], run["pair"])
+
+
+def grouped() -> Iterator[Case]:
+    """Prompts and single tokens, with and without rotary positions, windows, caps, sinks, biases."""
+    batch, heads, groups, size = 2, 4, 2, 16
+    cos, sin = f32(32, size // 2), f32(32, size // 2)
+    for past, rows in ((0, 5), (6, 1)):
+        total = past + rows
+        for k in range(9):
+            ends = np.full(batch, total - 1, np.int32) if k % 2 else np.array([total - 1, total - 2], np.int32)
+            rotary = k in (1, 2, 3, 6)
+            flat = f32(batch, rows, (heads + 2 * groups) * size)
+            cuts = np.split(flat, [heads * size, (heads + groups) * size], axis=2)
+            parts = [flat, None, None] if k in (3, 4) else [np.ascontiguousarray(c) for c in cuts]
+            inputs = dict(zip("qkv", parts))
+            inputs |= {"pk": f32(batch, groups, past, size) if past else None, "pv": f32(batch, groups, past, size) if past else None,
+                       "ends": ends, "total": np.array([total], np.int32), "cos": cos if rotary else None,
+                       "sin": sin if rotary else None}  # fmt: skip
+            if k == 7:
+                inputs |= {"at": None, "add": f32(1, heads, rows, total)}
+            if k == 8:
+                inputs |= {"at": None, "add": None, "sink": f32(heads)}
+            attributes = {
+                "num_heads": heads,
+                "kv_num_heads": groups,
+                "do_rotary": int(rotary),
+                "rotary_interleaved": int(k == 2),
+            }
+            attributes |= {4: {"softcap": 5.0}, 5: {"local_window_size": 3}, 6: {"scale": 0.2}}.get(k, {})
+            yield inputs, attributes, 3, ("total", "cos", "sin")
+
+
+@pytest.mark.parametrize("each", SOME)
+def test_group_query_attention(each: int) -> None:
+    """Of a shorter batch entry, the rows and the keys behind its end are nobody's: they are left out."""
+    runtime = pytest.importorskip("onnxruntime")
+    cases = list(grouped())[::each]
+    source, feeds = model("GroupQueryAttention", cases)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    want = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"]).run(None, feeds)
+    names = [f"y{at}_{k}" for at in range(len(cases)) for k in range(3)]
+    got = lightnet.compile(source)(feeds)
+    for name, array in zip(names, want):
+        at, k = (int(x) for x in name[1:].split("_"))
+        inputs, attributes = cases[at][:2]
+        for b, end in enumerate(inputs["ends"]):
+            rows = inputs["q"].shape[1]
+            counted = slice(None, end + 1 if rows > 1 or k else rows)
+            mine, other = (a[b, counted] if k == 0 else a[b, :, counted] for a in (got[name], array))
+            same(mine, other, 1e-5, f"case {at} {attributes} rows {rows}, entry {b}, output {k}")
+
+
+def rotaries() -> Iterator[Case]:
+    cos, sin = f32(20, 4), f32(20, 4)
+    for interleaved, at in product((0, 1), (np.array([3], np.int64), ints(20, 2, 5, dtype=np.int64))):
+        yield {"x": f32(2, 5, 24), "at": at, "c": cos, "s": sin}, {"interleaved": interleaved}, 1, ("c", "s")
+        yield {"x": f32(2, 3, 5, 8), "at": at, "c": cos, "s": sin}, {"interleaved": interleaved}, 1, ("c", "s")
+        partial = {"interleaved": interleaved, "num_heads": 3, "rotary_embedding_dim": 8}
+        yield {"x": f32(2, 5, 36), "at": at, "c": cos, "s": sin}, partial, 1, ("c", "s")
+
+
+@pytest.mark.parametrize("each", SOME)
+def test_rotary_embedding(each: int) -> None:
+    compare("RotaryEmbedding", list(rotaries())[::each])
+
+
+# -- weights of some bits ------------------------------------------------------------------------------------------------
+
+
+def nbits() -> Iterator[Case]:
+    for bits, block, depth, zeros, bias in product((4, 8), (16, 32), (32, 72), ("no", "packed", "float"), (0, 1)):
+        if bits == 8 and zeros == "float":
+            continue  # not on the CPU
+        count, width = -(-depth // block), 6
+        b = ints(256, width, count, block * bits // 8, dtype=np.uint8)
+        zero = {"no": None, "packed": ints(256, width * -(-count * bits // 8), dtype=np.uint8),
+                "float": RNG.random((width, count)).astype(np.float32) * (1 << bits)}[zeros]  # fmt: skip
+        yield ({"a": f32(2, 3, depth), "b": b, "s": f32(width * count), "z": zero, "g": None, "bias": f32(width) if bias else None},
+               {"K": depth, "N": width, "bits": bits, "block_size": block}, 1, ("b", "s", "z", "g", "bias"))  # fmt: skip
+    order = RNG.permutation(64).astype(np.int32) // 32  # (with zero points, ONNX Runtime does not do what it documents)
+    for bits, groups in ((4, order), (2, None)):
+        b = ints(256, 6, 2, 4 * bits, dtype=np.uint8)
+        yield ({"a": f32(3, 64), "b": b, "s": f32(12), "z": None, "g": groups},
+               {"K": 64, "N": 6, "bits": bits, "block_size": 32}, 1, ("b", "s", "g"))  # fmt: skip
+
+
+def test_matmul_nbits() -> None:
+    compare("MatMulNBits", list(nbits()), tolerance=1e-5)
+
+
+def test_matmul_nbits_of_what_is_computed() -> None:
+    """Weights that are no constants are unpacked at run time: the same numbers."""
+    inputs, attributes, count, _ = next(iter(nbits()))
+    run = []
+    for fixed in (("b", "s"), ()):
+        source, feeds = model("MatMulNBits", [(inputs, attributes, count, fixed)])
+        run.append(lightnet.compile(source)(feeds)["y0_0"])
+    same(*run, 1e-6, "computed weights")
+
+
+def gathers() -> Iterator[Case]:
+    for bits, zeros in product((4, 8), (0, 1)):
+        data = ints(256, 20, 64 * bits // 8, dtype=np.uint8)
+        zero = ints(256, 20, -(-2 * bits // 8), dtype=np.uint8) if zeros else None
+        yield ({"d": data, "i": ints(20, 2, 3, dtype=np.int64), "s": f32(20, 2), "z": zero},
+               {"gather_axis": 0, "quantize_axis": 1, "block_size": 32, "bits": bits}, 1, ("d", "s", "z"))  # fmt: skip
+
+
+def test_gather_block_quantized() -> None:
+    compare("GatherBlockQuantized", list(gathers()))
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "message"),
+    [
+        ("MatMulNBits", {"a": f32(2, 64), "b": ints(256, 6, 2, 12, dtype=np.uint8), "s": f32(12)},
+         {"K": 64, "N": 6, "bits": 3, "block_size": 32}, "weights of 3 bits"),
+        ("MatMulNBits", {"a": f32(2, 64), "b": ints(256, 5, 2, 16, dtype=np.uint8), "s": f32(12)},
+         {"K": 64, "N": 6, "bits": 4, "block_size": 32}, "are not a 64 x 6 matrix of 4 bits in blocks of 32"),
+        ("Attention", {"x": f32(1, 3, 4), "w": f32(4, 12), "b": f32(12)}, {"num_heads": 2, "do_rotary": 1}, "with do_rotary"),
+        ("Attention", {"x": f32(1, 3, 4), "w": f32(4, 12), "b": f32(12), "m": ints(2, 5)}, {"num_heads": 2}, "a mask"),
+        ("SkipLayerNormalization", {"x": f32(1, 3, 4), "s": f32(2, 3, 4), "g": f32(4)}, {}, "should broadcast to its input"),
+        ("EmbedLayerNormalization", {"i": ints(5, 1, 9), "k": None, "w": f32(5, 4), "p": f32(8, 4), "t": None, "g": f32(4), "b": f32(4)},
+         {}, "9 positions, and its table 8"),
+        ("RotaryEmbedding", {"x": f32(1, 2, 3, 4), "at": ints(2, 1, dtype=np.int64), "c": f32(9, 3), "s": f32(9, 3)}, {}, "do not fit"),
+        ("Fancy", {"x": f32(1)}, {}, "no such op in domain 'com.microsoft'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(op: str, inputs: dict, attributes: dict, message: str) -> None:
+    source, _ = model(op, [(inputs, attributes, 1, ())])
+    with pytest.raises(LightNetError) as caught:
+        lightnet.compile(source)
+    assert message in str(caught.value) + "".join(str(n) for n in caught.value.notes)
+
+
+def test_the_page_lists_every_op_and_its_cases() -> None:
+    """docs/import-networks.md: each op of ONNX Runtime and of ONNX-ML that is imported, and of those above, how many cases are compared."""
+    from pathlib import Path
+
+    from lightnet.frontends.onnx.node import handlers
+
+    text = (Path(__file__).parents[1] / "docs" / "import-networks.md").read_text("utf-8")
+    for domain in (MICROSOFT, "ai.onnx.ml"):
+        missing = [op for d, op in handlers() if d == domain and f"`{op}`" not in text]
+        assert not missing, f"{domain}: {missing}"
+    counts = {op: len(cases) for op, cases in (*gelus(), *products(), *norms())}
+    counts |= {"Attention": len(list(attentions())), "MultiHeadAttention": len(list(multi_head_attentions())),
+               "GroupQueryAttention": len(list(grouped())), "RotaryEmbedding": len(list(rotaries())), "MatMulNBits": len(list(nbits())),
+               "GatherBlockQuantized": len(list(gathers()))}  # fmt: skip
+    wrong = {op: n for op, n in counts.items() if f"`{op}` ({n})" not in text}
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes"),
+    [
+        ("Trilu", {"x": f32(2, 4, 5)}, {"upper": 0}), ("Trilu", {"x": f32(4, 5), "k": np.array(1)}, {"upper": 1}),
+        ("GatherND", {"x": f32(3, 4, 5), "i": ints(3, 2, 2, dtype=np.int64)}, {}),
+        ("Range", {"a": np.array(2.0, np.float32), "b": np.array(9.0, np.float32), "c": np.array(1.5, np.float32)}, {}),
+        ("TransposeMatMul", {"a": f32(2, 5, 3), "b": f32(2, 5, 4)}, {"transA": 1, "alpha": 0.5}),
+    ],
+)  # fmt: skip
+def test_ops_that_the_standard_has_too(op: str, inputs: dict, attributes: dict) -> None:
+    compare(
+        op, [(inputs, attributes, 1, tuple(inputs) if op == "Range" else tuple(inputs)[1:] if op == "Trilu" else ())]
+    )
+
+
+def test_bias_softmax() -> None:
+    """ONNX Runtime has it on GPUs: so NumPy. The bias lacks inner axes (of length 1), or outer ones."""
+    x = f32(2, 3, 4, 5)
+    for bias, inner in ((f32(2, 1, 1, 5), 1), (f32(4, 5), 0)):
+        source, feeds = model("BiasSoftmax", [({"x": x, "b": bias}, {"axis": 3, "is_inner_broadcast": inner}, 1, ())])
+        number = np.exp((x + bias).astype(np.float64))
+        same(
+            lightnet.compile(source)(feeds)["y0_0"],
+            (number / number.sum(3, keepdims=True)).astype(np.float32),
+            2e-6,
+            "BiasSoftmax",
+        )
