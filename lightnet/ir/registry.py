@@ -261,7 +261,7 @@ FAMILIES = Table("op family", {
     for name in (
         "source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan", "reduce",
         "einsum", "resize", "sort", "detection", "effect",
-        "structure", "boxes", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation",
+        "structure", "boxes", "counted", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation",
     )
 })  # fmt: skip
 
