@@ -20,7 +20,7 @@ from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
-from lightnet.runtime.program import BODY, FRAME, HostCall, Program
+from lightnet.runtime.program import BODY, FRAME, HostCall, Program, sized
 from lightnet.runtime.threads import threads_of_call
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
@@ -89,7 +89,12 @@ class Instance:
         self._idle: list[Arena] = []
         self._fed = set(self.inputs)
         self._is_plain = bool(self.inputs) and not (
-            program.hosts or program.residents or program.overwritten or program.restore or program.unread
+            program.hosts
+            or program.residents
+            or program.overwritten
+            or program.restore
+            or program.unread
+            or program.counts
         )
 
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
@@ -178,7 +183,7 @@ class Instance:
         try:
             made = self.start(arena, {**(residents or {}), **arrays}, static, out)
             self.run(arena, static, stream, threads)
-            return self._found(arena, static, made, out or {})
+            return sized(self._found(arena, static, made, out or {}), self.program.counts)
         finally:
             arena.ports.clear()
             self._idle.append(arena)

@@ -23,6 +23,7 @@ from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.onnx import functions
 from lightnet.frontends.onnx.model import OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
+from lightnet.frontends.sizes import UndecidedSize
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
@@ -259,7 +260,11 @@ class Importer:
         if any(isinstance(i, Items) for i in inputs) and not takes_sequences(node.domain, node.op_type):
             raise Unsupported("an input is a sequence")
         if handler is not None:
-            return called(handler, Node(self, node, opset), inputs)
+            seen = Node(self, node, opset)
+            try:
+                return called(handler, seen, inputs)
+            except UndecidedSize as e:  # whose inputs, given as constants, decide it
+                seen.need_inputs(e.inputs, str(e), "a size")
         function = functions.body_of(node, inputs, opset)
         if function is None:
             raise Unsupported(functions.why_not(node, opset) or f"its function body needs a newer opset than {opset}")
