@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -49,6 +50,14 @@ class Counted(Value):
     @property
     def known(self) -> None:
         return None
+
+    @property
+    def whole(self) -> Value:
+        """The tensor within its bounds."""
+        return Value(self.spec, ssa=self.ssa, inputs=self.inputs, load=self._load, name=self.name)
+
+    def emitted(self, g: Graph) -> Value:
+        return self.whole
 
 
 class Numbers(Value):
@@ -278,6 +287,7 @@ _SCALAR: dict[str, Callable[..., Any]] = {
     "equal": _equal, "less": _decide(operator.lt), "less_equal": _decide(operator.le), "where": lambda g, c, a, b: a if c else b,
     "cast": lambda g, a: a,
 }  # fmt: skip
+_REDUCED = {"reduce_min": "minimum", "reduce_max": "maximum", "reduce_sum": "add", "reduce_prod": "mul"}
 #: Ops whose NumPy reference moves elements, of any type.
 _MOVES = frozenset({"reshape", "concat", "slice", "strided_slice", "take", "transpose", "expand", "forward", "gather_nd"})
 
@@ -296,17 +306,30 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
             results = check_op(cls, specs, given)
             built = cls.build_unchecked(Block(arg_types=[tensor_type(s) for s in specs]).args, given, results)
             return numbers(g, built.reference(*(a.astype(object) if k == 0 or optype == "concat" else a for k, a in enumerate(arrays))))
+        if optype in _REDUCED:
+            function = _SCALAR[_REDUCED[optype]]
+            array = arrays[0]
+            for axis in params["axes"]:
+                rows = np.moveaxis(array, axis, 0)
+                array = np.expand_dims(_each(lambda *column: reduce(lambda a, b: function(g, a, b), column), *rows), axis)
+            return numbers(g, array)
         if optype not in _SCALAR or (optype == "cast" and BY_NAME_TL.get(params["dtype"]) != "i64"):
             return None
-        broadcast = np.broadcast_arrays(*(a.astype(object) for a in arrays))
-        found = np.empty(broadcast[0].shape, object)
-        for at in np.ndindex(found.shape):
-            found[at] = _SCALAR[optype](g, *(b[at] for b in broadcast))
+        found = _each(lambda *given: _SCALAR[optype](g, *given), *arrays)
     except (UndecidedSize, ZeroDivisionError):
         return None
     if optype in ("equal", "less", "less_equal"):
         return g.constant(found.astype(bool))
     return numbers(g, found)
+
+
+def _each(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
+    """A function of each element of arrays that broadcast."""
+    given = np.broadcast_arrays(*(np.asarray(a, object) for a in arrays))
+    found = np.empty(given[0].shape, object)
+    for at in np.ndindex(found.shape):
+        found[at] = function(*(a[at] for a in given))
+    return found
 
 
 BY_NAME_TL = {d.tl: name for name, d in BY_NAME.items()}

@@ -19,6 +19,7 @@ from lightnet.frontends.counted import (
     before_count,
     bound_of,
     counted,
+    decided,
     derived,
     floor0,
     number,
@@ -31,7 +32,7 @@ from lightnet.frontends.counted import (
     widths,
 )
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.sizes import Size, UndecidedSize, known
+from lightnet.frontends.sizes import Size, Symbol, UndecidedSize, known, least, of_symbol
 
 __all__ = ["concat", "expand", "number", "op", "reshape", "slice_axis"]
 
@@ -48,7 +49,7 @@ def reshape(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
         return op(g, "reshape", [x], {"dims": dims})
     static = _in_place(x.dims, x.spec.dims, dims)
     if static is not None:
-        return counted(g, g.plain("reshape", _plain(x), dims=static), dims)
+        return counted(g, g.plain("reshape", _plain(x), dims=tuple(static)), dims)
     return _spread(g, _flat(g, x), dims)
 
 
@@ -59,7 +60,7 @@ def _reshape(g: Graph, optype: str, operands: list[Value], params: dict[str, Any
 
 def _plain(x: Value) -> Value:
     """The tensor within its bounds."""
-    return Value(x.spec, ssa=x.ssa, inputs=x.inputs, name=x.name) if isinstance(x, Counted) else x
+    return x.whole if isinstance(x, Counted) else x
 
 
 def _in_place(source: Sequence[Dim], lens: Sequence[int], target: Sequence[Dim]) -> list[int] | None:
@@ -252,6 +253,24 @@ def _slice(g: Graph, optype: str, operands: list[Value], params: dict[str, Any])
     if isinstance(x.dims[axis], Size):
         return slice_axis(g, x, axis, params["start"], params["start"] + params["len"], 1)
     return derived(g, optype, operands, params)
+
+
+def merged(g: Graph, cond: Value, a: Value, b: Value) -> Value:
+    """`a` where the bool `cond` holds, else `b`: tensors of one rank, each axis of which is as long as that of the one that is taken."""
+    dims = tuple(m if m == n else _chosen(g, cond, m, n) for m, n in zip(a.dims, b.dims))
+    parts = [_plain(counted(g, _plain(x) if not isinstance(x, Numbers) else x.emitted(g), dims)) for x in (a, b)]
+    return counted(g, g.plain("where", cond, *parts), dims)
+
+
+def _chosen(g: Graph, cond: Value, m: Dim, n: Dim) -> Dim:
+    """One of two sizes."""
+
+    def make() -> Size:
+        inputs = frozenset().union(*(s.inputs for d in (m, n) if isinstance(d, Size) for s in d.symbols))
+        high, low = max(bound_of(m), bound_of(n)), min(least(m), least(n))
+        return of_symbol(Symbol(f"{m} or {n}", high, lambda: g.plain("where", cond, number(g, m), number(g, n)), inputs, low))
+
+    return decided(g, ("or", g.ssa(cond), m, n), make)
 
 
 # -- places that data names ------------------------------------------------------------------------------------------
