@@ -28,16 +28,6 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import Size, UndecidedSize
 
 
-def extreme(x: Value, largest: bool) -> float | int:
-    """The number that no element goes beyond, for sorting: NaN is the largest."""
-    if x.dtype.is_float:
-        return float("nan") if largest else float("-inf")
-    if x.dtype.kind == "bool":
-        return int(largest)
-    info = np.iinfo(x.dtype.np)
-    return int(info.max if largest else info.min)
-
-
 def _refuse(optype: str, x: Value) -> UndecidedSize:
     sizes = [d for d in x.dims if isinstance(d, Size)]
     return UndecidedSize(*sizes, message=f"data-dependent shape: {optype} takes no dim that the data decides here ({', '.join(map(str, sizes))})")
@@ -45,13 +35,12 @@ def _refuse(optype: str, x: Value) -> UndecidedSize:
 
 @rule("topk")
 def topk(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> tuple[Value, Value]:
-    """What is behind the count comes last, as it comes behind others that are as extreme."""
+    """Of what counts."""
     (x,), axis, k = operands, params["axis"], params["k"]
     n = x.dims[axis]
     most = min(width(k), width(n))
-    if isinstance(n, Size):
-        x = filled(g, x, extreme(x, not params.get("largest", True)))
-    found = g.plain("topk", x, **{**params, "k": most})
+    params = {**params, "k": most}
+    found = g.plain("topk_of", x, number(g, n), **params) if isinstance(n, Size) else g.plain("topk", x, **params)
     dims = [(k if isinstance(k, Size) else most) if j == axis else d for j, d in enumerate(x.dims)]
     return tuple(counted(g, r, dims) for r in found)  # type: ignore[return-value]
 
@@ -140,7 +129,10 @@ def regions(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]
     x, rois, batch = operands
     if isinstance(x, Counted) or rois.dims[0] != batch.dims[0]:
         raise _refuse(optype, x if isinstance(x, Counted) else rois)
-    found = g.plain(optype, *operands, **params)
+    flags = before_count(g, batch.dims)
+    if flags is not None:  # a region of no picture takes no time
+        batch = g.plain("where", flags, batch, g.scalar(-1, "i64"))
+    found = g.plain(optype, x, rois, batch, **params)
     return counted(g, found, (rois.dims[0], *found.spec.dims[1:]))
 
 

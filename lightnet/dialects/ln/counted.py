@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, f32, i64
 
 from lightnet.dialects.ln.numeric import SHORT
 from lightnet.dialects.ln.scatter import widened
-from lightnet.dialects.ln.sort import goes_before, merge_sort
+from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
@@ -30,12 +30,6 @@ _I8 = IntegerType(8)
 def as_i64(b, index):
     """An index as a number that is stored."""
     return b.op(arith.IndexCastOp, index, type=i64)
-
-
-def count_of(b, memory, most: int):
-    """The number in a tensor of rank 0, between 0 and `most`, as an index."""
-    given = b.op(arith.IndexCastOp, b.load(memory, [0]), type=IndexType())
-    return b.op(arith.MinSIOp, b.op(arith.MaxSIOp, given, b.index(0)), b.index(most))
 
 
 @ln_op

@@ -33,7 +33,7 @@ class RoiAlign(_Regions):
     """Regions of [N, C, H, W] as maps of one size [R, C, `height`, `width`]: each result is the mean (or, with `mode` max,
     the maximum of the weighted neighbours) of bilinear samples in its part of the region.
 
-    A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`; `batch` [R] says which picture it is of. A part has
+    A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`; `batch` [R] says which picture it is of; one of a picture below 0 is 0. A part has
     `sampling_ratio` points along each axis or, where that is 0, as many as it has elements, rounded up. With `half_pixel`, element i is
     at i + 0.5, else at i, and a region is at least one element wide. He et al., "Mask R-CNN" (2017), section 3; ONNX's
     RoiAlign.
@@ -70,6 +70,8 @@ class RoiAlign(_Regions):
         regions = rois.astype(np.float64) * self.scale - (0.5 if self.half_pixel else 0)
         out = np.zeros(self.result_specs[0].dims)
         for n, (x1, y1, x2, y2) in enumerate(regions):
+            if batch[n] < 0:
+                continue
             picture = src[np.clip(batch[n], 0, len(src) - 1)].astype(np.float64)
             rows = self.points(y1, y2, self.height, src.shape[2])
             columns = self.points(x1, x2, self.width, src.shape[3])
@@ -99,7 +101,8 @@ class RoiAlign(_Regions):
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
         if name == "batch":
-            return sample(name, kind, spec.dims, spec.dtype, seed=seed, bound=tensors["src"].dims[0])
+            drawn = sample(name, kind, spec.dims, spec.dtype, seed=seed, bound=tensors["src"].dims[0])
+            return np.where(np.arange(len(drawn)) == 4, -1, drawn)  # one of no picture
         data = super().sample_data(name, kind, spec, tensors, params, seed)
         if name == "rois":  # corners of regions, some of which reach outside
             low, length = data[:, :2] * 3 + 2, (data[:, 2:] + 1) * 3 + 0.1
@@ -145,14 +148,16 @@ class _Sampler:
 
     def region(self, n: SSAValue) -> None:
         b, op = self.b, self.op
-        picture = b.op(arith.IndexCastOp, b.load(self.batch, [n]), type=IndexType())
-        picture = b.op(arith.MinSIOp, b.op(arith.MaxSIOp, picture, b.index(0)), b.index(self.pictures - 1))
+        given = b.op(arith.IndexCastOp, b.load(self.batch, [n]), type=IndexType())
+        is_there = b.cmpi("sge", given, b.index(0))
+        picture = b.op(arith.MinSIOp, b.op(arith.MaxSIOp, given, b.index(0)), b.index(self.pictures - 1))
         corners = []
         for k in range(4):
             value = b.op(arith.MulfOp, b.load(self.rois, [b.add(b.mul(n, 4), k)]), self.number(op.scale))
             corners.append(b.op(arith.SubfOp, value, self.number(0.5 if op.half_pixel else 0)))
         rows = self.axis(corners[1], corners[3], op.height)
         columns = self.axis(corners[0], corners[2], op.width)
+        rows = (*rows[:2], b.select(is_there, rows[2], b.index(0)))
         with b.loop(0, op.height) as y, b.loop(0, op.width) as x:
             self.part(n, picture, rows, columns, y.iv, x.iv)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType
 
 from lightnet.dialects.ln import radix
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
@@ -104,6 +104,12 @@ def _merge(b, buffers, source, target, low, middle, high, last, before) -> None:
         for buffer in buffers:
             b.store(b.load(buffer, [source, chosen]), buffer, [target, out.iv])
         out.yields(b.select(take, left, b.add(left, one)), b.select(take, b.add(right, one), right))
+
+
+def count_of(b, memory, most: int):
+    """The number in a tensor of rank 0, between 0 and `most`, as an index."""
+    given = b.op(arith.IndexCastOp, b.load(memory, [0]), type=IndexType())
+    return b.op(arith.MinSIOp, b.op(arith.MaxSIOp, given, b.index(0)), b.index(most))
 
 
 def goes_before(b, x, y, dtype, descending: bool):
