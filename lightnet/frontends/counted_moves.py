@@ -6,7 +6,7 @@ axes in front, or as they are, is free. Imports the counted values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -288,10 +288,19 @@ def from_front(g: Graph, index: Value, lens: Sequence[Dim], along: bool = False)
     return g.op("where", below, g.op("add", index, count), index)
 
 
+def _pickable(g: Graph, x: Value, axes: Iterable[int]) -> Value:
+    """With two elements along axes that have fewer: of one, a definition reads no index, and of none it can pick nothing."""
+    for axis in axes:
+        if (n := x.spec.dims[axis]) < 2:
+            after = tuple(2 - n if k == axis else 0 for k in range(x.ndim))
+            x = g.op("pad", x, before=(0,) * x.ndim, after=after)
+    return x
+
+
 @rule("take", "take_along")
 def _take(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     x, index = operands
-    index = from_front(g, index, [x.dims[params["axis"]]])
+    x, index = _pickable(g, x, [params["axis"]]), from_front(g, index, [x.dims[params["axis"]]])
     if optype == "take_along" and any(a != b for k, (a, b) in enumerate(zip(x.dims, index.dims)) if k != params["axis"]):
         raise UndecidedSize(*(d for d in (*x.dims, *index.dims) if isinstance(d, Size)))
     return derived(g, optype, [x, index], params, by_index=True)
@@ -302,6 +311,7 @@ def _gather_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, A
     x, index = operands
     batch, depth = params.get("batch_dims", 0), index.spec.dims[-1]
     index = from_front(g, index, x.dims[batch : batch + depth], along=True)
+    x = _pickable(g, x, range(batch, batch + depth))
     return derived(g, optype, [x, index], params, by_index=True)
 
 

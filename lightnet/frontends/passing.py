@@ -59,6 +59,7 @@ def _frozen(value: Any) -> Any:
 @lru_cache(maxsize=1 << 12)
 def _derived(cls: type[LnOp], specs: tuple[TensorSpec, ...], params: tuple, counted: tuple, by_index: bool) -> Passing | str:
     try:
+        specs = tuple(TensorSpec(tuple(n or 2 for n in s.dims), s.dtype) for s in specs)  # what writes nothing says nothing
         definition, names = _bound(cls, specs, dict(params))
         if not by_index:
             _check_lengths(cls, specs, dict(params), counted, definition)
@@ -99,10 +100,13 @@ class _Analysis:
 
     def __init__(self, definition: BoundDefinition, sizes: dict[str, dict[int, int]], dtype: DType):
         self.definition, self.sizes, self.dtype = definition, sizes, dtype
-        self.reduced: list[tuple[Statement, set[str]]] = []
+        self.seen: set[tuple[str, int]] = set()
 
     def run(self) -> float | int | None:
+        given = {(name, axis) for name, axes in self.sizes.items() for axis in axes}
         counted = [(s, self.statement(s)) for s in self.definition.statements]
+        if given - self.seen:
+            raise Refused("it does not go over the dim")
         if not any(names & {n for n, _ in s.reductions} for s, names in counted):
             return None
         operands = [name for name, _ in self.definition.operands if self.sizes.get(name)]
@@ -120,6 +124,8 @@ class _Analysis:
                 raise Refused("it reads the elements as a row")
             for axis, sub in enumerate(read.subs):
                 size = axes.get(axis)
+                if isinstance(sub, Idx) or size is not None and reads(sub):
+                    self.seen.add((read.tensor, axis))
                 if isinstance(sub, Idx):
                     found.setdefault(sub.name, set()).add(size)
                 elif size is not None and not isinstance(sub, Const) and not reads(sub):

@@ -264,7 +264,7 @@ class Importer:
             try:
                 return called(handler, seen, inputs)
             except UndecidedSize as e:  # whose inputs, given as constants, decide it
-                seen.need_inputs(e.inputs, str(e), "a size")
+                seen.need_inputs(e.inputs, str(e), f"a size ({e})")
         function = functions.body_of(node, inputs, opset)
         if function is None:
             raise Unsupported(functions.why_not(node, opset) or f"its function body needs a newer opset than {opset}")

@@ -264,7 +264,7 @@ def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = 
 
 def _counted_slice(n: Node, x: Value, low: Sequence[Any], high: Sequence[Any], which: Sequence[int], by: Sequence[int]) -> Value:
     """Slice where the length of an axis, or an end, is a size that the data decides: an axis at a time."""
-    from lightnet.frontends.counted import numbers
+    from lightnet.frontends.counted import counted, numbers
     from lightnet.frontends.counted_moves import slice_axis
 
     g, ends = n.g, list(zip(which, low, high, by, strict=True))
@@ -282,7 +282,8 @@ def _counted_slice(n: Node, x: Value, low: Sequence[Any], high: Sequence[Any], w
         taken = range(*slice(a, b, s).indices(x.dims[axis]))
         first, step, lens = [0] * x.ndim, [1] * x.ndim, list(x.spec.dims)
         first[axis], step[axis], lens[axis] = taken.start if len(taken) else 0, s if len(taken) > 1 else 1, len(taken)
-        x = g.op("strided_slice", x, starts=tuple(first), steps=tuple(step), lens=tuple(lens))
+        dims = [len(taken) if k == axis else d for k, d in enumerate(x.dims)]
+        x = counted(g, g.plain("strided_slice", x, starts=tuple(first), steps=tuple(step), lens=tuple(lens)), dims)
     return x
 
 
