@@ -21,6 +21,7 @@ from lightnet.frontends.counted import (
     counted,
     decided,
     derived,
+    filled,
     floor0,
     number,
     op,
@@ -253,6 +254,18 @@ def _slice(g: Graph, optype: str, operands: list[Value], params: dict[str, Any])
     if isinstance(x.dims[axis], Size):
         return slice_axis(g, x, axis, params["start"], params["start"] + params["len"], 1)
     return derived(g, optype, operands, params)
+
+
+def pad(g: Graph, x: Value, before: Sequence[int], after: Sequence[Dim], value: float) -> Value:
+    """`value` before and behind what counts. Raises `UndecidedSize` where the data decides how much stands before."""
+    if isinstance(x, Numbers):
+        x = x.emitted(g)
+    dims = tuple(b + n + a for b, n, a in zip(before, x.dims, after))
+    if any(width(d) < 0 or least(d) < 0 for d in dims) or not known(before):
+        raise UndecidedSize(*(d for d in (*dims, *before) if isinstance(d, Size)))
+    behind = tuple(width(d) - n - b for d, n, b in zip(dims, x.spec.dims, before))
+    inside = filled(g, x, value) if isinstance(x, Counted) else x
+    return counted(g, g.plain("pad", _plain(inside), before=tuple(before), after=behind, value=value), dims)
 
 
 def merged(g: Graph, cond: Value, a: Value, b: Value) -> Value:

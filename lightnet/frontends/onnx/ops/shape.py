@@ -301,8 +301,12 @@ def pad(n: Node, x: Value, pads: Value | None = None, value: Value | None = None
     if mode not in ("constant", "reflect", "edge", "wrap"):
         n.fail(f"unknown mode '{mode}'")
     filler = n.float("value", 0.0) if value is None else _number(n.need(value, "the value of Pad"))
-    if not any(before) and not any(after):
+    if known((*before, *after)) and not any(before) and not any(after):
         return x
+    if mode == "constant" and not (known((*before, *after)) and type(x) is Value):
+        from lightnet.frontends.counted_moves import pad as counted_pad
+
+        return counted_pad(n.g, x, before, after, filler)
     return n.g.op("pad", x, before=tuple(before), after=tuple(after), mode=mode, value=filler)
 
 
