@@ -166,7 +166,11 @@ def suppressed(g: Graph, boxes: Value, scores: Value, most: Value, overlap: Valu
     if n != scores.dims[2] or any(isinstance(d, Size) for d in (boxes.dims[0], boxes.dims[2], *scores.dims[:2])):
         raise _refuse("non_max_suppression", boxes if isinstance(boxes, Counted) else scores)
     batches, classes, count = scores.spec.dims
-    limit = int(most.known.reshape(())) if most.is_known else getattr(most, "numbers", np.asarray(count)).reshape(-1)[0]
+    limit: Dim = count  # of what a call gives, all boxes are the bound
+    if most.is_known:
+        limit = int(most.known.reshape(()))
+    elif (sizes := getattr(most, "numbers", None)) is not None:
+        limit = sizes.reshape(-1)[0]
     capacity = max(0, min(width(limit) if isinstance(limit, Size) else limit, count))
     g.bounded(3 * batches * classes * capacity, "the boxes that may stay")
     threshold = g.scalar(0, "f32") if least is None else least
