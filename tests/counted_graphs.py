@@ -42,7 +42,9 @@ class Graph:
         from onnx import helper
 
         names = [self.fresh(op.lower()) for _ in range(outputs)]
-        self.nodes.append(helper.make_node(op, [i.name if isinstance(i, Tensor) else i for i in inputs], names, **attributes))
+        self.nodes.append(
+            helper.make_node(op, [i.name if isinstance(i, Tensor) else i for i in inputs], names, **attributes)
+        )
         if dims is None:
             return names[0] if outputs == 1 else names
         made = Tensor(names[0], kind, tuple(dims))
@@ -66,7 +68,11 @@ class Graph:
 
     def some(self, *, kind: str | None = None, rank: int | None = None, least: int = 0) -> Tensor | None:
         """A tensor, one of the newest as a rule."""
-        fitting = [t for t in self.tensors if (kind is None or t.kind in kind) and (rank is None or len(t.dims) == rank) and len(t.dims) >= least]
+        fitting = [
+            t
+            for t in self.tensors
+            if (kind is None or t.kind in kind) and (rank is None or len(t.dims) == rank) and len(t.dims) >= least
+        ]
         if not fitting:
             return None
         counted = [t for t in fitting if any(isinstance(d, str) for d in t.dims)]
@@ -97,7 +103,7 @@ def nonzero(g: Graph) -> None:
 def compress(g: Graph) -> None:
     t = g.some(kind="f", least=1)
     axis = _axis(g, t)
-    if g.rng.random() < 0.3 or isinstance(t.dims[axis], str) and len(t.dims) > 1:
+    if g.rng.random() < 0.3 or (isinstance(t.dims[axis], str) and len(t.dims) > 1):
         flat = g.add("Reshape", [t, g.const([-1])], t.kind, (g.fresh("n"),))
         g.add("Compress", [flat, mask(g, flat)], "f", (g.fresh("n"),), axis=0)
         return
@@ -105,7 +111,13 @@ def compress(g: Graph) -> None:
         g.add("Compress", [t, mask(g, t)], "f", (g.fresh("n"),), axis=0)
         return
     flags = g.input((max(t.dims[axis] - int(g.rng.integers(0, 2)), 1),))
-    g.add("Compress", [t, mask(g, flags)], "f", [g.fresh("n") if k == axis else d for k, d in enumerate(t.dims)], axis=axis)
+    g.add(
+        "Compress",
+        [t, mask(g, flags)],
+        "f",
+        [g.fresh("n") if k == axis else d for k, d in enumerate(t.dims)],
+        axis=axis,
+    )
 
 
 def rows_of(g: Graph) -> None:
@@ -124,7 +136,12 @@ def unique(g: Graph) -> None:
     rounded = g.add("Round", [t], "f", t.dims)
     n, m = g.fresh("n"), g.fresh("n")
     values, first, inverse, repeats = g.add("Unique", [rounded], outputs=4, sorted=int(g.rng.integers(2)))
-    g.tensors += [Tensor(values, "f", (n,)), Tensor(repeats, "i", (n,)), Tensor(first, "i", (n,)), Tensor(inverse, "i", (m,))]
+    g.tensors += [
+        Tensor(values, "f", (n,)),
+        Tensor(repeats, "i", (n,)),
+        Tensor(first, "i", (n,)),
+        Tensor(inverse, "i", (m,)),
+    ]
 
 
 def nms(g: Graph) -> None:
@@ -134,7 +151,11 @@ def nms(g: Graph) -> None:
     scores = np.round(g.rng.random((batch, classes, count)), 1).astype(np.float32)
     names = g.fresh("boxes"), g.fresh("scores")
     g.inputs.update(zip(names, (boxes, scores)))
-    limits = [g.const([g.pick(0, 1, 3, 100)]), g.const([g.pick(0.0, 0.3, 0.7)], np.float32), g.const([g.pick(0.0, 0.45, 2.0)], np.float32)]
+    limits = [
+        g.const([g.pick(0, 1, 3, 100)]),
+        g.const([g.pick(0.0, 0.3, 0.7)], np.float32),
+        g.const([g.pick(0.0, 0.45, 2.0)], np.float32),
+    ]
     n = g.fresh("n")
     picked = g.add("NonMaxSuppression", [*names, *limits], "i", (n, 3), center_point_box=int(g.rng.integers(2)))
     index = g.add("Slice", [picked, g.const([2]), g.const([3]), g.const([1])], "i", (n, 1))
@@ -148,12 +169,20 @@ def length(g: Graph) -> None:
     axis = _axis(g, t)
     size = g.add("Gather", [g.add("Shape", [t]), g.const([axis])], axis=0)
     if g.rng.random() < 0.5:
-        g.add("Range", [g.const(1), g.add("Squeeze", [size, g.const([0])]), g.const(g.pick(1, 2))], "i", (g.fresh("n"),))
+        g.add(
+            "Range", [g.const(1), g.add("Squeeze", [size, g.const([0])]), g.const(g.pick(1, 2))], "i", (g.fresh("n"),)
+        )
     else:
         from onnx import numpy_helper
 
         shape = g.add("Concat", [size, g.const([3])], axis=0)
-        g.add("ConstantOfShape", [shape], "f", (t.dims[axis], 3), value=numpy_helper.from_array(np.asarray([1.5], np.float32)))
+        g.add(
+            "ConstantOfShape",
+            [shape],
+            "f",
+            (t.dims[axis], 3),
+            value=numpy_helper.from_array(np.asarray([1.5], np.float32)),
+        )
 
 
 # -- what consumes ---------------------------------------------------------------------------------------------------
@@ -164,7 +193,12 @@ def elementwise(g: Graph) -> None:
     if t.kind == "i" or g.rng.random() < 0.4:
         g.add("Mul", [t, t], t.kind, t.dims)
     elif g.rng.random() < 0.5:
-        g.add(g.pick("Relu", "Sigmoid", "Neg", "Abs", "Exp"), [g.add("Clip", [t, g.const(-4, np.float32), g.const(4, np.float32)], "f", t.dims)], "f", t.dims)
+        g.add(
+            g.pick("Relu", "Sigmoid", "Neg", "Abs", "Exp"),
+            [g.add("Clip", [t, g.const(-4, np.float32), g.const(4, np.float32)], "f", t.dims)],
+            "f",
+            t.dims,
+        )
     elif t.dims and isinstance(t.dims[-1], int):
         g.add("Add", [t, g.const(g.rng.standard_normal(t.dims[-1:]), np.float32)], "f", t.dims)
     else:
@@ -173,7 +207,9 @@ def elementwise(g: Graph) -> None:
 
 def reduction(g: Graph) -> None:
     t = g.some(kind="f", least=1)
-    op = g.pick("ReduceSum", "ReduceMean", "ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceMax", "ReduceMin", "ReduceProd")
+    op = g.pick(
+        "ReduceSum", "ReduceMean", "ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceMax", "ReduceMin", "ReduceProd"
+    )
     axis, keep = _axis(g, t), int(g.rng.integers(2))
     if op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd") and isinstance(t.dims[axis], str):
         row = [1 if k == axis else d if isinstance(d, int) else None for k, d in enumerate(t.dims)]
@@ -195,14 +231,22 @@ def softmax(g: Graph) -> None:
     if not isinstance(t.dims[axis], str) or g.rng.random() < 0.5:
         g.add(g.pick("Softmax", "LogSoftmax"), [t], "f", t.dims, axis=axis)
     else:
-        g.add("CumSum", [t, g.const(axis)], "f", t.dims, reverse=int(g.rng.integers(2)), exclusive=int(g.rng.integers(2)))
+        g.add(
+            "CumSum", [t, g.const(axis)], "f", t.dims, reverse=int(g.rng.integers(2)), exclusive=int(g.rng.integers(2))
+        )
 
 
 def concat(g: Graph) -> None:
     t = g.some(kind="fi", least=1)
     axis = _axis(g, t)
     parts = [t] * int(g.rng.integers(1, 4))
-    others = [u for u in g.tensors if u.kind == t.kind and len(u.dims) == len(t.dims) and all(a == b or k == axis for k, (a, b) in enumerate(zip(u.dims, t.dims)))]
+    others = [
+        u
+        for u in g.tensors
+        if u.kind == t.kind
+        and len(u.dims) == len(t.dims)
+        and all(a == b or k == axis for k, (a, b) in enumerate(zip(u.dims, t.dims)))
+    ]
     parts += [g.pick(*others) for _ in range(2)]
     dims = [g.fresh("n") if k == axis else d for k, d in enumerate(t.dims)]
     g.add("Concat", [parts[k] for k in g.rng.permutation(len(parts))], t.kind, dims, axis=axis)
@@ -211,8 +255,15 @@ def concat(g: Graph) -> None:
 def sliced(g: Graph) -> None:
     t = g.some(kind="fi", least=1)
     axis = _axis(g, t)
-    start, end, step = g.pick((0, 3, 1), (1, 1 << 40, 1), (-2, 1 << 40, 1), (0, -1, 1), (1, 9, 2), (-1, -(1 << 40), -1), (4, 0, -2), (0, 1, 1))
-    g.add("Slice", [t, g.const([start]), g.const([end]), g.const([axis]), g.const([step])], t.kind, [g.fresh("n") if k == axis else d for k, d in enumerate(t.dims)])
+    start, end, step = g.pick(
+        (0, 3, 1), (1, 1 << 40, 1), (-2, 1 << 40, 1), (0, -1, 1), (1, 9, 2), (-1, -(1 << 40), -1), (4, 0, -2), (0, 1, 1)
+    )
+    g.add(
+        "Slice",
+        [t, g.const([start]), g.const([end]), g.const([axis]), g.const([step])],
+        t.kind,
+        [g.fresh("n") if k == axis else d for k, d in enumerate(t.dims)],
+    )
 
 
 def topk(g: Graph) -> None:
@@ -262,7 +313,12 @@ def product(g: Graph) -> None:
     turned = g.add("Transpose", [t], "f", t.dims[::-1], perm=[1, 0])
     small = g.add("Clip", [t, g.const(-3, np.float32), g.const(3, np.float32)], "f", t.dims)
     turned = g.add("Clip", [turned, g.const(-3, np.float32), g.const(3, np.float32)], "f", t.dims[::-1])
-    g.add("MatMul", [small, turned] if g.rng.random() < 0.5 else [turned, small], "f", (t.dims[0],) * 2 if False else (g.fresh("n"), g.fresh("n")))
+    g.add(
+        "MatMul",
+        [small, turned] if g.rng.random() < 0.5 else [turned, small],
+        "f",
+        (t.dims[0],) * 2 if False else (g.fresh("n"), g.fresh("n")),
+    )
 
 
 def gathered(g: Graph) -> None:
@@ -278,11 +334,28 @@ def gathered(g: Graph) -> None:
     else:
         place = g.add("Unsqueeze", [index, g.const([1])])
         zero = g.add("Mul", [t, g.const(0, np.float32)], "f", t.dims)
-        g.add("ScatterND", [zero, place, t], "f", t.dims) if g.rng.random() < 0.5 else g.add("ScatterElements", [zero, index, t], "f", t.dims, axis=0)
+        g.add("ScatterND", [zero, place, t], "f", t.dims) if g.rng.random() < 0.5 else g.add(
+            "ScatterElements", [zero, index, t], "f", t.dims, axis=0
+        )
 
 
 DECIDE = (nonzero, compress, rows_of, unique, nms, length)
-CONSUME = (elementwise, reduction, softmax, concat, sliced, topk, reshaped, expanded, product, gathered, elementwise, nonzero, compress, length)
+CONSUME = (
+    elementwise,
+    reduction,
+    softmax,
+    concat,
+    sliced,
+    topk,
+    reshaped,
+    expanded,
+    product,
+    gathered,
+    elementwise,
+    nonzero,
+    compress,
+    length,
+)
 
 
 def counted_graph(seed: int, most: int = 6):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-
 from counted_graphs import Graph
 
 
@@ -46,10 +45,17 @@ def yolo_offset(g: Graph, boxes: int = 60, classes: int = 4) -> list[str]:
     half = g.add("Mul", [g.add("Slice", [corners, g.const([2]), g.const([4]), g.const([1])]), g.const(0.5, np.float32)])
     centre = g.add("Slice", [corners, g.const([0]), g.const([2]), g.const([1])])
     corners = g.add("Concat", [g.add("Sub", [centre, half]), g.add("Add", [centre, half])], axis=1)
-    largest = g.add("ReduceMax", [g.add("Concat", [g.add("Reshape", [corners, g.const([-1])]), g.const([0.0], np.float32)], axis=0)], keepdims=0)
+    largest = g.add(
+        "ReduceMax",
+        [g.add("Concat", [g.add("Reshape", [corners, g.const([-1])]), g.const([0.0], np.float32)], axis=0)],
+        keepdims=0,
+    )
     offset = g.add("Mul", [g.add("Cast", [which], to=1), g.add("Add", [largest, g.const(1, np.float32)])])
     moved = g.add("Add", [corners, g.add("Unsqueeze", [offset, g.const([1])])])
-    three = [g.add("Unsqueeze", [moved, g.const([0])]), g.add("Unsqueeze", [g.add("Unsqueeze", [best, g.const([0])]), g.const([0])])]
+    three = [
+        g.add("Unsqueeze", [moved, g.const([0])]),
+        g.add("Unsqueeze", [g.add("Unsqueeze", [best, g.const([0])]), g.const([0])]),
+    ]
     picked = g.add("NonMaxSuppression", [*three, g.const([1 << 40]), g.const([0.5], np.float32)])
     keep = g.add("Squeeze", [g.add("Gather", [picked, g.const([2])], axis=1), g.const([1])])
     keep = g.add("Slice", [keep, g.const([0]), g.const([10]), g.const([0])])
@@ -67,14 +73,20 @@ def yolo_masked(g: Graph, boxes: int = 60, classes: int = 4) -> list[str]:
     scores = g.add("Slice", [rows, g.const([4]), g.const([4 + classes]), g.const([1])])
     best = g.add("ReduceMax", [scores], axes=[1], keepdims=0)
     kept = g.add("Compress", [rows, g.add("Greater", [best, g.const(0.4, np.float32)])], axis=0)
-    best = g.add("ReduceMax", [g.add("Slice", [kept, g.const([4]), g.const([4 + classes]), g.const([1])])], axes=[1], keepdims=0)
+    best = g.add(
+        "ReduceMax", [g.add("Slice", [kept, g.const([4]), g.const([4 + classes]), g.const([1])])], axes=[1], keepdims=0
+    )
     size = g.add("Gather", [g.add("Shape", [best]), g.const([0])], axis=0)
     top = g.add("ReduceMin", [g.add("Concat", [size, g.const([30])], axis=0)], keepdims=1)
     values, order = g.add("TopK", [best, top], outputs=2, axis=0)
     kept = g.add("Gather", [kept, order], axis=0)
     corners = g.add("Slice", [kept, g.const([0]), g.const([4]), g.const([1])])
     inputs = [g.add("Unsqueeze", [corners, g.const([0])]), g.add("Reshape", [values, g.const([1, 1, -1])])]
-    picked = g.add("NonMaxSuppression", [*inputs, g.const([30]), g.const([0.5], np.float32), g.const([0.0], np.float32)], center_point_box=1)
+    picked = g.add(
+        "NonMaxSuppression",
+        [*inputs, g.const([30]), g.const([0.5], np.float32), g.const([0.0], np.float32)],
+        center_point_box=1,
+    )
     index = g.add("Slice", [picked, g.const([2]), g.const([3]), g.const([1])])
     g.nodes.append(helper.make_node("GatherND", [kept, index], ["rows"]))
     count = g.add("Gather", [g.add("Shape", ["rows"]), g.const([0])], axis=0)
@@ -92,7 +104,9 @@ def _raw(g: Graph, boxes: int, classes: int) -> str:
     features = 3
     g.inputs["features"] = np.zeros((1, features, 1, boxes), np.float32)
     weights = g.rng.standard_normal((4 + classes, features, 1, 1)).astype(np.float32)
-    made = g.add("Reshape", [g.add("Conv", ["features", g.const(weights, np.float32)]), g.const([1, 4 + classes, boxes])])
+    made = g.add(
+        "Reshape", [g.add("Conv", ["features", g.const(weights, np.float32)]), g.const([1, 4 + classes, boxes])]
+    )
     numbers, scores = g.add("Split", [made, g.const([4, classes])], outputs=2, axis=1)
     size = g.add("Mul", [g.add("Sigmoid", [numbers]), g.const(np.array([8, 8, 4, 4]).reshape(4, 1), np.float32)])
     return g.add("Concat", [size, g.add("Sigmoid", [scores])], axis=1)

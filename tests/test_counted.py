@@ -71,17 +71,17 @@ def run_random(seed: int, **options) -> bool:
 
 
 def test_random_graphs_agree_in_the_interpreter() -> None:
-    assert all([run_random(seed, target="none") for seed in range(25)])
+    assert all(run_random(seed, target="none") for seed in range(25))
 
 
 def test_random_graphs_agree_natively() -> None:
-    assert all([run_random(seed) for seed in range(500, 503)])
+    assert all(run_random(seed) for seed in range(500, 503))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_many_random_graphs_agree(part: int) -> None:
-    assert all([run_random(1000 + 60 * part + k, target="none" if k % 6 else "cpu") for k in range(60)])
+    assert all(run_random(1000 + 60 * part + k, target="none" if k % 6 else "cpu") for k in range(60))
 
 
 @pytest.mark.slow
@@ -102,7 +102,9 @@ def test_detectors_with_their_suppression_run_whole(name: str, target: str) -> N
     assert isinstance(executable, Executable)
     for seed in range(4):
         scale = 0 if seed == 3 else 1 + seed
-        features = np.random.default_rng(seed).standard_normal((1, 3, 1, 60)).astype(np.float32) * scale - (seed == 3) * 9
+        features = (
+            np.random.default_rng(seed).standard_normal((1, 3, 1, 60)).astype(np.float32) * scale - (seed == 3) * 9
+        )
         found = executable({"features": features})
         agree(found, oracle.run(None, {"features": features}), 1e-4)
         sizes.add(next(iter(found.values())).shape[0])
@@ -157,7 +159,9 @@ def test_the_header_for_c_says_what_counts() -> None:
 @pytest.mark.parametrize("dims", [(7,), (3, 4), (2, 1, 3), (2, 3, 1, 2), (1, 2, 2, 1, 3), (0, 3), (1,)])
 def test_nonzero_of_every_rank_and_type(dtype: str, dims: tuple[int, ...]) -> None:
     x = np.random.default_rng(len(dims)).integers(0, 2, dims).astype(dtype)
-    model = model_of([("NonZero", ["x"], ["y"], {})], [("x", helper.np_dtype_to_tensor_dtype(x.dtype), dims)], [("y", I)])
+    model = model_of(
+        [("NonZero", ["x"], ["y"], {})], [("x", helper.np_dtype_to_tensor_dtype(x.dtype), dims)], [("y", I)]
+    )
     executable = lightnet.compile(model, target="none")
     for array in (x, np.zeros_like(x), np.ones_like(x)):
         np.testing.assert_array_equal(executable({"x": array})["y"], np.stack(np.nonzero(array)))
@@ -174,7 +178,9 @@ def test_nonzero_of_a_scalar_has_no_rows() -> None:
 def test_unique_gives_all_four_outputs(axis: int | None, order: int) -> None:
     attributes = {"sorted": order, **({} if axis is None else {"axis": axis})}
     names = ["y", "first", "inverse", "counts"]
-    model = model_of([("Unique", ["x"], names, attributes)], [("x", F, (4, 6))], [("y", F), *((n, I) for n in names[1:])])
+    model = model_of(
+        [("Unique", ["x"], names, attributes)], [("x", F, (4, 6))], [("y", F), *((n, I) for n in names[1:])]
+    )
     executable, oracle = lightnet.compile(model, target="none"), session(model)
     for seed in range(3):
         x = np.random.default_rng(seed).integers(0, 2 + seed, (4, 6)).astype(np.float32)
@@ -220,7 +226,10 @@ def test_suppression_agrees_with_onnx_runtime(most: int | None, centred: int) ->
     for k in range(6):
         boxes = np.round(rng.random((2, 25, 4)), 1 if k % 2 else 5).astype(np.float32)
         feeds = {"boxes": boxes, "scores": np.round(rng.random((2, 3, 25)), k % 3 + 1).astype(np.float32)}
-        feeds |= {"overlap": np.array([0.2 * k / 2], np.float32), "least": np.array([(-1, 0.5, 0.9)[k % 3]], np.float32)}
+        feeds |= {
+            "overlap": np.array([0.2 * k / 2], np.float32),
+            "least": np.array([(-1, 0.5, 0.9)[k % 3]], np.float32),
+        }
         if most is None:
             feeds["most"] = np.array([(0, 2, 100)[k % 3]], np.int64)
         agree(executable(feeds), oracle.run(None, feeds))
@@ -250,7 +259,9 @@ def test_a_branch_that_the_data_decides() -> None:
     """No boxes: one branch gives an empty constant, as torchvision exports it."""
     then = helper.make_graph([helper.make_node("Constant", [], ["e"], value=numpy_helper.from_array(np.zeros(0, np.float32)))], "t", [],
                              [helper.make_tensor_value_info("e", F, None)])  # fmt: skip
-    other = helper.make_graph([helper.make_node("Mul", ["a", "a"], ["q"])], "o", [], [helper.make_tensor_value_info("q", F, None)])
+    other = helper.make_graph(
+        [helper.make_node("Mul", ["a", "a"], ["q"])], "o", [], [helper.make_tensor_value_info("q", F, None)]
+    )
     nodes = [
         ("NonZero", ["x"], ["i"], {}), ("Squeeze", ["i", "c0"], ["k"], {}), ("Gather", ["x", "k"], ["a"], {}), ("Shape", ["a"], ["s"], {}),
         ("ReduceProd", ["s"], ["n"], {"keepdims": 0}), ("Equal", ["n", "zero"], ["none"], {}),
@@ -308,7 +319,15 @@ def test_sizes_are_polynomials_with_bounds() -> None:
     assert (2 * n + m - 1).high == 12 and (n - m).low == -3
     assert n < 6 and n >= 0 and not n > 5
     assert n != m and n + m == m + n and hash(n + m) == hash(m + n)
-    for needs_a_number in (lambda: range(n), lambda: int(n), lambda: n / 2, lambda: n // 2, lambda: n > 2, lambda: bool(n), lambda: [0] * n):
+    for needs_a_number in (
+        lambda: range(n),
+        lambda: int(n),
+        lambda: n / 2,
+        lambda: n // 2,
+        lambda: n > 2,
+        lambda: bool(n),
+        lambda: [0] * n,
+    ):
         with pytest.raises(UndecidedSize):
             needs_a_number()
 
@@ -322,11 +341,15 @@ def test_sizes_agree_with_numbers() -> None:
         return x if not isinstance(x, Size) else sum(c * int(np.prod([at[s] for s in t])) for t, c in x.terms.items())
 
     for _ in range(60):
-        a, b = (sum((int(rng.integers(-2, 3)) * of_symbol(s) for s in symbols), int(rng.integers(-2, 3))) for _ in range(2))
+        a, b = (
+            sum((int(rng.integers(-2, 3)) * of_symbol(s) for s in symbols), int(rng.integers(-2, 3))) for _ in range(2)
+        )
         for i in range(4):
             for j in range(4):
                 at = dict(zip(symbols, (i, j)))
-                assert value(a + b, at) == value(a, at) + value(b, at) and value(a * b, at) == value(a, at) * value(b, at)
+                assert value(a + b, at) == value(a, at) + value(b, at) and value(a * b, at) == value(a, at) * value(
+                    b, at
+                )
                 if isinstance(a, Size):
                     assert a.low <= value(a, at) <= a.high
                     product = a * 3

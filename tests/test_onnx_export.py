@@ -180,7 +180,9 @@ def cases_of(name: str) -> list[tuple[LnOp, list[np.ndarray]]]:
     return cases + [found for dtype in DTYPES if (found := in_type(name, dtype)) is not None]
 
 
-@pytest.mark.parametrize("name", sorted(set(OPS) - {"non_max_suppression", "topk_of", "unique"}))  # where an input decides a shape
+@pytest.mark.parametrize(
+    "name", sorted(set(OPS) - {"non_max_suppression", "topk_of", "unique"})
+)  # where an input decides a shape
 def test_exported_op_can_be_imported_again(name):
     """What comes back computes the same: two front ends against each other, and both against the reference."""
     refused = {mark[:-1] for mark in LACKING.get(name, "").split() if mark.endswith("!")}

@@ -137,7 +137,7 @@ def _emitted(g: Graph, dim: Size) -> Value:
         part = None if c != 1 and term else g.scalar(c, "i64")
         for s in term:
             value = s.emit()
-            part = value if part is None or c == 1 and part.is_known else g.plain("mul", part, value)
+            part = value if part is None or (c == 1 and part.is_known) else g.plain("mul", part, value)
         if term and c != 1:
             part = g.plain("mul", part, g.scalar(c, "i64"))
         total = part if total is None else g.plain("add", total, part)
@@ -157,7 +157,9 @@ def smaller(g: Graph, a: Dim, b: Dim, largest: bool = False) -> Dim:
         high, low = pick(bound_of(a), bound_of(b)), pick(least(a), least(b))
         op = "maximum" if largest else "minimum"
         inputs = frozenset().union(*(s.inputs for d in (a, b) if isinstance(d, Size) for s in d.symbols))
-        return of_symbol(Symbol(f"{what}({a}, {b})", high, lambda: g.plain(op, number(g, a), number(g, b)), inputs, low))
+        return of_symbol(
+            Symbol(f"{what}({a}, {b})", high, lambda: g.plain(op, number(g, a), number(g, b)), inputs, low)
+        )
 
     return decided(g, (what, a, b), make)
 
@@ -210,7 +212,10 @@ def op(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, An
         found = _on_numbers(g, optype, operands, params)
         if found is not None:
             return found
-        operands = [decided(g, ("tensor", id(v), v), lambda v=v: v.emitted(g)) if isinstance(v, Numbers) else v for v in operands]
+        operands = [
+            decided(g, ("tensor", id(v), v), lambda v=v: v.emitted(g)) if isinstance(v, Numbers) else v
+            for v in operands
+        ]
         if not any(isinstance(v, Counted) for v in operands):
             return g.op(optype, *operands, **params)
     return RULES.get(optype, derived)(g, optype, list(operands), dict(params))
@@ -229,7 +234,10 @@ def derived(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]
     try:
         passed = passing(g.classes[optype], specs, params, marks, by_index)
     except Refused as e:
-        raise UndecidedSize(*classes, message=f"data-dependent shape: {optype} takes no dim that the data decides ({', '.join(map(str, classes))}): {e}") from None
+        raise UndecidedSize(
+            *classes,
+            message=f"data-dependent shape: {optype} takes no dim that the data decides ({', '.join(map(str, classes))}): {e}",
+        ) from None
     if passed.fill is not None:
         operands = [filled(g, v, passed.fill) if isinstance(v, Counted) else v for v in operands]
     found = g.plain(optype, *operands, **params)
@@ -254,7 +262,9 @@ def before_count(g: Graph, dims: Sequence[Dim]) -> Value | None:
 def positions(g: Graph, count: int, axis: int, ndim: int) -> Value:
     """0, 1, … along an axis of a tensor, i64."""
     dims = [count if k == axis else 1 for k in range(ndim)]
-    return decided(g, ("positions", tuple(dims)), lambda: g.table(dims, "i64", lambda: np.arange(count, dtype=np.int64)))
+    return decided(
+        g, ("positions", tuple(dims)), lambda: g.table(dims, "i64", lambda: np.arange(count, dtype=np.int64))
+    )
 
 
 def filled(g: Graph, x: Value, fill: float | int) -> Value:
@@ -289,7 +299,9 @@ _SCALAR: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _REDUCED = {"reduce_min": "minimum", "reduce_max": "maximum", "reduce_sum": "add", "reduce_prod": "mul"}
 #: Ops whose NumPy reference moves elements, of any type.
-_MOVES = frozenset({"reshape", "concat", "slice", "strided_slice", "take", "transpose", "expand", "forward", "gather_nd"})
+_MOVES = frozenset(
+    {"reshape", "concat", "slice", "strided_slice", "take", "transpose", "expand", "forward", "gather_nd"}
+)
 
 
 def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, Any]) -> Value | None:
@@ -305,13 +317,20 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
             specs = [v.spec for v in operands]
             results = check_op(cls, specs, given)
             built = cls.build_unchecked(Block(arg_types=[tensor_type(s) for s in specs]).args, given, results)
-            return numbers(g, built.reference(*(a.astype(object) if k == 0 or optype == "concat" else a for k, a in enumerate(arrays))))
+            return numbers(
+                g,
+                built.reference(
+                    *(a.astype(object) if k == 0 or optype == "concat" else a for k, a in enumerate(arrays))
+                ),
+            )
         if optype in _REDUCED:
             function = _SCALAR[_REDUCED[optype]]
             array = arrays[0]
             for axis in params["axes"]:
                 rows = np.moveaxis(array, axis, 0)
-                array = np.expand_dims(_each(lambda *column: reduce(lambda a, b: function(g, a, b), column), *rows), axis)
+                array = np.expand_dims(
+                    _each(lambda *column: reduce(lambda a, b: function(g, a, b), column), *rows), axis
+                )
             return numbers(g, array)
         if optype not in _SCALAR or (optype == "cast" and BY_NAME_TL.get(params["dtype"]) != "i64"):
             return None

@@ -281,7 +281,9 @@ def _chosen(g: Graph, cond: Value, m: Dim, n: Dim) -> Dim:
     def make() -> Size:
         inputs = frozenset().union(*(s.inputs for d in (m, n) if isinstance(d, Size) for s in d.symbols))
         high, low = max(bound_of(m), bound_of(n)), min(least(m), least(n))
-        return of_symbol(Symbol(f"{m} or {n}", high, lambda: g.plain("where", cond, number(g, m), number(g, n)), inputs, low))
+        return of_symbol(
+            Symbol(f"{m} or {n}", high, lambda: g.plain("where", cond, number(g, m), number(g, n)), inputs, low)
+        )
 
     return decided(g, ("or", g.ssa(cond), m, n), make)
 
@@ -314,7 +316,9 @@ def _pickable(g: Graph, x: Value, axes: Iterable[int]) -> Value:
 def _take(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     x, index = operands
     x, index = _pickable(g, x, [params["axis"]]), from_front(g, index, [x.dims[params["axis"]]])
-    if optype == "take_along" and any(a != b for k, (a, b) in enumerate(zip(x.dims, index.dims)) if k != params["axis"]):
+    if optype == "take_along" and any(
+        a != b for k, (a, b) in enumerate(zip(x.dims, index.dims)) if k != params["axis"]
+    ):
         raise UndecidedSize(*(d for d in (*x.dims, *index.dims) if isinstance(d, Size)))
     return derived(g, optype, [x, index], params, by_index=True)
 

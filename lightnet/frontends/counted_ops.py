@@ -30,7 +30,10 @@ from lightnet.frontends.sizes import Size, UndecidedSize
 
 def _refuse(optype: str, x: Value) -> UndecidedSize:
     sizes = [d for d in x.dims if isinstance(d, Size)]
-    return UndecidedSize(*sizes, message=f"data-dependent shape: {optype} takes no dim that the data decides here ({', '.join(map(str, sizes))})")
+    return UndecidedSize(
+        *sizes,
+        message=f"data-dependent shape: {optype} takes no dim that the data decides here ({', '.join(map(str, sizes))})",
+    )
 
 
 @rule("topk")
@@ -69,7 +72,9 @@ def scatter_elements(g: Graph, optype: str, operands: list[Value], params: dict[
     """What is behind the count is written to an element more along the axis, which is cut off."""
     x, index, updates = operands
     axis, dims = params["axis"], x.dims
-    if index.dims != updates.dims or any(isinstance(n, Size) and n != m for k, (n, m) in enumerate(zip(index.dims, dims)) if k != axis):
+    if index.dims != updates.dims or any(
+        isinstance(n, Size) and n != m for k, (n, m) in enumerate(zip(index.dims, dims)) if k != axis
+    ):
         raise _refuse(optype, index if isinstance(index, Counted) else updates)
     from lightnet.frontends.counted_moves import from_front
 
@@ -79,7 +84,9 @@ def scatter_elements(g: Graph, optype: str, operands: list[Value], params: dict[
     if flags is None:
         return counted(g, g.plain(optype, x, index, updates, **params), dims)
     index = _absolute(g, index, last)
-    found = g.plain(optype, _longer(g, x, axis), g.plain("where", flags, index, g.scalar(last, "i64")), updates, **params)
+    found = g.plain(
+        optype, _longer(g, x, axis), g.plain("where", flags, index, g.scalar(last, "i64")), updates, **params
+    )
     return counted(g, g.plain("slice", found, axis=axis, start=0, len=last) if last else _empty(g, found, axis), dims)
 
 
@@ -98,7 +105,9 @@ def scatter_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, A
         return counted(g, g.plain(optype, x, index, updates, **params), dims)
     rows, strides = prod(lens[:depth]), [prod(lens[k + 1 : depth]) for k in range(depth)]
     index = _absolute(g, index, np.asarray(lens[:depth]))
-    place = g.plain("reduce_sum", g.plain("mul", index, g.constant(np.asarray(strides, np.int64))), axes=(index.ndim - 1,))
+    place = g.plain(
+        "reduce_sum", g.plain("mul", index, g.constant(np.asarray(strides, np.int64))), axes=(index.ndim - 1,)
+    )
     flags = g.plain("reshape", flags, dims=(*flags.spec.dims, 1))
     place = g.plain("where", flags, place, g.scalar(rows, "i64"))
     flat = _longer(g, g.plain("reshape", x, dims=(rows, *lens[depth:])), 0)
@@ -160,7 +169,9 @@ def unique(g: Graph, rows: Value, is_sorted: bool) -> tuple[Value, Value, Value]
     return counted(g, first, (kinds,)), counted(g, inverse, (n,)), counted(g, repeats, (kinds,))
 
 
-def suppressed(g: Graph, boxes: Value, scores: Value, most: Value, overlap: Value, least: Value | None, centred: bool) -> Value:
+def suppressed(
+    g: Graph, boxes: Value, scores: Value, most: Value, overlap: Value, least: Value | None, centred: bool
+) -> Value:
     """ONNX's NonMaxSuppression: [N, 3] of (batch, class, box)."""
     n = boxes.dims[1]
     if n != scores.dims[2] or any(isinstance(d, Size) for d in (boxes.dims[0], boxes.dims[2], *scores.dims[:2])):

@@ -361,7 +361,9 @@ class Graph:
         main = func.FuncOp("main", ((), [v.type for v in returned]), Region(self.block))
         return ModuleOp([main]), WeightStore(self.entries, self.source)
 
-    def _counts(self, names: list[str], counts: list[tuple[int, int, Any]], returned: list[SSAValue], taken: set[SSAValue]) -> list[Count]:
+    def _counts(
+        self, names: list[str], counts: list[tuple[int, int, Any]], returned: list[SSAValue], taken: set[SSAValue]
+    ) -> list[Count]:
         """Return the true sizes of outputs behind them, each once; which of the dims each counts."""
         found, at = [], {}
         for output, axis, size in counts:

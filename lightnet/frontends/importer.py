@@ -115,7 +115,9 @@ class _Importer:
         for row in _ours(self.netlist).get("counts") or ():
             named = isinstance(row, tuple | list) and [type(x) for x in row] == [str, int, str]
             if not named or not all(scope.values.get(row[k]) in outputs for k in (0, 2)):
-                raise LightNetError("'counts' should be a list of [output, axis, output that counts it]", label="counts")
+                raise LightNetError(
+                    "'counts' should be a list of [output, axis, output that counts it]", label="counts"
+                )
             found.append((outputs.index(scope.values[row[0]]), row[1], outputs.index(scope.values[row[2]])))
         return found
 

@@ -57,9 +57,13 @@ def _frozen(value: Any) -> Any:
 
 
 @lru_cache(maxsize=1 << 12)
-def _derived(cls: type[LnOp], specs: tuple[TensorSpec, ...], params: tuple, counted: tuple, by_index: bool) -> Passing | str:
+def _derived(
+    cls: type[LnOp], specs: tuple[TensorSpec, ...], params: tuple, counted: tuple, by_index: bool
+) -> Passing | str:
     try:
-        specs = tuple(TensorSpec(tuple(n or 2 for n in s.dims), s.dtype) for s in specs)  # what writes nothing says nothing
+        specs = tuple(
+            TensorSpec(tuple(n or 2 for n in s.dims), s.dtype) for s in specs
+        )  # what writes nothing says nothing
         definition, names = _bound(cls, specs, dict(params))
         if not by_index:
             _check_lengths(cls, specs, dict(params), counted, definition)
@@ -80,9 +84,14 @@ def _bound(cls: type[LnOp], specs: Sequence[TensorSpec], params: dict[str, Any])
     return bind(op.definition, env.tensors, env.params, names[1]), names
 
 
-def _check_lengths(cls: type[LnOp], specs: Sequence[TensorSpec], params: dict[str, Any], counted: tuple, definition: BoundDefinition) -> None:
+def _check_lengths(
+    cls: type[LnOp], specs: Sequence[TensorSpec], params: dict[str, Any], counted: tuple, definition: BoundDefinition
+) -> None:
     """Raise `Refused` where the definition takes the length of a counted axis for a number: with another bound it is another one."""
-    longer = [TensorSpec(tuple(n + 1 if k in dict(axes) else n for k, n in enumerate(s.dims)), s.dtype) for s, axes in zip(specs, counted)]
+    longer = [
+        TensorSpec(tuple(n + 1 if k in dict(axes) else n for k, n in enumerate(s.dims)), s.dtype)
+        for s, axes in zip(specs, counted)
+    ]
     try:
         other, _ = _bound(cls, longer, dict(params))
     except Exception as e:
@@ -111,7 +120,9 @@ class _Analysis:
             return None
         operands = [name for name, _ in self.definition.operands if self.sizes.get(name)]
         for fill in _candidates(self.definition.specs[operands[0]].dtype):
-            if all(self.definition.specs[name].dtype == self.definition.specs[operands[0]].dtype for name in operands) and self.neutral(counted, dict.fromkeys(operands, fill)):
+            if all(
+                self.definition.specs[name].dtype == self.definition.specs[operands[0]].dtype for name in operands
+            ) and self.neutral(counted, dict.fromkeys(operands, fill)):
                 return fill
         raise Refused("it reduces over the dim, and no number is neutral there")
 
@@ -124,7 +135,7 @@ class _Analysis:
                 raise Refused("it reads the elements as a row")
             for axis, sub in enumerate(read.subs):
                 size = axes.get(axis)
-                if isinstance(sub, Idx) or size is not None and reads(sub):
+                if isinstance(sub, Idx) or (size is not None and reads(sub)):
                     self.seen.add((read.tensor, axis))
                 if isinstance(sub, Idx):
                     found.setdefault(sub.name, set()).add(size)
@@ -135,7 +146,9 @@ class _Analysis:
             if sizes == {None}:
                 continue
             if len(sizes) > 1:
-                raise Refused("it goes over this dim and over another one at once, and that they are equal cannot be told")
+                raise Refused(
+                    "it goes over this dim and over another one at once, and that they are equal cannot be told"
+                )
             (names[name],) = sizes
         for axis, sub in enumerate(s.subs):
             over = indices(sub) & names.keys()
@@ -201,7 +214,9 @@ def _value(node: Node, behind: Mapping[str, Any], counted: set[str]) -> Any:
             return behind.get(tensor) if is_behind else None
         case Apply(fn="select", args=(cond, a, b)):
             where, left, right = (_value(n, behind, counted) for n in (cond, a, b))
-            return left if where is not None and where else right if where is not None else left if left == right else None
+            return (
+                left if where is not None and where else right if where is not None else left if left == right else None
+            )
         case Apply(fn=fn, args=args):
             values = [_value(n, behind, counted) for n in args]
             if None not in values:

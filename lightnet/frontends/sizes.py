@@ -29,7 +29,9 @@ class Symbol:
     __slots__ = ("emit", "high", "inputs", "key", "low", "name")
     _made = 0
 
-    def __init__(self, name: str, high: int, emit: Callable[[], Any], inputs: frozenset[str] = frozenset(), low: int = 0):
+    def __init__(
+        self, name: str, high: int, emit: Callable[[], Any], inputs: frozenset[str] = frozenset(), low: int = 0
+    ):
         self.name, self.low, self.high, self.emit, self.inputs = name, low, high, emit, inputs
         Symbol._made += 1
         self.key = Symbol._made  # the order in which polynomials name them
@@ -172,11 +174,15 @@ class Size:
     def _undecided(self, *_: Any) -> NoReturn:
         raise UndecidedSize(self)
 
-    __index__ = __int__ = __float__ = __bool__ = __pow__ = __truediv__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __divmod__ = _undecided
+    __index__ = __int__ = __float__ = __bool__ = __pow__ = __truediv__ = __rtruediv__ = __rfloordiv__ = __rmod__ = (
+        __divmod__
+    ) = _undecided
     __rdivmod__ = __round__ = __trunc__ = __floor__ = __ceil__ = __rpow__ = __lshift__ = __rshift__ = _undecided
 
     def __str__(self) -> str:
-        parts = [" * ".join([*([str(c)] if c != 1 or not term else []), *map(str, term)]) for term, c in self.terms.items()]
+        parts = [
+            " * ".join([*([str(c)] if c != 1 or not term else []), *map(str, term)]) for term, c in self.terms.items()
+        ]
         return " + ".join(parts)
 
     __repr__ = __str__

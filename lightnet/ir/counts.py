@@ -48,7 +48,9 @@ def counts_of(last: Operation) -> list[Count]:
         if not 0 <= axis < spec_of(types[output]).ndim:
             raise _wrong(last, f"output {output} ({spec_of(types[output])}) has no axis {axis}")
         if spec_of(types[count]).dims or spec_of(types[count]).dtype != BY_NAME["i64"]:
-            raise _wrong(last, f"output {count} is a count, which should be tensor<i64>, but is {spec_of(types[count])}")
+            raise _wrong(
+                last, f"output {count} is a count, which should be tensor<i64>, but is {spec_of(types[count])}"
+            )
         found.append((output, axis, count))
     if len({row[:2] for row in found}) != len(found):
         raise _wrong(last, "an axis has two counts")

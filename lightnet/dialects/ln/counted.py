@@ -148,7 +148,9 @@ class Unique(LnOp):
             row = self._row(b, order, half, i.iv)
             head = self._row(b, order, half, b.op(arith.MaxSIOp, b.op(arith.SubiOp, i.iv, b.index(1)), b.index(0)))
             is_new = b.op(
-                arith.OrIOp, b.cmpi("eq", i.iv, b.index(0)), self._compare(b, src, as_i64(b, row), as_i64(b, head), "ne")
+                arith.OrIOp,
+                b.cmpi("eq", i.iv, b.index(0)),
+                self._compare(b, src, as_i64(b, row), as_i64(b, head), "ne"),
             )
             mine = b.select(is_new, row, i.args[0])
             b.store(as_i64(b, mine), inverse, [row])
@@ -302,7 +304,9 @@ class NonMaxSuppression(LnOp):
             case "scores":  # some of them equal
                 return np.round(np.abs(drawn), 1)
             case "boxes":
-                return (np.concatenate([drawn[..., :2], drawn[..., :2] + np.abs(drawn[..., 2:]) + 0.25], -1)).astype(np.float32)
+                return (np.concatenate([drawn[..., :2], drawn[..., :2] + np.abs(drawn[..., 2:]) + 0.25], -1)).astype(
+                    np.float32
+                )
             case "most":
                 return np.asarray(params["capacity"], np.int64)
             case "limit":
@@ -364,7 +368,9 @@ class _Suppressor:
         last = b.add(found, self.most)
         with b.loop(0, taken, carry=[found]) as i:
             (row,) = i.args
-            stays = b.op(arith.AndIOp, b.cmpi("eq", b.load(self.gone, [i.iv]), b.const(0, _I8)), b.cmpi("slt", row, last))
+            stays = b.op(
+                arith.AndIOp, b.cmpi("eq", b.load(self.gone, [i.iv]), b.const(0, _I8)), b.cmpi("slt", row, last)
+            )
             with b.when(stays):
                 at = b.mul(row, 3)
                 numbers = as_i64(b, batch), as_i64(b, which), b.load(self.order, [half, i.iv])

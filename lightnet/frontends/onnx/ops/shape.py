@@ -262,7 +262,9 @@ def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = 
     return strided(n.g, x, first, [max(min(s, 2**31 - 1), -(2**31)) for s in step], lens)
 
 
-def _counted_slice(n: Node, x: Value, low: Sequence[Any], high: Sequence[Any], which: Sequence[int], by: Sequence[int]) -> Value:
+def _counted_slice(
+    n: Node, x: Value, low: Sequence[Any], high: Sequence[Any], which: Sequence[int], by: Sequence[int]
+) -> Value:
     """Slice where the length of an axis, or an end, is a size that the data decides: an axis at a time."""
     from lightnet.frontends.counted import counted, numbers
     from lightnet.frontends.counted_moves import slice_axis
@@ -463,7 +465,9 @@ def _unique(n: Node, x: Value, axis: int | None) -> tuple[Value, ...]:
     x = g.reshape(x, (x.len,)) if axis is None else x
     axis = 0 if axis is None else n.axis(axis, x.ndim)
     front = g.transpose(x, (axis, *(k for k in range(x.ndim) if k != axis)))
-    first, inverse, repeats = unique(g, g.reshape(front, (front.dims[0], prod(front.dims[1:]))), bool(n.int("sorted", 1)))
+    first, inverse, repeats = unique(
+        g, g.reshape(front, (front.dims[0], prod(front.dims[1:]))), bool(n.int("sorted", 1))
+    )
     return g.op("take", x, first, axis=axis), first, inverse, repeats
 
 
