@@ -354,3 +354,15 @@ def test_sizes_agree_with_numbers() -> None:
                     assert a.low <= value(a, at) <= a.high
                     product = a * 3
                     assert value(product.over(3), at) == value(a, at)
+
+
+def test_outputs_that_are_dropped_take_their_counts_with_them() -> None:
+    from lightnet.trust.edits import drop_outputs, outputs
+
+    module = lightnet.loads(detector("yolo_offset"), ".onnx").module
+    drop_outputs(module, [outputs(module)[1]])
+    verify_module(module)
+    assert counts_of(main_of(module).body.block.last_op) == [(0, 0, 2), (1, 0, 2)]
+    drop_outputs(module, [outputs(module)[2]])
+    verify_module(module)
+    assert not counts_of(main_of(module).body.block.last_op)

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
+from lightnet.ir.counts import counts_of, set_counts
 from lightnet.ir.kernel import KernelOp, RegionOp, YieldOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, memory_of, set_memory, workspace_size
@@ -261,7 +262,10 @@ def _remake(region: RegionOp, operands: list[SSAValue], stay: list[int], fresh: 
 def drop_outputs(module: ModuleOp, gone: Collection[tuple[Operation, int]]) -> None:
     """Return fewer values; what computed them stays."""
     for last in dict.fromkeys(op for op, _ in gone):
-        last.operands = [v for i, v in enumerate(last.operands) if (last, i) not in gone]
+        stay = [i for i in range(len(last.operands)) if (last, i) not in gone]
+        counts = [row for row in counts_of(last) if row[0] in stay and row[2] in stay]
+        last.operands = [last.operands[i] for i in stay]
+        set_counts(last, [(stay.index(i), axis, stay.index(j)) for i, axis, j in counts])
 
 
 def merge_twins(module: ModuleOp, pairs: Collection[tuple[SSAValue, SSAValue]]) -> None:
