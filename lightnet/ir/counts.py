@@ -7,10 +7,10 @@ to passes they are outputs as others are. Imports xDSL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i64
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
@@ -55,6 +55,14 @@ def counts_of(last: Operation) -> list[Count]:
     if len({row[:2] for row in found}) != len(found):
         raise _wrong(last, "an axis has two counts")
     return found
+
+
+def set_outputs(last: Operation, values: Sequence[SSAValue]) -> None:
+    """Return other values, the counts of those that stay with them."""
+    rows = [(last.operands[i], axis, last.operands[j]) for i, axis, j in counts_of(last)]
+    last.operands = values
+    stay = [(y, axis, n) for y, axis, n in rows if y in values and n in values]
+    set_counts(last, [(values.index(y), axis, values.index(n)) for y, axis, n in stay])
 
 
 def _wrong(last: Operation, message: str) -> LightNetError:
