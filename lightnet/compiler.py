@@ -23,6 +23,7 @@ from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context
+from lightnet.ir.counts import counts_of
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
@@ -267,6 +268,7 @@ def interface_of(compilation: Compilation) -> dict[str, Any]:
     readable = {t.name for t in (*inputs, *outputs)} | {op.tensor_names[0] for op in sources}
     return {
         "inputs": inputs, "outputs": outputs,
+        "counts": tuple((outputs[i].name, axis, outputs[j].name) for i, axis, j in counts_of(ops[-1])),
         "required": tuple(n for op in ops if isinstance(op, Input) and op.required for n in op.tensor_names if n),
         "unread": tuple(t for t in declared if t.name not in read),
         "order": tuple(op.tensor_names[0] or op.op_name or "" for op in main_of(compilation.source).walk() if isinstance(op, Input | Create)),

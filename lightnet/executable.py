@@ -419,7 +419,9 @@ class Executable(Runnable):
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-        return artifact.types_of(self._interface["outputs"])
+        """Shape and dtype of every output by name, in order; a dim that the data decides is its bound."""
+        hidden = {count for _, _, count in self._interface["counts"]}
+        return artifact.types_of([t for t in self._interface["outputs"] if t.name not in hidden])
 
     @property
     def plan(self) -> Any:

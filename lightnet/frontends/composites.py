@@ -11,6 +11,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.sizes import Size
 from lightnet.ir.types import MAX_RANK
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -53,6 +54,10 @@ def unsqueeze(g: Graph, x: Value, axes: Sequence[int]) -> Value:
 
 def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     """Tensors behind each other along `axis`, however many."""
+    if any(type(p) is not Value for p in parts):
+        from lightnet.frontends import counted_moves
+
+        return counted_moves.concat(g, parts, axis)
     parts = [p for p in parts if p.dims[axis]] or list(parts[:1])
     while len(parts) > 1:
         groups = [parts[k : k + MAX_JOINED] for k in range(0, len(parts), MAX_JOINED)]
@@ -90,13 +95,17 @@ def element(g: Graph, x: Value, axis: int, index: int) -> Value:
 
 def expand(g: Graph, x: Value, dims: Sequence[int]) -> Value:
     """Broadcast to `dims`."""
+    if any(isinstance(d, Size) for d in dims):
+        from lightnet.frontends import counted_moves
+
+        return counted_moves.expand(g, x, dims)
     dims = tuple(int(d) for d in dims)
     return x if x.dims == dims else g.op("expand", x, dims=dims)
 
 
 def full(g: Graph, dims: Sequence[int], x: complex, dtype: DType | str) -> Value:
     """A tensor of one number. Raises LightNetError where it is too large."""
-    return expand(g, g.scalar(x, dtype), g.spec(dims, dtype).dims)
+    return expand(g, g.scalar(x, dtype), dims if any(isinstance(d, Size) for d in dims) else g.spec(dims, dtype).dims)
 
 
 def tile(g: Graph, x: Value, repeats: Sequence[int]) -> Value:

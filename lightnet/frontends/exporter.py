@@ -27,6 +27,7 @@ from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.dialects.tensorrt_layers import entry_of, is_layer
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
+from lightnet.ir.counts import counts_of
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
@@ -140,6 +141,9 @@ class _Exporter:
         consumed = {t.name for op in ops for t in op.tensors_in}
         if outputs != [t.name for op in ops for t in op.tensors_out if t.name not in consumed]:
             ours["outputs"] = outputs
+        if (last := self.block.last_op) is not None and (counts := counts_of(last)):
+            ours["outputs"] = outputs
+            ours["counts"] = [[outputs[i], axis, outputs[j]] for i, axis, j in counts]
         return {"lightnet": ours} if ours else {}
 
     # -- statements

@@ -22,7 +22,9 @@ from xdsl.ir import Block, Region, SSAValue
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Input, ParamOp
+from lightnet.frontends.sizes import Size
 from lightnet.ir.constraints import check_op
+from lightnet.ir.counts import Count, set_counts
 from lightnet.ir.locations import file_loc
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names
@@ -103,6 +105,10 @@ class Value:
             self._contents = array
         return array
 
+    def emitted(self, g: Graph) -> Value:
+        """The tensor, where no op has made it yet."""
+        raise AssertionError("a value is known, or an op makes it")
+
     def __repr__(self) -> str:
         return f"Value({self.spec}{', known' if self.is_known else ''})"
 
@@ -120,6 +126,8 @@ class Graph:
         self._names = FreshNames()
         self._reserved: set[str] = set()
         self._folded_bytes = 0
+        #: What `counted.decided` made, by key.
+        self.sizes: dict[Any, Any] = {}
 
     # -- sources
 
@@ -194,8 +202,15 @@ class Graph:
         """The results of ``ln.<optype>``: a Value, or a tuple of them where the op has several results.
 
         Raises `ConstraintError` where the op's constraints do not hold. An op whose operands are all known is folded where
-        nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`.
+        nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`. What has dims that the data decides is
+        computed within its bounds (`counted.py`).
         """
+        if any(type(v) is not Value for v in operands) or any(type(p) is Size for p in params.values()):
+            return _counted().op(self, optype, operands, params)
+        return self.plain(optype, *operands, **params)
+
+    def plain(self, optype: str, *operands: Value, **params: ParamValue) -> Any:
+        """`op` on the types of the operands alone, whatever the data decides of their dims."""
         cls = self.classes[optype]
         specs = [v.spec for v in operands]
         params = {k: v for k, v in params.items() if v is not None}
@@ -256,7 +271,7 @@ class Graph:
     def ssa(self, value: Value) -> SSAValue:
         """The SSA value of `value`; a known one becomes an `ln.param` when it is first read."""
         if value.ssa is None:
-            value.ssa = self._param(value)
+            value.ssa = self._param(value) if value.is_known else self.ssa(value.emitted(self))
         return value.ssa
 
     def _param(self, value: Value) -> SSAValue:
@@ -283,6 +298,8 @@ class Graph:
 
     def reshape(self, value: Value, dims: Sequence[int]) -> Value:
         """`value` under other dims (`ln.reshape`); of a large weight without an op."""
+        if type(value) is not Value or any(isinstance(d, Size) for d in dims):
+            return _counted().reshape(self, value, dims)
         dims = tuple(int(d) for d in dims)
         return value if value.dims == dims else self.op("reshape", value, dims=self.spec(dims, value.dtype).dims)
 
@@ -336,21 +353,49 @@ class Graph:
         """The module, whose function returns `outputs` under their names, and the store with its weights."""
         returned = []
         taken: set[SSAValue] = set()
-        for name, value in outputs.items():
+        counts: list[tuple[int, Any]] = []
+        for i, (name, value) in enumerate(outputs.items()):
             ssa = self.ssa(value)
+            counts += [(i, axis, size) for axis, size in getattr(value, "sizes", {}).items()]
             if ssa in taken or isinstance(ssa.owner, Input | ParamOp):
                 ssa = self._forward(ssa)
             taken.add(ssa)
             _set_tensor_name(ssa, name)
             returned.append(ssa)
-        self.block.add_op(func.ReturnOp(*returned))
+        counted = self._counts(list(outputs), counts, returned, taken) if counts else []
+        last = func.ReturnOp(*returned)
+        set_counts(last, counted)
+        self.block.add_op(last)
         main = func.FuncOp("main", ((), [v.type for v in returned]), Region(self.block))
         return ModuleOp([main]), WeightStore(self.entries, self.source)
+
+    def _counts(
+        self, names: list[str], counts: list[tuple[int, int, Any]], returned: list[SSAValue], taken: set[SSAValue]
+    ) -> list[Count]:
+        """Return the true sizes of outputs behind them, each once; which of the dims each counts."""
+        found, at = [], {}
+        for output, axis, size in counts:
+            if size not in at:
+                ssa = self.ssa(_counted().number(self, size))
+                ssa = self._forward(ssa) if ssa in taken or isinstance(ssa.owner, Input | ParamOp) else ssa
+                taken.add(ssa)
+                _set_tensor_name(ssa, self._names.fresh(f"{names[output]}.count"))
+                at[size] = len(returned)
+                returned.append(ssa)
+            found.append((output, axis, at[size]))
+        return found
 
     def _forward(self, ssa: SSAValue) -> SSAValue:
         op = self.classes["forward"].make([ssa], name=self.unique("output"), location=self._location())
         self.block.add_op(op)
         return op.results[0]
+
+
+def _counted() -> Any:
+    """The module for what has dims that the data decides, imported by the first network that has any."""
+    from lightnet.frontends import counted_moves
+
+    return counted_moves
 
 
 def _set_tensor_name(ssa: SSAValue, name: str) -> None:

@@ -30,6 +30,7 @@ from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
 from lightnet.ir.collector import collector_paused
+from lightnet.ir.counts import Count, counts_of, set_counts
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import Layout, byte_size, with_layout
 from lightnet.ir.locations import file_loc, set_loc
@@ -93,7 +94,10 @@ class _Importer:
         for op in self.netlist.ops:
             self.located(op, lambda op=op: self.statement(op, block, scope))
         outputs = self.chosen(scope) if self.outputs is not None and not self.lost else scope.outputs()
-        block.add_op(func.ReturnOp(*outputs))
+        last = func.ReturnOp(*outputs)
+        block.add_op(last)
+        set_counts(last, self.counts(scope, outputs))
+        counts_of(last)  # raises where they do not fit
         main = func.FuncOp("main", ((), [v.type for v in outputs]), Region(block))
         module = ModuleOp([main])
         if self.spaces:
@@ -104,6 +108,18 @@ class _Importer:
                     types = {space: StringAttr(mtype) for space, mtype in self.types.items()}
                     module.attributes[TYPES] = DictionaryAttr(types)
         return module
+
+    def counts(self, scope: _Scope, outputs: list[SSAValue]) -> list[Count]:
+        """The counted dims that the file names, checked."""
+        found: list[Count] = []
+        for row in _ours(self.netlist).get("counts") or ():
+            named = isinstance(row, tuple | list) and [type(x) for x in row] == [str, int, str]
+            if not named or not all(scope.values.get(row[k]) in outputs for k in (0, 2)):
+                raise LightNetError(
+                    "'counts' should be a list of [output, axis, output that counts it]", label="counts"
+                )
+            found.append((outputs.index(scope.values[row[0]]), row[1], outputs.index(scope.values[row[2]])))
+        return found
 
     def chosen(self, scope: _Scope) -> list[SSAValue]:
         """The outputs that the file names (a pipeline may have kept others than the unconsumed tensors)."""

@@ -239,7 +239,7 @@ ONNX_OPS = Table("family of ONNX ops", {
 #: Families of exporters to ONNX: importing a module registers its exporters (`frontends/onnx/export/graph.py`).
 ONNX_EXPORTERS = Table("family of ONNX exporters", {
     name: f"lightnet.frontends.onnx.export.{name}"
-    for name in ("move", "elementwise", "arith", "reduce", "indexing", "window", "norm", "recurrent", "sampling")
+    for name in ("move", "elementwise", "arith", "reduce", "indexing", "counted", "window", "norm", "recurrent", "sampling")
 })  # fmt: skip
 
 #: Families of handlers of NNVM's and MXNet's ops (`frontends/nnvm/node.py`).
@@ -262,7 +262,7 @@ FAMILIES = Table("op family", {
     for name in (
         "source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan", "reduce",
         "einsum", "resize", "sort", "detection", "effect",
-        "structure", "boxes", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree",
+        "structure", "boxes", "counted", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree",
     )
 })  # fmt: skip
 

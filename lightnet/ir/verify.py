@@ -21,6 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import sources_of
+from lightnet.ir.counts import COUNTS, counts_of
 from lightnet.ir.locations import SourceMap, loc_of
 
 #: Blocks of one region: xDSL's dominance takes the square of it. Our levels have one block in each region.
@@ -90,6 +91,8 @@ def _verify_op(op: Operation, in_place: bool) -> None:
         if in_place:
             _check_place(op)
         op.verify_()
+        if COUNTS in op.attributes:
+            counts_of(op)
     except LightNetError as e:
         raise OpError(op, e) from e
     except VerifyException as e:

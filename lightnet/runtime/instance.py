@@ -20,7 +20,7 @@ from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
-from lightnet.runtime.program import BODY, FRAME, HostCall, Program
+from lightnet.runtime.program import BODY, FRAME, HostCall, Program, sized
 from lightnet.runtime.threads import threads_of_call
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
@@ -95,6 +95,7 @@ class Instance:
             or program.restore
             or program.unread
             or program.checks
+            or program.counts
         )
 
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
@@ -183,7 +184,7 @@ class Instance:
         try:
             made = self.start(arena, {**(residents or {}), **arrays}, static, out)
             self.run(arena, static, stream, threads)
-            return self._found(arena, static, made, out or {})
+            return sized(self._found(arena, static, made, out or {}), self.program.counts)
         finally:
             arena.ports.clear()
             self._idle.append(arena)

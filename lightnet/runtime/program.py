@@ -6,7 +6,7 @@ Imports NumPy and the standard library.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from math import prod
@@ -87,7 +87,8 @@ class Program:
     those of both that the program itself overwrites: every call writes them again. `params` are fixed when the program is
     loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes over them (only plans of
     upstream's kind have any). `fused` names tensors of the source network that passes removed, `reused` those whose memory
-    serves others later: both for clear errors only. `order` has the names of all inputs as the network declares them. `threads` is how many it is compiled for, `widest` how many
+    serves others later: both for clear errors only. `order` has the names of all inputs as the network declares them. `counts` has (output, axis, output that is its count), see
+    `sized`. `threads` is how many it is compiled for, `widest` how many
     any launch makes use of (with more than one, the objects have the pool). `cpu`, `features` and `triple` are those of the machine code.
     """
 
@@ -105,6 +106,7 @@ class Program:
     order: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     unread: tuple[Tensor, ...] = ()
+    counts: tuple[tuple[str, int, str], ...] = ()
     threads: int = 1
     widest: int = 1
     cpu: str = ""
@@ -132,6 +134,12 @@ class Program:
                     found.setdefault(t.space, t)
         return found
 
+    @property
+    def shown(self) -> tuple[Tensor, ...]:
+        """The outputs without those that only say how large others are."""
+        hidden = {count for _, _, count in self.counts}
+        return tuple(t for t in self.outputs if t.name not in hidden)
+
     def header(self) -> dict[str, Any]:
         """Everything but the machine code, as JSON values."""
         return {k: v for k, v in asdict(self).items() if k != "objects"}
@@ -143,7 +151,7 @@ class Program:
         for f in fields(cls):
             if f.name == "objects":
                 continue
-            value = header[f.name]
+            value = header.get(f.name, ()) if f.name == "counts" else header[f.name]  # which older files lack
             if f.name in ("inputs", "outputs", "residents", "unread"):
                 value = tuple(Tensor(**{**t, "dims": tuple(t["dims"])}) for t in value)
             elif f.name == "hosts":
@@ -155,6 +163,7 @@ class Program:
         for t in (*program.inputs, *program.outputs, *program.residents):
             if not 0 <= t.offset <= t.offset + t.nbytes <= program.memory[t.space]:
                 raise ValueError(f"tensor '{t.name}' lies outside its memory")
+        check_counts(program)
         if set(program.ports) != set(program.port_tensors()):
             raise ValueError("a port that no tensor stands at")
         if not 1 <= program.widest <= program.threads <= MAX_THREADS:
@@ -182,7 +191,7 @@ class Program:
 
     def check_readable(self, names: Iterable[str]) -> None:
         """Raise LightNetError for a name of a tensor that cannot be read after a run."""
-        readable = {t.name for t in self.outputs} - {name for name, _ in self.overwritten}
+        readable = {t.name for t in self.shown} - {name for name, _ in self.overwritten}
         for name in names:
             if name not in readable:
                 raise self.unreadable(name)
@@ -228,7 +237,30 @@ class Program:
                 f"tensor '{name}' is an intermediate result, whose memory is used again; keep it with "
                 f"outputs=['{name}'] at compile time"
             )
-        return unknown("tensor", name, [*(t.name for t in self.outputs), *self.fused, *self.reused])
+        return unknown("tensor", name, [*(t.name for t in self.shown), *self.fused, *self.reused])
+
+
+def sized(outputs: dict[str, np.ndarray], counts: Sequence[tuple[str, int, str]]) -> dict[str, np.ndarray]:
+    """The outputs of a run at their true sizes, and without the counts; `counts` has (output, axis, output that is its count)."""
+    if not counts:
+        return outputs
+    found = dict(outputs)
+    for name, axis, count in counts:
+        if name in found and count in outputs:
+            most = found[name].shape[axis]
+            part = found[name][(slice(None),) * axis + (slice(min(max(int(outputs[count]), 0), most)),)]
+            found[name] = part
+    for _, _, count in counts:
+        found.pop(count, None)
+    return {name: np.ascontiguousarray(a) if a.ndim else a for name, a in found.items()}
+
+
+def check_counts(program: Program) -> None:
+    """Raise ValueError where the counted dims of a program are none of its outputs'."""
+    outputs = {t.name: t for t in program.outputs}
+    for name, axis, count in program.counts:
+        if not 0 <= axis < len(outputs[name].dims) or outputs[count].dims or outputs[count].dtype != "i64":
+            raise ValueError(f"'{count}' does not count axis {axis} of '{name}'")
 
 
 def not_fed(missing: Mapping[str, str]) -> LightNetError:

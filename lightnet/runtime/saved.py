@@ -269,7 +269,7 @@ class SavedExecutable(Runnable):
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-        return types_of(self.program.outputs)
+        return types_of(self.program.shown)
 
     @property
     def params(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
+from lightnet.ir.counts import set_outputs
 from lightnet.ir.kernel import KernelOp, RegionOp, YieldOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, memory_of, set_memory, workspace_size
@@ -148,7 +149,7 @@ def _drop_ops(block: Block, gone: set[Operation], fresh: Fresh) -> None:
     leaving = [v for v in last.operands if v.owner not in gone]
     kept = [op for op in block.ops if op not in gone and op is not last and not isinstance(op, Source)]
     leaving += [v for v in _read_by_alone(kept, gone) if v not in leaving]
-    last.operands = leaving
+    set_outputs(last, leaving)
     for op in gone:
         for value in op.results:
             if any(use.operation not in gone for use in value.uses):
@@ -261,7 +262,7 @@ def _remake(region: RegionOp, operands: list[SSAValue], stay: list[int], fresh: 
 def drop_outputs(module: ModuleOp, gone: Collection[tuple[Operation, int]]) -> None:
     """Return fewer values; what computed them stays."""
     for last in dict.fromkeys(op for op, _ in gone):
-        last.operands = [v for i, v in enumerate(last.operands) if (last, i) not in gone]
+        set_outputs(last, [v for i, v in enumerate(last.operands) if (last, i) not in gone])
 
 
 def merge_twins(module: ModuleOp, pairs: Collection[tuple[SSAValue, SSAValue]]) -> None:

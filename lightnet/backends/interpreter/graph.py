@@ -25,6 +25,7 @@ from lightnet.dialects.ln.effect import Fprint, Print
 from lightnet.dialects.ln.move import Copy
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
+from lightnet.ir.counts import counts_of
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import byte_size, from_memory, layout_of, to_memory
 from lightnet.ir.locations import loc_of
@@ -35,6 +36,7 @@ from lightnet.ir.target import is_here
 from lightnet.ir.views import moves_left, overwritable, place_of, views_of
 from lightnet.runtime.machine import PROCESS, Area
 from lightnet.runtime.printing import open_fprint, print_tensor
+from lightnet.runtime.program import sized
 from lightnet.runtime.weights import WeightStore
 
 
@@ -50,7 +52,7 @@ def run(
     values: MutableMapping[str, np.ndarray] | None = None,
     copy: Callable[[Area, Area], None] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Run a module of level 1, 2 or 3 and return its outputs by tensor name, in the order of `func.return`.
+    """Run a module of level 1, 2 or 3 and return its outputs by tensor name, in the order of `func.return`, those that are counted at their true size.
 
     `inputs` feeds tensors (`create`, `input` or `param`) by name, with arrays of exactly their shape and dtype; all
     others hold what `store` or the network gives them (`seed` for random ones). `outputs` asks for tensors of main
@@ -134,7 +136,9 @@ class Machine:
             self.retire(i, op)
         if outputs is not None:
             return {name: found[name] for name in wanted}
-        return {name: self.fetch(value) for name, value in wanted.items()}
+        names = list(wanted)
+        counts = [(names[i], axis, names[j]) for i, axis, j in counts_of(self.ops[-1])]
+        return sized({name: self.fetch(value) for name, value in wanted.items()}, counts)
 
     def fetch(self, value: SSAValue) -> np.ndarray:
         """A value as the host gets it."""

@@ -6,7 +6,7 @@ Names of tensors become identifiers of C99. Imports the runtime.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from lightnet.backends.llvm.library import BAD_ARENA, BAD_TENSOR, OK, signature
@@ -74,6 +74,7 @@ def header(name: str, program: Program, version: str) -> str:
     for i, (tensor, label) in enumerate(zip(tensors, names)):
         unread = len(program.inputs) <= i < count
         lines += _macros(f"{macro}_{'IN' if i < count else 'OUT'}_{label.upper()}", tensor, i < count, unread)
+        lines[-1:-1] = _counts(program, tensor, dict(zip((t.name for t in tensors), names))) if i >= count else []
     parameters = ["void *arena"]
     parameters += [
         f"{'const ' if i < count else ''}{C_TYPES[t.dtype]} *{n}" for i, (t, n) in enumerate(zip(tensors, names))
@@ -89,6 +90,12 @@ def header(name: str, program: Program, version: str) -> str:
 
 def _prototype(function: str, parameters: Sequence[str]) -> str:
     return f"int {function}({f',{chr(10)}{chr(32) * (len(function) + 5)}'.join(parameters)});"
+
+
+def _counts(program: Program, tensor: Tensor, names: Mapping[str, str]) -> list[str]:
+    """What the data decides of an output: its dims are the largest that it can have, and another output says how many elements count."""
+    return [f"/* axis {axis} has as many elements as {names[count]} says, the first of those that there is memory for; the others lie where "
+            "they would without it */" for name, axis, count in program.counts if name == tensor.name]  # fmt: skip
 
 
 def _macros(prefix: str, tensor: Tensor, is_input: bool, unread: bool) -> list[str]:

@@ -33,7 +33,7 @@ class RoiAlign(_Regions):
     """Regions of [N, C, H, W] as maps of one size [R, C, `height`, `width`]: each result is the mean (or, with `mode` max,
     the maximum of the weighted neighbours) of bilinear samples in its part of the region.
 
-    A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`; `batch` [R] says which picture it is of. A part has
+    A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`; `batch` [R] says which picture it is of; one of a picture below 0 is 0. A part has
     `sampling_ratio` points along each axis or, where that is 0, as many as it has elements, rounded up. With `half_pixel`, element i is
     at i + 0.5, else at i, and a region is at least one element wide. He et al., "Mask R-CNN" (2017), section 3; ONNX's
     RoiAlign.
@@ -70,6 +70,8 @@ class RoiAlign(_Regions):
         regions = rois.astype(np.float64) * self.scale - (0.5 if self.half_pixel else 0)
         out = np.zeros(self.result_specs[0].dims)
         for n, (x1, y1, x2, y2) in enumerate(regions):
+            if batch[n] < 0:
+                continue
             picture = src[np.clip(batch[n], 0, len(src) - 1)].astype(np.float64)
             rows = self.points(y1, y2, self.height, src.shape[2])
             columns = self.points(x1, x2, self.width, src.shape[3])
@@ -99,7 +101,8 @@ class RoiAlign(_Regions):
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
         if name == "batch":
-            return sample(name, kind, spec.dims, spec.dtype, seed=seed, bound=tensors["src"].dims[0])
+            drawn = sample(name, kind, spec.dims, spec.dtype, seed=seed, bound=tensors["src"].dims[0])
+            return np.where(np.arange(len(drawn)) == 4, -1, drawn)  # one of no picture
         data = super().sample_data(name, kind, spec, tensors, params, seed)
         if name == "rois":  # corners of regions, some of which reach outside
             low, length = data[:, :2] * 3 + 2, (data[:, 2:] + 1) * 3 + 0.1
@@ -120,6 +123,8 @@ class RoiAlign(_Regions):
 
 #: Points along an axis of one part of a region: a region so large is a mistake, and must not take forever.
 MAX_POINTS = 1024
+#: Points along an axis of a part that are added up at once.
+MAX_UNROLLED = 3
 
 
 class _Sampler:
@@ -145,16 +150,21 @@ class _Sampler:
 
     def region(self, n: SSAValue) -> None:
         b, op = self.b, self.op
-        picture = b.op(arith.IndexCastOp, b.load(self.batch, [n]), type=IndexType())
-        picture = b.op(arith.MinSIOp, b.op(arith.MaxSIOp, picture, b.index(0)), b.index(self.pictures - 1))
+        given = b.op(arith.IndexCastOp, b.load(self.batch, [n]), type=IndexType())
+        is_there = b.cmpi("sge", given, b.index(0))
+        picture = b.op(arith.MinSIOp, b.op(arith.MaxSIOp, given, b.index(0)), b.index(self.pictures - 1))
         corners = []
         for k in range(4):
             value = b.op(arith.MulfOp, b.load(self.rois, [b.add(b.mul(n, 4), k)]), self.number(op.scale))
             corners.append(b.op(arith.SubfOp, value, self.number(0.5 if op.half_pixel else 0)))
         rows = self.axis(corners[1], corners[3], op.height)
         columns = self.axis(corners[0], corners[2], op.width)
-        with b.loop(0, op.height) as y, b.loop(0, op.width) as x:
-            self.part(n, picture, rows, columns, y.iv, x.iv)
+        few = 0 < op.sampling_ratio <= MAX_UNROLLED
+        with b.when(is_there), b.loop(0, op.height) as y, b.loop(0, op.width) as x:
+            (self.part_of_few if few else self.part)(n, picture, rows, columns, y.iv, x.iv)
+        size = self.channels * op.height * op.width
+        with b.when(b.cmpi("slt", given, b.index(0))), b.loop(0, size) as i:
+            b.store(self.number(0), self.target, [b.add(b.mul(n, size), i.iv)])
 
     def axis(self, low: SSAValue, high: SSAValue, parts: int) -> tuple[SSAValue, SSAValue, SSAValue]:
         """Start, length of a part, and number of points."""
@@ -168,6 +178,24 @@ class _Sampler:
         count, zero, most = b.op(math.CeilOp, step), self.number(0), self.number(MAX_POINTS)
         count = self.choose("ogt", count, zero, count, zero)
         return low, step, self.to_index(self.choose("olt", count, most, count, most))
+
+    def part_of_few(self, n, picture, rows, columns, y, x) -> None:
+        """One element of the result for each channel, where the points are so few that their sum stays in a register."""
+        b, op, count = self.b, self.op, self.op.sampling_ratio
+        corners = []
+        for i in range(count):
+            tops = self.point(rows, y, b.index(i), self.size[0])
+            for j in range(count):
+                corners += self.corners(tops, self.point(columns, x, b.index(j), self.size[1]))
+        area, plane = op.height * op.width, self.size[0] * self.size[1]
+        base = b.add(b.mul(n, self.channels * area), b.add(b.mul(y, op.width), x))
+        first = b.mul(picture, self.channels * plane)
+        with b.loop(0, self.channels) as c:
+            at = b.add(first, b.mul(c.iv, plane))
+            total = self.weighted(corners, at, self.number(float("-inf") if op.mode == "max" else 0))
+            if op.mode == "avg":
+                total = b.op(arith.DivfOp, total, self.number(count * count))
+            b.store(total, self.target, [b.add(base, b.mul(c.iv, area))])
 
     def part(self, n, picture, rows, columns, y, x) -> None:
         """One element of the result for each channel."""
@@ -212,16 +240,25 @@ class _Sampler:
         """Add (or take the maximum of) the weighted neighbours of a point, channel by channel."""
         b, op, (height, width) = self.b, self.op, self.size
         area = op.height * op.width
-        corners = [(b.add(b.mul(iy, width), ix), b.op(arith.MulfOp, wy, wx)) for iy, wy in tops for ix, wx in lefts]
+        corners = self.corners(tops, lefts)
         first = b.mul(picture, self.channels * height * width)
         with b.loop(0, self.channels) as c:
             at = b.add(base, b.mul(c.iv, area))
             plane = b.add(first, b.mul(c.iv, height * width))
-            total = b.load(self.target, [at])
-            for offset, weight in corners:
-                value = b.op(arith.MulfOp, weight, b.load(self.src, [b.add(plane, offset)]))
-                total = b.op(arith.MaximumfOp if op.mode == "max" else arith.AddfOp, total, value)
-            b.store(total, self.target, [at])
+            b.store(self.weighted(corners, plane, b.load(self.target, [at])), self.target, [at])
+
+    def corners(self, tops, lefts) -> list[tuple[SSAValue, SSAValue]]:
+        """Place in its plane, and weight, of each neighbour of a point."""
+        b, width = self.b, self.size[1]
+        return [(b.add(b.mul(iy, width), ix), b.op(arith.MulfOp, wy, wx)) for iy, wy in tops for ix, wx in lefts]
+
+    def weighted(self, corners, plane: SSAValue, total: SSAValue) -> SSAValue:
+        """`total` and the weighted neighbours in a plane: added, or the largest."""
+        b = self.b
+        for offset, weight in corners:
+            value = b.op(arith.MulfOp, weight, b.load(self.src, [b.add(plane, offset)]))
+            total = b.op(arith.MaximumfOp if self.op.mode == "max" else arith.AddfOp, total, value)
+        return total
 
 
 #: Coordinates are limited to this before they become integers: far beyond any map, and exact in every float type.

@@ -1,4 +1,4 @@
-"""Ops along one axis in which each element needs those before it: `cumsum`, `cumprod`, `topk`.
+"""Ops along one axis in which each element needs those before it: `cumsum`, `cumprod`, `topk`, `topk_of`.
 
 They carry a value through their loop, or sort, which index notation does not say; so they have loop-level builders.
 """
@@ -14,11 +14,12 @@ from xdsl.dialects.builtin import MemRefType, f32, i64
 
 from lightnet.dialects.ln.numeric import SHORT
 from lightnet.dialects.ln.scatter import accumulate, narrowed, widened
-from lightnet.dialects.ln.sort import goes_before, merge_sort
+from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.initial import sample
 
 #: The longest list of best elements that `topk` inserts into; for more it sorts.
 MAX_INSERTED = 32
@@ -113,18 +114,7 @@ class Cumprod(_Scan):
         return self._scan(src, np.cumprod, 1)
 
 
-@ln_op
-class Topk(LnOp):
-    """The `k` largest (or smallest) elements along `axis` in order, and their indices (i64). Of equal elements the one
-    with the lower index comes first; NaN counts as the largest. They are in order whether `sorted` asks for it or not.
-
-    ```mlir
-    // %x : tensor<3x9xf32>
-    %y, %i = ln.topk %x {axis = 1, k = 2} : tensor<3x2xf32>, tensor<3x2xi64>
-    ```
-    """
-
-    optype = "topk"
+class _Topk(LnOp):
     src = operand(min_rank=1)
     values = result()
     indices = result()
@@ -161,32 +151,44 @@ class Topk(LnOp):
 
     def build_loops(self, b, operands, results, workspace):
         """One line after the other: sorted in the workspace, or into a short list in the results."""
-        (src,), (values, indices), spec = operands, results, self.operand_specs[0]
+        (src, *limits), (values, indices), spec = operands, results, self.operand_specs[0]
         n, inner, k, dtype = spec.dims[self.axis], prod(spec.dims[self.axis + 1 :]), self.k, spec.dtype
         if self.result_specs[0].len == 0:
             return
+        limit = count_of(b, limits[0], n) if limits else None
+        end, found = (n, k) if limit is None else (limit, b.op(arith.MinSIOp, limit, b.index(k)))
         if self.by_insertion:
             with b.loop(b.lo, b.hi) as line:
                 block, lane = b.divmod(line.iv, inner)
                 first, to = (b.add(b.mul(block, m * inner), lane) for m in (n, k))
-                for low, high in ((0, k), (k, n)):
+                for low, high in ((0, found), (k, end)):
                     with b.loop(low, high) as i:
                         at = b.add(first, b.mul(i.iv, inner))
                         self._insert(b, src, at, i.iv, (values, indices), to, inner, is_full=low == k)
+                self._clear(b, (values, indices), found, to, inner)
             return
         keys = b.view(workspace, 0, MemRefType(storage_type(dtype), [2, n]))
         order = b.view(workspace, self._sizes()[0], MemRefType(i64, [2, n]))
         with b.loop(0, prod(spec.dims[: self.axis])) as block, b.loop(0, inner) as lane:
             first = b.add(b.mul(block.iv, n * inner), lane.iv)
-            with b.loop(0, n) as i:
+            with b.loop(0, end) as i:
                 b.store(b.load(src, [b.add(first, b.mul(i.iv, inner))]), keys, [0, i.iv])
                 b.store(b.op(arith.IndexCastOp, i.iv, type=i64), order, [0, i.iv])
-            half = merge_sort(b, [keys, order], n, lambda x, y: goes_before(b, x, y, dtype, self.largest))
+            half = merge_sort(b, [keys, order], n, lambda x, y: goes_before(b, x, y, dtype, self.largest), limit)
             first = b.add(b.mul(block.iv, k * inner), lane.iv)
-            with b.loop(0, k) as i:
+            with b.loop(0, found) as i:
                 at = b.add(first, b.mul(i.iv, inner))
                 b.store(b.load(keys, [half, i.iv]), values, [at])
                 b.store(b.load(order, [half, i.iv]), indices, [at])
+            self._clear(b, (values, indices), found, first, inner)
+
+    def _clear(self, b, lists, found, to, inner) -> None:
+        """Zeros behind the `found` best of a line."""
+        if isinstance(found, int):
+            return
+        with b.loop(found, self.k) as i:
+            for memory, spec in zip(lists, self.result_specs):
+                b.store(b.const(0, storage_type(spec.dtype)), memory, [b.add(to, b.mul(i.iv, inner))])
 
     def _insert(self, b, src, at, i, lists, to, inner, is_full) -> None:
         """Put element `i` of a line into the list of at most k, at `to`, if it belongs there; of equal ones, behind. A list that
@@ -212,7 +214,8 @@ class Topk(LnOp):
             b.store(x, values, place(position))
             b.store(b.op(arith.IndexCastOp, i, type=i64), indices, place(position))
 
-    def reference(self, src):
+    def best(self, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The best along the axis, with NumPy."""
         wide = (
             src.astype(np.uint8) if src.dtype == np.bool_ else src if src.dtype.kind in "iu" else src.astype(np.float64)
         )
@@ -221,8 +224,25 @@ class Topk(LnOp):
             order = last - np.flip(np.argsort(np.flip(wide, self.axis), self.axis, kind="stable"), self.axis)
         else:
             order = np.argsort(wide, self.axis, kind="stable")
-        order = order.take(range(self.k), self.axis)
+        order = order.take(range(min(self.k, src.shape[self.axis])), self.axis)
         return np.take_along_axis(src, order, self.axis), order.astype(np.int64)
+
+
+@ln_op
+class Topk(_Topk):
+    """The `k` largest (or smallest) elements along `axis` in order, and their indices (i64). Of equal elements the one
+    with the lower index comes first; NaN counts as the largest. They are in order whether `sorted` asks for it or not.
+
+    ```mlir
+    // %x : tensor<3x9xf32>
+    %y, %i = ln.topk %x {axis = 1, k = 2} : tensor<3x2xf32>, tensor<3x2xi64>
+    ```
+    """
+
+    optype = "topk"
+
+    def reference(self, src):
+        return self.best(src)
 
     @classmethod
     def samples(cls):
@@ -234,4 +254,43 @@ class Topk(LnOp):
         ]  # fmt: skip
 
 
-OPS = (Cumsum, Cumprod, Topk)
+@ln_op
+class TopkOf(_Topk):
+    """`topk` of the first `limit` elements along `axis`, as the data says; behind as many there are zeros.
+
+    ```mlir
+    // %x : tensor<3x9xf32>, %limit : tensor<i64>
+    %y, %i = ln.topk_of %x, %limit {axis = 1, k = 2} : tensor<3x2xf32>, tensor<3x2xi64>
+    ```
+    """
+
+    optype = "topk_of"
+    limit = operand(rank=0, dtypes=("i64",), kind="index")
+
+    def reference(self, src, limit):
+        part = src.take(range(int(np.clip(limit, 0, src.shape[self.axis]))), self.axis)
+        found = []
+        for array in self.best(part):
+            rest = [(0, self.k - n if k == self.axis else 0) for k, n in enumerate(array.shape)]
+            found.append(np.pad(array, rest))
+        return tuple(found)
+
+    @classmethod
+    def sample_data(cls, name, kind, spec, tensors, params, seed):
+        if name != "limit":
+            return super().sample_data(name, kind, spec, tensors, params, seed)
+        return sample(name, "index", (), spec.dtype, seed=seed, bound=tensors["src"].dims[params["axis"]] + 1)
+
+    @classmethod
+    def samples(cls):
+        limit = ((), "i64")
+        return [
+            case(t, src=(3, 17), limit=limit, axis=1, k=k, largest=large)
+            for large in (True, False) for k in (5, 17) for t in ("f32", "i32", "ui8", "i1", *SHORT)
+        ] + [
+            case(src=(2, 100), limit=limit, axis=1, k=70), case("i8", src=(90, 2), limit=limit, axis=0, k=50, largest=False),
+            case(src=(2, 7, 1, 3, 2), limit=limit, axis=1, k=2), case(src=(0, 4), limit=limit, axis=1, k=2), case(src=(9,), limit=limit, axis=0, k=0),
+        ]  # fmt: skip
+
+
+OPS = (Cumsum, Cumprod, Topk, TopkOf)

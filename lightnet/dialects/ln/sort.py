@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType
 
 from lightnet.dialects.ln import radix
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
@@ -61,29 +63,39 @@ class _Sort(LnOp):
                 b.store(b.load(buffer, [half, i.iv]), result, [i.iv])
 
 
-def merge_sort(b, buffers, n: int, before) -> int:
-    """Sort the `n` elements in half 0 of `buffers` (memrefs [2, n]: keys, then what moves with them); stable. Gives the half
-    that they are in at the end. ``before(x, y)`` says whether key x belongs strictly before key y."""
-    passes = max(n - 1, 0).bit_length()
+def merge_sort(b, buffers, n: int, before, count=None):
+    """Sort the `n` elements in half 0 of `buffers` (memrefs [2, n]: keys, then what moves with them), or the first `count` of them (an
+    index that run time knows); stable. Gives the half that they are in at the end: a number, or with `count` an index. ``before(x, y)`` says whether
+    key x belongs strictly before key y."""
+    passes: Any = max(n - 1, 0).bit_length()
+    last: Any = passes % 2
+    if count is not None:
+        with b.loop(0, passes, carry=[b.index(1), b.index(0)]) as step:
+            width, needed = step.args
+            more = b.cmpi("slt", width, count)
+            step.yields(b.add(width, width), b.select(more, b.add(needed, 1), needed))
+        passes = step.results[1]
+        last = b.op(arith.RemSIOp, passes, b.index(2))
+    end, behind = (n, n - 1) if count is None else (count, b.op(arith.SubiOp, count, b.index(1)))
     with b.loop(0, passes, carry=[b.index(1)]) as step:
         source = b.op(arith.RemSIOp, step.iv, b.index(2))
         target = b.op(arith.SubiOp, b.index(1), source)
         width = step.args[0]
         double = b.add(width, width)
-        with b.loop(0, n, double) as run:
-            ends = [_min(b, b.add(run.iv, w), n) for w in (width, double)]
-            _merge(b, buffers, source, target, run.iv, *ends, n, before)
+        with b.loop(0, end, double) as run:
+            ends = [_min(b, b.add(run.iv, w), end) for w in (width, double)]
+            _merge(b, buffers, source, target, run.iv, *ends, behind, before)
         step.yields(double)
-    return passes % 2
+    return last
 
 
-def _merge(b, buffers, source, target, low, middle, high, n, before) -> None:
-    """Merge [low, middle) and [middle, high) of half `source` into half `target`."""
+def _merge(b, buffers, source, target, low, middle, high, last, before) -> None:
+    """Merge [low, middle) and [middle, high) of half `source` into half `target`; `last` is the last element that there is."""
     keys, one = buffers[0], b.index(1)
     with b.loop(low, high, carry=[low, middle]) as out:
         left, right = out.args
-        here = b.load(keys, [source, _min(b, left, n - 1)])
-        there = b.load(keys, [source, _min(b, right, n - 1)])
+        here = b.load(keys, [source, _min(b, left, last)])
+        there = b.load(keys, [source, _min(b, right, last)])
         first = before(there, here)
         has_left, has_right = b.cmpi("slt", left, middle), b.cmpi("slt", right, high)
         none_left = b.op(arith.XOrIOp, has_left, b.const(1, IntegerType(1)))
@@ -92,6 +104,12 @@ def _merge(b, buffers, source, target, low, middle, high, n, before) -> None:
         for buffer in buffers:
             b.store(b.load(buffer, [source, chosen]), buffer, [target, out.iv])
         out.yields(b.select(take, left, b.add(left, one)), b.select(take, b.add(right, one), right))
+
+
+def count_of(b, memory, most: int):
+    """The number in a tensor of rank 0, between 0 and `most`, as an index."""
+    given = b.op(arith.IndexCastOp, b.load(memory, [0]), type=IndexType())
+    return b.op(arith.MinSIOp, b.op(arith.MaxSIOp, given, b.index(0)), b.index(most))
 
 
 def goes_before(b, x, y, dtype, descending: bool):

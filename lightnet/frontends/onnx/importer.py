@@ -24,6 +24,7 @@ from lightnet.frontends.onnx import functions
 from lightnet.frontends.onnx.model import OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
 from lightnet.frontends.onnx.storage import AWARE, MOVES, STORAGE, moved
+from lightnet.frontends.sizes import UndecidedSize
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
@@ -301,7 +302,11 @@ class Importer:
         if storage and node.op_type not in AWARE:
             raise Unsupported(f"an input is stored as {storage[0]}: cast or dequantise it first")
         if handler is not None:
-            found = called(handler, Node(self, node, opset), inputs)
+            seen = Node(self, node, opset)
+            try:
+                found = called(handler, seen, inputs)
+            except UndecidedSize as e:  # whose inputs, given as constants, decide it
+                seen.need_inputs(e.inputs, str(e), f"a size ({e})")
             return moved(found, storage[0]) if storage and node.op_type in MOVES and inputs[0].storage else found
         function = functions.body_of(node, inputs, opset)
         if function is None:

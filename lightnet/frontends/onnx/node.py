@@ -11,7 +11,7 @@ Handlers stand in `frontends/onnx/ops/<family>.py`, which `registry.ONNX_OPS` li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from lightnet.frontends.handlers import HandledNode, Handler, check_clash
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
 from lightnet.frontends.onnx.storage import STORAGE
+from lightnet.frontends.sizes import Size, UndecidedSize
 from lightnet.ir.registry import ONNX_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -205,15 +206,23 @@ class Node(HandledNode):
         known = value.known
         if known is not None:
             return known
-        specs = {name: self.importer.values[name].spec for name in value.inputs}
+        if (numbers := getattr(value, "numbers", None)) is not None:
+            raise UndecidedSize(*(d for d in numbers.reshape(-1) if isinstance(d, Size)))
+        self.need_inputs(value.inputs, f"data-dependent shape: {what} is computed from data", what)
+
+    def need_inputs(self, inputs: frozenset[str], reason: str, what: str) -> NoReturn:
+        """Refuse this node for `reason`, or ask for the values of the graph inputs that `what` follows from, where these are few and small."""
+        specs = {name: self.importer.values[name].spec for name in inputs}
         if not specs or any(s.len > MAX_DECIDING for s in specs.values()):
-            self.unsupported(f"data-dependent shape: {what} is computed from data")
+            self.unsupported(reason)
         error = NeedsValue(f"{what} depends on the value of {_names(specs)}")
         error.inputs = frozenset(specs)
         raise error
 
     def need_ints(self, value: Value, what: str) -> tuple[int, ...]:
-        """`need`, as integers."""
+        """`need`, as integers; some may be sizes that the data decides (`Size`)."""
+        if (numbers := getattr(value, "numbers", None)) is not None:
+            return tuple(numbers.reshape(-1))
         array = self.need(value, what)
         if array.dtype.kind not in "iu":
             self.fail(f"{what} should be integers, but its type is {value.dtype}")

@@ -22,7 +22,7 @@ from lightnet.runtime.cuda.machine import MACHINE
 from lightnet.runtime.cuda.tensor_map import TensorMap, check
 from lightnet.runtime.instance import host_call
 from lightnet.runtime.machine import Area, Opened
-from lightnet.runtime.program import Program, Tensor
+from lightnet.runtime.program import Program, Tensor, sized
 from lightnet.runtime.threads import threads_of_call
 
 Sizes = tuple[int, int, int]
@@ -228,7 +228,7 @@ class CudaInstance:
             outputs = (t for t in self.program.outputs if t.name not in self._lost)
             found = {t.name: self._read(t, (out or {}).get(t.name)) for t in outputs}
             self.driver.synchronize()  # a program without outputs has errors, too
-            return found
+            return sized(found, self.program.counts)
 
     def start(self, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
         """Write all that a call starts from: inputs and residents, of which `feeds` replaces some, and the static space."""

@@ -46,6 +46,7 @@ KERNELS = {
     "Tile": f"f32 f64 {_ALL_INTS} i1",
     "Pad": "i32 i64 f32 f64 i8 ui8 ui32 ui64 i1",
     "Trilu": "i64 f32 f64 i1",
+    "Unique": "f32 f64 i64 i8",
 }
 #: Those of every other operator: functions of floats.
 FLOATS = "f32 f64"

@@ -22,6 +22,7 @@ from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.onnx.export.graph import Graph, element_type, node_protos
+from lightnet.ir.counts import counts_of
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of
@@ -85,6 +86,7 @@ class _Export:
         self.names: dict[SSAValue, str] = {}
         self.specs: dict[str, TensorSpec] = {}
         self.inputs: list[str] = []
+        self.sizes: dict[str, list[int | str]] = {}  # of counted outputs, with names for dims
         self.dropped: list[str] = []
         self.nbytes = 0
 
@@ -95,7 +97,7 @@ class _Export:
         self.graph.names.reserved = frozenset(n for op in main.walk() for n in tensor_names(op) if n)
         last = self.block(main.body.block)
         assert isinstance(last, ReturnOp)
-        outputs = list(dict.fromkeys(self.names[v] for v in last.operands))  # a value returned twice has one name
+        outputs = self.sized(last)
         known = {*self.inputs, *self.graph.initializers, *outputs}
         proto = helper.make_graph(
             list(node_protos(self.graph.nodes)), main.sym_name.data or "main",
@@ -112,11 +114,32 @@ class _Export:
         checker.check_model(model)
         return model
 
+    def sized(self, last: Operation) -> list[str]:
+        """The names of the outputs: those that are counted are cut to their true sizes, and keep their names; the counts are none."""
+        names = [self.names[v] for v in last.operands]
+        counts = counts_of(last)
+        hidden, counted = {j for _, _, j in counts}, {i for i, _, _ in counts}
+        for i in counted:
+            name, spec = names[i], self.specs[names[i]]
+            whole = self.graph.names.fresh(f"{name}.whole")
+            for node in self.graph.nodes:
+                node.inputs[:] = [whole if n == name else n for n in node.inputs]
+                node.outputs[:] = [whole if n == name else n for n in node.outputs]
+            rows = [(axis, j) for k, axis, j in counts if k == i]
+            ends = [self.graph.reshape(names[j], [1]) for _, j in rows]
+            end = ends[0] if len(ends) == 1 else self.graph.node("Concat", *ends, axis=0)
+            starts, axes = self.graph.ints([0] * len(rows)), self.graph.ints([axis for axis, _ in rows])
+            self.graph.node("Slice", whole, starts, end, axes)
+            self.graph.nodes[-1].outputs[:] = [name]
+            self.specs[whole] = spec
+            self.sizes[name] = [names[dict(rows)[k]] if k in dict(rows) else n for k, n in enumerate(spec.dims)]
+        return list(dict.fromkeys(n for i, n in enumerate(names) if i not in hidden))
+
     def value_info(self, name: str) -> onnx.ValueInfoProto:
         from onnx import helper
 
         spec = self.specs[name]
-        return helper.make_tensor_value_info(name, element_type(spec.dtype), spec.dims)
+        return helper.make_tensor_value_info(name, element_type(spec.dtype), self.sizes.get(name, spec.dims))
 
     # -- the walk
 

@@ -60,9 +60,12 @@ def _normalized(g: Graph, dtype: DType, points: str, sizes: list[int], align: bo
 def roi_align(g: Graph, op: LnOp, src: str, rois: str, batch: str) -> str:
     inside = g.within(batch, _I64, 0, max(op.operand_specs[0].dims[0] - 1, 0))
     half = "half_pixel" if op.half_pixel else "output_half_pixel"
-    return g.node("RoiAlign", src, rois, inside, coordinate_transformation_mode=half, mode=op.mode,
-                  output_height=op.height, output_width=op.width, sampling_ratio=op.sampling_ratio,
-                  spatial_scale=float(op.scale))  # fmt: skip
+    found = g.node("RoiAlign", src, rois, inside, coordinate_transformation_mode=half, mode=op.mode,
+                   output_height=op.height, output_width=op.width, sampling_ratio=op.sampling_ratio,
+                   spatial_scale=float(op.scale))  # fmt: skip
+    regions, dtype = op.operand_specs[1].dims[0], op.operand_specs[0].dtype
+    is_none = g.reshape(g.node("Less", batch, g.const(0, _I64)), [regions, 1, 1, 1])  # a region of no picture is 0
+    return g.node("Where", is_none, g.const(0, dtype), found)
 
 
 @exporter("roi_pool")

@@ -18,9 +18,26 @@ MAX_TRIPS = 4096
 
 @onnx_op("If")
 def if_(n: Node, cond: Value) -> list[Any]:
-    """The branch that a constant condition takes, inlined."""
+    """The branch that a constant condition takes, inlined; where sizes that the data decides are about (is there any box?), both, and a choice."""
+    if not cond.is_known and (n.g.sizes or not cond.inputs):
+        return _both(n, cond)
     taken = _flag(n, cond, "which branch of If is taken")
     return n.inline(n.graph("then_branch" if taken else "else_branch"))
+
+
+def _both(n: Node, cond: Value) -> list[Any]:
+    """Both branches, and of each output that which counts: no op has an effect, or a fault, on what does not count."""
+    from lightnet.frontends.counted_moves import merged
+
+    if cond.len != 1:
+        n.fail(f"which branch of If is taken should be one bool, and has {cond.len} elements")
+    pairs = list(zip(n.inline(n.graph("then_branch")), n.inline(n.graph("else_branch")), strict=True))
+    alike = all(
+        isinstance(a, Value) and isinstance(b, Value) and (a.ndim, a.dtype) == (b.ndim, b.dtype) for a, b in pairs
+    )
+    if not alike:
+        n.need(cond, "which branch of If is taken, whose outputs have different ranks or types,")
+    return [merged(n.g, n.g.reshape(cond, ()), a, b) for a, b in pairs]
 
 
 @onnx_op("Loop", sequences=True)

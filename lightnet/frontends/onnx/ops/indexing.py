@@ -21,7 +21,7 @@ def gather(n: Node, x: Value, index: Value) -> Value:
 
 def take(g: Graph, x: Value, index: Value, axis: int) -> Value:
     """`ln.take`, or a slice where the index is a known run."""
-    if index.is_known and 0 < index.len <= MAX_INSPECTED and x.dims[axis]:
+    if type(x) is Value and index.is_known and 0 < index.len <= MAX_INSPECTED and x.dims[axis]:
         places = index.known.reshape(-1).astype(np.int64)
         first = int(places[0]) + (x.dims[axis] if places[0] < 0 else 0)
         run = first + np.arange(places.size)

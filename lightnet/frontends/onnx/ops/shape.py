@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from lightnet.frontends.composites import (
 from lightnet.frontends.graph import MAX_MADE, Value
 from lightnet.frontends.onnx.model import OnnxTensor
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.sizes import Size, known
 from lightnet.runtime.dtypes import BY_NAME
 
 # -- constants -------------------------------------------------------------------------------------------------------
@@ -65,14 +67,13 @@ def constant_of_shape(n: Node, shape: Value) -> Value:
 
 @onnx_op("Shape")
 def shape(n: Node, x: Value) -> Value:
-    """A constant: dims are known. `start` and `end` clamp."""
-    dims = x.dims[slice(n.int("start", 0), n.int("end", x.ndim))]
-    return n.g.constant(np.asarray(dims, np.int64))
+    """The dims, a constant where they are known. `start` and `end` clamp."""
+    return _numbers(n, x.dims[slice(n.int("start", 0), n.int("end", x.ndim))])
 
 
 @onnx_op("Size")
 def size(n: Node, x: Value) -> Value:
-    return n.g.constant(np.asarray(x.len, np.int64))
+    return _numbers(n, x.len)
 
 
 @onnx_op("Range")
@@ -80,6 +81,8 @@ def range_(n: Node, start: Value, limit: Value, delta: Value) -> Value:
     """start + i * delta below limit, in the operands' type."""
     if any(v.len != 1 for v in (start, limit, delta)):
         n.fail("its inputs should be scalars")
+    if any(hasattr(v, "numbers") for v in (start, limit, delta)):
+        return _counted_range(n, *(n.need_ints(v, "an end of Range")[0] for v in (start, limit, delta)))
     first, last, step = (n.need(v, "an end of Range").reshape(()) for v in (start, limit, delta))
     if step == 0:
         n.fail("its delta is 0")
@@ -248,6 +251,8 @@ def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = 
         which = tuple(range(len(low))) if axes is None else n.need_ints(axes, "the axes of Slice")
         by = (1,) * len(low) if steps is None else n.need_ints(steps, "the steps of Slice")
     which = n.axes(which, x.ndim)
+    if type(x) is not Value or not known((*low, *high)):
+        return _counted_slice(n, x, low, high, which, by)
     if not len(low) == len(high) == len(which) == len(by) or 0 in by:
         n.fail(f"starts {list(low)}, ends {list(high)}, axes {list(which)} and steps {list(by)} do not fit together")
     first, step, lens = [0] * x.ndim, [1] * x.ndim, list(x.dims)
@@ -255,6 +260,33 @@ def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = 
         taken = range(*slice(a, b, s).indices(x.dims[axis]))
         first[axis], step[axis], lens[axis] = taken.start if len(taken) else 0, s, len(taken)
     return strided(n.g, x, first, [max(min(s, 2**31 - 1), -(2**31)) for s in step], lens)
+
+
+def _counted_slice(
+    n: Node, x: Value, low: Sequence[Any], high: Sequence[Any], which: Sequence[int], by: Sequence[int]
+) -> Value:
+    """Slice where the length of an axis, or an end, is a size that the data decides: an axis at a time."""
+    from lightnet.frontends.counted import counted, numbers
+    from lightnet.frontends.counted_moves import slice_axis
+
+    g, ends = n.g, list(zip(which, low, high, by, strict=True))
+    if not known(by) or 0 in by:
+        n.fail(f"its steps are {list(by)}")
+    if (sizes := getattr(x, "numbers", None)) is not None and known((*low, *high)):
+        parts = [slice(None)] * x.ndim
+        for axis, a, b, s in ends:
+            parts[axis] = slice(a, b if abs(b) < 1 << 31 else None if b > 0 or s < 0 else 0, s)
+        return numbers(g, sizes[tuple(parts)])
+    for axis, a, b, s in ends:
+        if isinstance(x.dims[axis], Size) or not known((a, b)):
+            x = slice_axis(g, x, axis, a, b, s)
+            continue
+        taken = range(*slice(a, b, s).indices(x.dims[axis]))
+        first, step, lens = [0] * x.ndim, [1] * x.ndim, list(x.spec.dims)
+        first[axis], step[axis], lens[axis] = taken.start if len(taken) else 0, s if len(taken) > 1 else 1, len(taken)
+        dims = [len(taken) if k == axis else d for k, d in enumerate(x.dims)]
+        x = counted(g, g.plain("strided_slice", x, starts=tuple(first), steps=tuple(step), lens=tuple(lens)), dims)
+    return x
 
 
 @onnx_op("Pad")
@@ -271,8 +303,12 @@ def pad(n: Node, x: Value, pads: Value | None = None, value: Value | None = None
     if mode not in ("constant", "reflect", "edge", "wrap"):
         n.fail(f"unknown mode '{mode}'")
     filler = n.float("value", 0.0) if value is None else _number(n.need(value, "the value of Pad"))
-    if not any(before) and not any(after):
+    if known((*before, *after)) and not any(before) and not any(after):
         return x
+    if mode == "constant" and not (known((*before, *after)) and type(x) is Value):
+        from lightnet.frontends.counted_moves import pad as counted_pad
+
+        return counted_pad(n.g, x, before, after, filler)
     return n.g.op("pad", x, before=tuple(before), after=tuple(after), mode=mode, value=filler)
 
 
@@ -368,7 +404,11 @@ def col2im(n: Node, x: Value, image: Value, block: Value) -> Value:
 
 @onnx_op("NonZero")
 def nonzero(n: Node, x: Value) -> Value:
-    """Of a constant: where it is not zero, [rank, N]."""
+    """Where it is not zero, [rank, N]."""
+    if not x.is_known:
+        from lightnet.frontends.counted_ops import nonzero
+
+        return nonzero(n.g, x)
     found = np.stack(np.nonzero(np.atleast_1d(n.need(x, "the result of NonZero")))).astype(np.int64)
     return n.g.constant(found[: x.ndim])
 
@@ -379,14 +419,20 @@ def compress(n: Node, x: Value, condition: Value) -> Value:
     if axis is None:
         x, axis = n.g.reshape(x, (x.len,)), 0
     axis = n.axis(axis, x.ndim)
+    if condition.ndim != 1:
+        n.fail(f"its condition should be a vector, got {condition.spec}")
+    if not condition.is_known:
+        return _compressed(n, x, condition, axis)
     index = np.flatnonzero(n.need(condition, "the condition of Compress")[: x.dims[axis]])
     return n.g.op("take", x, n.g.constant(index.astype(np.int64)), axis=axis)
 
 
 @onnx_op("Unique")
 def unique(n: Node, x: Value) -> tuple[Value, ...]:
-    """Of a constant: the values, where each stands first, which one each element is, and how many there are."""
+    """The values, where each stands first, which one each element is, and how many there are of each."""
     axis = n.int("axis", None)
+    if not x.is_known:
+        return _unique(n, x, axis)
     data = n.need(x, "the result of Unique")
     data = data.reshape(-1) if axis is None else data
     axis = 0 if axis is None else n.axis(axis, x.ndim)
@@ -400,6 +446,66 @@ def unique(n: Node, x: Value) -> tuple[Value, ...]:
         inverse = np.argsort(order)[inverse]
     return tuple(n.g.constant(np.asarray(a, t)) for a, t in
                  ((values, data.dtype), (first, np.int64), (inverse, np.int64), (counts, np.int64)))  # fmt: skip
+
+
+def _compressed(n: Node, x: Value, condition: Value, axis: int) -> Value:
+    """Elements that data picks. What the condition has more than the axis counts nothing."""
+    from lightnet.frontends.counted_ops import nonzero
+
+    g, length = n.g, x.dims[axis]
+    if not isinstance(length, Size) and not isinstance(condition.dims[0], Size) and condition.dims[0] > length:
+        condition = cut(g, condition, 0, 0, length)
+    return g.op("take", x, squeeze(g, nonzero(g, condition), [0]), axis=axis)
+
+
+def _unique(n: Node, x: Value, axis: int | None) -> tuple[Value, ...]:
+    from lightnet.frontends.counted_ops import unique
+
+    g = n.g
+    x = g.reshape(x, (x.len,)) if axis is None else x
+    axis = 0 if axis is None else n.axis(axis, x.ndim)
+    front = g.transpose(x, (axis, *(k for k in range(x.ndim) if k != axis)))
+    first, inverse, repeats = unique(
+        g, g.reshape(front, (front.dims[0], prod(front.dims[1:]))), bool(n.int("sorted", 1))
+    )
+    return g.op("take", x, first, axis=axis), first, inverse, repeats
+
+
+@onnx_op("NonMaxSuppression")
+def non_max_suppression(n: Node, boxes: Value, scores: Value, most: Value | None = None, overlap: Value | None = None,
+                        least: Value | None = None) -> Value:  # fmt: skip
+    """(batch, class, box) of the boxes that stay; none where nothing says how many may."""
+    from lightnet.frontends.counted_ops import suppressed
+
+    g = n.g
+    if boxes.ndim != 3 or scores.ndim != 3 or boxes.dims[2] != 4 or boxes.dims[0] != scores.dims[0]:
+        n.fail(f"needs boxes [B, N, 4] and scores [B, C, N], got {boxes.spec} and {scores.spec}")
+    if any(v is not None and v.len != 1 for v in (most, overlap, least)):
+        n.fail("its limits should be single numbers")
+    most = g.scalar(0, "i64") if most is None else most
+    overlap = g.scalar(0, "f32") if overlap is None else overlap
+    return suppressed(g, boxes, scores, most, overlap, least, bool(n.int("center_point_box", 0)))
+
+
+def _numbers(n: Node, dims: Any) -> Value:
+    """Dims as a tensor."""
+    if known(dims if isinstance(dims, tuple) else (dims,)):
+        return n.g.constant(np.asarray(dims, np.int64))
+    from lightnet.frontends.counted import numbers
+
+    return numbers(n.g, dims)
+
+
+def _counted_range(n: Node, start: Any, limit: Any, delta: Any) -> Value:
+    """As many numbers as the data says."""
+    from lightnet.frontends.counted import counted, floor0, number, positions, quotient, width
+
+    g = n.g
+    if isinstance(delta, Size) or delta == 0:
+        n.fail(f"its delta is {delta}")
+    count = quotient(g, floor0(g, limit - start if delta > 0 else start - limit) + (abs(delta) - 1), abs(delta))
+    steps = g.op("mul", positions(g, width(count), 0, 1), g.scalar(delta, "i64"))
+    return counted(g, g.op("add", steps, number(g, start)), (count,))
 
 
 def _dims(n: Node, dims: Sequence[int]) -> tuple[int, ...]:

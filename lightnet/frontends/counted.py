@@ -1,0 +1,354 @@
+"""Values with dims that the data decides, and the ops on them: a tensor whose type has the bound, and beside it the true sizes.
+
+`Graph.op` comes here where an operand is one of these. An op passes sizes on as its definition says (`passing.py`); the few of `RULES` say it
+themselves, since their parameters are sizes, or since they are loops. `Numbers` are small integer tensors of sizes (what `Shape` gives), on
+which shape arithmetic goes on as it does on constants. Imports the graph builder.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Block
+
+from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.passing import Refused, passing
+from lightnet.frontends.sizes import Size, Symbol, UndecidedSize, bound, least, of_symbol
+from lightnet.ir.constraints import check_op
+from lightnet.ir.types import tensor_type
+from lightnet.runtime.dtypes import BY_NAME
+
+Dim = int | Size
+
+
+class Counted(Value):
+    """A tensor of whose axes some are as long as the data says: `dims` has a `Size` there, `spec` the bound."""
+
+    __slots__ = ("sizes",)
+
+    def __init__(self, value: Value, sizes: Mapping[int, Size]):
+        super().__init__(value.spec, ssa=value.ssa, inputs=value.inputs, load=value._load, name=value.name)
+        self.sizes = dict(sizes)
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return tuple(self.sizes.get(k, n) for k, n in enumerate(self.spec.dims))
+
+    @property
+    def len(self) -> Dim:
+        return prod(self.dims)
+
+    @property
+    def is_known(self) -> bool:
+        return False
+
+    @property
+    def known(self) -> None:
+        return None
+
+    @property
+    def whole(self) -> Value:
+        """The tensor within its bounds."""
+        return Value(self.spec, ssa=self.ssa, inputs=self.inputs, load=self._load, name=self.name)
+
+    def emitted(self, g: Graph) -> Value:
+        return self.whole
+
+
+class Numbers(Value):
+    """An i64 tensor of sizes: `numbers` is an array of ints and `Size`s. It is computed when an op of the network reads it."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, g: Graph, numbers: np.ndarray):
+        inputs = frozenset().union(*(s.inputs for d in numbers.reshape(-1) if isinstance(d, Size) for s in d.symbols))
+        super().__init__(g.spec(numbers.shape, "i64"), inputs=inputs)
+        self.numbers = numbers
+
+    def emitted(self, g: Graph) -> Value:
+        parts = [g.reshape(number(g, d), (1,)) for d in self.numbers.reshape(-1)]
+        return g.reshape(g.op("concat", *parts, axis=0) if len(parts) > 1 else parts[0], self.numbers.shape)
+
+
+def numbers(g: Graph, dims: Any) -> Value:
+    """A tensor of dims: a constant where all are known."""
+    array = np.asarray(dims, object)
+    if not any(isinstance(d, Size) for d in array.reshape(-1)):
+        return g.constant(array.astype(np.int64))
+    return Numbers(g, array)
+
+
+def counted(g: Graph, value: Value, dims: Sequence[Dim]) -> Value:
+    """`value` with these dims: axes whose length in the type is not the bound are padded, or cut."""
+    for axis, dim in enumerate(dims):
+        value = fitted(g, value, axis, dim)
+    sizes = {k: d for k, d in enumerate(dims) if isinstance(d, Size)}
+    return Counted(value, sizes) if sizes else value
+
+
+def fitted(g: Graph, x: Value, axis: int, dim: Dim) -> Value:
+    """A plain value whose axis is as long as the bound of `dim`; what is added is 0."""
+    have, want = x.spec.dims[axis], width(dim)
+    if have > want:
+        return g.plain("slice", x, axis=axis, start=0, len=want)
+    if have < want:
+        before, after = [0] * x.ndim, [0] * x.ndim
+        after[axis] = want - have
+        return g.plain("pad", x, before=tuple(before), after=tuple(after))
+    return x
+
+
+def width(dim: Dim) -> int:
+    """The length of an axis in the type. A counted one has two elements at least: one would be repeated where another axis is longer."""
+    return max(bound(dim), 2) if isinstance(dim, Size) else dim
+
+
+def widths(dims: Sequence[Dim]) -> tuple[int, ...]:
+    return tuple(map(width, dims))
+
+
+def symbol(g: Graph, name: str, high: int, value: Value) -> Size:
+    """A size that the scalar `value` (i64) is at run time."""
+    return of_symbol(Symbol(f"{name} (0…{high})", high, lambda: value, value.inputs))
+
+
+def decided(g: Graph, key: Any, make: Callable[[], Any]) -> Any:
+    """What `make` gives, made once for a key: two ops that decide the same size make one symbol."""
+    if key not in g.sizes:
+        g.sizes[key] = make()
+    return g.sizes[key]
+
+
+def number(g: Graph, dim: Dim) -> Value:
+    """A dim as a tensor of rank 0, i64."""
+    if not isinstance(dim, Size):
+        return g.scalar(dim, "i64")
+    return decided(g, ("number", dim), lambda: _emitted(g, dim))
+
+
+def _emitted(g: Graph, dim: Size) -> Value:
+    total = None
+    for term, c in dim.terms.items():
+        part = None if c != 1 and term else g.scalar(c, "i64")
+        for s in term:
+            value = s.emit()
+            part = value if part is None or (c == 1 and part.is_known) else g.plain("mul", part, value)
+        if term and c != 1:
+            part = g.plain("mul", part, g.scalar(c, "i64"))
+        total = part if total is None else g.plain("add", total, part)
+    assert total is not None
+    return total
+
+
+def smaller(g: Graph, a: Dim, b: Dim, largest: bool = False) -> Dim:
+    """The minimum (or maximum) of two dims, by their bounds where these decide it."""
+    for x, y in ((a, b), (b, a)):
+        if bound_of(x) <= least(y):
+            return y if largest else x
+    what = "max" if largest else "min"
+
+    def make() -> Size:
+        pick = max if largest else min
+        high, low = pick(bound_of(a), bound_of(b)), pick(least(a), least(b))
+        op = "maximum" if largest else "minimum"
+        inputs = frozenset().union(*(s.inputs for d in (a, b) if isinstance(d, Size) for s in d.symbols))
+        return of_symbol(
+            Symbol(f"{what}({a}, {b})", high, lambda: g.plain(op, number(g, a), number(g, b)), inputs, low)
+        )
+
+    return decided(g, (what, a, b), make)
+
+
+def quotient(g: Graph, a: Dim, b: Dim) -> Dim:
+    """a / b, rounded down, of what is not negative."""
+    exact = a.over(b) if isinstance(a, Size) else a // b if not isinstance(b, Size) else None
+    if exact is not None:
+        return exact
+    if isinstance(b, Size) or b <= 0 or least(a) < 0:
+        raise UndecidedSize(a if isinstance(a, Size) else b)
+
+    def make() -> Size:
+        inputs = frozenset().union(*(s.inputs for s in a.symbols))
+        emit = lambda: g.plain("div", number(g, a), g.scalar(b, "i64"))  # noqa: E731
+        return of_symbol(Symbol(f"({a}) / {b}", a.high // b, emit, inputs, a.low // b))
+
+    return decided(g, ("div", a, b), make)
+
+
+def bound_of(dim: Dim) -> int:
+    """The largest number that a dim can be."""
+    return dim.high if isinstance(dim, Size) else dim
+
+
+def floor0(g: Graph, dim: Dim) -> Dim:
+    """A dim, or 0 where it is below."""
+    return smaller(g, dim, 0, largest=True)
+
+
+# -- ops -------------------------------------------------------------------------------------------------------------
+
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*optypes: str) -> Callable[[Rule], Rule]:
+    """Decorator: the function (graph, op type, operands, params) makes these ops of counted operands."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(optypes, function))
+        return function
+
+    return register
+
+
+def op(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, Any]) -> Any:
+    """`Graph.op` where an operand is `Counted` or `Numbers`, or a parameter has a size."""
+    if any(isinstance(v, Numbers) for v in operands):
+        found = _on_numbers(g, optype, operands, params)
+        if found is not None:
+            return found
+        operands = [
+            decided(g, ("tensor", id(v), v), lambda v=v: v.emitted(g)) if isinstance(v, Numbers) else v
+            for v in operands
+        ]
+        if not any(isinstance(v, Counted) for v in operands):
+            return g.op(optype, *operands, **params)
+    return RULES.get(optype, derived)(g, optype, list(operands), dict(params))
+
+
+def derived(g: Graph, optype: str, operands: list[Value], params: dict[str, Any], by_index: bool = False) -> Any:
+    """An op as its definition says. Raises `UndecidedSize` where that cannot be told."""
+    params = {k: widths(v) if isinstance(v, tuple | list) and v and not isinstance(v[0], str) else width(v) if isinstance(v, Size) else v for k, v in params.items()}  # fmt: skip
+    classes: list[Size] = []
+    marks = []
+    for v in operands:
+        sizes = v.sizes if isinstance(v, Counted) else {}
+        classes += [s for s in sizes.values() if s not in classes]
+        marks.append({k: classes.index(s) for k, s in sizes.items()})
+    specs = [v.spec for v in operands]
+    try:
+        passed = passing(g.classes[optype], specs, params, marks, by_index)
+    except Refused as e:
+        raise UndecidedSize(
+            *classes,
+            message=f"data-dependent shape: {optype} takes no dim that the data decides ({', '.join(map(str, classes))}): {e}",
+        ) from None
+    if passed.fill is not None:
+        operands = [filled(g, v, passed.fill) if isinstance(v, Counted) else v for v in operands]
+    found = g.plain(optype, *operands, **params)
+    results = found if isinstance(found, tuple) else (found,)
+    given = [
+        counted(g, r, [classes[axes[k]] if k in axes else n for k, n in enumerate(r.spec.dims)])
+        for r, axes in zip(results, passed.results)
+    ]
+    return tuple(given) if isinstance(found, tuple) else given[0]
+
+
+def before_count(g: Graph, dims: Sequence[Dim]) -> Value | None:
+    """Which elements of a tensor of these dims count, as i1 that broadcasts to them; None where all do."""
+    flags = None
+    for axis, dim in enumerate(dims):
+        if isinstance(dim, Size):
+            here = g.plain("less", positions(g, width(dim), axis, len(dims)), number(g, dim))
+            flags = here if flags is None else g.plain("bit_and", flags, here)
+    return flags
+
+
+def positions(g: Graph, count: int, axis: int, ndim: int) -> Value:
+    """0, 1, … along an axis of a tensor, i64."""
+    dims = [count if k == axis else 1 for k in range(ndim)]
+    return decided(
+        g, ("positions", tuple(dims)), lambda: g.table(dims, "i64", lambda: np.arange(count, dtype=np.int64))
+    )
+
+
+def filled(g: Graph, x: Value, fill: float | int) -> Value:
+    """A counted tensor with `fill` behind its counts."""
+    flags = before_count(g, x.dims)
+    if flags is None:
+        return x
+    return Counted(g.plain("where", flags, x, g.scalar(fill, x.dtype)), x.sizes)
+
+
+# -- sizes as tensors ------------------------------------------------------------------------------------------------
+
+
+def _decide(predicate: Callable[[Any, Any], bool]) -> Callable[[Graph, Any, Any], bool]:
+    return lambda g, a, b: predicate(a, b)
+
+
+def _equal(g: Graph, a: Dim, b: Dim) -> bool:
+    if a == b:
+        return True
+    difference = a - b
+    if isinstance(difference, int) or difference.low > 0 or difference.high < 0:
+        return False
+    raise UndecidedSize(difference)
+
+
+_SCALAR: dict[str, Callable[..., Any]] = {
+    "add": lambda g, a, b: a + b, "sub": lambda g, a, b: a - b, "mul": lambda g, a, b: a * b, "neg": lambda g, a: a * -1,
+    "div": quotient, "minimum": smaller, "maximum": lambda g, a, b: smaller(g, a, b, largest=True), "abs": lambda g, a: smaller(g, a, a * -1, largest=True),
+    "equal": _equal, "less": _decide(operator.lt), "less_equal": _decide(operator.le), "where": lambda g, c, a, b: a if c else b,
+    "cast": lambda g, a: a,
+}  # fmt: skip
+_REDUCED = {"reduce_min": "minimum", "reduce_max": "maximum", "reduce_sum": "add", "reduce_prod": "mul"}
+#: Ops whose NumPy reference moves elements, of any type.
+_MOVES = frozenset(
+    {"reshape", "concat", "slice", "strided_slice", "take", "transpose", "expand", "forward", "gather_nd"}
+)
+
+
+def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, Any]) -> Value | None:
+    """An op on sizes, as sizes; None where it has to be computed at run time."""
+    arrays = [v.numbers if isinstance(v, Numbers) else v.known for v in operands]
+    if any(a is None or a.dtype.kind not in "iubO" for a in arrays):
+        return None
+    cls, given = g.classes[optype], {k: v for k, v in params.items() if v is not None}
+    try:
+        if optype in _MOVES:
+            if not all(isinstance(v, Numbers) or k for k, v in enumerate(operands)) and optype != "concat":
+                return None
+            specs = [v.spec for v in operands]
+            results = check_op(cls, specs, given)
+            built = cls.build_unchecked(Block(arg_types=[tensor_type(s) for s in specs]).args, given, results)
+            return numbers(
+                g,
+                built.reference(
+                    *(a.astype(object) if k == 0 or optype == "concat" else a for k, a in enumerate(arrays))
+                ),
+            )
+        if optype in _REDUCED:
+            function = _SCALAR[_REDUCED[optype]]
+            array = arrays[0]
+            for axis in params["axes"]:
+                rows = np.moveaxis(array, axis, 0)
+                array = np.expand_dims(
+                    _each(lambda *column: reduce(lambda a, b: function(g, a, b), column), *rows), axis
+                )
+            return numbers(g, array)
+        if optype not in _SCALAR or (optype == "cast" and BY_NAME_TL.get(params["dtype"]) != "i64"):
+            return None
+        found = _each(lambda *given: _SCALAR[optype](g, *given), *arrays)
+    except (UndecidedSize, ZeroDivisionError):
+        return None
+    if optype in ("equal", "less", "less_equal"):
+        return g.constant(found.astype(bool))
+    return numbers(g, found)
+
+
+def _each(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
+    """A function of each element of arrays that broadcast."""
+    given = np.broadcast_arrays(*(np.asarray(a, object) for a in arrays))
+    found = np.empty(given[0].shape, object)
+    for at in np.ndindex(found.shape):
+        found[at] = function(*(a[at] for a in given))
+    return found
+
+
+BY_NAME_TL = {d.tl: name for name, d in BY_NAME.items()}

@@ -1,0 +1,337 @@
+"""Moving what is counted: elements lie at their bounds, so a shape that changes, or a join, has to bring together those that count.
+
+*Compaction* is one mechanism for all of it: the places of the elements that count (`ln.nonzero` of flags), then a gather. A reshape that leaves counted
+axes in front, or as they are, is free. Imports the counted values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from lightnet.diagnostics import LightNetError
+from lightnet.frontends import counted_ops  # noqa: F401 (registers its rules)
+from lightnet.frontends.counted import (
+    Counted,
+    Dim,
+    Numbers,
+    before_count,
+    bound_of,
+    counted,
+    decided,
+    derived,
+    filled,
+    floor0,
+    number,
+    op,
+    positions,
+    quotient,
+    rule,
+    smaller,
+    width,
+    widths,
+)
+from lightnet.frontends.graph import Graph, Value
+from lightnet.frontends.sizes import Size, Symbol, UndecidedSize, known, least, of_symbol
+
+__all__ = ["concat", "expand", "number", "op", "reshape", "slice_axis"]
+
+
+# -- reshape ---------------------------------------------------------------------------------------------------------
+
+
+def reshape(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
+    """`x` under other dims, of which some are sizes; the elements that count stay in row-major order."""
+    dims = tuple(d if isinstance(d, Size) else int(d) for d in dims)
+    if x.dims == dims:
+        return x
+    if isinstance(x, Numbers):
+        return op(g, "reshape", [x], {"dims": dims})
+    static = _in_place(x.dims, x.spec.dims, dims)
+    if static is not None:
+        return counted(g, g.plain("reshape", _plain(x), dims=tuple(static)), dims)
+    return _spread(g, _flat(g, x), dims)
+
+
+@rule("reshape")
+def _reshape(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
+    return reshape(g, operands[0], params["dims"])
+
+
+def _plain(x: Value) -> Value:
+    """The tensor within its bounds."""
+    return x.whole if isinstance(x, Counted) else x
+
+
+def _in_place(source: Sequence[Dim], lens: Sequence[int], target: Sequence[Dim]) -> list[int] | None:
+    """The dims of the type after a reshape that moves nothing, or None where there is none: axes are split and joined in groups, and in
+    each group the counted axis is the first of both sides, or it is one axis that stays as it is."""
+    found = list[int]()
+    i = j = 0
+    while i < len(source) or j < len(target):
+        p, q = list(range(i, min(i + 1, len(source)))), list(range(j, min(j + 1, len(target))))
+        while (a := prod(source[k] for k in p)) != (b := prod(target[k] for k in q)):
+            grow = _shorter(a, b, len(p) + i < len(source), len(q) + j < len(target))
+            if grow is None:
+                return None
+            (p if grow else q).append(i + len(p) if grow else j + len(q))
+        group = _group([source[k] for k in p], [lens[k] for k in p], [target[k] for k in q])
+        if group is None:
+            return None
+        found += group
+        i, j = i + len(p), j + len(q)
+    return found
+
+
+def _shorter(a: Dim, b: Dim, more_left: bool, more_right: bool) -> bool | None:
+    """Whether the left side of a group gets one more axis (False: the right one); None where neither helps."""
+    left = isinstance(b, Size) and b.over(a) is not None if isinstance(a, Size) or a else False
+    right = isinstance(a, Size) and a.over(b) is not None if isinstance(b, Size) or b else False
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        left, right = a < b, b < a
+    if left and more_left:
+        return True
+    if right and more_right:
+        return False
+    return True if more_left else False if more_right else None
+
+
+def _group(source: Sequence[Dim], lens: Sequence[int], target: Sequence[Dim]) -> list[int] | None:
+    """The dims in the type of one group of axes, None where elements would have to move."""
+    before = [(d, n) for d, n in zip(source, lens) if d != 1]
+    after = [d for d in target if d != 1]
+    if known([d for d, _ in before]):
+        return list(target) if known(target) else None  # type: ignore[arg-type]
+    if [d for d, _ in before] == after:
+        given = iter(n for _, n in before)
+        return [1 if d == 1 else next(given) for d in target]
+    if not known([d for d, _ in before[1:]]) or not after or not known(after[1:]):
+        return None
+    size, rest = prod(n for _, n in before), prod(after[1:])
+    if not rest or size % rest:
+        return None
+    at = target.index(after[0])
+    return [size // rest if k == at else d for k, d in enumerate(target)]  # type: ignore[misc]
+
+
+def _flat(g: Graph, x: Value) -> Value:
+    """The elements that count, as a vector."""
+    total, lens = x.len, x.spec.dims
+    flat = g.plain("reshape", _plain(x), dims=(prod(lens),))
+    inner = [k for k, d in enumerate(x.dims) if isinstance(d, Size) and any(e != 1 for e in x.dims[:k])]
+    if inner:
+        flags = before_count(g, x.dims)
+        assert flags is not None
+        flat = compacted(g, flat, g.plain("reshape", g.plain("expand", flags, dims=lens), dims=(prod(lens),)), 0)
+    return counted(g, flat, [total])
+
+
+def compacted(g: Graph, x: Value, flags: Value, axis: int) -> Value:
+    """The elements along `axis` whose flag (a vector of i1) is set, brought to the front."""
+    indices, _ = g.plain("nonzero", flags)
+    return g.plain("take", x, g.plain("reshape", indices, dims=flags.spec.dims), axis=axis)
+
+
+def _spread(g: Graph, flat: Value, dims: Sequence[Dim]) -> Value:
+    """A vector of what counts as a tensor of `dims`, whose counted axes may be anywhere."""
+    lens = widths(dims)
+    g.bounded(prod(lens), "a tensor of sizes that the data decides", 1 << 28)
+    first = next((k for k, d in enumerate(dims) if d != 1), 0)
+    if all(not isinstance(d, Size) for d in dims[first + 1 :]):
+        rest = prod(lens[first + 1 :])
+        return counted(g, g.plain("reshape", _of_length(g, flat, lens[first] * rest if lens else 1), dims=lens), dims)
+    place: Value | None = None
+    for axis, dim in enumerate(dims):
+        if dim == 1:
+            continue
+        here = positions(g, lens[axis], axis, len(dims))
+        stride = prod(dims[axis + 1 :])
+        here = here if stride == 1 else g.plain("mul", here, number(g, stride))
+        place = here if place is None else g.plain("add", place, here)
+    assert place is not None
+    return counted(g, g.plain("take", _plain(flat), g.plain("expand", place, dims=lens), axis=0), dims)
+
+
+def _of_length(g: Graph, flat: Value, n: int) -> Value:
+    flat, have = _plain(flat), flat.spec.dims[0]
+    if have < n:
+        return g.plain("pad", flat, before=(0,), after=(n - have,))
+    return g.plain("slice", flat, axis=0, start=0, len=n) if have > n else flat
+
+
+# -- expand, concat, slice -------------------------------------------------------------------------------------------
+
+
+def expand(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
+    """Broadcast to `dims`, of which some are sizes."""
+    if x.dims == tuple(dims):
+        return x
+    if isinstance(x, Numbers):
+        return op(g, "expand", [x], {"dims": tuple(dims)})
+    behind = (1,) * (len(dims) - x.ndim) + x.dims
+    for have, want in zip(behind, dims):
+        if have not in (1, want):
+            raise LightNetError(f"{list(map(str, x.dims))} does not broadcast to {list(map(str, dims))}")
+    lens = widths(dims)
+    g.bounded(prod(lens), "a tensor of sizes that the data decides", 1 << 28)
+    return counted(g, g.plain("expand", _plain(x), dims=lens), dims)
+
+
+@rule("expand")
+def _expand(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
+    return expand(g, operands[0], params["dims"])
+
+
+def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
+    """Tensors behind each other along `axis`, some of them counted."""
+    if any(isinstance(p, Numbers) for p in parts):
+        return op(g, "concat", list(parts), {"axis": axis})
+    for k in range(parts[0].ndim):
+        if k != axis and any(p.dims[k] != parts[0].dims[k] for p in parts[1:]):
+            raise LightNetError(f"the parts differ along axis {k}: {', '.join(str(p.dims[k]) for p in parts)}")
+    total: Dim = sum(p.dims[axis] for p in parts)
+    whole = [p for p in parts if p.spec.dims[axis]]
+    joined = _joined(g, [_plain(p) for p in whole], axis)
+    dims = [total if k == axis else d for k, d in enumerate(parts[0].dims)]
+    if all(not isinstance(p.dims[axis], Size) for p in whole[:-1]):
+        return counted(g, joined, dims)
+    flags = []
+    for p in whole:
+        n = p.spec.dims[axis]
+        there = before_count(g, [p.dims[axis]])
+        flags.append(g.plain("expand", g.scalar(1, "i1"), dims=(n,)) if there is None else there)
+    return counted(g, compacted(g, joined, _joined(g, flags, 0), axis), dims)
+
+
+def _joined(g: Graph, parts: Sequence[Value], axis: int) -> Value:
+    from lightnet.frontends.composites import concat as plain_concat
+
+    return plain_concat(g, parts, axis)
+
+
+@rule("concat")
+def _concat(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
+    return concat(g, operands, params["axis"])
+
+
+def slice_axis(g: Graph, x: Value, axis: int, start: Dim, end: Dim, step: int) -> Value:
+    """As NumPy's ``x[start:end:step]`` along one axis, where the length of the axis, or an end, is a size."""
+    n = x.dims[axis]
+    if step < 0:
+        first, last = _within(g, start, n, -1), _within(g, end, n, -1)
+        length = quotient(g, floor0(g, first - last) + (-step - 1), -step)
+    else:
+        first, last = _within(g, start, n, 0), _within(g, end, n, 0)
+        length = quotient(g, floor0(g, last - first) + (step - 1), step)
+    if isinstance(x, Numbers):
+        raise UndecidedSize(*(d for d in (first, last) if isinstance(d, Size)))
+    dims = [length if k == axis else d for k, d in enumerate(x.dims)]
+    if first == 0 and step == 1:
+        return counted(g, _plain(x), dims)
+    most = width(length)
+    place = positions(g, most, 0, 1)
+    if step != 1:
+        place = g.plain("mul", place, g.scalar(step, "i64"))
+    place = g.plain("add", place, number(g, first))
+    place = g.plain("clip", place, lo=0, hi=max(x.spec.dims[axis] - 1, 0))  # below 0 would count from the end
+    return counted(g, g.plain("take", _plain(x), place, axis=axis), dims)
+
+
+def _within(g: Graph, at: Dim, n: Dim, low: int) -> Dim:
+    """An end of a slice: from the end of the axis where it is below 0, then between `low` and n (from behind: n - 1)."""
+    if isinstance(at, Size):
+        if at.low < 0:
+            raise UndecidedSize(at)
+    elif at < 0:
+        at = n + at if at > -(1 << 31) else low
+    return smaller(g, smaller(g, at, n + low), low, largest=True)
+
+
+@rule("slice")
+def _slice(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
+    x, axis = operands[0], params["axis"]
+    if isinstance(x.dims[axis], Size):
+        return slice_axis(g, x, axis, params["start"], params["start"] + params["len"], 1)
+    return derived(g, optype, operands, params)
+
+
+def pad(g: Graph, x: Value, before: Sequence[int], after: Sequence[Dim], value: float) -> Value:
+    """`value` before and behind what counts. Raises `UndecidedSize` where the data decides how much stands before."""
+    if isinstance(x, Numbers):
+        x = x.emitted(g)
+    dims = tuple(b + n + a for b, n, a in zip(before, x.dims, after))
+    if any(width(d) < 0 or least(d) < 0 for d in dims) or not known(before):
+        raise UndecidedSize(*(d for d in (*dims, *before) if isinstance(d, Size)))
+    behind = tuple(width(d) - n - b for d, n, b in zip(dims, x.spec.dims, before))
+    inside = filled(g, x, value) if isinstance(x, Counted) else x
+    return counted(g, g.plain("pad", _plain(inside), before=tuple(before), after=behind, value=value), dims)
+
+
+def merged(g: Graph, cond: Value, a: Value, b: Value) -> Value:
+    """`a` where the bool `cond` holds, else `b`: tensors of one rank, each axis of which is as long as that of the one that is taken."""
+    dims = tuple(m if m == n else _chosen(g, cond, m, n) for m, n in zip(a.dims, b.dims))
+    parts = [_plain(counted(g, _plain(x) if not isinstance(x, Numbers) else x.emitted(g), dims)) for x in (a, b)]
+    return counted(g, g.plain("where", cond, *parts), dims)
+
+
+def _chosen(g: Graph, cond: Value, m: Dim, n: Dim) -> Dim:
+    """One of two sizes."""
+
+    def make() -> Size:
+        inputs = frozenset().union(*(s.inputs for d in (m, n) if isinstance(d, Size) for s in d.symbols))
+        high, low = max(bound_of(m), bound_of(n)), min(least(m), least(n))
+        return of_symbol(
+            Symbol(f"{m} or {n}", high, lambda: g.plain("where", cond, number(g, m), number(g, n)), inputs, low)
+        )
+
+    return decided(g, ("or", g.ssa(cond), m, n), make)
+
+
+# -- places that data names ------------------------------------------------------------------------------------------
+
+
+def from_front(g: Graph, index: Value, lens: Sequence[Dim], along: bool = False) -> Value:
+    """Indices, those below 0 counted from the end of a counted axis; with `along`, the last axis of `index` has one for each of `lens`."""
+    if known(lens):
+        return index
+    if along:
+        count: Value = g.cast(_joined(g, [g.reshape(number(g, d), (1,)) for d in lens], 0), index.dtype)
+    else:
+        count = g.cast(number(g, lens[0]), index.dtype)
+    below = g.op("less", index, g.scalar(0, index.dtype))
+    return g.op("where", below, g.op("add", index, count), index)
+
+
+def _pickable(g: Graph, x: Value, axes: Iterable[int]) -> Value:
+    """With two elements along axes that have fewer: of one, a definition reads no index, and of none it can pick nothing."""
+    for axis in axes:
+        if (n := x.spec.dims[axis]) < 2:
+            after = tuple(2 - n if k == axis else 0 for k in range(x.ndim))
+            x = g.op("pad", x, before=(0,) * x.ndim, after=after)
+    return x
+
+
+@rule("take", "take_along")
+def _take(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
+    x, index = operands
+    x, index = _pickable(g, x, [params["axis"]]), from_front(g, index, [x.dims[params["axis"]]])
+    if optype == "take_along" and any(
+        a != b for k, (a, b) in enumerate(zip(x.dims, index.dims)) if k != params["axis"]
+    ):
+        raise UndecidedSize(*(d for d in (*x.dims, *index.dims) if isinstance(d, Size)))
+    return derived(g, optype, [x, index], params, by_index=True)
+
+
+@rule("gather_nd")
+def _gather_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
+    x, index = operands
+    batch, depth = params.get("batch_dims", 0), index.spec.dims[-1]
+    index = from_front(g, index, x.dims[batch : batch + depth], along=True)
+    x = _pickable(g, x, range(batch, batch + depth))
+    return derived(g, optype, [x, index], params, by_index=True)
+
+
+def sizes_in(params: Mapping[str, Any]) -> bool:
+    """Whether a parameter names a size."""
+    return any(isinstance(d, Size) for v in params.values() for d in (v if isinstance(v, tuple | list) else (v,)))
