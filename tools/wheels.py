@@ -27,7 +27,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "lightnet"
 #: What the runtime is there for: `lightnet.load_executable`, and the commands that take an executable.
-ENTRIES = (PACKAGE, "lightnet.runtime.artifact", "lightnet.cli.lightnet", "lightnet.cli.run", "lightnet.cli.inspect", "lightnet.cli.serve")
+ENTRIES = (
+    PACKAGE,
+    "lightnet.runtime.artifact",
+    "lightnet.runtime.rows",
+    "lightnet.cli.lightnet",
+    "lightnet.cli.run",
+    "lightnet.cli.inspect",
+    "lightnet.cli.serve",
+)
 #: The extras that it has, too: packages that it imports inside of functions.
 EXTRAS = ("sign", "serve")
 #: What they may import beside the standard library.

@@ -139,14 +139,10 @@ def _options(args: argparse.Namespace) -> Options:
 
 def _check_installed() -> None:
     """Raise LightNetError where a package of the extra `serve` is not there."""
-    from importlib import metadata
     from importlib.util import find_spec
 
     if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:
-        ours = {
-            d.metadata["Name"] for d in metadata.distributions() if (d.metadata["Name"] or "").startswith("lightnet-")
-        }
-        name = "lightnet-runtime" if "lightnet-runtime" in ours else "lightnet-compiler"
+        name = "lightnet-compiler" if find_spec("lightnet.compiler") else "lightnet-runtime"
         raise LightNetError(f"`lightnet serve` needs {', '.join(missing)}: pip install '{name}[serve]'")
 
 

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from lightnet import __version__
@@ -223,7 +223,8 @@ async def _failed(http: HttpRequest, error: Exception) -> Response:
         text = "out of memory" if isinstance(error, MemoryError) else error.message
         retry = error.retry_after if isinstance(error, RequestError) else None
         return _json({"error": text}, _status(error), {"Retry-After": str(retry)} if retry is not None else None)
-    traceback.print_exception(error, file=sys.stderr)
+    with suppress(OSError):  # a log on a disk that is full
+        traceback.print_exception(error, file=sys.stderr)
     return _json({"error": "internal error: the server's log has more"}, 500)
 
 

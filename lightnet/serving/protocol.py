@@ -84,7 +84,7 @@ def _parsed(text: bytes | bytearray) -> dict[str, Any]:
     except RecursionError:
         raise RequestError("the body is no JSON that can be read: it is nested too deeply") from None
     except ValueError as e:  # also what is no UTF-8, and integers of thousands of digits
-        raise RequestError(f"the body is no JSON: {str(e):.200}") from None
+        raise RequestError(f"the body is no JSON: {e!s:.200}") from None
     if not isinstance(top, dict):
         raise RequestError(f"the body should be a JSON object, and is {shown(top)}")
     return top

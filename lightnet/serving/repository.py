@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+
 from lightnet.diagnostics import LightNetError
 from lightnet.serving.batching import Item, Queue, Workers, mixes_rows
 from lightnet.serving.errors import RequestError, shown

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 from lightnet.diagnostics import LightNetError
 from lightnet.serving.app import Service, make_app
@@ -59,8 +60,10 @@ async def _reload(service: Service) -> None:
 
 
 def _say(service: Service, text: str) -> None:
+    """Print a line, and what a person should know of the models, on standard error (which may be a file on a disk that is full)."""
     notes = service.repository.notes
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+    with suppress(OSError):
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+        print(text, file=sys.stderr, flush=True)
     notes.clear()
-    print(text, file=sys.stderr, flush=True)
