@@ -36,5 +36,10 @@ class Mortal(Scorer):
         return super().__call__(rows)
 
 
-ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}})
+ray.init(
+    num_cpus=3,
+    include_dashboard=False,
+    log_to_driver=False,
+    runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}},
+)
 scored(NET, str(FOLDER / "in"), scorer=Mortal).write_parquet(str(FOLDER / "out"))

@@ -170,7 +170,9 @@ def test_parquet_with_a_killed_process(net: Path, tmp_path: Path) -> None:
     x = rows_of(100_000)
     write_parquet(tmp_path / "in.parquet", x)
     module = recipe(SCORING / "parquet.py")
-    pools = module.score_file(str(net), str(tmp_path / "in.parquet"), str(tmp_path / "out.parquet"), part=score_part_and_die)
+    pools = module.score_file(
+        str(net), str(tmp_path / "in.parquet"), str(tmp_path / "out.parquet"), part=score_part_and_die
+    )
     assert pools == 2 and (tmp_path / "died").exists()
     table = pq.read_table(tmp_path / "out.parquet")
     assert table["row"].to_pylist() == list(range(len(x)))
@@ -205,14 +207,17 @@ def test_spark(net: Path, tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java")
-    from pyspark.sql import SparkSession
-
     x = rows_of(10_000)
     write_parquet(tmp_path / "in" / "a.parquet", x, 2500)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    session = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
-    try:
-        recipe(SCORING / "spark.py").scored(session, str(net), str(tmp_path / "in")).write.parquet(str(tmp_path / "out"))
-    finally:
-        session.stop()
+    submit = "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": submit,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    words = [sys.executable, str(SCORING / "spark.py"), str(net), str(tmp_path / "in"), str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
     check(pq.read_table(tmp_path / "out"), x)

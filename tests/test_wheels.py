@@ -96,7 +96,9 @@ def test_runtime_serves(runtime: tuple[str, ...], saved: tuple, tmp_path: Path) 
     """`serve` says what it needs, and needs no more than that."""
     command = "import sys; from lightnet.cli.lightnet import main; sys.exit(main(sys.argv[1:]))"
     done = alone(runtime, "-c", command, "serve", str(saved[0]), cwd=tmp_path)
-    needs = "error: `lightnet serve` needs starlette, uvicorn, prometheus_client: pip install 'lightnet-runtime[serve]'\n"
+    needs = (
+        "error: `lightnet serve` needs starlette, uvicorn, prometheus_client: pip install 'lightnet-runtime[serve]'\n"
+    )
     assert done.returncode == 1 and done.stderr == needs
     for name in ("starlette", "prometheus_client", "anyio", "typing_extensions", "idna", "sniffio"):
         origin = Path(getattr(find_spec(name), "origin", None) or "none")

@@ -12,6 +12,7 @@ Prints what was answered, both servers' latencies, and their ratio; exits with 1
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -26,7 +27,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,7 @@ PATH = "/v2/models/net/infer"
 def weights(seed: int) -> list[np.ndarray]:
     """The matrices of a perceptron."""
     rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape).astype(np.float32) / 8 for shape in zip(DIMS, DIMS[1:])]
+    return [rng.normal(size=shape).astype(np.float32) / 8 for shape in itertools.pairwise(DIMS)]
 
 
 def reference(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
@@ -70,7 +70,9 @@ def write_network(path: Path, matrices: list[np.ndarray]) -> None:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, DIMS[-1]])],
         [numpy_helper.from_array(m, f"w{k}") for k, m in enumerate(matrices)],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path.with_suffix(".onnx"))
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path.with_suffix(".onnx")
+    )
     lightnet.compile(path.with_suffix(".onnx")).save(path.with_suffix(".lnx"))
 
 
@@ -281,7 +283,14 @@ def described(rows: np.ndarray) -> tuple[bytes, dict[str, str]]:
     return head, {"Inference-Header-Content-Length": str(len(head))}
 
 
-def turn(server: Server, seconds: float, args: argparse.Namespace, rng: random.Random, x: np.ndarray, answers: list[np.ndarray]) -> None:
+def turn(
+    server: Server,
+    seconds: float,
+    args: argparse.Namespace,
+    rng: random.Random,
+    x: np.ndarray,
+    answers: list[np.ndarray],
+) -> None:
     """Clients on one server for some seconds, and what happens to it meanwhile."""
     began, cpu = time.monotonic(), server.cpu_seconds()
     clients = [Client(server, began + seconds, k, x, answers) for k in range(args.clients)]
@@ -326,7 +335,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="for how long, of each server (10)")
     parser.add_argument("--clients", type=int, default=8, help="how many clients ask at a time (8)")
     parser.add_argument("--seed", type=int, default=None, help="of what happens (default: drawn, and printed)")
-    parser.add_argument("--replace", choices=["rename", "both"], default="both", help="how files are replaced: both is also in place")
+    parser.add_argument(
+        "--replace", choices=["rename", "both"], default="both", help="how files are replaced: both is also in place"
+    )
     parser.add_argument("--no-peer", action="store_true", help="leave ONNX Runtime out")
     parser.add_argument("--serve-peer", metavar="MODEL.onnx", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -334,7 +345,10 @@ def main(argv: list[str] | None = None) -> int:
         serve_peer(args.serve_peer)
         return 0
     seed = args.seed if args.seed is not None else random.randrange(10**6)
-    print(f"seed {seed}, {args.clients} clients, {args.minutes:g} minutes of each server, files replaced by {args.replace}", flush=True)
+    print(
+        f"seed {seed}, {args.clients} clients, {args.minutes:g} minutes of each server, files replaced by {args.replace}",
+        flush=True,
+    )
     rng, matrices = random.Random(seed), [weights(1), weights(2)]
     x = np.random.default_rng(seed).normal(size=(SAMPLES, DIMS[0])).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,9 @@ def score_part(net: str, source: str, part: int, target: str) -> None:
     os.replace(partial, target)
 
 
-def score_file(net: str, source: str, target: str, processes: int = 2, part: Any = score_part, attempts: int = 10) -> int:
+def score_file(
+    net: str, source: str, target: str, processes: int = 2, part: Any = score_part, attempts: int = 10
+) -> int:
     """Write `target`, the rows of `source` in their order with the outputs beside them; returns how many pools that took."""
     count = pq.ParquetFile(source).num_row_groups
     folder = Path(f"{target}.parts")
@@ -45,7 +47,9 @@ def score_file(net: str, source: str, target: str, processes: int = 2, part: Any
     names = [str(folder / f"{k}.parquet") for k in range(count)]
     for attempt in range(1, attempts + 1):
         with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            tasks = [pool.submit(part, net, source, k, name) for k, name in enumerate(names) if not os.path.exists(name)]
+            tasks = [
+                pool.submit(part, net, source, k, name) for k, name in enumerate(names) if not os.path.exists(name)
+            ]
             try:
                 for task in tasks:
                     task.result()

@@ -28,7 +28,9 @@ def scored(net: str, folder: str, processes: int = 2, scorer: type = Scorer) -> 
     """The rows of a folder with the network's outputs, computed when they are read."""
     rows = ray.data.read_parquet(folder)
     workers = ray.data.ActorPoolStrategy(size=processes)
-    return rows.map_batches(scorer, fn_constructor_args=[str(Path(net).resolve())], batch_size=4096, compute=workers, num_cpus=1)
+    return rows.map_batches(
+        scorer, fn_constructor_args=[str(Path(net).resolve())], batch_size=4096, compute=workers, num_cpus=1
+    )
 
 
 if __name__ == "__main__":

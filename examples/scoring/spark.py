@@ -30,7 +30,9 @@ def scored(spark: SparkSession, net: str, folder: str) -> DataFrame:
     """The rows of a folder with column y beside them."""
     rows = spark.read.parquet(folder)
     width = len(rows.select("x").first()["x"])  # type: ignore[index]
-    predict: Any = predict_batch_udf(predictor(net), return_type=ArrayType(FloatType()), batch_size=1024, input_tensor_shapes=[[width]])
+    predict: Any = predict_batch_udf(
+        predictor(net), return_type=ArrayType(FloatType()), batch_size=1024, input_tensor_shapes=[[width]]
+    )
     return rows.withColumn("y", predict("x"))
 
 

@@ -34,7 +34,9 @@ def score(run: Any, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
         found = ", ".join(f"'{name}' {list(array.shape)}" for name, array in arrays.items())
         raise LightNetError(f"inputs should have one number of rows, and get {found or 'none'}")
     rows = next(iter(counts.values()))
-    parts: dict[str, list[np.ndarray]] = {name: [np.empty((0, *dims[1:]), dtype)] for name, (dims, dtype) in run.outputs.items()}
+    parts: dict[str, list[np.ndarray]] = {
+        name: [np.empty((0, *dims[1:]), dtype)] for name, (dims, dtype) in run.outputs.items()
+    }
     for start in range(0, rows, size):
         stop = min(start + size, rows)
         for name, found in run({name: _filled(array[start:stop], size) for name, array in arrays.items()}).items():
