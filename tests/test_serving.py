@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -428,6 +429,28 @@ def test_loading_again_beside_requests() -> None:
 
 
 # -- the command
+
+
+def test_replies_are_not_held_back() -> None:
+    """A connection sends at once (no Nagle's algorithm, by which the second part of a reply waits for an acknowledgement)."""
+    from lightnet.serving.server import listen
+
+    async def main() -> int:
+        options: list[int] = []
+
+        async def connected(reader: Any, writer: asyncio.StreamWriter) -> None:
+            options.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with listen("127.0.0.1", 0) as sock:
+            server = await asyncio.start_server(connected, sock=sock)
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            await reader.read()
+            writer.close()
+            server.close()
+        return options[0]
+
+    assert asyncio.run(main()) != 0
 
 
 @pytest.fixture(scope="module")

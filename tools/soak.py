@@ -160,7 +160,7 @@ class Server:
         pid, (_, most_files) = self.process.pid, resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             files = len(os.listdir(f"/proc/{pid}/fd"))
-            few = files + 2 if phase == "descriptors" else min(1024, most_files)
+            few = files + 1 if phase == "descriptors" else min(1024, most_files)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, most_files))
             size = 4096 if phase == "disk" else resource.RLIM_INFINITY
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -228,6 +228,8 @@ class Client(threading.Thread):
         """Ask, one request after the other."""
         connection = self.server.connection()
         while time.monotonic() < self.until:
+            if self.rng.random() < 0.02:
+                connection.close()  # the next request opens another
             try:
                 self.malformed(connection) if self.rng.random() < 0.1 else self.proper(connection)
             except (OSError, HTTPException):

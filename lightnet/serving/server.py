@@ -14,11 +14,17 @@ from lightnet.serving.app import Service, make_app
 
 def listen(host: str, port: int, backlog: int = 2048) -> socket.socket:
     """A socket that listens; port 0 is any that is free. Raises LightNetError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's algorithm off on sockets that say they are TCP's; a reply in two parts would wait 40 ms for its second one
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=backlog)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(backlog)
     except (OSError, OverflowError, UnicodeError) as e:
+        sock.close()
         raise LightNetError(f"cannot listen on {host}:{port}: {getattr(e, 'strerror', None) or e}") from None
+    return sock
 
 
 def serve(service: Service, sock: socket.socket, *, grace: float, connections: int, log_level: str) -> int:
