@@ -507,6 +507,31 @@ def test_command(saved: Path) -> None:
         process.communicate()
 
 
+def test_a_network_is_compiled_first(saved: Path) -> None:
+    """With the options of `lightnet compile`, for as many threads as a call may use."""
+    from lightnet.cli import serve
+
+    args = serve._parser().parse_args([f"n={saved.with_suffix('.net')}", "--threads", "2", "--workers", "1"])
+    (source,) = serve._sources(args)
+    assert source.name == "n"
+    x = RNG.normal(size=(8, 16)).astype(np.float32)
+
+    async def talk(client: Any, _: Any) -> None:
+        reply = await client.post("/v2/models/n/infer", json=asked(x))
+        assert np.array_equal(answer(reply).astype(np.float32), lightnet.load_executable(saved)({"x": x})["y"])
+
+    served({"n": source.load}, talk)
+
+
+@pytest.mark.slow
+def test_soak() -> None:
+    """Each of the things that go wrong, for some seconds: no wrong answer, and no crash."""
+    command = [sys.executable, str(ROOT / "tools" / "soak.py"), "--minutes", "0.27", "--no-peer", "--replace", "rename"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"wrong answers +0\n", done.stdout)
+
+
 def test_wrong_arguments(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,7 +181,9 @@ class Repository:
 
     def _place(self, entry: _Entry, runnable: Runnable, rows: int) -> None:
         model = Model(entry.source, runnable, rows, self.workers, self.options, self.metrics)
-        self.metrics.waiting.labels(model.name, model.version).set_function(lambda: len(model.queue))
+        self.metrics.waiting.labels(model.name, model.version).set_function(
+            lambda: len(entry.model.queue) if entry.model is not None else 0
+        )
         self._retire(entry)
         entry.model, entry.reason = model, ""
 
