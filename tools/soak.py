@@ -12,8 +12,6 @@ Prints what was answered, both servers' latencies, and their ratio; exits with 1
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
 import os
 import random
 import re
@@ -21,7 +19,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,86 +29,12 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-DIMS, ROWS, SAMPLES = (64, 256, 10), 8, 64
+from soaking.clients import Client, ask  # noqa: E402
+from soaking.network import DIMS, reference, serve_peer, weights, write_network  # noqa: E402
+
+SAMPLES = 64
 #: What the servers lack, in turns, and for how many seconds.
 PHASES, PHASE_SECONDS = ("nothing", "disk", "nothing", "descriptors"), 4
-PATH = "/v2/models/net/infer"
-
-
-# -- the network
-
-
-def weights(seed: int) -> list[np.ndarray]:
-    """The matrices of a perceptron."""
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape).astype(np.float32) / 8 for shape in itertools.pairwise(DIMS)]
-
-
-def reference(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
-    """Its outputs in float64."""
-    first, second = (m.astype(np.float64) for m in matrices)
-    z = np.maximum(x.astype(np.float64) @ first, 0) @ second
-    powers = np.exp(z - z.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
-def write_network(path: Path, matrices: list[np.ndarray]) -> None:
-    """The same as an ONNX model, and compiled beside it."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    import lightnet
-
-    nodes = [("MatMul", ["x", "w0"], "a"), ("Relu", ["a"], "b"), ("MatMul", ["b", "w1"], "c"), ("Softmax", ["c"], "y")]
-    graph = helper.make_graph(
-        [helper.make_node(kind, inputs, [output]) for kind, inputs, output in nodes],
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, DIMS[0]])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, DIMS[-1]])],
-        [numpy_helper.from_array(m, f"w{k}") for k, m in enumerate(matrices)],
-    )
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path.with_suffix(".onnx")
-    )
-    lightnet.compile(path.with_suffix(".onnx")).save(path.with_suffix(".lnx"))
-
-
-class Peer:
-    """ONNX Runtime as a callable that the application serves."""
-
-    def __init__(self, path: str):
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self.inputs = {t.name: (tuple(t.shape), np.dtype(np.float32)) for t in self.session.get_inputs()}
-        self.outputs = {t.name: (tuple(t.shape), np.dtype(np.float32)) for t in self.session.get_outputs()}
-
-    def __call__(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return dict(zip(self.outputs, self.session.run(list(self.outputs), feeds)))
-
-
-def load_peer(path: str) -> Peer:
-    """A session, whose errors are those of a model."""
-    from lightnet.diagnostics import LightNetError
-
-    try:
-        return Peer(path)
-    except Exception as e:
-        raise LightNetError(f"{path}: {e}") from None
-
-
-def serve_peer(path: str) -> None:
-    """The server of ONNX Runtime: the application of `lightnet serve` with another callable."""
-    from lightnet.serving import server
-    from lightnet.serving.app import Service
-    from lightnet.serving.repository import Options, Source
-
-    options = Options(delay=0.001, workers=2, control=True, timeout=10)
-    service = Service([Source("net", lambda: load_peer(path))], options)
-    with server.listen("127.0.0.1", 0) as sock:
-        server.serve(service.open(), sock, grace=10, connections=512, log_level="error")
 
 
 # -- servers and what happens to them
@@ -201,90 +124,6 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def ask(connection: HTTPConnection, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-    """The status and the body of an answer."""
-    connection.request("POST", path, body, headers)
-    reply = connection.getresponse()
-    data = reply.read()
-    if reply.getheader("Inference-Header-Content-Length"):
-        data = data[int(reply.headers["Inference-Header-Content-Length"]) :]
-    return reply.status, data
-
-
-# -- clients
-
-
-class Client(threading.Thread):
-    """Asks a server until a time, and looks at every answer."""
-
-    def __init__(self, server: Server, until: float, number: int, x: np.ndarray, answers: list[np.ndarray]):
-        super().__init__()
-        self.server, self.until, self.rng = server, until, random.Random(f"{number} {until}")
-        self.x, self.answers = x, answers
-        self.counts: Counter[str] = Counter()
-        self.seconds: list[float] = []
-
-    def run(self) -> None:
-        """Ask, one request after the other."""
-        connection = self.server.connection()
-        while time.monotonic() < self.until:
-            if self.rng.random() < 0.02:
-                connection.close()  # the next request opens another
-            try:
-                self.malformed(connection) if self.rng.random() < 0.1 else self.proper(connection)
-            except (OSError, HTTPException):
-                self.counts["no connection"] += 1
-                connection.close()
-                time.sleep(0.01)
-        connection.close()
-
-    def proper(self, connection: HTTPConnection) -> None:
-        """A request of some rows, in binary."""
-        count = self.rng.randint(1, 3)
-        start = self.rng.randrange(SAMPLES - count)
-        rows = self.x[start : start + count]
-        head, headers = described(rows)
-        begin = time.perf_counter()
-        status, data = ask(connection, PATH, head + rows.tobytes(), headers)
-        seconds = time.perf_counter() - begin
-        self.counts[f"status {status}"] += 1
-        if status != 200:
-            return
-        self.seconds.append(seconds)
-        y = np.frombuffer(data, np.float32).reshape(count, -1)
-        if not any(np.abs(y - answer[start : start + count]).max() < 1e-4 for answer in self.answers):
-            self.counts["WRONG"] += 1
-
-    def malformed(self, connection: HTTPConnection) -> None:
-        """A request with something changed in it, which may not be answered by 200 or 500."""
-        rows = self.x[:2]
-        head, headers = described(rows)
-        body = head + rows.tobytes()
-        kind = self.rng.randrange(5)
-        if kind == 0:
-            body = body[: self.rng.randrange(len(body))]
-        elif kind == 1:
-            head = head.replace(b"FP32", b"INT8")
-            body = head + rows.tobytes()
-        elif kind == 2:
-            headers["Inference-Header-Content-Length"] = self.rng.choice(["-1", "x", "99999", "1"])
-        elif kind == 3:
-            body = bytes(self.rng.randrange(256) for _ in range(50)) + body
-        else:
-            body = b"[" * 5000
-            headers = {}
-        status, data = ask(connection, PATH, body, headers)
-        fine = (400 <= status < 500 or status == 503) and (b"Traceback" not in data)
-        self.counts["malformed, refused" if fine else f"MALFORMED, status {status}"] += 1
-
-
-def described(rows: np.ndarray) -> tuple[bytes, dict[str, str]]:
-    """The JSON of a request, and its headers."""
-    item = {"name": "x", "shape": list(rows.shape), "datatype": "FP32", "parameters": {"binary_data_size": rows.nbytes}}
-    head = json.dumps({"inputs": [item], "parameters": {"binary_data_output": True}}).encode()
-    return head, {"Inference-Header-Content-Length": str(len(head))}
-
-
 def turn(
     server: Server,
     seconds: float,
@@ -295,7 +134,7 @@ def turn(
 ) -> None:
     """Clients on one server for some seconds, and what happens to it meanwhile."""
     began, cpu = time.monotonic(), server.cpu_seconds()
-    clients = [Client(server, began + seconds, k, x, answers) for k in range(args.clients)]
+    clients = [Client(server.connection, began + seconds, k, x, answers) for k in range(args.clients)]
     for client in clients:
         client.start()
     while (now := time.monotonic() - began) < seconds:
