@@ -160,7 +160,9 @@ def report(servers: list[Server]) -> bool:
               f"of CPU an answer, memory {server.memory / 1024:.0f} -> {server.rss() / 1024:.0f} MiB, {server.crashes} crashes")  # fmt: skip
         for what, count in sorted(server.counts.items()):
             print(f"  {what:32} {count}")
-        bad = server.crashes or any(what.isupper() or what.startswith(("WRONG", "MALFORMED")) for what in server.counts)
+        bad = server.crashes or any(
+            what.isupper() or what.startswith(("WRONG", "MALFORMED")) or what.endswith(" 500") for what in server.counts
+        )
         print(f"  {'wrong answers':32} {server.counts['WRONG']}")
         right &= not bad and bool(server.seconds)
     if len(servers) == 2:

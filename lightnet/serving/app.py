@@ -121,7 +121,7 @@ class Service:
                 body, headers = await self._infer(model, http, since + self.options.timeout)
             status = 200
             return Response(body, headers=headers)
-        except (RequestError, LightNetError, MemoryError) as e:
+        except (RequestError, LightNetError, MemoryError, OSError) as e:
             status = _status(e)
             raise
         except asyncio.CancelledError:
@@ -209,7 +209,14 @@ def _status(error: BaseException) -> int:
     """The status that an error is answered with: what a network refuses is the request's fault, as its model loads."""
     if isinstance(error, RequestError):
         return error.status
-    return 503 if isinstance(error, MemoryError) else 400
+    return 503 if isinstance(error, MemoryError | OSError) else 400
+
+
+def _text(error: Exception) -> str:
+    """What an error is called; what the system lacks (memory, descriptors, room) by the system's words."""
+    if isinstance(error, RequestError | LightNetError):
+        return error.message
+    return f"the server lacks what it needs: {(isinstance(error, OSError) and error.strerror) or 'out of memory'}"
 
 
 async def _failed(http: HttpRequest, error: Exception) -> Response:
@@ -219,8 +226,8 @@ async def _failed(http: HttpRequest, error: Exception) -> Response:
     if isinstance(error, HTTPException):  # of the router: no such path, no such method
         text = f"{http.method} {http.url.path:.200}: {error.detail}"
         return _json({"error": text}, error.status_code, dict(error.headers or {}))
-    if isinstance(error, RequestError | LightNetError | MemoryError):
-        text = "out of memory" if isinstance(error, MemoryError) else error.message
+    if isinstance(error, RequestError | LightNetError | MemoryError | OSError):
+        text = _text(error)
         retry = error.retry_after if isinstance(error, RequestError) else None
         return _json({"error": text}, _status(error), {"Retry-After": str(retry)} if retry is not None else None)
     with suppress(OSError):  # a log on a disk that is full

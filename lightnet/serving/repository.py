@@ -154,7 +154,12 @@ class Repository:
         for versions in self._entries.values():
             for entry in versions.values():
                 with self._counted(entry):
-                    self._place(entry, *self._read(entry.source))
+                    try:
+                        self._place(entry, *self._read(entry.source))
+                    except OSError as e:
+                        raise LightNetError(
+                            f"model '{entry.source.name}' cannot be loaded: {e.strerror or e}"
+                        ) from None
 
     async def load(self, name: str) -> None:
         """Load all versions of a model again, beside requests. What is loaded stays where that fails, and answers the requests that it has where
