@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, run_options
+from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, add_trust, run_options
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 
@@ -110,6 +110,7 @@ def _parser() -> common.Parser:
     add_cuda(parser)
     add_precision(parser)
     add_loading(parser)
+    add_trust(parser)
     add_warnings(parser)
     return parser
 
@@ -169,9 +170,11 @@ def _load(path: str, args: argparse.Namespace) -> Any:
 
     # `is_saved` is False of what cannot be opened, for want of descriptors, say: the loader tells why
     if path.endswith(".lnx") or is_saved(path):
-        run: Any = load_executable(path, emulate=args.emulate)
+        run: Any = load_executable(path, emulate=args.emulate, trust=args.trust)
     elif not os.path.exists(path):
         raise LightNetError("there is no such file", SourceLoc(path))
+    elif args.trust:
+        raise LightNetError("--trust is for executables, and this is a network", SourceLoc(path))
     else:
         run = _compiled(path, args)
     return run if args.threads is None else _Threads(run, args.threads)
