@@ -23,6 +23,7 @@ _API = {
     "Executable": "lightnet.compiler",
     "Context": "lightnet.context",
     "load_executable": "lightnet.runtime.artifact",
+    "score": "lightnet.runtime.rows",
     "to_onnx": "lightnet.frontends.onnx.export.model",
     "to_nnvm": "lightnet.frontends.nnvm.export.model",
     "LightNetError": "lightnet.diagnostics",

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,35 @@ def test_runtime_has_the_command(runtime: tuple[str, ...], saved: tuple, tmp_pat
         assert "pip install lightnet-compiler" in done.stderr and done.stderr.count("\n") == 1
     done = alone(runtime, "-c", "import lightnet; lightnet.compile('x.net')", cwd=tmp_path)
     assert "LightNetError: error: this needs the compiler" in done.stderr
+
+
+SERVE = """
+import asyncio, sys
+from lightnet.cli import serve
+from lightnet.serving.app import Service, make_app
+args = serve._parser().parse_args(sys.argv[1:])
+make_app(Service(serve._sources(args), serve._options(args)).open())
+assert not {"xdsl", "llvmlite"} & set(sys.modules)
+"""
+
+
+def test_runtime_serves(runtime: tuple[str, ...], saved: tuple, tmp_path: Path) -> None:
+    """`serve` says what it needs, and needs no more than that."""
+    command = "import sys; from lightnet.cli.lightnet import main; sys.exit(main(sys.argv[1:]))"
+    done = alone(runtime, "-c", command, "serve", str(saved[0]), cwd=tmp_path)
+    needs = (
+        "error: `lightnet serve` needs starlette, uvicorn, prometheus_client: pip install 'lightnet-runtime[serve]'\n"
+    )
+    assert done.returncode == 1 and done.stderr == needs
+    for name in ("starlette", "prometheus_client", "anyio", "typing_extensions", "idna", "sniffio"):
+        origin = Path(getattr(find_spec(name), "origin", None) or "none")
+        where = origin.parent if origin.stem == "__init__" else origin
+        if where.exists():
+            (tmp_path / where.name).symlink_to(where)
+        elif name in ("starlette", "prometheus_client"):
+            pytest.skip(f"{name} is not installed")
+    done = alone((*runtime, str(tmp_path)), "-c", SERVE, str(saved[0]), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_runtime_is_a_closed_part() -> None:

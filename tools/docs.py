@@ -39,6 +39,7 @@ TOOLS = (
     "lightnet",
     "run",
     "compile",
+    "serve",
     "cache",
     "inspect",
     "describe",

@@ -27,7 +27,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "lightnet"
 #: What the runtime is there for: `lightnet.load_executable`, and the commands that take an executable.
-ENTRIES = (PACKAGE, "lightnet.runtime.artifact", "lightnet.cli.lightnet", "lightnet.cli.run", "lightnet.cli.inspect")
+ENTRIES = (
+    PACKAGE,
+    "lightnet.runtime.artifact",
+    "lightnet.runtime.rows",
+    "lightnet.cli.lightnet",
+    "lightnet.cli.run",
+    "lightnet.cli.inspect",
+    "lightnet.cli.serve",
+)
+#: The extras that it has, too: packages that it imports inside of functions.
+EXTRAS = ("sign", "serve")
 #: What they may import beside the standard library.
 ALLOWED = frozenset({"numpy", *sys.stdlib_module_names})
 COMPILER, RUNTIME = "lightnet-compiler", "lightnet-runtime"
@@ -133,6 +143,7 @@ def _metadata() -> str:
     with open(ROOT / "pyproject.toml", "rb") as file:
         ours = tomllib.load(file)
     project = ours["project"]
+    extras = {name: project["optional-dependencies"][name] for name in EXTRAS}
     numpy = next(d for d in project["dependencies"] if d.startswith("numpy"))
     return f"""[build-system]
 requires = {ours["build-system"]["requires"]!r}
@@ -149,6 +160,9 @@ license-files = {project["license-files"]!r}
 authors = [{{ name = {project["authors"][0]["name"]!r} }}]
 classifiers = {project["classifiers"]!r}
 dependencies = [{numpy!r}]
+
+[project.optional-dependencies]
+{chr(10).join(f"{name} = {needs!r}" for name, needs in extras.items())}
 
 [project.scripts]
 lightnet = {project["scripts"]["lightnet"]!r}

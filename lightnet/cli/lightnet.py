@@ -24,6 +24,7 @@ from lightnet.diagnostics import LightNetError
 SUBCOMMANDS = {
     "run": "lightnet.cli.run:main",
     "compile": "lightnet.cli.compile:main",
+    "serve": "lightnet.cli.serve:main",
     "cache": "lightnet.cli.cache:main",
     "inspect": "lightnet.cli.inspect:main",
     "describe": "lightnet.cli.describe:main",

@@ -1,0 +1,113 @@
+"""Elements of tensors, as JSON or bytes have them, to arrays and back. Imports NumPy and the runtime.
+
+JSON has no NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity", as in Protocol Buffers' JSON, of which the protocol's
+other form (gRPC) is made. Numbers are rounded to the tensor's type, integers must fit in it.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from lightnet.runtime.dtypes import round_to, widened
+from lightnet.serving.errors import RequestError, shown
+from lightnet.serving.signature import Tensor
+
+_SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+#: Types that the elements of JSON may have, by the kind of the tensor's type, and what an error calls them.
+_TYPES = {"float": {float, int}, "int": {int}, "uint": {int}, "bool": {bool}}
+_CALLED = {"float": "numbers", "int": "integers", "uint": "integers", "bool": "true or false"}
+
+
+def array_of(tensor: Tensor, dims: tuple[int, ...], data: Any) -> np.ndarray:
+    """The array of a JSON list, flat in row-major order or nested like the shape `dims`. Raises `RequestError`."""
+    where = f"'data' of input '{tensor.name}'"
+    flat = _flat(data, dims, where)
+    count = int(np.prod(dims, dtype=np.int64))
+    if len(flat) != count:
+        raise RequestError(f"{where} should have {count} elements, as shape {list(dims)} says, and has {len(flat)}")
+    kind, types = tensor.dtype.kind, set(map(type, flat))
+    if kind == "float" and str in types:
+        flat = [_SPECIAL.get(v, v) if type(v) is str else v for v in flat]
+        types = set(map(type, flat))
+    if wrong := types - _TYPES[kind]:
+        k = next(k for k, v in enumerate(flat) if type(v) in wrong)
+        raise RequestError(
+            f"{where} should be {_CALLED[kind]} ({tensor.datatype}), and element {k} is {shown(flat[k])}"
+        )
+    return (_floats if kind == "float" else _integers)(tensor, flat, where).reshape(dims)
+
+
+def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
+    """The elements of a list that is flat, or nested like the shape."""
+    if not isinstance(data, list):
+        raise RequestError(f"{where} should be a list, and is {shown(data)}")
+    if not any(isinstance(item, list) for item in data):
+        return data
+    level: list[Any] = data
+    for axis, size in enumerate(dims):
+        if axis:
+            if wrong := next((r for r in level if not isinstance(r, list)), None):
+                raise RequestError(
+                    f"{where} should be nested like shape {list(dims)}, and has {shown(wrong)} at depth {axis}"
+                )
+            if lengths := {len(row) for row in level} - {size}:
+                raise RequestError(
+                    f"{where} should have lists of {size} at depth {axis}, as shape {list(dims)} says, and has one of {min(lengths)}"
+                )
+            level = list(chain.from_iterable(level))
+        elif len(level) != size:
+            raise RequestError(f"{where} should have {size} rows, as shape {list(dims)} says, and has {len(level)}")
+    return level
+
+
+def _floats(tensor: Tensor, flat: list[Any], where: str) -> np.ndarray:
+    try:
+        source = np.array(flat, np.float64)
+    except OverflowError:
+        k = next(k for k, v in enumerate(flat) if type(v) is int and v.bit_length() > 1000)
+        raise RequestError(f"{where}: element {k} is beyond the range of {tensor.datatype}") from None
+    result = round_to(source, tensor.dtype)
+    if (beyond := np.isinf(widened(result)) & np.isfinite(source)).any():
+        k = int(beyond.argmax())
+        raise RequestError(f"{where}: element {k}, {source[k]}, is beyond the range of {tensor.datatype}")
+    return result
+
+
+def _integers(tensor: Tensor, flat: list[Any], where: str) -> np.ndarray:
+    try:
+        return np.array(flat, tensor.dtype.np)
+    except OverflowError:
+        low, high = tensor.dtype.limits
+        k = next(k for k, v in enumerate(flat) if not low <= v <= high)
+        raise RequestError(
+            f"{where}: element {k}, {shown(flat[k])}, is beyond the range of {tensor.datatype}"
+        ) from None
+
+
+def bytes_of(tensor: Tensor, dims: tuple[int, ...], raw: memoryview, said: int | None = None) -> np.ndarray:
+    """The array of an input's bytes; `said` is how many there should be by what the request says. Raises `RequestError`."""
+    where = f"input '{tensor.name}'"
+    size = int(np.prod(dims, dtype=np.int64)) * tensor.dtype.size
+    if (len(raw) if said is None else said) != size:
+        raise RequestError(
+            f"{where} of {tensor.datatype}{list(dims)} takes {size} bytes, but gets {len(raw) if said is None else said}"
+        )
+    if len(raw) != size:
+        raise RequestError(f"the body ends within the bytes of {where}: {len(raw)} of {size} are there")
+    if tensor.dtype.kind == "bool" and (np.frombuffer(raw, np.uint8) > 1).any():
+        raise RequestError(f"{where} of BOOL takes bytes of 0 or 1, but gets others")
+    array = np.frombuffer(raw, tensor.dtype.np).reshape(dims)
+    return array if array.flags.aligned else array.copy()
+
+
+def values_of(tensor: Tensor, array: np.ndarray) -> list[Any]:
+    """The elements of an array for JSON, flat."""
+    array = widened(array.reshape(-1))
+    values = array.tolist()
+    if tensor.dtype.is_float and not (finite := np.isfinite(array)).all():
+        for k in np.flatnonzero(~finite):
+            values[k] = "NaN" if values[k] != values[k] else "Infinity" if values[k] > 0 else "-Infinity"
+    return values
