@@ -21,6 +21,7 @@ from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
+from lightnet.ir import budget as budgets
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
@@ -69,6 +70,7 @@ def compile(
     arch: str | None = None,
     emulate: bool = False,
     on_cpu: bool = False,
+    budget: float | None = None,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
@@ -89,16 +91,28 @@ def compile(
     LIGHTNET_THREADS, else 1); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
-    their threads wait for each other, only the PTX interpreter says).
-    Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory, ``native`` without a device.
+    their threads wait for each other, only the PTX interpreter says). `budget` is how many seconds of this thread's processor time compiling may take, by which it also bounds the size of
+    each kernel's code (`ir/budget.py`; generous unless given).
+    Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory, ``native`` without a device, a
+    budget that is spent (`compile.budget` and `compile.code`: it names the pass and the op).
     """
+    with budgets.limited(budget):
+        return _compile(model, target, plan, layout, precision, outputs, weights, pipeline, compiled, features, exact, weight_memory, threads, cpu,
+                        triple, arch, emulate, on_cpu, budget, instrumentation)  # fmt: skip
+
+
+def _compile(model: Model | str | Path | bytes | OpenError, target: str, plan: str, layout: str | None, precision: str, outputs: Sequence[str],
+             weights: Weights, pipeline: str | None, compiled: bool, features: str | None, exact: bool, weight_memory: int | None, threads: int | None,
+             cpu: str, triple: str | None, arch: str | None, emulate: bool, on_cpu: bool, budget: float | None,
+             instrumentation: Sequence[Any]) -> Executable | SpecializingExecutable:  # fmt: skip
+    """`compile`, within its budget."""
     if not isinstance(model, Model):
         try:
             model = _read(model)
         except OpenError as opened:
             options = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
-                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "instrumentation": instrumentation}  # fmt: skip
+                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "budget": budget, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **options))
     get_target(target)
     if target != "cuda" and (arch is not None or emulate or on_cpu):
@@ -115,6 +129,7 @@ def compile(
     if plan not in PLANS:
         raise LightNetError(f"unknown plan '{plan}'; there are: {', '.join(PLANS)}")
     module = model.module.clone()
+    budgets.for_ops(len(main_of(module).body.block.ops))
     store = (
         combined(model.weights if model.brings_weights else None, open_store(weights, module))
         if weights is not None

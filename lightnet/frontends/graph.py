@@ -22,6 +22,7 @@ from xdsl.ir import Block, Region, SSAValue
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Input, ParamOp
+from lightnet.ir import budget
 from lightnet.ir.constraints import check_op
 from lightnet.ir.locations import file_loc
 from lightnet.ir.names import FreshNames
@@ -188,6 +189,7 @@ class Graph:
         Raises `ConstraintError` where the op's constraints do not hold. An op whose operands are all known is folded where
         nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`.
         """
+        budget.check(what=optype)
         cls = self.classes[optype]
         specs = [v.spec for v in operands]
         params = {k: v for k, v in params.items() if v is not None}

@@ -28,6 +28,8 @@ from lightnet.ir.types import spec_of, storage_type
 
 #: With more phases (a transposed convolution of stride 4 or more), each of which is code of its own, tiles are small.
 MANY_PHASES = 9
+#: Padding of more vectors than these is filled by a loop.
+MANY_VECTORS = 8
 
 
 @dataclass(frozen=True)
@@ -192,12 +194,19 @@ class TiledKernel(WindowKernel):
 
     def fill(self, c: Index, i: int, j: int, row: Index, start: int, end: int, filler: float) -> None:
         """Columns [start, end) of a staged row."""
-        for at, count in _pieces(start, end, self.lanes):
-            shape = (self.lanes,)
-            value = self.b.broadcast(self.b.const(filler, self.element), shape)
-            self.b.tile_store(
-                value, self.staged, [c, i, j, row, at], [4], valid=None if count == self.lanes else [count]
-            )
+        b, lanes = self.b, self.lanes
+
+        def put(at: Index, valid: list[int] | None) -> None:
+            value = b.broadcast(b.const(filler, self.element), (lanes,))
+            b.tile_store(value, self.staged, [c, i, j, row, at], [4], valid=valid)
+
+        if end - start > MANY_VECTORS * lanes:
+            whole = (end - start) // lanes * lanes
+            with b.loop(start, start + whole, lanes) as at:
+                put(at.iv, None)
+            start += whole
+        for at, count in _pieces(start, end, lanes):
+            put(at, None if count == lanes else [count])
 
     def copy(
         self,
