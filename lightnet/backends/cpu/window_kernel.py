@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
@@ -311,6 +312,9 @@ class TiledKernel(WindowKernel):
         """The maximum or the sum over the taps of one staged picture."""
         step = arith.MaximumfOp if self.window.kind == "max" else arith.AddfOp
         values = (self.pixels(tap, layer, y, x, 1, shape, valid) for tap in phase.taps)
+        if self.window.kind != "max" and len(phase.taps) > 1:  # a sum begins at 0, which is what -0 and -0 are not
+            first = next(values)
+            values = chain([self.b.op(arith.AddfOp, first, self.b.const(0.0, first.type))], values)
         return reduce(lambda acc, value: self.b.op(step, acc, value), values)
 
     def reduce_channels(
