@@ -9,6 +9,7 @@ rounding (integers and moves to the bit).
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, widened
 HOST = ("create", "input", "param", "print", "fprint")
 OPS = {name: cls for name, cls in sorted(optypes().items()) if name not in HOST and cls.schema.operands}
 DTYPES = ("f32", "f64", "f16", "bf16")
+#: Ops whose results are extremes of several elements, by their names.
+EXTREMES = re.compile("max|min", re.IGNORECASE)
+#: Ops of which docs/edge-values.md says what they do: of these families, and those that clip or take extremes, by their definitions.
+FAMILIES = ("reduce", "pool", "pool_nd", "norm", "scan", "sort")
 #: Nothing but this.
 ONLY = (-0.0, -0.0)
 #: What is sprinkled over ordinary numbers, a set a case: sums of numbers so large depend on their order, so those stand by themselves.
@@ -46,6 +51,20 @@ SPRINKLED = {
 }
 #: Elements of the largest operand.
 MOST = 4000
+
+
+def decided() -> list[str]:
+    """The ops that the page is about."""
+    found = []
+    for name, cls in OPS.items():
+        text = cls.definition if isinstance(cls.definition, str) else ""
+        if (
+            EXTREMES.search(name)
+            or cls.__module__.rpartition(".")[2] in FAMILIES
+            or re.search(r"\b(min|max|clamp)\(", text)
+        ):
+            found.append(name)
+    return found
 
 
 @dataclass(frozen=True)
@@ -159,8 +178,15 @@ def letter(array: np.ndarray) -> np.ndarray:
     return kind
 
 
-def difference(got: np.ndarray, want: np.ndarray) -> str | None:
-    """What is not the same to the letter."""
+def signs_count(case: Edge) -> bool:
+    """Whether the sign of a zero is promised: not of what a norm gives, and not of the extreme of zeros of both signs."""
+    family = case.cls.__module__.rpartition(".")[2]
+    takes_both = "zero" in case.what or case.what == "all"
+    return family != "norm" and not (takes_both and EXTREMES.search(case.cls.optype + case.params.get("elew_op", "")))
+
+
+def difference(got: np.ndarray, want: np.ndarray, signs: bool = True) -> str | None:
+    """What is not the same to the letter; `signs` says whether 0 and -0 are two letters."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}"
     if not is_float(want.dtype):
@@ -176,7 +202,9 @@ def difference(got: np.ndarray, want: np.ndarray) -> str | None:
     near = np.zeros(a.shape, bool)
     with np.errstate(all="ignore"):
         near[finite] = np.abs(a - b)[finite] <= atol + rtol * np.abs(b)[finite]
-    kinds = (letter(got), letter(want))
+    kinds = (letter(got), letter(want)) if signs else (np.abs(letter(got)), np.abs(letter(want)))
+    if not signs:  # infinities have theirs
+        kinds = tuple(np.where(np.isinf(x), np.sign(x), k) for x, k in zip((a, b), kinds))
     # What rounding makes nothing of may be a zero in one, and nearly one in the other.
     nothing = finite & (np.abs(a) <= atol) & (np.abs(b) <= atol) & ((a != 0) | (b != 0))
     same = np.where(finite, near & ((kinds[0] == kinds[1]) | nothing), kinds[0] == kinds[1])
@@ -197,7 +225,7 @@ def differences(name: str | list[str], dtype: str, target: str, most: int | None
     wrong = []
     for k, case in enumerate(found):
         for j, want in enumerate(case.want):
-            if (said := difference(got[f"y{k}_{j}"], want)) is not None:
+            if (said := difference(got[f"y{k}_{j}"], want, signs_count(case))) is not None:
                 wrong.append(f"{target}: {case}: {said}")
     return wrong
 

@@ -42,7 +42,7 @@ def test_all_cases(name, target):
 @pytest.mark.parametrize("name", OPS)
 def test_onnxruntime_agrees(name):
     pytest.importorskip("onnxruntime")
-    ran, wrong = onnxruntime_differences(name)
+    _, wrong = onnxruntime_differences(name)
     assert not wrong, wrong
 
 
@@ -62,5 +62,5 @@ def test_what_would_pick_from_nothing_is_refused(op, dims):
       %x = ln.input {{required = true}} : tensor<{source}xf32> as "i"("x")
       {op} : tensor<{result}x{kind}>
       func.return %y : tensor<{result}x{kind}> }}"""
-    with pytest.raises(LightNetError, match="position|no elements to pick"):
+    with pytest.raises(LightNetError, match=r"position|no elements to pick"):
         loads(text, ".mlir")

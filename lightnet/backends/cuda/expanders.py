@@ -59,6 +59,8 @@ class FlatConvolution(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, Conv | Deconv) or len(op.axes()) > 2 or op.operand_specs[0].dtype.name not in FLOATS:
             return
+        if any(s.len == 0 for s in op.operand_specs):  # the loops know what a sum over nothing is
+            return
         ops, result = _Ops(), op.result_specs[0]
         src, weight = (ops.picture(v) for v in op.operands[:2])
         params: dict[str, object] = {"size": spec_of(weight.type).dims[2:], "group": op.group}

@@ -416,7 +416,7 @@ class DotProduct(LnOp):
 
     def reference(self, src1, src2):
         if is_float(src1.dtype):
-            return np.asarray([np.sum(src1.astype(np.float64) * src2)]).astype(src1.dtype)
+            return total((src1.astype(np.float64) * src2).reshape(-1), 0, keepdims=True).astype(src1.dtype)
         with np.errstate(over="ignore"):
             return np.asarray([np.sum(src1 * src2, dtype=src1.dtype)])
 
