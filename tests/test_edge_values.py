@@ -43,7 +43,7 @@ def test_the_page_is_about_reductions_pools_norms_and_extremes():
 
 
 def test_ops_agree_on_special_values():
-    assert not differences(OURS, "f32", "cpu", most=8)
+    assert not differences(OURS, "f32", "cpu", most=5)
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_casts_agree_everywhere(target):
 
 
 def test_casts_out_of_range():
-    model, feeds, want = cast_network()
+    _, _, want = cast_network()
     assert want["f32_i8_saturate"].tolist()[:3] == [0, 127, -128] and want["f32_i8_wrap"].tolist()[:3] == [0, 127, -128]
     assert want["i32_i8_wrap"][-4:].tolist() != want["i32_i8_saturate"][-4:].tolist()
     assert np.isinf(widened(want["f32_f16_wrap"])).sum() > np.isinf(widened(want["f32_f16_saturate"])).sum() == 2
