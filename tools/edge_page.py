@@ -95,7 +95,7 @@ def _row(name: str, cls: type[LnOp]) -> tuple[str, ...] | None:
             data = np.full(specs[0].dims, other, np.float32)
             data.reshape(-1)[0] = special
             cells.append(shown(op.evaluate([data, *arrays[1:]])[0].reshape(-1)[0]))
-        return (f"[{name}](ops.md#{name})", *cells)
+        return (f"[{name}](ops.md#ln{name})", *cells)
     return None
 
 
