@@ -21,6 +21,7 @@ from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
+from lightnet.ir import budget as budgets
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context
 from lightnet.ir.counts import counts_of
@@ -50,6 +51,7 @@ PLANS = ("default", "upstream")
 
 
 @collector_paused()
+@budgets.within
 def compile(
     model: Model | str | Path | bytes | OpenError | Any,
     target: str = "cpu",
@@ -73,6 +75,7 @@ def compile(
     on_cpu: bool = False,
     seed: int | str | None = None,
     check_indices: bool = False,
+    budget: float | None = None,
     instrumentation: Sequence[Any] = (),
 ) -> Executable | SpecializingExecutable:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
@@ -94,8 +97,10 @@ def compile(
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
     their threads wait for each other, only the PTX interpreter says). `seed` is `lightnet.load`'s, of a network that is read here.
-    With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise.
-    Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory, ``native`` without a device.
+    With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise. `budget` is how many seconds of this thread's processor
+    time compiling may take, by which it also bounds the size of each kernel's code (`ir/budget.py`; generous unless given).
+    Raises `LightNetError`: an unknown target, an op that the target cannot run, a network that does not fit in memory, ``native`` without a device, a
+    budget that is spent (`compile.budget` and `compile.code`: it names the pass and the op).
     """
     if not isinstance(model, Model):
         try:
@@ -105,7 +110,7 @@ def compile(
                 raise  # some are still open
             again = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
-                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "check_indices": check_indices, "instrumentation": instrumentation}  # fmt: skip
+                       "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "check_indices": check_indices, "budget": budget, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **again), target, again, model)
     elif shapes:
         raise LightNetError("shapes are given to who reads the network: lightnet.load(path, shapes=...)")
@@ -127,6 +132,7 @@ def compile(
     if plan not in PLANS:
         raise LightNetError(f"unknown plan '{plan}'; there are: {', '.join(PLANS)}")
     module = model.module.clone()
+    budgets.for_ops(len(main_of(module).body.block.ops))
     store = (
         combined(model.weights if model.brings_weights else None, open_store(weights, module))
         if weights is not None

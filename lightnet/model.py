@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source
+from lightnet.ir.budget import limited
 from lightnet.ir.context import make_context
 from lightnet.ir.module import main_of
 from lightnet.ir.names import FreshNames, set_tensor_names
@@ -109,6 +110,7 @@ def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weigh
                   eval_mode=eval_mode, defines=defines)  # fmt: skip
 
 
+@limited()
 def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes: Mapping[str, Sequence[int]] | None,
            values: Mapping[str, Any] | None, override: bool, seed: int | str | None, ctx: XdslContext | None, **options: Any) -> Model:  # fmt: skip
     from lightnet.frontends.loading import Options, reshaped

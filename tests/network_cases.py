@@ -72,8 +72,8 @@ class Network:
             op = cls.make(operands, params, name=f"{cls.optype}{self.serial}")
         except ConstraintError:
             return []
-        if len(op.results) > 6 or (cls is not Create and any(s.len > MAX_ELEMENTS for s in op.result_specs)):
-            return []
+        if len(op.results) > 6 or (cls is not Create and any(not 0 < s.len <= MAX_ELEMENTS for s in op.result_specs)):
+            return []  # (`empty_ops` has what is empty)
         if isinstance(op, Create):
             op = cls.make(operands, params, name=f"{cls.optype}{self.serial}", tensors=names[:1])
             results = [op.contents(None, 0)]

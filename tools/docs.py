@@ -1,4 +1,4 @@
-"""Write the reference pages, docs/ops.md, passes.md, patterns.md, cli.md and upstream-ops.md, from the code: ``python tools/docs.py [--check]``.
+"""Write the reference pages, docs/ops.md, passes.md, patterns.md, cli.md, upstream-ops.md and edge-values.md, from the code: ``python tools/docs.py [--check]``.
 
 With ``--check`` nothing is written, and the exit status is 1 if a page is not what would be written. Imports lightnet.
 """
@@ -375,15 +375,24 @@ def action_row(action: argparse.Action) -> tuple[str, str]:
 
 def upstream_ops_page() -> str:
     """Upstream's own ops, which `tools/upstream_ops.py` finds out about."""
-    spec = spec_from_file_location("upstream_ops", Path(__file__).with_name("upstream_ops.py"))
+    return MADE + _tool("upstream_ops").page()
+
+
+def edge_values_page() -> str:
+    """What floats at the edge become: `tools/edge_page.py`."""
+    return MADE + _tool("edge_page").page()
+
+
+def _tool(name: str) -> Any:
+    spec = spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    return MADE + module.page()
+    return module
 
 
 PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page,
-                                        "patterns.md": patterns_page, "upstream-ops.md": upstream_ops_page}  # fmt: skip
+                                        "patterns.md": patterns_page, "upstream-ops.md": upstream_ops_page, "edge-values.md": edge_values_page}  # fmt: skip
 
 
 def stale() -> list[tuple[str, str]]:

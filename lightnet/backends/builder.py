@@ -37,6 +37,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from lightnet.dialects import tile_arith, tile_memory
+from lightnet.ir import budget
 
 INDEX = IndexType()
 #: An index, or a Python int that stands for a constant.
@@ -118,6 +119,7 @@ class Builder:
         self._indices: dict[int, SSAValue] = {}
         self._numbers: dict[SSAValue, int] = {}
         self._last_constant: Operation | None = None
+        self._size = 0
 
     @classmethod
     def kernel(cls, name: str, memrefs: Sequence[MemRefType], *, opt: str = "O2") -> Builder:
@@ -146,7 +148,14 @@ class Builder:
 
     def append(self, op: Operation) -> Operation:
         self.block.add_op(op)
+        self._count()
         return op
+
+    def _count(self) -> None:
+        """Ask now and then whether the function gets too large."""
+        self._size += 1
+        if not self._size & 255:
+            budget.check_code(self._size)
 
     # ---- scalars and elementwise ---------------------------------------------------------------------------------
 
@@ -201,6 +210,7 @@ class Builder:
         result = operands[0].type if type is None else type
         op = cls.create(operands=operands, result_types=[result], properties={**_default_properties(cls), **properties})
         self.block.add_op(op)
+        self._count()
         return op.results[0]
 
     def add(self, a: Index, b: Index) -> SSAValue:

@@ -125,6 +125,7 @@ class Checking:
             self._run(ctx, module, passes, watchers)
 
     def _run(self, ctx: LnContext, module: ModuleOp, passes: Sequence[ModulePass], watchers: list[Any]) -> None:
+        from lightnet.ir.budget import limited
         from lightnet.ir.passes import Instrumentation, run_pipeline
 
         class Position(Instrumentation):
@@ -140,7 +141,8 @@ class Checking:
         limit = self.args.rewrite_limit
         try:
             try:
-                run_pipeline(ctx, module, passes, watchers, verify_each=self.args.verify_each, rewrite_limit=limit)
+                with limited(self.args.compile_budget):
+                    run_pipeline(ctx, module, passes, watchers, verify_each=self.args.verify_each, rewrite_limit=limit)
             except KeyboardInterrupt:
                 if position.pass_ is None:
                     raise

@@ -16,7 +16,7 @@ import traceback
 from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
-from lightnet.cli.network import SEED, add_cuda, add_load, add_shapes, cuda_options, seed_of
+from lightnet.cli.network import SEED, add_budget, add_cuda, add_load, add_shapes, cuda_options, seed_of
 from lightnet.cli.warning import Warnings, add_warnings, coloured
 from lightnet.diagnostics import LightNetError
 
@@ -116,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write the memory plan: .txt, .json or .svg; with graph, passes and kernel times: .html; the graph: .dot",
     )
+    add_budget(parser)
     add_load(parser)
     return parser
 
@@ -143,21 +144,23 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
     from lightnet import compiler, model
     from lightnet.cli import feeding, watching
     from lightnet.frontends import exporter, json_ir
+    from lightnet.ir.budget import limited
     from lightnet.ir.instrumentation import Timing
     from lightnet.ir.registry import TARGETS
 
     TARGETS.get(args.target)
     timing = [Timing()] if args.debug else []
-    network = model.load(
-        args.source,
-        weights=args.datafile,
-        shapes=feeding.shapes_of(args.shapes),
-        values=feeding.values_of(args.values),
-        seed=args.seed,
-        include_dirs=args.include,
-        eval_mode=args.eval,
-        defines=args.define,
-    )
+    with limited(args.compile_budget):
+        network = model.load(
+            args.source,
+            weights=args.datafile,
+            shapes=feeding.shapes_of(args.shapes),
+            values=feeding.values_of(args.values),
+            seed=args.seed,
+            include_dirs=args.include,
+            eval_mode=args.eval,
+            defines=args.define,
+        )
     warnings.show(network.warnings)
     only_run = args.run and not args.compile
     report = watching.Report(args.report, os.path.basename(args.source)) if args.report else None
@@ -169,6 +172,7 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
         layout=args.layout,
         compiled=only_run,
         instrumentation=watchers,
+        budget=args.compile_budget,
         **cuda_options(args),
     )
     if args.datafile and args.compile and not args.run:

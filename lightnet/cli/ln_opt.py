@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.cli import checking, watching
 from lightnet.cli.common import Parser, run, write_atomic
-from lightnet.cli.network import add_load, add_shapes
+from lightnet.cli.network import add_budget, add_load, add_shapes
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import FRONTENDS, TARGETS
@@ -100,6 +100,7 @@ def _parser() -> Parser:
     p.add_argument("--eval", default="arith", metavar="MODE", help="how ${eval} of IL is evaluated: arith, perl")
     p.add_argument("-f", "--weights", metavar="FILE", help="weights of an NNVM graph: its shapes follow from them")
     add_shapes(p)
+    add_budget(p)
     add_load(p)
     add_warnings(p)
     p.add_argument("--allow-unregistered-dialect", action="store_true", help="accept ops that nobody defined")

@@ -102,6 +102,12 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
                         help="take only an executable that one of these public keys signed: a PEM file, or a folder of them")  # fmt: skip
 
 
+def add_budget(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """The option ``--compile-budget``, which every tool has that compiles."""
+    parser.add_argument("--compile-budget", metavar="SECONDS", type=float, dest="compile_budget",
+                        help="processor time that reading, and compiling, may take, each (default: 120, and more for a large network)")  # fmt: skip
+
+
 def add_load(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """The option ``--load``, which every tool has that reads networks or modules: `plugins.loaded(args.load)`."""
     parser.add_argument("--load", metavar="FILE", action="append", default=[],
@@ -132,6 +138,7 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include of IL")
     option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro of IL")
     option("--eval", metavar="MODE", default="arith", help="what ${eval} of IL may hold: arith; perl runs code")
+    add_budget(parser)
     add_load(parser)
 
 
@@ -142,15 +149,18 @@ class Network:
         from lightnet import model
         from lightnet.cli import feeding
         from lightnet.frontends.loading import OpenError
+        from lightnet.ir.budget import limited
 
         self.path = path
         self.weights = args.datafile
         self.shapes, self.values = feeding.shapes_of(args.shapes), feeding.values_of(args.values)
         self._model: Model | None = None
         self.opened: OpenError | None = None
+        self.budget: float | None = args.compile_budget
         try:
-            self._model = model.load(path, weights=args.datafile, shapes=self.shapes, values=self.values, seed=args.seed,
-                                     include_dirs=args.include, eval_mode=args.eval, defines=args.define)  # fmt: skip
+            with limited(self.budget):
+                self._model = model.load(path, weights=args.datafile, shapes=self.shapes, values=self.values, seed=args.seed,
+                                         include_dirs=args.include, eval_mode=args.eval, defines=args.define)  # fmt: skip
         except OpenError as e:
             self.opened = e
 
@@ -176,6 +186,7 @@ class Network:
         those of `lightnet.compile`."""
         from lightnet import compiler
 
+        options["budget"] = self.budget
         if self._model is not None:
             return compiler.compile(self._model, target, outputs=outputs, **options)
         assert self.opened is not None

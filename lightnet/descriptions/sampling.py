@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from lightnet.descriptions.c.functions import together
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.constraints import check_op, constant_env
@@ -23,6 +24,8 @@ TRIES = 300
 WANTED = 3
 #: Tries that satisfy the constraints, but not the definition: it is wrong for any.
 MISFITS = 20
+#: Steps of C that all tries may take together.
+STEPS = 1_000_000
 _DIMS = (3, 5, 2, 4, 1, 6, 7, 8)
 
 
@@ -31,20 +34,21 @@ def cases(cls: type[LnOp]) -> list[Case]:
     rng = random.Random(cls.optype)
     found: dict[object, Case] = {}
     misfits = 0
-    for _ in range(TRIES):
-        guess = _Guess(cls, rng)
-        try:
-            guess.mend()
-            params = dict(guess.params)
-            check_op(cls, guess.specs(), params)
-        except LightNetError as e:
-            misfits += e.label == f"{cls.optype}.run"
-            if misfits == MISFITS:
+    with together(STEPS) as pool:
+        for _ in range(TRIES):
+            guess = _Guess(cls, rng)
+            try:
+                guess.mend()
+                params = dict(guess.params)
+                check_op(cls, guess.specs(), params)
+            except LightNetError as e:
+                misfits += e.label == f"{cls.optype}.run"
+                if misfits == MISFITS or pool.is_empty:
+                    break
+                continue
+            found.setdefault(repr((guess.dims, guess.params)), guess.case())
+            if len(found) == WANTED:
                 break
-            continue
-        found.setdefault(repr((guess.dims, guess.params)), guess.case())
-        if len(found) == WANTED:
-            break
     return list(found.values())
 
 

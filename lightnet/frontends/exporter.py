@@ -5,6 +5,8 @@
 * A kernel of one op without choices is that op with the target's suffix (``conv2d_cpu``), as upstream writes it; any
   other kernel is an op ``cpu.kernel`` with a `body`, and its choices are params. In a region, `arg_name` is a tensor's
   name inside and `name` the one outside. `ln.once` is an op ``once`` with a body.
+* An output that is called like another tensor (an ONNX model's, behind an input of that name) has another name in the netlist;
+  ``lightnet.output_names`` says what it is called.
 * A planned network has dims (logical ones) and offsets on every tensor of main. Its spaces lie one behind the other in
   one numbering, which starts at 64, since an offset of 0 means "unplanned" to upstream; ``lightnet.spaces`` maps each
   to [first byte, size]. A plan by upstream's rules has a numbering, and a size, for each memory type, as upstream writes it.
@@ -33,7 +35,7 @@ from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import MTYPE, is_upstream, memory_of, memory_type, memory_types
 from lightnet.ir.module import main_of
-from lightnet.ir.op import WORKSPACE, LnOp, name_of, tensor_names
+from lightnet.ir.op import WORKSPACE, LnOp, name_of, tensor_name, tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.target import get_target
 from lightnet.ir.types import ParamAttr, spec_of
@@ -99,6 +101,8 @@ class _Exporter:
         self.types = memory_types(module) if self.upstream else {}
         self.spaces = self.bases()
         self.roles: dict[str, list[str]] = {"input": [], "param": [], "required": []}
+        #: Outputs whose names others have in the netlist, where names are unique: name there -> name.
+        self.renamed: dict[str, str] = {}
         self.order = {op: i for i, op in enumerate(self.block.ops)}
 
     def bases(self) -> dict[str, tuple[int, int]] | None:
@@ -119,7 +123,10 @@ class _Exporter:
             if not isinstance(op, ReturnOp):
                 ops += self.statement(op, scope, planned=self.spaces is not None)
         last = self.block.last_op
-        outputs = [self.read(v, scope, last) for v in last.operands] if isinstance(last, ReturnOp) else []
+        returned = list(last.operands) if isinstance(last, ReturnOp) else []
+        outputs = [self.read(v, scope, last) for v in returned]
+        called = {scope.of[v]: tensor_name(v) or f"output{i}" for i, v in enumerate(returned)}
+        self.renamed = {name: wanted for name, wanted in called.items() if name != wanted}
         file = next((l.file for op in self.block.ops if (l := loc_of(op)) is not None), "<module>")
         return Netlist(ops, file, self.mem_sizes(), extra=self.extra(ops, outputs))
 
@@ -141,6 +148,8 @@ class _Exporter:
         consumed = {t.name for op in ops for t in op.tensors_in}
         if outputs != [t.name for op in ops for t in op.tensors_out if t.name not in consumed]:
             ours["outputs"] = outputs
+        if self.renamed:
+            ours["output_names"] = self.renamed
         if (last := self.block.last_op) is not None and (counts := counts_of(last)):
             ours["outputs"] = outputs
             ours["counts"] = [[outputs[i], axis, outputs[j]] for i, axis, j in counts]
@@ -153,7 +162,7 @@ class _Exporter:
             if op.composite and all(map(is_layer, op.ops)) and not op.choices:
                 return [self.entry(op, scope, planned)]
             inner = _flat(op)
-            if inner is not None and not self.rereads(op, inner):
+            if inner is not None and not self.reread(op, inner):
                 return self.ordinary(op, inner, scope, planned)
             return [self.region(op, scope, planned)]
         if isinstance(op, OnceOp):
@@ -174,12 +183,11 @@ class _Exporter:
         if isinstance(outer, KernelOp):
             across = dict(zip(outer.body.args, outer.operands))
             operands = [across[v] for v in op.operands]
-        before: list[NetOp] = []
-        if not isinstance(outer, KernelOp) and self.rereads(outer, op):
-            before = [self.copied(outer, operands, scope, planned)]
+        again = [] if isinstance(outer, KernelOp) else self.reread(outer, op)
+        before = [self.copied(outer, operands[k], scope, planned) for k in again]
         tensors_in = [self.tensor(arg, v, scope, planned, outer) for arg, v in zip(ins, operands)]
-        if before:
-            tensors_in[0].name = before[0].tensors_out[0].name
+        for k, copy in zip(again, before):
+            tensors_in[k].name = copy.tensors_out[0].name
         tensors_out = [
             self.define(arg, v, scope, planned, name, n) for arg, v, n in zip(outs, outer.results, tensor_names(outer))
         ]
@@ -277,25 +285,28 @@ class _Exporter:
 
     # -- ops that overwrite their source in a netlist
 
-    def rereads(self, outer: Operation, op: LnOp) -> bool:
-        """Whether a source that the netlist's op overwrites is read again behind it (in the IR both are values)."""
-        if not any(r.overwrites for r in op.schema.results) or outer.parent is None:
-            return False
-        following = set()
-        for value in outer.operands:
-            following.update(use.operation for use in value.uses if use.operation is not outer)
+    def reread(self, outer: Operation, op: LnOp) -> list[int]:
+        """The operands that the netlist's op overwrites and that are read again: behind it, or by it (in the IR all are values)."""
+        owners = {r.owner for r in op.schema.results if r.overwrites}
+        if not owners or outer.parent is None:
+            return []
+        names = op.arg_names()[0]
         block = list(outer.parent.ops) if outer.parent is not self.block else None
         order: Callable[[Operation], int] = self.order.__getitem__ if block is None else block.index
-        return any(order(o) > order(outer) for o in following)
 
-    def copied(self, outer: Operation, operands: list[SSAValue], scope: _Scope, planned: bool) -> NetOp:
-        """A copy of the first operand, for an op that would overwrite what is read later."""
-        if planned or len(operands) != 1:
+        def again(value: SSAValue) -> bool:
+            twice = sum(v is value for v in op.operands) > 1
+            return twice or any(order(u.operation) > order(outer) for u in value.uses if u.operation is not outer)
+
+        return [k for k, (name, value) in enumerate(zip(names, outer.operands)) if name in owners and again(value)]
+
+    def copied(self, outer: Operation, value: SSAValue, scope: _Scope, planned: bool) -> NetOp:
+        """A copy of an operand, for an op that would overwrite what is read later."""
+        if planned:
             raise LightNetError(
                 "a tensor that is overwritten in the netlist is read again later: wrap the op in a kernel (expand)",
                 loc_of(outer),
             )
-        value = operands[0]
         name = scope.ops.take(None, "slice")
         source = NetTensor("src", self.read(value, scope, outer))
         copy = NetTensor("dst", scope.tensors.take_exact(f"{name}_dst"))

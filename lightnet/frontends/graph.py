@@ -23,6 +23,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Input, ParamOp
 from lightnet.frontends.sizes import Size
+from lightnet.ir import budget
 from lightnet.ir.constraints import check_op
 from lightnet.ir.counts import Count, set_counts
 from lightnet.ir.locations import file_loc
@@ -211,6 +212,7 @@ class Graph:
 
     def plain(self, optype: str, *operands: Value, **params: ParamValue) -> Any:
         """`op` on the types of the operands alone, whatever the data decides of their dims."""
+        budget.check(what=optype)
         cls = self.classes[optype]
         specs = [v.spec for v in operands]
         params = {k: v for k, v in params.items() if v is not None}

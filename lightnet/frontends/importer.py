@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import (
     f64,
     i64,
 )
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 
 from lightnet.diagnostics import MAX_ERRORS, ErrorList, LightNetError, did_you_mean
 from lightnet.dialects.ln.dialect import find, optypes
@@ -35,7 +35,7 @@ from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import Layout, byte_size, with_layout
 from lightnet.ir.locations import file_loc, set_loc
 from lightnet.ir.memory import ARENA, HOST, MEMORY_TYPES, MTYPE, PLAN_RULES, STATIC, TYPES, set_memory
-from lightnet.ir.op import NAME, PLACES, WORKSPACE, LnOp, set_tensor_names
+from lightnet.ir.op import NAME, PLACES, WORKSPACE, LnOp, set_tensor_names, tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.target import get_target
@@ -94,6 +94,8 @@ class _Importer:
         for op in self.netlist.ops:
             self.located(op, lambda op=op: self.statement(op, block, scope))
         outputs = self.chosen(scope) if self.outputs is not None and not self.lost else scope.outputs()
+        if not self.lost:
+            self.name_outputs(scope)
         last = func.ReturnOp(*outputs)
         block.add_op(last)
         set_counts(last, self.counts(scope, outputs))
@@ -128,6 +130,20 @@ class _Importer:
             if not isinstance(name, str) or name not in scope.defined:
                 raise LightNetError(f"'outputs' names {name!r}, which is no tensor of the network")
         return [scope.defined[name] for name in names]
+
+    def name_outputs(self, scope: _Scope) -> None:
+        """Give outputs the names that the file says they have, and others may have, too."""
+        renamed = _ours(self.netlist).get("output_names", {})
+        if not isinstance(renamed, dict):
+            raise LightNetError("'output_names' should map tensors to names")
+        for tensor, name in renamed.items():
+            value = scope.defined.get(tensor)
+            if not isinstance(name, str) or not name or not isinstance(value, OpResult):
+                raise LightNetError(
+                    f"'output_names' calls {tensor!r} {name!r}: it should name tensors of the network, by strings"
+                )
+            names = tensor_names(value.op)
+            set_tensor_names(value.op, [name if k == value.index else n for k, n in enumerate(names)])
 
     def located(self, op: NetOp, build: Callable[[], None]) -> None:
         if self.lost and any(t.name in self.lost for t in op.tensors_in):

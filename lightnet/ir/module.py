@@ -19,6 +19,11 @@ def main_of(module: ModuleOp) -> func.FuncOp:
     raise LightNetError("the module has no function @main of one block")
 
 
+def output_names(last: Operation) -> dict[str, SSAValue]:
+    """The operands of `func.return` by tensor name; a value without a name is ``output<i>``."""
+    return {tensor_name(value) or f"output{i}": value for i, value in enumerate(last.operands)}
+
+
 def value_name(value: SSAValue) -> str:
     """The tensor name of a result, or its SSA name, for reports and errors."""
     return tensor_name(value) or (f"%{value.name_hint}" if value.name_hint else "?")

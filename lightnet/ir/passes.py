@@ -22,6 +22,7 @@ from xdsl.utils import arg_spec
 from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir import budget
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
 from lightnet.ir.registry import PASSES, resolve
@@ -110,6 +111,7 @@ def run_pipeline(
             watcher.before_pipeline(passes, module)
         for i, pass_ in enumerate(passes):
             rewrites.pass_name = pass_.name
+            budget.check()
             _run_pass(ctx, module, pass_, instrumentation)
             if verify_each or (verify and i == len(passes) - 1):
                 _verify(ctx, module, pass_, instrumentation, exact=verify_each or len(passes) == 1)

@@ -19,6 +19,7 @@ from xdsl.transforms.dead_code_elimination import is_trivially_dead
 from xdsl.utils.worklist import Worklist
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir import budget
 from lightnet.ir.locations import fuse, fused, has_loc, set_loc, source_loc
 from lightnet.ir.names import NAME, name_of, set_tensor_names, tensor_names
 from lightnet.ir.rewrites import (
@@ -180,6 +181,7 @@ class _Driver:
         dead = self.dce and is_trivially_dead(op)
         if not dead and not self.patterns_for(op):
             return False
+        budget.check(op)
         self.step = self.rewrites.begin("dead-code", [op])
         if self.step is None:
             return False

@@ -94,6 +94,15 @@ class ByteMap:
             new.append((at, run))
             at += run[2]
         new += [k for k in kept if k[0] >= end]
+        if (
+            first > 0
+        ):  # what goes on where a neighbour ends is one run with it: parts written in place leave the whole whole
+            first -= 1
+            new.insert(0, (self._starts[first], self._runs[first]))
+        if last < len(self._starts):
+            new.append((self._starts[last], self._runs[last]))
+            last += 1
+        new = _one_behind_the_other(new)
         self._starts[first:last] = [s for s, _ in new]
         self._runs[first:last] = [r for _, r in new]
 
@@ -116,6 +125,19 @@ class ByteMap:
                 at = top
             k += 1
         return joined(out)
+
+
+def _one_behind_the_other(runs: list[tuple[int, Run]]) -> list[tuple[int, Run]]:
+    """The same bytes in as few runs as can be."""
+    out: list[tuple[int, Run]] = []
+    for at, (leaf, offset, size) in runs:
+        if out and leaf is not None:
+            start, (before, first, length) = out[-1]
+            if before is leaf and start + length == at and first + length == offset:
+                out[-1] = (start, (leaf, first, length + size))
+                continue
+        out.append((at, (leaf, offset, size)))
+    return out
 
 
 class _Checker:

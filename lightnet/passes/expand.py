@@ -12,7 +12,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import Source, Zeros
 from lightnet.ir import rewrites
 from lightnet.ir.body import Body, build
 from lightnet.ir.locations import fused, has_loc, loc_of, set_loc, source_loc
@@ -41,7 +41,7 @@ class ExpandPass(LnPass):
     Each op is visited once, in order, and never what an expansion made. The first pattern that matches (those that
     files registered for ``expand``, then the target's expanders) replaces it, by kernels or by `ln` ops, which are
     wrapped in their turn; where none does, a kernel is put around it. Inputs, params, `ln.once` and host ops stay; a description may
-    say in which memory inputs and params stand (``create_cuda``). At the end, every op that the target cannot run is listed in one error.
+    say in which memory inputs and params stand (``create_cuda``). An op whose results have no elements is `zeros`. At the end, every op that the target cannot run is listed in one error.
     """
 
     name = "expand"
@@ -67,7 +67,7 @@ class _Expander:
     def run(self, block: Block) -> None:
         for op in list(block.ops):
             if op.parent is block and _is_computed(op):
-                for new in self.expansion(op):
+                for new in self.nothing(op) if _is_nothing(op) else self.expansion(op):
                     self.wrap(new)
             elif self.placing and isinstance(op, LnOp):
                 self.place(op)
@@ -75,6 +75,11 @@ class _Expander:
     def place(self, op: LnOp) -> None:
         """Let the patterns say where what enters or leaves the network stands."""
         _match(self.placing, op, PatternRewriter(op), all_of_them=True)
+
+    def nothing(self, op: LnOp) -> list[LnOp]:
+        """`op`, whose results have no elements, as tensors of no zeros: no generator need know what to make of it."""
+        zeros = [Zeros.make([], {"dtype": s.dtype.tl, "dims": s.dims}, name=op.op_name) for s in op.result_specs]
+        return self.in_place(op, zeros, [z.dst for z in zeros], "empty-results")
 
     def expansion(self, op: Operation) -> list[LnOp]:
         """The ops to put kernels around: `op`, or the `ln` ops that a pattern put in its place."""
@@ -132,9 +137,11 @@ class _Expander:
             block.insert_op_before(kernel, next_op)
         step.done([kernel])
 
-    def in_place(self, op: LnOp, ops: list[LnOp], values: list[SSAValue]) -> list[LnOp]:
+    def in_place(
+        self, op: LnOp, ops: list[LnOp], values: list[SSAValue], pattern: str = "decompose-in-kernels"
+    ) -> list[LnOp]:
         """Put the ops that `op` is in its place."""
-        step = rewrites.begin("decompose-in-kernels", [op], required=True)
+        step = rewrites.begin(pattern, [op], required=True)
         block = op.parent
         assert block is not None and step is not None
         for new in ops:
@@ -179,6 +186,11 @@ def _match(
             if rewriter.has_done_action and not all_of_them:
                 return pattern
     return None
+
+
+def _is_nothing(op: LnOp) -> bool:
+    """Whether an op (of every arch) gives tensors without elements alone."""
+    return op.arch == "none" and bool(op.results) and all(s.len == 0 for s in op.result_specs)
 
 
 def _is_computed(op: Operation) -> bool:

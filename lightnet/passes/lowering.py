@@ -24,6 +24,7 @@ from lightnet.dialects.launch import CopyOp, HostOp
 from lightnet.dialects.ln.move import Copy
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir import budget
 from lightnet.ir.body import structure
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
@@ -94,6 +95,7 @@ class Lowering(ABC, Generic[M]):
         main = main_of(self.module)
         for op in main.body.block.ops:
             try:
+                budget.check(op)
                 self.lower(op)
             except LightNetError as e:
                 raise e.at(loc_of(op)) from None

@@ -9,7 +9,6 @@ Imports `ir` and the numbers of `planning`.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,12 +18,14 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
+from lightnet.ir import budget
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
 from lightnet.ir.module import main_of, op_label, value_name
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut, joined, overwritable, pieces_of, views_of
 from lightnet.passes.planning import Buffer, lower_bound
+from lightnet.passes.planning.spans import Spans
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
@@ -56,8 +57,8 @@ class Slot:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Values at fixed offsets to each other; `lo` and `hi` bound their bytes, `lower` and `upper` their lifetimes.
-    `doubtful` lists the ops whose merges made the group larger than the value merged."""
+    """Values at fixed offsets to each other; `lo` and `hi` bound their bytes, `lower` and `upper` their lifetimes; `sources` counts those
+    that are protected, `spans` has the slots by where they are. `doubtful` lists the ops whose merges made the group larger than the value merged."""
 
     slots: list[Slot]
     space: str
@@ -65,14 +66,20 @@ class Group:
     hi: int
     lower: int
     upper: int
-    protected: bool
+    sources: int
     doubtful: list[int]
-    live: list[Slot]  # together with `dead`, sorted by `upper`, the same slots: finding who was live
-    dead: list[Slot]  # since some position takes no walk over all of them
+    spans: Spans[Slot]
 
     @classmethod
     def single(cls, slot: Slot) -> Group:
-        return cls([slot], slot.home, 0, slot.size, slot.lower, slot.upper, slot.protected, [], [slot], [])
+        spans: Spans[Slot] = Spans()
+        spans.add(slot)
+        return cls([slot], slot.home, 0, slot.size, slot.lower, slot.upper, int(slot.protected), [], spans)
+
+    @property
+    def protected(self) -> bool:
+        """Whether a value of it is never overwritten."""
+        return self.sources > 0
 
     @property
     def largest(self) -> Slot:
@@ -88,31 +95,16 @@ class Group:
         """What it asks of its space."""
         return Buffer(name, self.lower, max(s.freed for s in self.slots), self.hi - self.lo, alignment)
 
-    def since(self, position: int, now: int) -> list[Slot]:
-        """The slots that live at `position` or later; `now` only grows from call to call."""
-        ended = [s for s in self.live if s.upper <= now]
-        if ended:
-            self.live = [s for s in self.live if s.upper > now]
-            for slot in ended:
-                insort(self.dead, slot, key=_upper)
-        return self.live + self.dead[bisect_right(self.dead, position, key=_upper) :]
-
     def absorb(self, other: Group, shift: int) -> None:
         """Take in the slots of `other`, `shift` bytes further on."""
         for slot in other.slots:
-            slot.group, slot.offset = self, slot.offset + shift
+            slot.group = self
         self.slots += other.slots
-        self.live += other.live
-        for slot in other.dead:
-            insort(self.dead, slot, key=_upper)
+        self.spans.absorb(other.spans, shift)
+        self.sources += other.sources
         self.lo, self.hi = min(self.lo, other.lo + shift), max(self.hi, other.hi + shift)
         self.lower, self.upper = min(self.lower, other.lower), max(self.upper, other.upper)
-        self.protected = self.protected or other.protected
         self.doubtful += other.doubtful
-
-
-def _upper(slot: Slot) -> int:
-    return slot.upper
 
 
 @dataclass
@@ -174,6 +166,7 @@ class Network:
         """The groups that are ports, by the names of these: as merged now, what has the bytes of one input or of one output and no
         more. All of an input's other values read it, for it is protected; what else an output's memory holds is for nobody to see."""
         found: dict[str, Group] = {}
+        taken: set[int] = set()
         if not self.ports:
             return found
         inputs = [op.results[0] for op in self.ops if isinstance(op, Input)]
@@ -182,12 +175,12 @@ class Network:
             number = 0
             for slot in (self.slots[v] for v in values):
                 group = slot.group
-                sources = sum(s.protected for s in group.slots)
-                if group.space != ARENA or sources != (kind == "in") or any(group is g for g in found.values()):
+                if group.space != ARENA or group.sources != (kind == "in") or id(group) in taken:
                     continue
                 if slot.size < self.ports or (group.lo, group.hi) != (slot.offset, slot.offset + slot.size):
                     continue
                 found[f"{kind}{number}"] = group
+                taken.add(id(group))
                 number += 1
         return found
 
@@ -196,6 +189,7 @@ class Network:
         for slot in self.slots.values():
             slot.group, slot.offset = Group.single(slot), 0
         for i, op in enumerate(self.ops):
+            budget.check(op)
             for k, j, delta in self.views[i]:
                 self._view(i, op, k, j, delta, i not in disabled)
             if inplace:
@@ -248,9 +242,8 @@ class Network:
 
     def _compatible(self, a: Group, b: Group, shift: int, i: int) -> bool:
         """Whether no two values, one of each group, disturb each other when b moves by `shift`."""
-        lo, hi = b.lo + shift, b.hi + shift
-        ours = [s for s in a.since(b.lower, i) if s.offset < hi and lo < s.offset + s.size]
-        theirs = [s for s in b.since(a.lower, i) if s.offset + shift < a.hi and a.lo < s.offset + shift + s.size]
+        ours = a.spans.meeting(b.lo + shift, b.hi + shift, b.lower, i)
+        theirs = b.spans.meeting(a.lo - shift, a.hi - shift, a.lower, i)
         if len(ours) * len(theirs) > MAX_PAIRS:
             return False
         return all(self._apart(s, t, t.offset + shift) for s in ours for t in theirs)

@@ -146,6 +146,10 @@ def check_program(header: Mapping[str, Any]) -> None:
             _text(name, f"one of the {kind}")
     for tensor in (*header["inputs"], *header["residents"]):
         _require(tensor["space"] != "static", f"'{tensor['name']:.80}' is filled, and stands where nothing is written")
+    outputs = {t["name"] for t in header["outputs"]}
+    for count in _list(header.get("counts"), "the list of counts"):
+        _require(len(_list(count, "a count")) == 3 and type(count[1]) is int, "a count is no output, axis and output")
+        _require(all(type(n) is str and n in outputs for n in (count[0], count[2])), "a count is of no output")
     filled = {t["name"] for kind in ("inputs", "residents") for t in header[kind]}
     _require(set(header["restore"]) <= filled, "what is to be written again is no input")
     for pair in _list(header.get("overwritten"), "the list of what is overwritten"):

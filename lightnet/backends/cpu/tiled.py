@@ -7,6 +7,7 @@ Which bodies they take, and which of the kernels a window gets: the general one 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
@@ -26,6 +27,8 @@ ANCHORS = (Conv2d, Deconv2d, Maxpool2d, Avgpool2d)
 MAX_POOL = 200
 #: The same of a convolution, whose window is unrolled along each row.
 MAX_WINDOW = 31 * 31
+#: The most phases of a transposed convolution (one for each remainder by its strides), each of which is code of its own.
+MAX_PHASES = 16 * 16
 
 
 def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
@@ -39,6 +42,8 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
     if any(spec.len == 0 for spec in (*anchor.operand_specs, *anchor.result_specs)):
         return False  # no channels to sum over, or no pixels: a tile needs both
     if anchor.size[0] * anchor.size[1] > (MAX_POOL if isinstance(anchor, Maxpool2d | Avgpool2d) else MAX_WINDOW):
+        return False
+    if isinstance(anchor, Deconv2d) and prod(map(min, anchor.stride, anchor.result_specs[0].dims[2:])) > MAX_PHASES:
         return False
     return is_epilogue(rest, anchor, yielded)
 

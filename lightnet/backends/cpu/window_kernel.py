@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
@@ -28,6 +29,8 @@ from lightnet.ir.types import spec_of, storage_type
 
 #: With more phases (a transposed convolution of stride 4 or more), each of which is code of its own, tiles are small.
 MANY_PHASES = 9
+#: Padding of more vectors than these is filled by a loop.
+MANY_VECTORS = 8
 
 
 @dataclass(frozen=True)
@@ -192,12 +195,19 @@ class TiledKernel(WindowKernel):
 
     def fill(self, c: Index, i: int, j: int, row: Index, start: int, end: int, filler: float) -> None:
         """Columns [start, end) of a staged row."""
-        for at, count in _pieces(start, end, self.lanes):
-            shape = (self.lanes,)
-            value = self.b.broadcast(self.b.const(filler, self.element), shape)
-            self.b.tile_store(
-                value, self.staged, [c, i, j, row, at], [4], valid=None if count == self.lanes else [count]
-            )
+        b, lanes = self.b, self.lanes
+
+        def put(at: Index, valid: list[int] | None) -> None:
+            value = b.broadcast(b.const(filler, self.element), (lanes,))
+            b.tile_store(value, self.staged, [c, i, j, row, at], [4], valid=valid)
+
+        if end - start > MANY_VECTORS * lanes:
+            whole = (end - start) // lanes * lanes
+            with b.loop(start, start + whole, lanes) as at:
+                put(at.iv, None)
+            start += whole
+        for at, count in _pieces(start, end, lanes):
+            put(at, None if count == lanes else [count])
 
     def copy(
         self,
@@ -302,6 +312,9 @@ class TiledKernel(WindowKernel):
         """The maximum or the sum over the taps of one staged picture."""
         step = arith.MaximumfOp if self.window.kind == "max" else arith.AddfOp
         values = (self.pixels(tap, layer, y, x, 1, shape, valid) for tap in phase.taps)
+        if self.window.kind != "max" and len(phase.taps) > 1:  # a sum begins at 0, which is what -0 and -0 are not
+            first = next(values)
+            values = chain([self.b.op(arith.AddfOp, first, self.b.const(0.0, first.type))], values)
         return reduce(lambda acc, value: self.b.op(step, acc, value), values)
 
     def reduce_channels(

@@ -59,6 +59,8 @@ class FlatConvolution(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, Conv | Deconv) or len(op.axes()) > 2 or op.operand_specs[0].dtype.name not in FLOATS:
             return
+        if any(s.len == 0 for s in op.operand_specs):  # the loops know what a sum over nothing is
+            return
         ops, result = _Ops(), op.result_specs[0]
         src, weight = (ops.picture(v) for v in op.operands[:2])
         params: dict[str, object] = {"size": spec_of(weight.type).dims[2:], "group": op.group}
@@ -94,7 +96,7 @@ class ConvByPlanes(RewritePattern):
             return
         (n, channels, _, *plane), (outputs, per_group, taps, *size) = (s.dims for s in op.operand_specs[:2])
         planes = op.result_specs[0].dims[2]
-        if 0 in (n, channels, outputs) or outputs // op.group * size[0] * size[1] < LEAST_CHANNELS:
+        if any(s.len == 0 for s in op.operand_specs) or outputs // op.group * size[0] * size[1] < LEAST_CHANNELS:
             return
         if n * channels * planes * taps * plane[0] * plane[1] > MOST_COPIED or taps > MAX_OPERANDS:
             return
@@ -150,7 +152,7 @@ class DeconvByPlanes(RewritePattern):
         outputs, whole = op.result_specs[0].dims[1:3]
         if op.stride[0] != taps or op.padding[0] or op.padding[3] or whole != depth * taps:
             return
-        if 0 in (n, outputs) or channels // op.group < LEAST_CHANNELS:
+        if any(s.len == 0 for s in op.operand_specs) or channels // op.group < LEAST_CHANNELS:
             return
         ops = _Ops()
         pictures = ops.reshape(ops.op(Transpose, src, axes=(0, 2, 1, 3, 4)), (n * depth, channels, *plane))

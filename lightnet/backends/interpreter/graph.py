@@ -15,7 +15,6 @@ from typing import TextIO
 
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
-from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.backends.interpreter.arena import Arenas, Range
@@ -30,7 +29,7 @@ from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import byte_size, from_memory, layout_of, to_memory
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
-from lightnet.ir.module import main_of, value_name
+from lightnet.ir.module import main_of, output_names, value_name
 from lightnet.ir.op import WORKSPACE, LnOp, tensor_name, tensor_names
 from lightnet.ir.target import is_here
 from lightnet.ir.views import moves_left, overwritable, place_of, views_of
@@ -208,16 +207,6 @@ class Machine:
             sys.stderr.write(f"warning: fprint cannot write {op.file!a}: {e.strerror}\n")
         except LightNetError as e:
             raise e.at(loc_of(op)) from None
-
-
-def output_names(last: Operation) -> dict[str, SSAValue]:
-    """The operands of `func.return` by tensor name; a value without a name is ``output<i>``."""
-    assert isinstance(last, ReturnOp)
-    names: dict[str, SSAValue] = {}
-    for i, value in enumerate(last.operands):
-        name = tensor_name(value)
-        names[name or f"output{i}"] = value
-    return names
 
 
 class Planned(Machine):

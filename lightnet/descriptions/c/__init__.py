@@ -56,7 +56,7 @@ def plain(value: Any) -> Any:
         case Float():
             return float(value)
         case Pointer(memory=Buffer(type="char")):
-            return value.memory.text[value.offset :]
+            return value.memory.text(value.offset)
         case Pointer(memory=Buffer()):
             return tuple(plain(v) for v in value.memory.elements[value.offset :])
     return value

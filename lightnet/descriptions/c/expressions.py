@@ -12,11 +12,20 @@ from typing import Any
 
 from lightnet.descriptions.c import tree
 from lightnet.descriptions.c.arithmetic import arithmetic, element_type, equal, integer, kind_of, negated, size_of
-from lightnet.descriptions.c.functions import MAX_BYTES, MAX_STEPS, Budget, Function, check_count, unknown
+from lightnet.descriptions.c.functions import (
+    ELEMENTS_A_STEP,
+    MAX_BYTES,
+    MAX_STEPS,
+    Budget,
+    Function,
+    check_count,
+    unknown,
+)
 from lightnet.descriptions.c.tree import Expr, Type
 from lightnet.descriptions.c.values import (
     FLOATS,
     SIZES,
+    Buffer,
     CodeError,
     Enumerator,
     Float,
@@ -28,6 +37,13 @@ from lightnet.descriptions.c.values import (
     text_error,
 )
 from lightnet.descriptions.c.variables import Field, Place, Variable
+
+
+def _length(argument: Any) -> int:
+    """How much of an argument a function may go through."""
+    if isinstance(argument, Pointer) and isinstance(argument.memory, Buffer):
+        return argument.memory.length
+    return len(argument) if isinstance(argument, str) else 0
 
 
 @dataclass
@@ -58,9 +74,13 @@ class Expressions:
         return found
 
     def spend(self, steps: int = 1) -> None:
-        self.budget.steps -= steps
-        if self.budget.steps < 0:
+        budget = self.budget
+        budget.steps -= steps
+        budget.pool.steps -= steps
+        if budget.steps < 0:
             raise ValueError(f"the code takes more than {MAX_STEPS} steps")
+        if budget.pool.steps < 0:
+            raise ValueError("the code takes too many steps for each of the test cases that are tried")
 
     def allocate(self, nbytes: Any) -> int:
         """Count memory that the code asks for."""
@@ -161,6 +181,7 @@ class Expressions:
         check_count(e.fn, fn, len(e.args))
         args = [self.eval(a) for a in e.args]
         self.pos = e.pos
+        self.spend(sum(map(_length, args)) // ELEMENTS_A_STEP)
         return fn.call(self, *args)
 
     # -- memory

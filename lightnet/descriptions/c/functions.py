@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from lightnet.diagnostics import did_you_mean
 
-#: Steps of one run (expressions and statements), and bytes of the memory that it makes.
+#: Steps of one run (expressions and statements, and the elements and characters that a function goes through, so many a step), and bytes
+#: of the memory that it makes.
 MAX_STEPS, MAX_BYTES = 200_000, 1 << 20
+ELEMENTS_A_STEP = 8
 
 
 class Function(NamedTuple):
@@ -27,12 +32,38 @@ def function(count: int, most: int | None = -1) -> Callable[[Callable[..., Any]]
     return lambda call: Function(call, count, count if most == -1 else most)
 
 
+class Pool:
+    """Steps that several runs may take together."""
+
+    def __init__(self, steps: float = math.inf):
+        self.steps = steps
+
+    @property
+    def is_empty(self) -> bool:
+        return self.steps < 0
+
+
+_POOL: ContextVar[Pool] = ContextVar("pool", default=Pool())  # noqa: B039 (without an end)
+
+
+@contextmanager
+def together(steps: int) -> Iterator[Pool]:
+    """Within the block, let all runs that begin take no more than so many steps together: trying, and trying again, ends."""
+    pool = Pool(steps)
+    token = _POOL.set(pool)
+    try:
+        yield pool
+    finally:
+        _POOL.reset(token)
+
+
 @dataclass
 class Budget:
     """What a run may still take."""
 
     steps: int = MAX_STEPS
     bytes: int = MAX_BYTES
+    pool: Pool = field(default_factory=_POOL.get)
 
 
 #: A message lists at most so many names.

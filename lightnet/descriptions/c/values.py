@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from lightnet.diagnostics import LightNetError
@@ -128,11 +129,15 @@ class Buffer(Memory):
             raise TypeError(f"{self.what} cannot be written")
         self.elements[self.at(index)] = value
 
-    @property
-    def text(self) -> str:
-        """The string that an array of char holds."""
-        values = [e if isinstance(e, str) else chr(int(e) & 255) for e in self.elements]
-        return "".join(values).partition("\0")[0]
+    def text(self, start: int = 0) -> str:
+        """The string that an array of char holds from element `start` on."""
+        values: list[str] = []
+        for e in islice(self.elements, start, None):
+            value = e if isinstance(e, str) else chr(int(e) & 255)
+            if value == "\0":
+                break
+            values.append(value)
+        return "".join(values)
 
     def set_text(self, text: str) -> None:
         if len(text) + 1 > len(self.elements):
@@ -214,7 +219,7 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, Pointer) and isinstance(value.memory, Buffer) and value.memory.type == "char":
-        return value.memory.text[value.offset :]
+        return value.memory.text(value.offset)
     return None
 
 

@@ -303,6 +303,11 @@ class Shrink(_Activation):
                 case("ui8", src=(17,), lambd=1, bias=1)]  # fmt: skip
 
 
+def _clipped(x: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    raised = np.where(x < lo, lo, x)
+    return np.where(raised > hi, hi, raised)
+
+
 @ln_op
 class Clip(_Activation):
     """src between lo and hi, which are cast to the tensor's type first (saturating); hi where lo is above it. NaN stays
@@ -326,7 +331,8 @@ class Clip(_Activation):
     def reference(self, src):
         dtype = BY_NP[src.dtype]
         lo, hi = (convert(np.asarray(float(v)), dtype) for v in (self.lo, self.hi))
-        return arithmetic(lambda x: np.minimum(np.maximum(x, lo.astype(x.dtype)), hi.astype(x.dtype)), src)
+        # By comparisons, as ONNX Runtime and PyTorch do it: -0 is not below a bound of 0, and stays.
+        return arithmetic(lambda x: _clipped(x, lo, hi).astype(x.dtype), src)
 
     @classmethod
     def samples(cls):

@@ -19,6 +19,8 @@ from lightnet.dialects.ln.numeric import (
     cases,
     integer_divide,
     integer_power,
+    larger,
+    smaller,
     uniform_data,
 )
 from lightnet.dialects.ln.rules import producer, rule
@@ -236,7 +238,7 @@ class Maximum(_Arithmetic):
     rewrites = (same_operand,)
 
     def numpy(self, a, b):
-        return np.maximum(a, b)
+        return larger(a, b)
 
 
 @ln_op
@@ -253,7 +255,7 @@ class Minimum(_Arithmetic):
     rewrites = (same_operand,)
 
     def numpy(self, a, b):
-        return np.minimum(a, b)
+        return smaller(a, b)
 
 
 # -- bits ------------------------------------------------------------------------------------------------------------

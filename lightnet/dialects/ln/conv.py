@@ -183,6 +183,8 @@ class Deconv2d(_Convolution):
         (kh, kw), (sh, sw), (dh, dw) = self.size, self.stride, self.dilation
         per_in, per_out = src.shape[1] // self.group, weight.shape[1]
         top, left = max(0, -pad[0]), max(0, -pad[1])  # SAME_* may widen: then nothing reaches the first rows
+        if not src.size:
+            return np.broadcast_to(bias[:, None, None], (n, o, rows, columns)).copy()
         full = np.zeros(
             (
                 n,

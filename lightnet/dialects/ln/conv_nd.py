@@ -154,7 +154,7 @@ class Deconv(_ConvolutionNd):
             - p.padding[axes + i]
             for i in range(axes)
         )
-        if any(d < 1 for d in out):
+        if any(d < 0 for d in out):
             raise ConstraintError(
                 f"deconv: `padding` leaves nothing of the result: {list(out)}", label="deconv.padding"
             )
@@ -178,6 +178,8 @@ class Deconv(_ConvolutionNd):
     def reference(self, src, weight, bias):
         n, o, *out = self.result_specs[0].dims
         dims, axes = src.shape[2:], len(out)
+        if not src.size:
+            return np.broadcast_to(bias.reshape(-1, *(1,) * axes), (n, o, *out)).copy()
         full = [
             max(p + k, (d - 1) * s + (w - 1) * e + 1)
             for p, k, d, s, w, e in zip(self.padding, out, dims, self.stride, weight.shape[2:], self.dilation)

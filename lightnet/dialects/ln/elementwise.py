@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, arithmetic, cases, in_float64, integer_divide, integer_power
+from lightnet.dialects.ln.numeric import (
+    FLOATS,
+    arithmetic,
+    cases,
+    in_float64,
+    integer_divide,
+    integer_power,
+    larger,
+    smaller,
+)
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
 from lightnet.runtime.dtypes import convert, is_float
@@ -168,8 +177,8 @@ _ELEW_NUMPY = {
     "TL_DIV": lambda a, b: a / b if is_float(a.dtype) else integer_divide(a, b),
     "TL_SUM": np.add,
     "TL_SUB": np.subtract,
-    "TL_MAX": np.maximum,
-    "TL_MIN": np.minimum,
+    "TL_MAX": larger,
+    "TL_MIN": smaller,
     "TL_POW": lambda a, b: np.power(a, b) if is_float(a.dtype) else integer_power(a, b),
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import SHORT
+from lightnet.dialects.ln.numeric import SHORT, need_elements
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.initial import sample
@@ -34,12 +34,6 @@ def sample_index(name: str, spec: TensorSpec, limits: Sequence[int], seed: int) 
     drawn = sample(name, "index", spec.dims, spec.dtype, seed=seed, bound=1 << 20).astype(np.int64)
     high = np.maximum(np.asarray(limits), 1)
     return (drawn % (2 * high) - high).astype(spec.dtype.np).reshape(spec.dims)
-
-
-def need_elements(optype: str, src: TensorSpec, axes: Sequence[int], dst: TensorSpec) -> None:
-    """An index needs something to point to."""
-    if 0 not in dst.dims and any(src.dims[k] == 0 for k in axes):
-        raise ConstraintError(f"{optype}: {src} has no elements to pick from", label=f"{optype}.not-empty")
 
 
 def need_within(optype: str, index: TensorSpec, src: TensorSpec, axis: int) -> None:

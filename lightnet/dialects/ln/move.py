@@ -9,7 +9,7 @@ import numpy as np
 
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
-from lightnet.ir.types import TensorSpec
+from lightnet.ir.types import MAX_RANK, TensorSpec
 
 #: Results of one op, at most.
 MAX_RESULTS = 1 << 16
@@ -284,7 +284,7 @@ class Reshape(_Move):
 
     @classmethod
     def infer(cls, t, p):
-        if prod(p.dims) != t.src.len:
+        if len(p.dims) <= MAX_RANK and prod(p.dims) != t.src.len:  # with more there is no such tensor
             raise ConstraintError(
                 f"reshape: `dims` {list(p.dims)} should hold as many elements as {t.src}: "
                 f"expected {t.src.len}, got {prod(p.dims)}",

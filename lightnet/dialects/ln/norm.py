@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, SHORT, cases
+from lightnet.dialects.ln.numeric import FLOATS, SHORT, cases, total
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result
 
 #: Elements that a reference computes at a time in float64, so that they stay in the second-level cache.
@@ -162,7 +163,8 @@ class Layernorm(_Trailing):
         if not src.size:
             return src
         x, axes = src.astype(np.float64), self.trailing()
-        centred = x - x.mean(axis=axes, keepdims=True)
+        count = math.prod(x.shape[k] for k in axes)
+        centred = x - total(x, axes, keepdims=True) / count
         return (centred / np.sqrt(np.square(centred).mean(axis=axes, keepdims=True) + self.epsilon)).astype(src.dtype)
 
 

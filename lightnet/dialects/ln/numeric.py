@@ -129,3 +129,43 @@ class Broadcasting(LnOp):
         names = self.arg_names()[0]
         reads = {n: broadcast_read(n, spec.dims, out) for n, spec in zip(names, self.operand_specs)}
         return f"dst[i...] = {self.formula.format(**reads)}"
+
+
+def need_elements(optype: str, src: TensorSpec, axes: Sequence[int], dst: TensorSpec) -> None:
+    """Raise `ConstraintError` where elements of `dst` are picked along axes of `src` that have none. What is empty itself needs none."""
+    if 0 not in dst.dims and any(src.dims[k] == 0 for k in axes):
+        raise ConstraintError(f"{optype}: {src} has no elements to pick from", label=f"{optype}.not-empty")
+
+
+# -- floats at the edge (docs/edge-values.md) --------------------------------------------------------------------------
+
+
+def larger(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The maximum of IEEE 754-2019: NaN propagates, and -0 is less than 0 (NumPy gives either)."""
+    found = np.maximum(a, b)
+    return np.where((a == 0) & (b == 0), a + b, found) if is_float(found.dtype) else found
+
+
+def smaller(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The minimum of IEEE 754-2019."""
+    return -larger(-a, -b) if is_float(np.result_type(a, b)) else np.minimum(a, b)
+
+
+def largest(x: np.ndarray, axis: int | tuple[int, ...], initial: Any, keepdims: bool = False) -> np.ndarray:
+    """The maximum along axes, as `larger` has it."""
+    found = np.max(x, axis=axis, keepdims=keepdims, initial=initial)
+    if not is_float(x.dtype):
+        return found
+    positive = np.any((x == 0) & ~np.signbit(x), axis=axis, keepdims=keepdims)
+    return np.where(found == 0, np.where(positive, 0.0, -0.0).astype(x.dtype), found)
+
+
+def total(x: np.ndarray, axis: int | tuple[int, ...], keepdims: bool = False) -> np.ndarray:
+    """The sum along axes in the type of `x`: of one term that term, else from 0 on, so that a sum of -0 alone is 0."""
+    axes = tuple(np.atleast_1d(np.array(axis, int)).tolist())
+    if math.prod(x.shape[k] for k in axes) == 1:
+        return (
+            x if keepdims else x.reshape([n for k, n in enumerate(x.shape) if k not in axes and k - x.ndim not in axes])
+        )
+    found = np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+    return found + 0 if is_float(x.dtype) else found

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from lightnet.dialects.ln.numeric import largest, total
 from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw, result_of
 from lightnet.ir.op import LnOp, case, ln_op, numbers, operand, result, string
 
@@ -29,7 +32,7 @@ class _Pool(LnOp):
     def infer(cls, t, p):
         pad = effective_padding(p, t.src.dims[2:], _NO_DILATION)
         hw = (output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2]) for i in (0, 1))
-        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *hw))]
+        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *hw), reads=True)]
 
     @classmethod
     def derived(cls, t, p):
@@ -87,8 +90,8 @@ class Maxpool2d(_Pool):
 
     def reference(self, src):
         kind = self.operand_specs[0].dtype.kind
-        filler = -np.inf if kind == "float" else False if kind == "bool" else int(np.iinfo(src.dtype).min)
-        return self.windows(src, filler).max(axis=0)
+        filler: Any = -np.inf if kind == "float" else False if kind == "bool" else int(np.iinfo(src.dtype).min)
+        return largest(self.windows(src, filler), 0, filler)
 
     @classmethod
     def samples(cls):
@@ -119,7 +122,7 @@ class Avgpool2d(_Pool):
 
     def reference(self, src):
         inside = self.windows(np.ones(src.shape), 0).sum(axis=0)
-        return (self.windows(src.astype(np.float64), 0).sum(axis=0) / inside).astype(src.dtype)
+        return (total(self.windows(src.astype(np.float64), 0), 0) / inside).astype(src.dtype)
 
 
 OPS = (Maxpool2d, Avgpool2d)

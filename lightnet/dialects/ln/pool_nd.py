@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, SHORT
+from lightnet.dialects.ln.numeric import FLOATS, SHORT, largest, total
 from lightnet.dialects.ln.window import ceil_output_dim, output_dim, result_of
 from lightnet.ir.op import LnOp, boolean, case, ln_op, numbers, operand, result
 from lightnet.ir.types import TensorSpec
@@ -42,7 +42,7 @@ class _PoolNd(LnOp):
                 out.append(ceil_output_dim(*given, p.padding[i], p.padding[axes + i], p.dilation[i]))
             else:
                 out.append(output_dim(*given, p.padding[i] + p.padding[axes + i], p.dilation[i]))
-        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *out))]
+        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *out), reads=True)]
 
     def flops(self):
         return self.result_specs[0].len * prod(self.size)
@@ -127,7 +127,8 @@ class Maxpool(_PoolNd):
         return f"dst[{self.out()}] max= src[n, c, {', '.join(self.at())} | lowest] for {self.taps()}"
 
     def reference(self, src):
-        return self.windows(src, lowest(self.operand_specs[0].dtype)).max(axis=0)
+        filler = lowest(self.operand_specs[0].dtype)
+        return largest(self.windows(src, filler), 0, filler)
 
     @classmethod
     def samples(cls):
@@ -232,7 +233,7 @@ class Avgpool(_PoolNd):
             )
             inside = ((at >= -before) & (at < src.shape[2 + i] + behind)).sum(axis=1)
             count *= inside.reshape(-1, *(1,) * (axes - 1 - i))
-        return (self.windows(src.astype(np.float64), 0).sum(axis=0) / np.maximum(count, 1)).astype(src.dtype)
+        return (total(self.windows(src.astype(np.float64), 0), 0) / np.maximum(count, 1)).astype(src.dtype)
 
     @classmethod
     def samples(cls):

@@ -305,6 +305,8 @@ class Expand(_Rearrangement):
 
 #: Copies that `tile` writes as runs, one statement each; more are found by division.
 MAX_RUNS = 32
+#: So many of them where there are fewer elements than these: LLVM unrolls short ones, and takes minutes to look for vectors among 1,000 stores.
+FEW_RUNS, LONG_RUN = 4, 256
 
 
 # tile(x, 1) = x
@@ -333,7 +335,8 @@ class Tile(_Rearrangement):
         copied = [k for k, (n, r) in enumerate(zip(dims, self.repeats)) if n > 1 and r > 1]
         read = ["0" if n == 1 else f"d{k}" for k, n in enumerate(dims)]
         written = [f"d{k}" for k in range(len(dims))]
-        if not 0 < prod(self.repeats[k] for k in copied) <= MAX_RUNS:
+        runs = prod(self.repeats[k] for k in copied)
+        if not 0 < runs <= (MAX_RUNS if self.operand_specs[0].len >= LONG_RUN else FEW_RUNS):
             read = [f"{i} % {dims[k]}" if k in copied else i for k, i in enumerate(read)]
             return f"dst[{', '.join(written)}] = src[{', '.join(read)}]"
         ranges = ", ".join(f"d{k} < {dims[k]}" for k in copied)

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import SHORT
+from lightnet.dialects.ln.numeric import SHORT, largest, need_elements, total
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
@@ -91,8 +91,7 @@ class ReduceSum(_Reduction):
     rewrites = (reduction_of_ones,)
 
     def reference(self, src):
-        wide = _widened(src)
-        return np.sum(wide, axis=self.axes, keepdims=True, dtype=wide.dtype).astype(src.dtype)
+        return total(_widened(src), self.axes, keepdims=True).astype(src.dtype)
 
     @classmethod
     def samples(cls):
@@ -139,7 +138,7 @@ class ReduceMax(_Reduction):
     rewrites = (reduction_of_ones,)
 
     def reference(self, src):
-        return np.max(_widened(src), axis=self.axes, keepdims=True, initial=_extreme(src, low=True)).astype(src.dtype)
+        return largest(_widened(src), self.axes, _extreme(src, low=True), keepdims=True).astype(src.dtype)
 
     @classmethod
     def samples(cls):
@@ -162,7 +161,10 @@ class ReduceMin(_Reduction):
     rewrites = (reduction_of_ones,)
 
     def reference(self, src):
-        return np.min(_widened(src), axis=self.axes, keepdims=True, initial=_extreme(src, low=False)).astype(src.dtype)
+        wide = _widened(src)
+        if is_float(wide.dtype):
+            return -largest(-wide, self.axes, -np.inf, keepdims=True).astype(src.dtype)
+        return np.min(wide, axis=self.axes, keepdims=True, initial=_extreme(src, low=False)).astype(src.dtype)
 
     @classmethod
     def samples(cls):
@@ -207,10 +209,10 @@ class ReduceMean(_Reduction):
         return f"total[{kept}] += src[{read}]\ndst[{written}] = {quotient}"
 
     def reference(self, src):
-        total = np.sum(_widened(src), axis=self.axes, keepdims=True, dtype=_widened(src).dtype)
+        added = total(_widened(src), self.axes, keepdims=True)
         if src.dtype.kind not in "iu":
-            return (total / np.float64(self.terms)).astype(src.dtype)
-        return np.trunc(total / max(self.terms, 1)).astype(src.dtype)
+            return (added / np.float64(self.terms)).astype(src.dtype)
+        return np.trunc(added / max(self.terms, 1)).astype(src.dtype)
 
     @classmethod
     def samples(cls):
@@ -224,7 +226,6 @@ class _ArgExtreme(LnOp):
     dst = result()
     axis = number("int", ge=0, lt="src.ndim")
     last = boolean(default=False)
-    checks = {"not-empty": "src.dims[axis] > 0"}
     accumulate = ""
 
     @property
@@ -242,7 +243,9 @@ class _ArgExtreme(LnOp):
 
     @classmethod
     def infer(cls, t, p):
-        return [TensorSpec(_reduced(t.src, p.axis), BY_NAME["i64"])]
+        dst = TensorSpec(_reduced(t.src, p.axis), BY_NAME["i64"])
+        need_elements(cls.optype, t.src, [p.axis], dst)
+        return [dst]
 
     def flops(self):
         return self.operand_specs[0].len
@@ -359,7 +362,7 @@ class Maxreduce(_AxisReduction):
         return [*super().samples(), case("i8", src=(2, 0, 3), axis=1), case("ui16", src=(0,), axis=0)]
 
     def reference(self, src):
-        return src.max(axis=self.axis, keepdims=True, initial=lowest(src.dtype))
+        return largest(src, self.axis, lowest(src.dtype), keepdims=True)
 
 
 @ln_op
@@ -374,13 +377,13 @@ class MaxreduceArg(_AxisReduction):
 
     optype = "maxreduce_arg"
     arg = result()
-    checks = {"not-empty": "src.dims[axis] > 0"}
     definition = "dst[i:axis..., 0, k...], arg[i:axis..., 0, k...] argmax= src[i..., j, k...]"
 
     @classmethod
     def infer(cls, t, p):
-        dims = _reduced(t.src, p.axis)
-        return [TensorSpec(dims, t.src.dtype), TensorSpec(dims, BY_NAME["i32"])]
+        dst = TensorSpec(_reduced(t.src, p.axis), t.src.dtype)
+        need_elements(cls.optype, t.src, [p.axis], dst)
+        return [dst, TensorSpec(dst.dims, BY_NAME["i32"])]
 
     def reference(self, src):
         arg = src.argmax(axis=self.axis)
@@ -413,7 +416,7 @@ class DotProduct(LnOp):
 
     def reference(self, src1, src2):
         if is_float(src1.dtype):
-            return np.asarray([np.sum(src1.astype(np.float64) * src2)]).astype(src1.dtype)
+            return total((src1.astype(np.float64) * src2).reshape(-1), 0, keepdims=True).astype(src1.dtype)
         with np.errstate(over="ignore"):
             return np.asarray([np.sum(src1 * src2, dtype=src1.dtype)])
 

@@ -7,6 +7,7 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IndexType, i64
 from xdsl.ir import SSAValue
 
+from lightnet.dialects.ln.numeric import need_elements
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result, string
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.initial import sample
@@ -25,7 +26,9 @@ class _Regions(LnOp):
 
     @classmethod
     def infer(cls, t, p):
-        return [TensorSpec((t.rois.dims[0], t.src.dims[1], p.height, p.width), t.src.dtype)]
+        dst = TensorSpec((t.rois.dims[0], t.src.dims[1], p.height, p.width), t.src.dtype)
+        need_elements(cls.optype, t.src, (0, 2, 3), dst)
+        return [dst]
 
 
 @ln_op
@@ -49,7 +52,7 @@ class RoiAlign(_Regions):
     scale = number("float", gt=0, default=1.0)
     half_pixel = boolean(default=True)
     mode = string("avg", "max", default="avg")
-    checks = {"not-empty": "src.len > 0", "corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
+    checks = {"corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
 
     def flops(self):
         return 8 * self.result_specs[0].len * max(self.sampling_ratio, 2) ** 2

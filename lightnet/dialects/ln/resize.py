@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, SHORT
+from lightnet.dialects.ln.numeric import FLOATS, SHORT, need_elements
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result, string
 from lightnet.ir.types import TensorSpec
@@ -33,7 +33,7 @@ class _Resample(LnOp):
     src = operand()
     dst = result()
     mode = string("TL_NEAREST", "TL_LINEAR", default="TL_NEAREST")
-    checks = {"mode": 'mode == "TL_NEAREST" || src.dtype != dtype("TL_BOOL")', "not-empty": "src.len > 0"}
+    checks = {"mode": 'mode == "TL_NEAREST" || src.dtype != dtype("TL_BOOL")'}
     rewrites = (resample_to_itself,)
 
     @property
@@ -103,7 +103,7 @@ class Resize(_Resample):
     """
 
     optype = "resize"
-    dims = dims_of_result(gt=0)
+    dims = dims_of_result(ge=0)
     checks = {**_Resample.checks}
 
     @classmethod
@@ -113,7 +113,9 @@ class Resize(_Resample):
                 f"resize: `dims` {list(p.dims)} should have as many elements as {t.src} has dimensions",
                 label="resize.dims-length",
             )
-        return [TensorSpec(p.dims, t.src.dtype)]
+        dst = TensorSpec(p.dims, t.src.dtype)
+        need_elements("resize", t.src, range(t.src.ndim), dst)
+        return [dst]
 
     @classmethod
     def samples(cls):
@@ -145,7 +147,9 @@ class Upsample(_Resample):
 
     @classmethod
     def infer(cls, t, p):
-        return [TensorSpec(tuple(math.floor(s * d) for s, d in zip(p.scales, t.src.dims)), t.src.dtype)]
+        dst = TensorSpec(tuple(math.floor(s * d) for s, d in zip(p.scales, t.src.dims)), t.src.dtype)
+        need_elements("upsample", t.src, range(t.src.ndim), dst)
+        return [dst]
 
     @classmethod
     def samples(cls):
@@ -177,15 +181,15 @@ class Interpolate(LnOp):
     dst = result()
     axis = number("int", ge=0, lt="src.ndim")
     checks = {
-        "not-empty": "src.dims[axis] > 0",
         "weight-type": 'weight.dtype == dtype("TL_DOUBLE") ? src.dtype == weight.dtype : src.dtype != dtype("TL_DOUBLE")',
     }
     definition = "dst[i:axis..., o, k...] += weight[o, t] * src[i..., index[o, t], k...]"
 
     @classmethod
     def infer(cls, t, p):
-        dims = (*t.src.dims[: p.axis], t.index.dims[0], *t.src.dims[p.axis + 1 :])
-        return [TensorSpec(dims, t.src.dtype)]
+        dst = TensorSpec((*t.src.dims[: p.axis], t.index.dims[0], *t.src.dims[p.axis + 1 :]), t.src.dtype)
+        need_elements(cls.optype, t.src, [p.axis], dst)
+        return [dst]
 
     def flops(self):
         return 2 * self.result_specs[0].len * self.operand_specs[1].dims[1]

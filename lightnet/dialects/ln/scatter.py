@@ -13,8 +13,8 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, f32
 
-from lightnet.dialects.ln.indexing import INDEX_TYPES, _Indexed, in_range, need_elements, need_within, sample_index
-from lightnet.dialects.ln.numeric import SHORT
+from lightnet.dialects.ln.indexing import INDEX_TYPES, _Indexed, in_range, need_within, sample_index
+from lightnet.dialects.ln.numeric import SHORT, need_elements
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, operand, result, string
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.dtypes import DType

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, SHORT
+from lightnet.dialects.ln.numeric import FLOATS, SHORT, need_elements
 from lightnet.ir.op import LnOp, boolean, case, ln_op, operand, result, string
 from lightnet.ir.types import TensorSpec
 
@@ -38,14 +38,15 @@ class GridSample(LnOp):
     align_corners = boolean(default=False)
     normalized = boolean(default=True)
     checks = {
-        "not-empty": "src.len > 0",
         "batch": "grid.dims[0] == src.dims[0]",
         "coordinates": "grid.dims[grid.ndim - 1] == src.ndim - 2",
     }
 
     @classmethod
     def infer(cls, t, p):
-        return [TensorSpec((*t.src.dims[:2], *t.grid.dims[1:-1]), t.src.dtype)]
+        dst = TensorSpec((*t.src.dims[:2], *t.grid.dims[1:-1]), t.src.dtype)
+        need_elements(cls.optype, t.src, range(2, t.src.ndim), dst)
+        return [dst]
 
     def flops(self):
         taps = {"nearest": 1, "linear": 2, "cubic": 4}[self.mode]

@@ -28,10 +28,11 @@ def ceil_output_dim(size: int, kernel: int, stride: int, before: int, behind: in
     return count - 1 if (count - 1) * stride >= size + before else count
 
 
-def result_of(optype: str, src: TensorSpec, dims: Sequence[int]) -> TensorSpec:
-    """The result [N, C, *S] of a window over `src`. Raises `ConstraintError` where it has no position, or nothing to read;
-    batch and channels may be empty."""
-    if min(*src.dims[2:], *dims[2:]) < 1:
+def result_of(optype: str, src: TensorSpec, dims: Sequence[int], *, reads: bool = False) -> TensorSpec:
+    """The result [N, C, *S] of a window over `src`, which may be empty: where there are no pixels, or where the window is larger than what it
+    is over by just so much that no position is left. Raises `ConstraintError` where it is larger still, or (`reads`) where there is a position
+    and no pixel: a sum over padding is 0, but no pool has a value."""
+    if min(dims[2:]) < 0 or (reads and 0 in src.dims[2:] and 0 not in dims):
         raise ConstraintError(
             f"{optype}: the window should have a position in {src}, but the result would have the dims {list(dims)}",
             label=f"{optype}.window",

@@ -18,7 +18,7 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import MAX_LISTED, Unsupported, arity, called, list_refused
 from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.nnvm import attributes, reader
-from lightnet.frontends.nnvm.node import DTYPE_NUMBERS, Handler, Lazy, Node, handlers
+from lightnet.frontends.nnvm.node import DTYPE_NUMBERS, OUTPUT_NAMES, Handler, Lazy, Node, handlers
 from lightnet.frontends.nnvm.reader import Entry, GraphNode, NnvmGraph, who
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -245,11 +245,12 @@ class _Importer:
 
     def outputs(self) -> dict[str, Value]:
         """The outputs by MXNet's names: ``<node>_output``, with a number where the node has several."""
-        wanted = list(self.graph.heads)
+        wanted, names = list(self.graph.heads), self.given_names()
         if self.internals:
             wanted = [(n.index, i) for n in self.nodes if not n.is_variable for i in range(self.made_outputs[n.index])]
+            names = []
         found: dict[str, Value] = {}
-        for index, output in wanted:
+        for k, (index, output) in enumerate(wanted):
             node = self.graph.nodes[index]
             if (index, output) not in self.values and self.made_outputs.get(index, 1):
                 raise self.graph.error(
@@ -257,8 +258,19 @@ class _Importer:
                 )
             value = self.operand(node, (index, output))
             if value is not _MISSING:
-                found[_unique(self.output_name(node, output), found)] = value
+                found[_unique(names[k] if names else self.output_name(node, output), found)] = value
         return found
+
+    def given_names(self) -> list[str]:
+        """The names of the outputs that our exporter writes into the graph's attributes, beside MXNet's of nodes; none where they do not fit."""
+        item = self.graph.attrs.get(OUTPUT_NAMES)
+        if type(item) is not list or len(item) != 2 or item[0] != "list_str" or type(item[1]) is not list:
+            return []
+        names = item[1]
+        fits = len(names) == len(self.graph.heads) and all(
+            isinstance(n, str) and 0 < len(n) <= reader.MAX_NAME and n.isprintable() for n in names
+        )
+        return names if fits else []
 
     def output_name(self, node: GraphNode, output: int) -> str:
         if node.is_variable:

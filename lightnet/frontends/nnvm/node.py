@@ -31,6 +31,8 @@ from lightnet.runtime.dtypes import BY_NAME, DType, convert
 _DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "uint8": "ui8", "int32": "i32", "int8": "i8", "int64": "i64",
            "bool": "i1", "int16": "i16", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "bfloat16": "bf16"}  # fmt: skip
 DTYPE_NUMBERS = ("f32", "f64", "f16", "ui8", "i32", "i8", "i64", "i1", "i16", "ui16", "ui32", "ui64", "bf16")
+#: The attribute of a graph with the names of its outputs, ``["list_str", [name]]``: ours, since NNVM calls an output after its node.
+OUTPUT_NAMES = "output_names"
 
 
 class Lazy:

@@ -308,6 +308,10 @@ class WindowsKernel(_PoolKernel):
         return q.results[0]
 
     def finish_tile(self, n: Index, block: Index, y: Index, x: Index, total: SSAValue) -> None:
+        if self.window.fold == "add" and self.window.rows.size * self.window.cols.size > 1:
+            total = self.b.op(
+                arith.AddfOp, total, self.b.const(0.0, total.type)
+            )  # sums begin at 0: of -0 alone they are 0
         tile = Tile(n, block, y, x, total.type.get_shape(), self.used)
         self.finish(tile, self.scaled(total, y, x))
 

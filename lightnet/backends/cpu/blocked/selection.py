@@ -26,7 +26,7 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import GENERATORS
 from lightnet.ir.target import Blocking, Form, reorder_time
-from lightnet.ir.types import ParamAttr
+from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.ir.views import place_of
 
 #: What the cost model knows of processors, by the feature that decides.
@@ -60,8 +60,10 @@ def is_blocked(kernel: KernelOp) -> bool:
 
 
 def candidates(kernel: KernelOp, lanes: int) -> list[tuple[Generator, Form]]:
-    """The generators that take a kernel's body, and what they need."""
+    """The generators that take a kernel's body, and what they need. What is empty is for the loops, which have none."""
     ops, yielded = kernel.ops, list(kernel.terminator.operands)
+    if any(spec_of(v.type).len == 0 for v in (*kernel.operands, *kernel.results)):
+        return []
     if not kernel.operands or any(op.has_builder or not op.operands for op in ops) or lanes not in LANES:
         return []
     found = ((g, g.takes(ops, yielded, lanes)) for g in generators())

@@ -22,9 +22,9 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.frontends.handlers import list_refused
 from lightnet.frontends.nnvm.export.calls import DTYPE_NAMES, Call, Exporting, Unsupported, plan
-from lightnet.frontends.nnvm.node import DTYPE_NUMBERS
+from lightnet.frontends.nnvm.node import DTYPE_NUMBERS, OUTPUT_NAMES
 from lightnet.ir.locations import loc_of
-from lightnet.ir.module import main_of
+from lightnet.ir.module import main_of, output_names
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of
@@ -78,7 +78,7 @@ class _Export(Exporting):
             _variable(op) for op in main_of(module).walk() if isinstance(op, Source) and not _is_constant(op)
         )
         self.reserve(last.operands)
-        heads = [self.visit(v) for v in last.operands]
+        heads = [self.visit(v) for v in output_names(last).values()]
         if self.refused:
             raise self.refusal()
         pointers = [0]
@@ -93,6 +93,7 @@ class _Export(Exporting):
             "attrs": {
                 "shape": ["list_shape", [list(s.dims) for s in entries]],
                 "dtype": ["list_int", [DTYPE_NUMBERS.index(s.dtype.name) for s in entries]],
+                OUTPUT_NAMES: ["list_str", list(output_names(last).keys())],
             },
         }
 
