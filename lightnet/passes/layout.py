@@ -246,7 +246,7 @@ class _Assignment:
                 other, users = layout, {n.kernel for n in maps}
             changed.update((u, None) for u in users if isinstance(u, KernelOp))
             if users:
-                made.append(_reorder(self.target, value, other, users, names))
+                made.append(change_layout(self.target, value, other, users, names))
         for op in (*changed, *made):
             follow(op)
         step.done([*(n.kernel for n in chosen), *made])
@@ -275,7 +275,7 @@ class _Assignment:
         return {v: largest.get(find(v), (0, 0)) for n in chosen for v in (*n.reads, *n.makes)}
 
 
-def _reorder(target: Target, value: SSAValue, layout: Layout, users: set[Operation], names: FreshNames) -> KernelOp:
+def change_layout(target: Target, value: SSAValue, layout: Layout, users: set[Operation], names: FreshNames) -> KernelOp:
     """A kernel behind the op that makes `value`, which gives it another layout for `users`, under the value's name and the layout's.
     An output keeps its name: then it is `value` that gets another one."""
     forward = Forward.make([value])
