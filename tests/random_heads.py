@@ -14,7 +14,21 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 #: Activations by name: the nodes from x to y, and their constants.
-SIMPLE = ("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "HardSwish", "Mish", "Elu", "Selu", "LeakyRelu", "HardSigmoid", "Abs", "Neg")
+SIMPLE = (
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Softplus",
+    "Softsign",
+    "HardSwish",
+    "Mish",
+    "Elu",
+    "Selu",
+    "LeakyRelu",
+    "HardSigmoid",
+    "Abs",
+    "Neg",
+)
 COMPOSED = ("Clip", "PRelu", "Silu", "Gelu", "none")
 ACTIVATIONS = (*SIMPLE, *COMPOSED)
 #: Processors, and whether the code runs where AVX-512 does.
@@ -84,7 +98,11 @@ class _Graph:
         rng, channels = self.rng, self.dims[1]
         for _ in range(20):
             size = [int(rng.integers(1, 8))] * 2 if self.chance(0.8) else [int(k) for k in rng.integers(1, 8, 2)]
-            stride = [self.pick(1, 2, 3, p=[0.6, 0.3, 0.1])] * 2 if self.chance(0.85) else [int(s) for s in rng.integers(1, 4, 2)]
+            stride = (
+                [self.pick(1, 2, 3, p=[0.6, 0.3, 0.1])] * 2
+                if self.chance(0.85)
+                else [int(s) for s in rng.integers(1, 4, 2)]
+            )
             dilation = [1, 1] if self.chance(0.75) else [int(d) for d in rng.integers(1, 13, 2)]
             window, out = _window(self, size, stride, dilation)
             if out is not None:
@@ -93,16 +111,31 @@ class _Graph:
             return
         weight = self.weight(outputs, channels // group, *size, scale=1 / np.sqrt(size[0] * size[1] * channels / group))
         bias = [self.weight(outputs)] if self.chance(0.7) else []
-        self.value = self.node("Conv", [self.value, weight, *bias], kernel_shape=size, strides=stride, dilations=dilation, group=group, **window)
+        self.value = self.node(
+            "Conv",
+            [self.value, weight, *bias],
+            kernel_shape=size,
+            strides=stride,
+            dilations=dilation,
+            group=group,
+            **window,
+        )
         self.dims[1:] = [outputs, *out]
         if self.chance(0.2):
-            vectors = [self.weight(outputs, scale=0.5, low=0.5), self.weight(outputs), self.weight(outputs), self.weight(outputs, low=0.5)]
+            vectors = [
+                self.weight(outputs, scale=0.5, low=0.5),
+                self.weight(outputs),
+                self.weight(outputs),
+                self.weight(outputs, low=0.5),
+            ]
             self.value = self.node("BatchNormalization", [self.value, *vectors])
 
     def activation(self) -> None:
         kind, x = self.pick(*ACTIVATIONS), self.value
         if kind == "Clip":
-            self.value = self.node("Clip", [x, self.scalar(0 if self.chance(0.5) else -0.5), self.scalar(6 if self.chance(0.5) else 0.5)])
+            self.value = self.node(
+                "Clip", [x, self.scalar(0 if self.chance(0.5) else -0.5), self.scalar(6 if self.chance(0.5) else 0.5)]
+            )
         elif kind == "PRelu":
             self.value = self.node("PRelu", [x, self.weight(self.dims[1], 1, 1)])
         elif kind == "Silu":
@@ -120,7 +153,10 @@ class _Graph:
         return name
 
     def pool(self) -> None:
-        rng, kind = self.rng, self.pick("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", p=[0.65, 0.27, 0.04, 0.04])
+        rng, kind = (
+            self.rng,
+            self.pick("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", p=[0.65, 0.27, 0.04, 0.04]),
+        )
         if kind.startswith("Global"):
             self.value, self.dims[2:] = self.node(kind, [self.value]), [1, 1]
             return
@@ -136,7 +172,9 @@ class _Graph:
                 break
         else:
             return
-        own: dict[str, Any] = {"dilations": dilation} if kind == "MaxPool" else {"count_include_pad": int(self.chance(0.3))}
+        own: dict[str, Any] = (
+            {"dilations": dilation} if kind == "MaxPool" else {"count_include_pad": int(self.chance(0.3))}
+        )
         if "auto_pad" not in window:
             own["ceil_mode"] = ceil
         self.value = self.node(kind, [self.value], kernel_shape=size, strides=stride, **window, **own)
@@ -153,7 +191,9 @@ def _window(graph: _Graph, size: list[int], stride: list[int], dilation: list[in
     """Attributes of the padding of a window, and the height and width that it leaves; None where that is nothing."""
     span, dims = [(k - 1) * d + 1 for k, d in zip(size, dilation)], graph.dims[2:]
     kind = graph.pick("none", "half", "any", "SAME_UPPER", "SAME_LOWER", "VALID", p=[0.3, 0.25, 0.25, 0.1, 0.05, 0.05])
-    if kind.startswith("SAME") and dilation == [1, 1] and all(s <= k for s, k in zip(stride, size)):  # ONNX Runtime refuses others
+    if (
+        kind.startswith("SAME") and dilation == [1, 1] and all(s <= k for s, k in zip(stride, size))
+    ):  # ONNX Runtime refuses others
         return {"auto_pad": kind}, [-(-n // s) for n, s in zip(dims, stride)]
     if kind == "half":
         pads = [s // 2 for s in span] * 2

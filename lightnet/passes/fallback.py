@@ -20,17 +20,18 @@ from lightnet.ir.names import FreshNames
 from lightnet.ir.target import Target
 from lightnet.passes.defuse import split
 from lightnet.passes.graph import tensor_names_in
-from lightnet.passes.layout import change_layout, follow, set_layout
+from lightnet.passes.layout import change_layout, changes_layout, follow, set_layout
 
 
 def plainer(kernel: KernelOp, refusal: LightNetError, target: Target, module: ModuleOp) -> list[KernelOp]:
     """Kernels in the place of one that was refused, in order: itself on row-major memory between changes of layout, or, where it is there
     already or only a merged kernel on maps, its ops one by one. Warns that it did. Raises `refusal` where nothing is plainer: for a
-    single op on row-major memory, for one with choices (what is pinned is done or refused), for weights that are packed and for a
+    single op on row-major memory or a change of layout, for one with choices (what is pinned is done or refused), for weights that are packed and for a
     network with a plan, in which nothing new has a place."""
     maps = [v for v in (*kernel.operands, *kernel.results) if not layout_of(v.type).is_plain]
     movable = all(isinstance(layout_of(v.type), Blocked | ChannelsLast) for v in maps)
-    if kernel.choices or memory_of(module) or not movable or (not maps and len(kernel.ops) == 1):
+    simple = changes_layout(kernel) or (not maps and len(kernel.ops) == 1)
+    if kernel.choices or memory_of(module) or not movable or simple:
         raise refusal
     step = rewrites.begin("fall-back", [kernel], required=True)
     assert step is not None

@@ -89,7 +89,9 @@ class _Axis:
         if not taps:
             return self
         first = min(taps[0], self.pad // self.dilation)
-        found = _Axis(first, taps[-1] + 1, self.stride, self.dilation, self.pad - first * self.dilation, self.length, self.count)
+        found = _Axis(
+            first, taps[-1] + 1, self.stride, self.dilation, self.pad - first * self.dilation, self.length, self.count
+        )
         if -found.behind >= self.stride:  # there would be more places
             found = _Axis(first, self.end, *list(vars(found).values())[2:])
         return found
@@ -110,7 +112,11 @@ def _replace(conv: Conv2d, axes: tuple[_Axis, ...], names: FreshNames) -> list[L
     params = {k: v.data for k, v in conv.properties.items()}
     params |= {"size": tuple(a.size for a in axes), "dilation": tuple(a.dilation if a.size > 1 else 1 for a in axes),
                "padding": (*(a.pad for a in axes), *(max(a.behind, 0) for a in axes)), "autopad": "NOTSET"}  # fmt: skip
-    new.append(Conv2d.make([conv.src, weight, conv.bias], params, name=conv.op_name, tensors=[n for n in tensor_names(conv) if n]))
+    new.append(
+        Conv2d.make(
+            [conv.src, weight, conv.bias], params, name=conv.op_name, tensors=[n for n in tensor_names(conv) if n]
+        )
+    )
     for op in new:
         set_loc(op, conv.location)
         block.insert_op_before(op, conv)

@@ -186,7 +186,9 @@ class DirectKernel(BlockedKernel):
         share = self.share_of_weights(y, x)
         with b.loop(*bounds, carry=[acc]) as r:
             line = b.add(top, b.mul(r.iv, g.dilation[0]))
-            if self.skips and rows == 1:  # its own few columns outside: inside, their count would be mispredicted in each block
+            if (
+                self.skips and rows == 1
+            ):  # its own few columns outside: inside, their count would be mispredicted in each block
                 with b.loop(*self.inside(left, 1, columns), carry=r.args) as q:
                     with b.loop(0, blocks, carry=q.args) as block:
                         block.yields(self.tap(block.args[0], r.iv, q.iv, block.iv, line, left))

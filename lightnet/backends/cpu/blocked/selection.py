@@ -111,9 +111,9 @@ def _blocking(kernel: KernelOp, features: str, inputs: Sequence[bool]) -> Blocki
     return Blocking(form, Blocked(machine.lanes), cost, plain + (PINNED if pinned not in (None, *PLAIN_ALGS) else 0))
 
 
-def packs(kernel: KernelOp, machine: Machine) -> bool:
+def packs(kernel: KernelOp, machine: Machine, exact: bool) -> bool:
     """Whether a kernel on plain tensors is for a generator that reads weights packed: its `alg` says so, or its weights are static and
-    it is not planned yet (`pack` comes before `plan`)."""
+    it is not planned yet (`pack` comes before `plan`), and the generator is exact if it has to be."""
     pinned, static = choice(kernel, "alg"), {v for v in kernel.operands if isinstance(v.owner, OnceOp)}
     if pinned is None and (not static or place_of(kernel.results[0]) is not None):
         return False
@@ -121,7 +121,7 @@ def packs(kernel: KernelOp, machine: Machine) -> bool:
     found = [(g, form.weights) for g, form in candidates(kernel, lanes) if form.weights and fits(form, kernel, lanes)]
     if pinned is not None:
         return any(g.alg == pinned for g, _ in found)
-    return any({outside[v] for v in weights} <= static for _, weights in found)
+    return any({outside[v] for v in weights} <= static and (g.exact or not exact) for g, weights in found)
 
 
 def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
