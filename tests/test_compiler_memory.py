@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from lightnet.backends.llvm import apart, jit
@@ -118,3 +119,32 @@ def test_objects_that_are_remembered_are_bounded(monkeypatch) -> None:
     assert objects.get(machine, "a") is not None and len(objects) == 2
     objects.add(machine, {"c": bytes(40)})
     assert objects.get(machine, "b") is None and objects.get(machine, "a") is not None and len(objects) == 2
+
+
+PEAK = """
+import sys, lightnet
+executable = lightnet.compile(sys.argv[1])
+executable.prepare()
+words = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(words["VmHWM"].split()[0])
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not tell what a process takes")
+def test_a_model_s_file_does_not_count_beside_its_packed_weights(tmp_path) -> None:
+    """200 MB of weights, from a file and packed: without giving pages back, the peak is above twice that."""
+    onnx = pytest.importorskip("onnx")
+    count, dim = 12, 2048
+    arrays = [np.full((dim, dim), 0.5, np.float32) for _ in range(count)]
+    nodes = [onnx.helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(count)]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, dim]) for name in ("x0", f"x{count}")]
+    weights = [onnx.numpy_helper.from_array(array, f"w{i}") for i, array in enumerate(arrays)]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    onnx.save(
+        onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]),
+        tmp_path / "m.onnx",
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", PEAK, str(tmp_path / "m.onnx")]
+    peak = int(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+    assert peak < 1.7 * count * dim * dim * 4 / 1024 + 80 * 1024
