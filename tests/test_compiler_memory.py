@@ -130,6 +130,7 @@ print(words["VmHWM"].split()[0])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not tell what a process takes")
 def test_a_model_s_file_does_not_count_beside_its_packed_weights(tmp_path) -> None:
     """200 MB of weights, from a file and packed: without giving pages back, the peak is above twice that."""
