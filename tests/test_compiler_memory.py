@@ -69,7 +69,7 @@ def growth(count: int, own: int) -> int:
     not os.path.exists("/proc/self/smaps_rollup"), reason="the system does not tell what a process takes"
 )
 def test_memory_is_bounded_over_some_hundred_kernels() -> None:
-    assert growth(200, own=0) < MOST_GROWTH < growth(200, own=1000), "and the bound is one that can be exceeded"
+    assert growth(120, own=0) < MOST_GROWTH < growth(120, own=1000), "and the bound is one that can be exceeded"
 
 
 @pytest.mark.slow
