@@ -51,6 +51,10 @@ class InternalWarning(DescriptionWarning):
     kind = "internal warning"
 
 
+class FallbackWarning(DescriptionWarning):
+    """What the compiler does in a plainer and slower way than it meant to, as no generator takes what it meant: a gap of ours."""
+
+
 @dataclass
 class LightNetError(Exception):
     """A mistake in the user's input, or a limit that it exceeds.

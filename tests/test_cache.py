@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, and a process that has compiled nothing yet."""
     path = tmp_path / "cache"
     monkeypatch.setenv(cache.VARIABLE, str(path))
-    monkeypatch.setattr(jit, "_objects", {})
+    monkeypatch.setattr(jit, "_objects", jit._Objects())
     return path
 
 
@@ -51,7 +51,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def again(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[bytes]:
     """Compile as another process would."""
-    monkeypatch.setattr(jit, "_objects", {})
+    monkeypatch.setattr(jit, "_objects", jit._Objects())
     return jit.compile_texts(kernels(*numbers), MACHINE)
 
 
@@ -69,9 +69,9 @@ def test_what_decides_the_code_is_in_the_key(
     again(monkeypatch, 1)
     other = jit.Machine("x86-64-v2", "") if "x86" in jit.llvm.get_default_triple() else jit.Machine("generic", "+neon")
     jit.compile_texts(kernels(1), other)
-    monkeypatch.setattr(jit, "_objects", {})
+    monkeypatch.setattr(jit, "_objects", jit._Objects())
     jit.compile_texts({"k1": (text(1), True)}, MACHINE)
-    monkeypatch.setattr(jit, "_objects", {})
+    monkeypatch.setattr(jit, "_objects", jit._Objects())
     monkeypatch.setattr(cache.llvm, "llvm_version_info", (1, 2, 3))
     again(monkeypatch, 1)
     assert len(compiled) == 4

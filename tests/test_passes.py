@@ -45,7 +45,7 @@ CASES = Path(__file__).parent / "filecheck" / "passes"
 #: The passes of these files, and no others: the planner's files have tests of their own.
 FILES = (
     "bind", "choose", "combine", "cse", "dce", "decompose", "defuse", "expand", "fold", "fold-batchnorm", "hoist", "layout",
-    "pack", "schedule", "simplify", "subgraph",
+    "pack", "schedule", "simplify", "subgraph", "trim-windows",
 )  # fmt: skip
 #: Passes that change rounding: float32 weights times float32 scales, once more rounded.
 ROUNDING = {"fold-batchnorm": 1e-5}

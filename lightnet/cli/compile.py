@@ -91,7 +91,7 @@ def _parser() -> common.Parser:
         "--weight-memory",
         metavar="BYTES",
         type=int,
-        help="bytes that transformed weights may take beyond the plain ones (default: their size, at least 64 MiB)",
+        help="bytes that transformed weights may take beyond the plain ones (default: 0.3 times those of all weights, at least 8 MiB)",
     )
     option(
         "--sign",

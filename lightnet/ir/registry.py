@@ -145,6 +145,7 @@ PASSES = Table("pass", {
     "ln-cse": "lightnet.passes.cse:CsePass",
     "ln-dce": "lightnet.passes.dce:DcePass",
     "decompose": "lightnet.passes.decompose:DecomposePass",
+    "trim-windows": "lightnet.passes.trim_windows:TrimWindowsPass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
     "simplify": "lightnet.passes.simplify:SimplifyPass",
     "precision": "lightnet.passes.precision:PrecisionPass",

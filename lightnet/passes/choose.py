@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.ir.target import Request, get_target
+from lightnet.ir.target import Request, Target, get_target
 from lightnet.ir.types import parse_param_value
 from lightnet.passes.graph import graphs
 
@@ -38,7 +39,8 @@ class ChoosePass(LnPass):
     tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu: avx512, avx2, neon; cuda: the architecture), `threads` how many a kernel is shaped for, `most` how many may share it (0: as many); `exact`
     refuses algorithms that sum something else than the definition does (Winograd's); `weight_memory` is how many bytes transformed weights may
     take beyond the plain ones; `precision` (cuda) is to what the factors of products of f32 may be rounded: ``f32``, not at all, or ``tf32``. It stands before `pack` and `plan`,
-    because layouts of weights and workspace depend on it.
+    because layouts of weights and workspace depend on it. A kernel that no generator takes as it is, and for which nothing is pinned, runs on row-major
+    memory, or op by op, with a warning.
     """
 
     name = "choose"
@@ -62,17 +64,24 @@ class ChoosePass(LnPass):
         request = Request(self.features, self.threads, self.exact, self.weight_memory, self.precision, self.most)
         pinned = _parsed(self.set)
         for block in graphs(op):
-            kernels = [kernel for kernel in block.ops if isinstance(kernel, KernelOp)]
+            kernels = deque(kernel for kernel in block.ops if isinstance(kernel, KernelOp))
             free = []
-            for kernel in kernels:
+            while kernels:
+                kernel = kernels.popleft()
                 given = {k: v for name in _names(kernel) for k, v in pinned.pop(name, {}).items()}
                 if given.get("alg", (alg := kernel.attributes.get("alg"))) != alg:
                     for name in kernel.choices.keys() - {"lanes", "threads"}:  # those of another algorithm
                         del kernel.attributes[name]
                 kernel.attributes.update(given)
-                if "alg" not in kernel.attributes:
+                before = dict(kernel.attributes)
+                try:
+                    found = target.choose(kernel, request)
+                except LightNetError as refusal:
+                    kernel.attributes = before
+                    kernels.extendleft(reversed(_plainer(kernel, refusal, target, op)))
+                    continue
+                if "alg" not in before:
                     free.append(kernel)
-                found = target.choose(kernel, request)
                 _check_taken(kernel, given, found)
                 for key, value in found.items():
                     kernel.attributes.setdefault(key, value)
@@ -82,6 +91,13 @@ class ChoosePass(LnPass):
                 f"choose: no kernel has an op or tensor '{next(iter(pinned))}', whose choices `set` names",
                 label="choose.set",
             )
+
+
+def _plainer(kernel: KernelOp, refusal: LightNetError, target: Target, module: ModuleOp) -> list[KernelOp]:
+    """What takes the place of a kernel that no generator takes as it is; raises `refusal` where nothing can."""
+    from lightnet.passes.fallback import plainer  # hardly ever needed
+
+    return plainer(kernel, refusal, target, module)
 
 
 def _check_taken(kernel: KernelOp, given: Mapping[str, Attribute], found: Mapping[str, Attribute]) -> None:

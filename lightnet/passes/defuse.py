@@ -38,15 +38,17 @@ class DefusePass(LnPass):
         for block in graphs(op):
             fused = [k for k in block.ops if isinstance(k, KernelOp) and len(k.ops) > 1]
             for kernel in fused:
-                _split(kernel)
+                split(kernel)
             if fused:
                 unplan(op)
 
 
-def _split(kernel: KernelOp) -> None:
+def split(kernel: KernelOp) -> list[KernelOp]:
+    """Put a kernel for each op of a kernel in its place; in order. What it stands between has to be row-major."""
     block = kernel.parent
     assert block is not None
     values: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, kernel.operands))
+    singles: list[KernelOp] = []
     for op in kernel.ops:
         copy = op.clone(values)
         single = type(kernel).wrap([copy])
@@ -55,7 +57,9 @@ def _split(kernel: KernelOp) -> None:
         block.insert_op_before(single, kernel)
         values.update(zip(op.results, single.results))
         copy.erase()
+        singles.append(single)
     for result, value in zip(kernel.results, kernel.terminator.operands):
         result.replace_all_uses_with(values[value])
     kernel.detach()
     kernel.erase()
+    return singles

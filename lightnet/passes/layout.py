@@ -70,9 +70,9 @@ def _make_plain(block: Block) -> bool:
     """Take the layouts off all types, the changes of layout out, and the choices, which were made for these layouts, off their
     kernels. Whether there were any."""
     laid_out = [op for op in block.ops if isinstance(op, KernelOp) and not is_plain(op)]
-    ops = [op for op in block.ops if isinstance(op, Forward | KernelOp) and _changes_layout(op)]
+    ops = [op for op in block.ops if isinstance(op, Forward | KernelOp) and changes_layout(op)]
     for once in [op for op in block.ops if isinstance(op, OnceOp)]:
-        if inside := [op for op in once.body.ops if isinstance(op, Forward) and _changes_layout(op)]:
+        if inside := [op for op in once.body.ops if isinstance(op, Forward) and changes_layout(op)]:
             _leave_out(inside)
             set_tensor_names(once, [tensor_name(v) for v in once.terminator.operands])
             ops += inside
@@ -96,7 +96,7 @@ def _blocks_in(block: Block) -> Iterator[Block]:
                 yield from _blocks_in(inner)
 
 
-def _changes_layout(op: Operation) -> bool:
+def changes_layout(op: Operation) -> bool:
     """Whether an op is a `forward` from one layout to another, or the kernel of one."""
     forward = isinstance(op, Forward) or (isinstance(op, KernelOp) and [type(o) for o in op.ops] == [Forward])
     alone = forward and len(op.operands) == len(op.results) == 1
@@ -246,7 +246,7 @@ class _Assignment:
                 other, users = layout, {n.kernel for n in maps}
             changed.update((u, None) for u in users if isinstance(u, KernelOp))
             if users:
-                made.append(_reorder(self.target, value, other, users, names))
+                made.append(change_layout(self.target, value, other, users, names))
         for op in (*changed, *made):
             follow(op)
         step.done([*(n.kernel for n in chosen), *made])
@@ -275,7 +275,9 @@ class _Assignment:
         return {v: largest.get(find(v), (0, 0)) for n in chosen for v in (*n.reads, *n.makes)}
 
 
-def _reorder(target: Target, value: SSAValue, layout: Layout, users: set[Operation], names: FreshNames) -> KernelOp:
+def change_layout(
+    target: Target, value: SSAValue, layout: Layout, users: set[Operation], names: FreshNames
+) -> KernelOp:
     """A kernel behind the op that makes `value`, which gives it another layout for `users`, under the value's name and the layout's.
     An output keeps its name: then it is `value` that gets another one."""
     forward = Forward.make([value])

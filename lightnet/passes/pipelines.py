@@ -1,6 +1,6 @@
 """The pipelines: which passes run, in which order, for which target and plan. Imports `ir.target`.
 
-import (-> decompose) -> bind -> simplify -> fold-batchnorm -> simplify (-> precision) -> hoist     level 1, the graph
+import (-> decompose) -> bind -> simplify -> trim-windows -> fold-batchnorm -> simplify (-> precision) -> hoist     level 1, the graph
        -> expand -> subgraph -> hoist -> combine -> layout -> bands -> choose -> pack -> schedule   level 2, kernels
        -> plan                                                         level 3, places
        -> lower-<target>                                               level 4, loops
@@ -15,7 +15,7 @@ from lightnet.ir.target import get_target
 from lightnet.runtime.dtypes import SHORT
 
 #: Level 1: the same for every target.
-GRAPH = ("bind", "simplify", "fold-batchnorm", "simplify", "hoist")
+GRAPH = ("bind", "simplify", "trim-windows", "fold-batchnorm", "simplify", "hoist")
 #: Level 2. `hoist` stands before it, so that `ln.once` holds plain ops, which NumPy evaluates at load; `subgraph` before
 #: `combine`, so that it sees one op a kernel, and `hoist` again behind it, for what it does to params; `bands` behind
 #: `layout`, because it joins kernels on blocked maps; `choose` before `pack`, because how weights lie depends on it, and before

@@ -10,9 +10,11 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
+from weakref import WeakSet
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.source import refuse_pointer
@@ -55,11 +57,26 @@ def map_descriptor(fd: int, name: str) -> memoryview:
     try:
         if (size := os.fstat(fd).st_size) == 0:
             return memoryview(b"")
-        data = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+        mapped = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+        _MAPPED.add(mapped)
+        data = memoryview(mapped)
     except (OSError, ValueError) as error:
         raise LightNetError(f"cannot map: {reason_of(error)}", SourceLoc(name)) from None
     refuse_pointer(bytes(data[:24]), name)
     return data
+
+
+#: The maps that there are.
+_MAPPED: WeakSet[mmap.mmap] = WeakSet()
+
+
+def release_pages() -> None:
+    """Give the memory of mapped files back: what was read of them no longer counts as this process's, and is read again where it is needed.
+    Does nothing where the system has no such call."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for mapped in list(_MAPPED):
+            with suppress(OSError, ValueError):  # closed
+                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes | Callable[[BinaryIO], None]) -> None:

@@ -57,7 +57,7 @@ def _choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
         raise LightNetError(
             f'the choice alg of {kernel.name} is a name, as in alg = "direct"', loc_of(kernel), label="choose.alg"
         )
-    if is_blocked(kernel) or selection.packs(kernel, machine):
+    if is_blocked(kernel) or selection.packs(kernel, machine, request.exact):
         choices = dict(selection.choose(kernel, machine, request.exact))
     else:
         choices = _plain_choices(kernel, machine.lanes)

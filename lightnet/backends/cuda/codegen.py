@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import llvmlite.binding as llvm
 
-from lightnet.backends.llvm import unlocked
+from lightnet.backends.llvm import apart, unlocked
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS
 
@@ -92,6 +92,12 @@ def ptx(text: str, arch: str, version: int) -> str:
     """The PTX of a module of LLVM IR for an architecture (``sm_80``) and a version of PTX (80: 8.0); the same text for the same arguments.
     Raises LightNetError for a version that does not go with the architecture, and for what the target does not have."""
     check(arch, version)
+    made = apart.run(f"{__name__}:assembly", text, arch, version) if apart.is_due() else None
+    return _rolled((made or assembly(text, arch, version)).decode())
+
+
+def assembly(text: str, arch: str, version: int) -> bytes:
+    """What LLVM makes of a module, for `apart.run`, too."""
     machine = _machine(arch, version)
     module = _module(text, machine)
     _require_allowed(module)
@@ -102,7 +108,7 @@ def ptx(text: str, arch: str, version: int) -> str:
         module = _module(text, machine)
         _optimize(module, machine, 0)
     _require_allowed(module)
-    return _rolled(unlocked.emit(machine, module, unlocked.ASSEMBLY).decode())
+    return unlocked.emit(machine, module, unlocked.ASSEMBLY)
 
 
 _LABEL = re.compile(r"(\$L\w+):")

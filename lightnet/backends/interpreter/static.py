@@ -17,10 +17,13 @@ from lightnet.ir.layout import byte_size, to_memory
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
+from lightnet.runtime.files import release_pages
 from lightnet.runtime.weights import WeightStore
 
 #: Bytes from which on a tensor is packed on another thread, and the tensors that are packed at the same time.
 _LARGE, _PACKERS = 1 << 16, 1
+#: Bytes of weights that are read before the pages of files that they came from are given back: else a file counts beside what is made of it.
+_READ = 32 << 20
 
 
 def static_values(
@@ -31,8 +34,12 @@ def static_values(
     name. `room` may give the memory, of so many bytes that are zeros as yet, in which they should be. Large tensors are packed while the
     next ones are computed; few are held at a time."""
     waiting: deque[tuple[PlaceAttr, Future[np.ndarray]]] = deque()
+    read = 0
     with ThreadPoolExecutor(_PACKERS) as packers:
         for place, type, array in _logical_values(main, feeds, store, seed):
+            if (read := read + array.nbytes) > _READ:
+                release_pages()
+                read = 0
             memory = room(place, byte_size(type))
             if array.nbytes < _LARGE:
                 yield place, to_memory(type, array, memory)
@@ -43,6 +50,8 @@ def static_values(
                 yield first, packed.result()
         for place, packed in waiting:
             yield place, packed.result()
+    if read > _LARGE:
+        release_pages()
 
 
 def _logical_values(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from functools import cached_property
 import llvmlite.binding as llvm
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.llvm import cache, unlocked
+from lightnet.backends.llvm import apart, cache, unlocked
 from lightnet.backends.llvm.emitter import Emitted, Vectors, emit_module
 from lightnet.backends.llvm.pool import pool_text
 from lightnet.diagnostics import LightNetError
@@ -81,9 +82,39 @@ class Machine:
         )
 
 
-#: Objects by (machine, symbol); a kernel's symbol is the hash of its text.
-_objects: dict[tuple[Machine, str], bytes] = {}
-_lock = threading.Lock()
+#: Bytes of objects that are remembered, at most, those used last.
+MOST_BYTES = 64 << 20
+
+
+class _Objects:
+    """Objects by (machine, symbol), for all threads; a kernel's symbol is the hash of its text."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._images: OrderedDict[tuple[Machine, str], bytes] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def get(self, machine: Machine, symbol: str) -> bytes | None:
+        """The object of a kernel, if it is remembered."""
+        with self._lock:
+            if (image := self._images.get((machine, symbol))) is not None:
+                self._images.move_to_end((machine, symbol))
+            return image
+
+    def add(self, machine: Machine, images: Mapping[str, bytes]) -> None:
+        """Remember objects; those that nobody asked for longest go."""
+        with self._lock:
+            for symbol, image in images.items():
+                self._bytes += len(image) - len(self._images.pop((machine, symbol), b""))
+                self._images[machine, symbol] = image
+            while self._bytes > MOST_BYTES:
+                self._bytes -= len(self._images.popitem(last=False)[1])
+
+
+_objects = _Objects()
 
 
 @dataclass
@@ -166,6 +197,7 @@ class _Codegen:
         count = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
         self._pool = ThreadPoolExecutor(count if unlocked.is_parallel() else 1)
         self._local = threading.local()
+        self._found: dict[str, bytes] = {}  # symbol -> the object
         self._waiting: dict[str, tuple[str, Future[bytes]]] = {}  # symbol -> key of the cache on disk, the object
 
     def __enter__(self) -> _Codegen:
@@ -176,16 +208,16 @@ class _Codegen:
 
     def add(self, symbol: str, text: str, optimize: bool) -> None:
         """Compile a kernel, unless this process has done so, or one before it."""
-        with _lock:
-            if (self.machine, symbol) in _objects or symbol in self._waiting:
-                return
-        key = cache.key(*self.machine.key, f"O{2 * optimize}", text)
-        found = cache.read([key]).get(key) if not self.verify else None
-        if found is None:
-            self._waiting[symbol] = key, self._pool.submit(self._compile, text, optimize)
+        if symbol in self._found or symbol in self._waiting:
             return
-        with _lock:
-            _objects[self.machine, symbol] = found
+        if (found := _objects.get(self.machine, symbol)) is None:
+            key = cache.key(*self.machine.key, f"O{2 * optimize}", text)
+            found = cache.read([key]).get(key) if not self.verify else None
+            if found is None:
+                self._waiting[symbol] = key, self._pool.submit(self._compile, text, optimize)
+                return
+            _objects.add(self.machine, {symbol: found})
+        self._found[symbol] = found
 
     def _compile(self, text: str, optimize: bool) -> bytes:
         if not hasattr(self._local, "compiler"):
@@ -195,11 +227,17 @@ class _Codegen:
     def objects(self, symbols: Sequence[str]) -> list[bytes]:
         """The objects of kernels that were added. Raises LightNetError where LLVM makes no code of one."""
         made = {symbol: (key, future.result()) for symbol, (key, future) in self._waiting.items()}
-        with _lock:
-            _objects.update({(self.machine, symbol): image for symbol, (_, image) in made.items()})
+        images = {symbol: image for symbol, (_, image) in made.items()}
+        self._found |= images
+        _objects.add(self.machine, images)
         cache.write(dict(made.values()))
-        with _lock:
-            return [_objects[self.machine, symbol] for symbol in symbols]
+        return [self._found[symbol] for symbol in symbols]
+
+
+def optimized_object(cpu: str, features: str, triple: str, level: int, text: str, verify: bool) -> bytes:
+    """The object of a kernel that runs the middle end, for `apart.run`."""
+    compiler = Compiler(Machine(cpu, features, triple), level)
+    return compiler.emit(compiler.module(text, True, verify))
 
 
 class Compiler:
@@ -207,10 +245,16 @@ class Compiler:
 
     def __init__(self, machine: Machine, opt: int = 3):
         self.target = machine.target_machine(opt)
+        self.machine, self.opt = machine, opt
         self.has_fma = machine.has_fma
 
     def run(self, text: str, optimize: bool, verify: bool = False) -> bytes:
         """LLVM IR text to an object file."""
+        if optimize and apart.is_due():
+            m = self.machine
+            image = apart.run(f"{__name__}:optimized_object", m.cpu, m.features, m.triple, self.opt, text, verify)
+            if image is not None:
+                return image
         return self.emit(self.module(text, optimize, verify))
 
     def emit(self, module: llvm.ModuleRef) -> bytes:

@@ -20,6 +20,7 @@ from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE, is_depthwise
 from lightnet.backends.cpu.blocked.first import CHANNELS, FIRST
+from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
@@ -143,9 +144,17 @@ def chain_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
             continue
         chain = chain_of(ops)
         gain = model.gain(chain, machine, model.best_plan(chain, machine))
-        if gain > best[0] and form_of(union_of(kernels), machine.lanes) is not None:
+        if gain > best[0] and _is_taken(kernels, machine.lanes):
             best = gain, kernels
     return best[1]
+
+
+def _is_taken(kernels: Sequence[KernelOp], lanes: int) -> bool:
+    """Whether kernels in order can be one, with the layouts that they have: a first convolution may have been laid out for another
+    generator, which reads its picture in blocks."""
+    union = union_of(kernels)
+    form = form_of(union, lanes)
+    return form is not None and lies_right(form, union.inputs, kernels[-1].results, lanes)
 
 
 def union_of(kernels: Sequence[KernelOp]) -> Body:

@@ -87,7 +87,9 @@ class DirectKernel(BlockedKernel):
         self.src, self.weight, self.bias = self.anchor.operands
         machine = machine_of(lanes)
         #: What is fetched ahead, where this is a whole kernel: parts of others read what is near.
-        alone = host is None
+        #: Whether tiles pass over columns of the window.
+        self.skips = model.skips_columns(self.geometry, self.shape.columns) and self.shape.rows == 1
+        alone = host is None and not self.skips
         self.pixels_ahead = alone and model.pixels_ahead(self.geometry, machine, self.shape)
         self.weights_ahead = model.weights_ahead(self.geometry, machine, self.shape, self.walk) if alone else 0
 
@@ -176,37 +178,52 @@ class DirectKernel(BlockedKernel):
 
     def sum(self, y: Index, x: Index, acc: SSAValue) -> SSAValue:
         """acc + the sum over blocks of input channels, taps and the channels of a block."""
-        b, g, u = self.b, self.geometry, self.shape.unroll
-        rows, columns, vectors, lanes = acc.type.get_shape()
+        b, g = self.b, self.geometry
+        rows, columns, _, lanes = acc.type.get_shape()
         blocks = model.blocks_of(g.channels, lanes)
         top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.pad))
         bounds = self.taps(top) if rows == 1 else (0, g.size[0])
         share = self.share_of_weights(y, x)
         with b.loop(*bounds, carry=[acc]) as r:
             line = b.add(top, b.mul(r.iv, g.dilation[0]))
-            with b.loop(0, blocks, carry=r.args) as block:
-                source = b.add(self.source_block, block.iv)
-                if self.pixels_ahead:
-                    self.fetch_pixels(source, r.iv, line, left, rows, columns)
-                if self.weights_ahead:
-                    ahead = [b.add(self.group, 1), r.iv, block.iv, 0, 0, share]
-                    b.prefetch(self.inputs[self.weight], ahead, self.weights_ahead)
-                with b.loop(0, g.size[1], carry=block.args) as q:
-                    column = b.add(left, b.mul(q.iv, g.dilation[1]))
-                    with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block.iv, lanes), u, carry=q.args) as c:
-                        at = self.at(self.src, self.n, source, line, column, c.iv)
-                        pixels = b.tile_load(
-                            self.inputs[self.src], at, [2, 3, 4], (rows, columns, u), steps=[*g.stride, 1]
-                        )
-                        where = [self.group, r.iv, block.iv, q.iv, c.iv, 0]
-                        weights = b.tile_load(
-                            self.inputs[self.weight], where, [4, 5, 5], (u, vectors, lanes), steps=[1, lanes, 1]
-                        )
-                        c.yields(b.fma(pixels, weights, c.args[0]))
-                    q.yields(*c.results)
-                block.yields(*q.results)
-            r.yields(*block.results)
+            if (
+                self.skips and rows == 1
+            ):  # its own few columns outside: inside, their count would be mispredicted in each block
+                with b.loop(*self.inside(left, 1, columns), carry=r.args) as q:
+                    with b.loop(0, blocks, carry=q.args) as block:
+                        block.yields(self.tap(block.args[0], r.iv, q.iv, block.iv, line, left))
+                    q.yields(*block.results)
+                r.yields(*q.results)
+            else:
+                with b.loop(0, blocks, carry=r.args) as block:
+                    self.fetch(r.iv, block.iv, line, left, rows, columns, share)
+                    with b.loop(0, g.size[1], carry=block.args) as q:
+                        q.yields(self.tap(q.args[0], r.iv, q.iv, block.iv, line, left))
+                    block.yields(*q.results)
+                r.yields(*block.results)
         return r.results[0]
+
+    def tap(self, acc: SSAValue, r: Index, q: Index, block: Index, line: Index, left: Index) -> SSAValue:
+        """acc + the sum over the channels of a block under tap (r, q); `line` is the row of the input, `left` the column of the first
+        window."""
+        b, g, u = self.b, self.geometry, self.shape.unroll
+        rows, columns, vectors, lanes = acc.type.get_shape()
+        source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.dilation[1]))
+        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc]) as c:
+            at = self.at(self.src, self.n, source, line, column, c.iv)
+            pixels = b.tile_load(self.inputs[self.src], at, [2, 3, 4], (rows, columns, u), steps=[*g.stride, 1])
+            weights = b.tile_load(self.inputs[self.weight], [self.group, r, block, q, c.iv, 0], [4, 5, 5], (u, vectors, lanes),
+                                  steps=[1, lanes, 1])  # fmt: skip
+            c.yields(b.fma(pixels, weights, c.args[0]))
+        return c.results[0]
+
+    def fetch(self, r: Index, block: Index, line: Index, left: Index, rows: int, columns: int, share: Index) -> None:
+        """Fetch what is needed soon, beside a block and row of taps: pixels of the next tile, a share of the next group's weights."""
+        b = self.b
+        if self.pixels_ahead:
+            self.fetch_pixels(b.add(self.source_block, block), r, line, left, rows, columns)
+        if self.weights_ahead:
+            b.prefetch(self.inputs[self.weight], [b.add(self.group, 1), r, block, 0, 0, share], self.weights_ahead)
 
     def share_of_weights(self, y: Index, x: Index) -> Index:
         """Where the part of the next group's weights begins that a tile fetches: elements into each piece. Rows at the edges, which pass
@@ -250,13 +267,15 @@ class DirectKernel(BlockedKernel):
 
     def taps(self, top: Index) -> tuple[Index, Index]:
         """The rows of the window, [from, to), that lie in the picture where the window begins at input row `top`."""
-        b, (size, step), height = self.b, (self.geometry.size[0], self.geometry.dilation[0]), self.geometry.in_hw[0]
-        if self.geometry.reach(0) == 0:
-            return 0, size
-        above = b.op(
-            arith.SubiOp, b.index(step - 1), b.index(top)
-        )  # ceil(-top / step); rounding to 0 where it is negative
-        below = b.op(arith.SubiOp, b.index(height + step - 1), b.index(top))
+        return self.inside(top, 0, 1) if self.geometry.reach(0) else (0, self.geometry.size[0])
+
+    def inside(self, begin: Index, axis: int, count: int) -> tuple[Index, Index]:
+        """The taps along an axis, [from, to), that lie in the picture for any of `count` windows, of which the first begins at `begin`."""
+        b, g = self.b, self.geometry
+        size, step, length, reach = g.size[axis], g.dilation[axis], g.in_hw[axis], (count - 1) * g.stride[axis]
+        # ceil(-begin / step) of the last window; rounding to 0 where it is negative
+        above = b.op(arith.SubiOp, b.index(step - 1 - reach), b.index(begin))
+        below = b.op(arith.SubiOp, b.index(length + step - 1), b.index(begin))
         first, last = (v if step == 1 else b.op(arith.DivSIOp, v, b.index(step)) for v in (above, below))
         return b.op(arith.MaxSIOp, first, b.index(0)), b.op(arith.MinSIOp, last, b.index(size))
 

@@ -36,6 +36,8 @@ STREAMS = 4
 TRAFFIC = 0.3
 #: A last column of tiles that computes more than this share of a row again is made narrower instead, which is code of its own.
 MOST_AGAIN = 0.04
+#: Share of the taps of a row of tiles that read the picture, at most, for tiles to look which do.
+MOST_LIVE = 0.8
 #: Nanoseconds that a block of the grid should take at least, and blocks that several threads can share evenly.
 BLOCK_TIME, BLOCKS = 4_000.0, 48
 
@@ -143,6 +145,38 @@ def taps_inside(geometry: Geometry) -> int:
     return total
 
 
+def live_columns(geometry: Geometry, x: int, columns: int) -> tuple[int, int]:
+    """The columns of the window, [from, to), that lie in the picture for any of `columns` pixels of a row from `x` on; others see
+    padding alone."""
+    left = x * geometry.stride[1] - geometry.pad[1]
+    right, d = left + (columns - 1) * geometry.stride[1], geometry.dilation[1]
+    return max(-(right // d), 0), min(-(-(geometry.in_hw[1] - left) // d), geometry.size[1])
+
+
+@cache
+def skips_columns(geometry: Geometry, columns: int) -> bool:
+    """Whether a tile of so many columns somewhere passes over columns of the window. Only where the window reaches far: to find out takes
+    each tile a moment."""
+    starts = range(0, geometry.out_hw[1], columns)
+    found = [live_columns(geometry, min(x, geometry.out_hw[1] - columns), columns) for x in starts]
+    left = sum(max(end - first, 0) for first, end in found)
+    return left <= MOST_LIVE * geometry.size[1] * len(found)
+
+
+def _columns_inside(geometry: Geometry, columns: int) -> dict[int, float]:
+    """Columns of the window that tiles do not pass over, on average, by the tile's columns (`column_tiles`)."""
+    size, width, found = geometry.size[1], geometry.out_hw[1], {}
+    at = 0
+    for part, count in column_tiles(geometry, columns):
+        live = 0
+        for _ in range(count):
+            first, end = live_columns(geometry, min(at, width - part), part)
+            live += max(end - first, 0)
+            at += part
+        found[part] = live / count if skips_columns(geometry, columns) else size
+    return found
+
+
 def most_pixels(machine: Machine, vectors: int) -> int:
     """Pixels of a tile that leave room for weights: what compiles without spilling (measured: of 32 registers 14x2, 28x1, 8x3 and
     6x4 run at the peak, 9x3 and 7x4 do not; of 16 registers 6x2 and 3x4, but not 4x3)."""
@@ -213,19 +247,25 @@ def tiles_time(geometry: Geometry, machine: Machine, shape: Shape) -> float:
     """Nanoseconds of all tiles of a convolution on one core, weights read from where they fit."""
     height, _ = geometry.out_hw
     steps = geometry.input_steps(machine.lanes, shape.unroll)
+    taps = taps_inside(geometry) / height if shape.rows == 1 else geometry.size[0]
+    across = _columns_inside(geometry, shape.columns) if shape.rows == 1 else {}
     weights = 4 * machine.lanes * shape.vectors * steps * geometry.size[0] * geometry.size[1]
+    if shape.rows == 1 and skips_columns(geometry, shape.columns):  # of which a tile reads a part
+        weights *= taps * across[shape.columns] / (geometry.size[0] * geometry.size[1])
+        share = 1.0
+    else:
+        share = taps / geometry.size[0]
     far = weights > 0.6 * machine.l2
     reading = 0.0 if weights <= machine.l1 // 2 else weights / (machine.l3_bytes if far else machine.l2_bytes)
     clock = machine.flops / (4 * machine.lanes)  # GHz, of two multiply-adds a cycle
-    taps = taps_inside(geometry) / height if shape.rows == 1 else geometry.size[0]
     total = 0.0
     for rows, many in ((shape.rows, height // shape.rows), (height % shape.rows, 1)):
         for columns, count in column_tiles(geometry, shape.columns) if rows else ():
             pixels = rows * columns
-            trips = taps * geometry.size[1] * steps / shape.unroll
+            trips = taps * across.get(columns, geometry.size[1]) * steps / shape.unroll
             arithmetic = trips * (shape.unroll * cycles(machine, pixels, shape.vectors) + TRIP_CYCLES)
             arithmetic += TILE_CYCLES + 1.5 * pixels * shape.vectors
-            exposed = (EXPOSED_FAR if far else EXPOSED) * reading * taps / geometry.size[0]
+            exposed = (EXPOSED_FAR if far else EXPOSED) * reading * share
             total += many * count * (arithmetic / clock + exposed)
     total *= SEVERAL_ROWS if shape.rows > 1 else 1.0
     return total * geometry.batch * geometry.output_blocks(machine.lanes) / shape.vectors

@@ -15,6 +15,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.conv_model import TRAFFIC
 from lightnet.backends.cpu.blocked.first_model import scratch_of, shape_of, staged_bytes, staged_dims
 from lightnet.backends.cpu.blocked.forms import epilogue_form, vector_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
@@ -66,7 +67,8 @@ class First(Generator):
         vectors = tiles * shape.rows * shape.columns * shape.vectors
         compute = 2 * machine.lanes * vectors * (taps + 4) / (0.9 * machine.flops)
         written = 4 * machine.lanes * vectors
-        return 200 + compute + written / read_rate(machine, written) + conv.operand_specs[0].len / machine.l2_bytes
+        moved = written / read_rate(machine, written)  # weighed as the direct kernel's, beside which it is chosen
+        return 200 + max(compute + TRAFFIC * moved, moved) + conv.operand_specs[0].len / machine.l2_bytes
 
     def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
         form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)

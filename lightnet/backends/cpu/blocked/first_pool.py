@@ -19,6 +19,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
 from lightnet.backends.cpu.blocked.first_model import band_of, tile_of
+from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
 from lightnet.backends.cpu.blocked.pool import POOL, WindowsKernel
 from lightnet.backends.cpu.blocked.pool_model import PoolWindow, window_of
@@ -131,7 +132,10 @@ def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
     ):
         return []
     union = Body.union(Body.of(producer), producer.results, Body.of(kernel))
-    return [producer, kernel] if form_of(union, machine.lanes) is not None else []
+    form = form_of(union, machine.lanes)
+    # The convolution may have been laid out for another generator, which reads its picture in blocks.
+    fitting = form is not None and lies_right(form, union.inputs, kernel.results, machine.lanes)
+    return [producer, kernel] if fitting else []
 
 
 # -- choices -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.cpu.blocked.base import NO_HALO
 from lightnet.backends.expressions import runs_on_tiles
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import MAX_HALO, Layout, Packed
+from lightnet.ir.layout import MAX_HALO, Blocked, Layout, Packed, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import TensorSpec, spec_of
@@ -84,6 +84,28 @@ def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[S
                 return None
         inside |= set(op.results)
     return Form(maps, frozenset(packed)) if inside >= set(yielded) else None
+
+
+def lies_right(form: Form, inputs: Sequence[SSAValue], results: Sequence[SSAValue], lanes: int) -> bool:
+    """Whether the layouts of what a body reads (`inputs`, the values that `form` speaks of) and of what it makes are what a generator needs:
+    all maps are in blocks of `lanes` channels, with halos that are wide enough, tied ones in one layout, and what is neither a map nor
+    weights is plain."""
+
+    def is_map(value: SSAValue) -> bool:
+        layout = layout_of(value.type)
+        return isinstance(layout, Blocked) and layout.block == lanes
+
+    def ok(value: SSAValue) -> bool:
+        layout = layout_of(value.type)
+        if value not in form.maps:
+            return layout.is_plain or (value in form.weights and isinstance(layout, Packed))
+        halo = form.maps[value]
+        return is_map(value) and layout.halo[0] >= halo[0] and layout.halo[1] >= halo[1]
+
+    if form.tied and len({layout_of(v.type) for v in (*form.maps, *results)}) > 1:
+        return False
+    makes = all(layout_of(v.type).is_plain if form.plain_results else is_map(v) for v in results)
+    return makes and all(map(ok, inputs))
 
 
 def keeps_zero(ops: Sequence[LnOp]) -> bool:

@@ -11,17 +11,18 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 
 from lightnet.backends.cpu.blocked import generators
 from lightnet.backends.cpu.blocked.base import Generator, Machine, chosen_lanes, lanes_of
+from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import OfEqualKernels, choice
 from lightnet.ir.kernel import KernelOp, choice_attr
-from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
+from lightnet.ir.layout import Blocked, Layout, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import GENERATORS
@@ -112,9 +113,9 @@ def _blocking(kernel: KernelOp, features: str, inputs: Sequence[bool]) -> Blocki
     return Blocking(form, Blocked(machine.lanes), cost, plain + (PINNED if pinned not in (None, *PLAIN_ALGS) else 0))
 
 
-def packs(kernel: KernelOp, machine: Machine) -> bool:
+def packs(kernel: KernelOp, machine: Machine, exact: bool) -> bool:
     """Whether a kernel on plain tensors is for a generator that reads weights packed: its `alg` says so, or its weights are static and
-    it is not planned yet (`pack` comes before `plan`)."""
+    it is not planned yet (`pack` comes before `plan`), and the generator is exact if it has to be."""
     pinned, static = choice(kernel, "alg"), {v for v in kernel.operands if isinstance(v.owner, OnceOp)}
     if pinned is None and (not static or place_of(kernel.results[0]) is not None):
         return False
@@ -122,7 +123,7 @@ def packs(kernel: KernelOp, machine: Machine) -> bool:
     found = [(g, form.weights) for g, form in candidates(kernel, lanes) if form.weights and fits(form, kernel, lanes)]
     if pinned is not None:
         return any(g.alg == pinned for g, _ in found)
-    return any({outside[v] for v in weights} <= static for _, weights in found)
+    return any({outside[v] for v in weights} <= static and (g.exact or not exact) for g, weights in found)
 
 
 def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
@@ -140,26 +141,11 @@ def plain_cost(ops: Sequence[LnOp], machine: Machine) -> float:
 
 
 def fits(form: Form, kernel: KernelOp, lanes: int) -> bool:
-    """Whether the layouts of a kernel's operands and results are what a generator needs: all maps are in blocks of `lanes` channels,
-    tied ones in one layout, and what is neither a map nor weights is plain."""
+    """Whether the layouts of a kernel's operands and results are what a generator needs (`lies_right`), in blocks of the `lanes` that it
+    chose, if it chose any."""
     if lanes not in LANES or chosen_lanes(kernel) not in (0, lanes):
         return False
-
-    def is_map(value: SSAValue) -> bool:
-        layout = layout_of(value.type)
-        return isinstance(layout, Blocked) and layout.block == lanes
-
-    def ok(value: SSAValue) -> bool:
-        layout = layout_of(value.type)
-        if value not in form.maps:
-            return layout.is_plain or (value in form.weights and isinstance(layout, Packed))
-        halo = form.maps[value]
-        return is_map(value) and layout.halo[0] >= halo[0] and layout.halo[1] >= halo[1]
-
-    if form.tied and len({layout_of(v.type) for v in (*form.maps, *kernel.results)}) > 1:
-        return False
-    makes = all(layout_of(v.type).is_plain if form.plain_results else is_map(v) for v in kernel.results)
-    return makes and all(map(ok, kernel.body.args))
+    return lies_right(form, kernel.body.args, kernel.results, lanes)
 
 
 def generator_of(kernel: KernelOp) -> Generator | None:

@@ -1,0 +1,127 @@
+"""`trim-windows`: convolutions without the taps that read padding alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.move import Slice
+from lightnet.ir import rewrites
+from lightnet.ir.locations import set_loc
+from lightnet.ir.names import FreshNames
+from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
+from lightnet.ir.passes import LnPass
+from lightnet.passes.graph import graphs, tensor_names_in
+
+
+@dataclass(frozen=True)
+class TrimWindowsPass(LnPass):
+    """Leave out the outer rows and columns of a `conv2d`'s window that lie in the padding wherever the window stands.
+
+    ```mlir
+    // %x : tensor<1x960x16x16xf32>, %w : tensor<256x960x3x3xf32>       %w1 = the middle of %w (once, at load)
+    %y = ln.conv2d %x, %w, %b {size = [3, 3], dilation = [24, 24],  ->  %y = ln.conv2d %x, %w1, %b {size = [1, 1]}
+                               padding = [24, 24, 24, 24]}
+    ```
+
+    Tap r of a window in row y of the result reads row y*stride + r*dilation - pad: one that is outside for all y adds w*0 to each sum. Such are windows whose
+    dilation exceeds the map (atrous pyramids at small sizes, as of DeepLab). A weight there that is no finite number is not multiplied by 0 any more: padding
+    is no operand.
+    """
+
+    name = "trim-windows"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        found = [conv for block in graphs(op) for conv in block.ops if isinstance(conv, Conv2d)]
+        found = [conv for conv in found if min(conv.operand_specs[0].len, conv.result_specs[0].len) > 0]
+        windows = {conv: (_Axis.of(conv, 0), _Axis.of(conv, 1)) for conv in found}
+        trimmed = {conv: tuple(a.trimmed() for a in axes) for conv, axes in windows.items()}
+        if trimmed == windows:
+            return
+        names = FreshNames(tensor_names_in(op), first=2)
+        for conv, axes in trimmed.items():
+            if axes == windows[conv]:
+                continue
+            if (step := rewrites.begin("trim-windows", [conv])) is None:
+                return
+            step.done(_replace(conv, axes, names))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a window: taps [first, end) of it, `length` elements with padding before them, and `count` places to stand at."""
+
+    first: int
+    end: int
+    stride: int
+    dilation: int
+    pad: int
+    length: int
+    count: int
+
+    @classmethod
+    def of(cls, conv: Conv2d, axis: int) -> _Axis:
+        pad, length = conv.derived_values()["pad"][axis], conv.operand_specs[0].dims[2 + axis]
+        count = conv.result_specs[0].dims[2 + axis]
+        return cls(0, conv.size[axis], conv.stride[axis], conv.dilation[axis], pad, length, count)
+
+    @property
+    def size(self) -> int:
+        return self.end - self.first
+
+    @property
+    def behind(self) -> int:
+        """Elements that the windows reach beyond the end; negative where some there are not reached."""
+        return (self.count - 1) * self.stride + (self.size - 1) * self.dilation + 1 - self.length - self.pad
+
+    def reads(self, tap: int) -> bool:
+        """Whether a tap, of a window that is whole, is ever inside."""
+        low = tap * self.dilation - self.pad
+        step = max(-(low // self.stride), 0)  # the first place at which it is not before the beginning
+        return step < self.count and low + step * self.stride < self.length
+
+    def trimmed(self) -> _Axis:
+        """Without outer taps that are never inside. One stays, and padding that would be negative is none."""
+        taps = [tap for tap in range(self.first, self.end) if self.reads(tap)]
+        if not taps:
+            return self
+        first = min(taps[0], self.pad // self.dilation)
+        found = _Axis(
+            first, taps[-1] + 1, self.stride, self.dilation, self.pad - first * self.dilation, self.length, self.count
+        )
+        if -found.behind >= self.stride:  # there would be more places
+            found = _Axis(first, self.end, *list(vars(found).values())[2:])
+        return found
+
+
+def _replace(conv: Conv2d, axes: tuple[_Axis, ...], names: FreshNames) -> list[LnOp]:
+    """Put a convolution with parts of the weights in the place of `conv`: the new ops, it the last."""
+    block = conv.parent
+    assert block is not None
+    new: list[LnOp] = []
+    weight = conv.weight
+    for number, axis in enumerate(axes, 2):
+        if axis.size < conv.operand_specs[1].dims[number]:
+            new.append(Slice.make([weight], {"axis": number, "start": axis.first, "len": axis.size}))
+            weight = new[-1].results[0]
+    label = next((n for n in tensor_names(conv) if n), "conv")
+    set_tensor_names(new[-1], [names.fresh(f"{label}_trimmed_weight")])
+    params = {k: v.data for k, v in conv.properties.items()}
+    params |= {"size": tuple(a.size for a in axes), "dilation": tuple(a.dilation if a.size > 1 else 1 for a in axes),
+               "padding": (*(a.pad for a in axes), *(max(a.behind, 0) for a in axes)), "autopad": "NOTSET"}  # fmt: skip
+    new.append(
+        Conv2d.make(
+            [conv.src, weight, conv.bias], params, name=conv.op_name, tensors=[n for n in tensor_names(conv) if n]
+        )
+    )
+    for op in new:
+        set_loc(op, conv.location)
+        block.insert_op_before(op, conv)
+    assert new[-1].result_specs == conv.result_specs
+    conv.results[0].replace_all_uses_with(new[-1].results[0])
+    conv.detach()
+    conv.erase()
+    return new

@@ -1,0 +1,151 @@
+"""What a process keeps of kernels that it has compiled: bounded, however many there were."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lightnet.backends.llvm import apart, jit
+from lightnet.diagnostics import LightNetError
+
+#: KiB that a process may grow by. The runs of the middle end that happen in it leave 70 KiB each.
+MOST_GROWTH = 5 << 10
+
+
+def text(number: int) -> str:
+    """A kernel that writes a number: one of its own for each, and next to no work for LLVM."""
+    return f"define void @k{number}(i64 %lo, i64 %hi, ptr %y) {{ store i64 {number}, ptr %y\n ret void }}"
+
+
+@pytest.fixture
+def children(monkeypatch):
+    """All runs of the middle end happen in children."""
+    monkeypatch.setattr(apart, "OWN", 0)
+    monkeypatch.setattr(apart, "_usable", True)
+    yield
+    apart._end()
+
+
+def anonymous_kib() -> int:
+    """Memory of this process that no file backs."""
+    gc.collect()
+    with open("/proc/self/smaps_rollup", encoding="ascii") as rollup:
+        return next(int(line.split()[1]) for line in rollup if line.startswith("Anonymous:"))
+
+
+GROWTH = """
+import sys
+sys.path.insert(0, {tests!r})
+import test_compiler_memory as t
+from lightnet.backends.llvm import apart, jit
+apart.OWN = {own}
+jit.MOST_BYTES = 1 << 20
+machine = jit.Machine.host()
+def compile_some(start, count):
+    for at in range(start, start + count, 50):
+        jit.compile_texts({{f"k{{i}}": (t.text(i), True) for i in range(at, at + 50)}}, machine, threads=1)
+compile_some(0, 50)
+before = t.anonymous_kib()
+compile_some(50, {count})
+print(t.anonymous_kib() - before)
+"""
+
+
+def growth(count: int, own: int) -> int:
+    """KiB that a process of its own grows by while it compiles `count` kernels, `own` of all at most by itself."""
+    tests = os.path.dirname(__file__)
+    code = GROWTH.format(tests=tests, count=count, own=own)
+    env = {**os.environ, "LIGHTNET_CACHE": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return int(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/smaps_rollup"), reason="the system does not tell what a process takes"
+)
+def test_memory_is_bounded_over_some_hundred_kernels() -> None:
+    assert growth(120, own=0) < MOST_GROWTH < growth(120, own=1000), "and the bound is one that can be exceeded"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/smaps_rollup"), reason="the system does not tell what a process takes"
+)
+def test_memory_is_bounded_over_thousands_of_kernels() -> None:
+    assert growth(5000, own=apart.OWN) < 70 * apart.OWN + MOST_GROWTH
+
+
+def test_children_make_the_same_objects(children) -> None:
+    machine = jit.Machine.host()
+    compiler = jit.Compiler(machine)
+    assert compiler.run(text(1), True) == compiler.emit(compiler.module(text(1), True))
+    assert apart._idle, "it was a child that made it"
+
+
+def test_errors_of_children_are_raised(children) -> None:
+    with pytest.raises(LightNetError, match="LLVM refuses the emitted code"):
+        jit.Compiler(jit.Machine.host()).run("define nonsense", True)
+
+
+def test_a_child_that_dies_is_done_without(children) -> None:
+    compiler = jit.Compiler(jit.Machine.host())
+    wanted = compiler.run(text(2), True)
+    os.kill(apart._idle[0].process.pid, signal.SIGKILL)
+    assert compiler.run(text(2), True) == wanted and not apart._idle
+    assert compiler.run(text(2), True) == wanted and apart._idle, "the next one is another child's"
+
+
+def test_children_are_replaced_and_forks_start_their_own(children, monkeypatch) -> None:
+    monkeypatch.setattr(apart, "PER_CHILD", 2)
+    compiler = jit.Compiler(jit.Machine.host())
+    compiler.run(text(3), True)
+    first = apart._idle[0].process
+    if (fork := os.fork()) == 0:
+        os._exit(bool(apart._idle))
+    assert os.waitpid(fork, 0)[1] == 0
+    compiler.run(text(4), True)
+    assert not apart._idle and first.returncode == 0
+
+
+def test_objects_that_are_remembered_are_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(jit, "MOST_BYTES", 100)
+    objects, machine = jit._Objects(), jit.Machine.host()
+    objects.add(machine, {"a": bytes(60), "b": bytes(40)})
+    assert objects.get(machine, "a") is not None and len(objects) == 2
+    objects.add(machine, {"c": bytes(40)})
+    assert objects.get(machine, "b") is None and objects.get(machine, "a") is not None and len(objects) == 2
+
+
+PEAK = """
+import sys, lightnet
+executable = lightnet.compile(sys.argv[1])
+executable.prepare()
+words = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(words["VmHWM"].split()[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not tell what a process takes")
+def test_a_model_s_file_does_not_count_beside_its_packed_weights(tmp_path) -> None:
+    """200 MB of weights, from a file and packed: without giving pages back, the peak is above twice that."""
+    onnx = pytest.importorskip("onnx")
+    count, dim = 12, 2048
+    arrays = [np.full((dim, dim), 0.5, np.float32) for _ in range(count)]
+    nodes = [onnx.helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(count)]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, dim]) for name in ("x0", f"x{count}")]
+    weights = [onnx.numpy_helper.from_array(array, f"w{i}") for i, array in enumerate(arrays)]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    onnx.save(
+        onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]),
+        tmp_path / "m.onnx",
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", PEAK, str(tmp_path / "m.onnx")]
+    peak = int(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+    assert peak < 1.7 * count * dim * dim * 4 / 1024 + 80 * 1024

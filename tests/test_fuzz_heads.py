@@ -1,0 +1,62 @@
+"""Random heads of networks (`random_heads`) compile, whatever the options, without falling back, and give what ONNX Runtime gives.
+``LIGHTNET_FUZZ=N`` runs 100 times as many each, from other seeds."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+from random_heads import TOLERANCES, random_head
+
+import lightnet
+from lightnet.diagnostics import FallbackWarning, LightNetError
+from lightnet.runtime import processor
+from lightnet.runtime.program import Program
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="heads are compared with ONNX Runtime")
+
+FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
+SEEDS = range(1000, 1000 + FACTOR * 100) if FACTOR else range(6)
+
+
+def expected(model: bytes, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds)))
+
+
+def runs_here(program: Program) -> bool:
+    try:
+        processor.check(program.cpu, program.features, program.triple)
+    except LightNetError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_heads_compile_and_agree_with_onnx_runtime(seed: int) -> None:
+    check(seed)
+
+
+def check(seed: int) -> None:
+    """Compile and compare the head of a seed."""
+    model, feeds, options = random_head(seed)
+    data = model.SerializeToString()
+    want = expected(data, feeds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        executable = lightnet.compile(data, **options.arguments())
+        program = executable.program  # compiled
+    if not runs_here(program):
+        return
+    got = executable(feeds)
+    assert got.keys() == want.keys(), options
+    for name, b in want.items():
+        a = got[name]
+        assert a.shape == b.shape, (name, options)
+        error = np.abs(a.astype(np.float64) - b).max(initial=0) / max(np.abs(b).max(initial=0), 1e-3)
+        assert error <= TOLERANCES[options.precision], (name, error, options)

@@ -1,0 +1,83 @@
+"""Taps that read padding alone: none that reads the picture is trimmed or passed over, and results stay what they are."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import lightnet
+from lightnet.backends.cpu.blocked import conv_model as model
+from lightnet.backends.cpu.blocked.conv_model import Geometry
+from lightnet.backends.interpreter import graph
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.passes.trim_windows import _Axis
+
+
+def test_the_taps_that_stay_read_what_they_read() -> None:
+    rng, trimmed = random.Random(0), 0
+    for _ in range(4000):
+        size, stride, dilation = rng.randint(1, 5), rng.randint(1, 4), rng.randint(1, 9)
+        before, behind, length = rng.randint(0, 12), rng.randint(0, 12), rng.randint(1, 12)
+        room = length + before + behind - (size - 1) * dilation - 1
+        if room < 0:
+            continue
+        count = room // stride + 1
+        axis = _Axis(0, size, stride, dilation, before, length, count)
+        found = axis.trimmed()
+        assert positions(axis) == positions(found) and found.pad >= 0
+        again = length + found.pad + max(found.behind, 0) - (found.size - 1) * dilation - 1
+        assert again // stride + 1 == count, "the result keeps its size"
+        trimmed += found != axis
+    assert trimmed > 500
+
+
+def positions(axis: _Axis) -> set[tuple[int, int]]:
+    """Each place of the window, with an element that it reads there."""
+    starts = ((y, y * axis.stride - axis.pad) for y in range(axis.count))
+    reads = ((y, start + tap * axis.dilation) for y, start in starts for tap in range(axis.size))
+    return {(y, at) for y, at in reads if 0 <= at < axis.length}
+
+
+@pytest.mark.parametrize("size, stride, dilation, pad, dims", [
+    (3, 1, 12, 12, (16, 16)), (3, 1, 9, 9, (11, 13)), (3, 2, 9, 9, (17, 20)), (5, 1, 6, 12, (16, 15)), (3, 1, 24, 24, (16, 16)),
+    (2, 3, 7, 5, (9, 30)), (3, 1, 10, 10, (30, 12)),
+])  # fmt: skip
+def test_dilated_convolutions_are_right(size: int, stride: int, dilation: int, pad: int, dims: tuple[int, int]) -> None:
+    """On maps about as large as the dilation, where tiles see different taps."""
+    out = [(n + 2 * pad - (size - 1) * dilation - 1) // stride + 1 for n in dims]
+    text = f"""func.func @main() -> tensor<1x32x{out[0]}x{out[1]}xf32> {{
+      %x = ln.input : tensor<1x48x{dims[0]}x{dims[1]}xf32> as ("x")
+      %w = ln.param : tensor<32x48x{size}x{size}xf32> as ("w")
+      %b = ln.param : tensor<32xf32> as ("b")
+      %y = ln.conv2d %x, %w, %b {{size = [{size}, {size}], stride = [{stride}, {stride}], dilation = [{dilation}, {dilation}],
+                                  padding = [{pad}, {pad}, {pad}, {pad}]}} : tensor<1x32x{out[0]}x{out[1]}xf32> as ("y")
+      func.return %y : tensor<1x32x{out[0]}x{out[1]}xf32> }}"""
+    network = lightnet.loads(text, ".mlir")
+    rng = np.random.default_rng(0)
+    specs = {"x": (1, 48, *dims), "w": (32, 48, size, size), "b": (32,)}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in specs.items()}
+    got, want = lightnet.compile(network)(feeds)["y"], graph.run(network.module, feeds)["y"]
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def test_tiles_pass_over_columns_where_many_see_padding() -> None:
+    atrous = Geometry(1, 1, 960, 256, (16, 16), (16, 16), (3, 3), (1, 1), (12, 12), (12, 12))
+    assert model.skips_columns(atrous, 4) and not model.skips_columns(atrous, 16)
+    assert [model.live_columns(atrous, x, 4) for x in (0, 4, 8, 12)] == [(1, 3), (1, 2), (1, 2), (0, 2)]
+    usual = Geometry(1, 1, 64, 64, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1))
+    assert not any(model.skips_columns(usual, columns) for columns in range(1, 57))
+
+
+def test_the_network_computes_one_pixel_of_a_window_that_sees_no_more() -> None:
+    """Of DeepLab's pyramid at 16 x 16, the convolution of dilation 24 is one of 1 x 1."""
+    text = """func.func @main() -> tensor<1x8x16x16xf32> {
+      %x = ln.input : tensor<1x8x16x16xf32> as ("x")
+      %w = ln.param : tensor<8x8x3x3xf32> as ("w")
+      %b = ln.param : tensor<8xf32> as ("b")
+      %y = ln.conv2d %x, %w, %b {size = [3, 3], dilation = [24, 24], padding = [24, 24, 24, 24]} : tensor<1x8x16x16xf32> as ("y")
+      func.return %y : tensor<1x8x16x16xf32> }"""
+    executable = lightnet.compile(lightnet.loads(text, ".mlir"))
+    (conv,) = [op for op in executable.planned.walk() if isinstance(op, Conv2d)]
+    assert tuple(conv.size) == (1, 1)
