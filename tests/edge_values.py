@@ -33,7 +33,7 @@ HOST = ("create", "input", "param", "print", "fprint")
 OPS = {name: cls for name, cls in sorted(optypes().items()) if name not in HOST and cls.schema.operands}
 DTYPES = ("f32", "f64", "f16", "bf16")
 #: Ops whose results are extremes of several elements, by their names.
-EXTREMES = re.compile("max|min", re.IGNORECASE)
+EXTREMES = re.compile("(?<!non_)max|min", re.IGNORECASE)
 #: Ops of which docs/edge-values.md says what they do: of these families, and those that clip or take extremes, by their definitions.
 FAMILIES = ("reduce", "pool", "pool_nd", "norm", "scan", "sort")
 #: Nothing but this.

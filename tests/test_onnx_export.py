@@ -496,7 +496,7 @@ def test_an_op_without_an_exporter_is_refused(model, monkeypatch):
 
 def test_without_the_package_the_error_says_what_to_install(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(LightNetError, match=r"lightnet\[onnx\]"):
+    with pytest.raises(LightNetError, match=r"lightnet-compiler\[onnx\]"):
         to_onnx(model)
 
 

@@ -313,12 +313,12 @@ def test_a_violated_constraint_shows_the_operands():
 
 def test_mistakes_at_the_api():
     network = lightnet.compile(RELU)
-    with pytest.raises(LightNetError, match="fed by name"):
-        network(np.ones(2, np.float32))
+    with pytest.raises(LightNetError, match=r"has 1 inputs \(x\), but gets 3 arrays"):
+        network(*3 * [np.ones(2, np.float32)])
     with pytest.raises(LightNetError, match=r"-i x=@file\.npy"):
         network({})
-    with pytest.raises(LightNetError, match=r"SerializeToString"):
-        lightnet.compile(onnx.load_from_string(RELU))
+    with pytest.raises(LightNetError, match=r"an onnx\.ModelProto or its bytes, not a dict"):
+        lightnet.compile({"model": RELU})
 
 
 def _relu_and_exp() -> onnx.ModelProto:
@@ -342,3 +342,16 @@ def test_shapes_that_do_not_fit_an_input(tmp_path, shape):
         LightNetError, match=re.escape(f"has shape [n, 3] in the model, which {list(shape)} does not fit")
     ):
         lightnet.load(tmp_path / "m.onnx", shapes={"x": shape})
+
+
+@pytest.mark.parametrize("version", [10**6, 1 << 31, 1 << 40, (1 << 63) - 1])
+def test_opset_of_any_number(version: int) -> None:
+    """A file may call an opset of another domain by any number; of an op that it has not, it is said as of any other."""
+    node = helper.make_node("NoSuchOp", ["x"], ["y"], domain="ai.onnx.ml")
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])  # fmt: skip
+    data = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", version)]
+    ).SerializeToString()
+    with pytest.raises(LightNetError, match="cannot be imported"):
+        lightnet.loads(data, ".onnx")

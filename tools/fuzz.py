@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -98,8 +99,9 @@ def run(names: list[str], seed: int, args: argparse.Namespace, scratch: Path) ->
 
     found = Found()
     command = [sys.executable, str(Path(__file__).resolve()), "--worker"]
-    for (name, number), outcome in outcomes(cases(), command, scratch, args.jobs):
-        found.add(name, number, outcome)
+    with suppress(KeyboardInterrupt):  # what was found until then is shown
+        for (name, number), outcome in outcomes(cases(), command, scratch, args.jobs):
+            found.add(name, number, outcome)
     return found
 
 

@@ -119,8 +119,8 @@ def with_op(text: str, cls: str, source: str) -> str:
 
 
 def import_of(names: set[str]) -> str:
-    """The import of these names, classes first, as Ruff has it."""
-    ordered = sorted(names, key=lambda n: (not n[0].isupper(), n))
+    """The import of these names, constants and classes first, as Ruff has it."""
+    ordered = sorted(names, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
     line = f"from {MODULE} import {', '.join(ordered)}\n"
     if len(line) <= WIDTH + 1:
         return line

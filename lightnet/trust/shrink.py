@@ -169,6 +169,8 @@ def _infer(op: LnOp, changed: Mapping[str, ParamValue]) -> None:
         if op.schema.by_name[name].in_type is None:
             op.properties[name] = ParamAttr(params[name])
     for value, spec in zip(op.results, results):
+        if not spec.len and spec_of(value.type).len:
+            raise LightNetError(f"{op.name} would have no elements, and what has none does nothing")
         value._type = tensor_type(spec)
 
 

@@ -29,7 +29,7 @@ class TreeStep(LnOp):
     threshold = operand(same_type="x", same_shape="feature")
     child = operand(kind="index", same_type="node", same_shape="feature")
     dst = result()
-    checks = {"rows": "x.dims[0] == node.dims[0]", "nodes": "feature.dims[0] > 0", "features": "x.dims[1] > 0"}
+    checks = {"rows": "x.dims[0] == node.dims[0]", "elements": "feature.dims[0] > 0 && x.dims[1] > 0"}
     definition = "dst[n, t] = child[node[n, t]] + (x[n, feature[node[n, t]]] <= threshold[node[n, t]] ? 0 : 1)"
 
     @classmethod

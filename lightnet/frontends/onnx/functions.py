@@ -48,11 +48,15 @@ def _function(data: bytes, schema: Any, opset: int) -> OnnxFunction:
     return replace(function, opsets={"": opset, **function.opsets})
 
 
+#: The largest number of an opset that the package takes: a file may say any of 64 bits.
+_NEWEST = (1 << 31) - 1
+
+
 def _schema(node: OnnxNode, opset: int) -> Any:
     import onnx
 
     try:
-        return onnx.defs.get_schema(node.op_type, opset, node.domain)
+        return onnx.defs.get_schema(node.op_type, min(opset, _NEWEST), node.domain)
     except onnx.defs.SchemaError:
         return None
 

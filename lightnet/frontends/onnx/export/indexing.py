@@ -49,6 +49,17 @@ def gather_nd(g: Graph, op: LnOp, src: str, index: str) -> str:
     return g.node("GatherND", src, _inside_nd(g, index, at.dtype, spec.dims[b : b + depth]), batch_dims=b)
 
 
+@exporter("tree_step")
+def tree_step(g: Graph, op: LnOp, x: str, node: str, feature: str, threshold: str, child: str) -> str:
+    """What ONNX has of trees (`TreeEnsemble`) runs them to the leaves: a step is made of its gathers and its comparison."""
+    specs = op.operand_specs
+    at = _inside(g, node, specs[1].dtype, specs[2].len)
+    column = _inside(g, g.node("Gather", feature, at, axis=0), specs[2].dtype, specs[0].dims[1])
+    picked = g.node("GatherElements", x, column, axis=1)
+    stays = g.node("LessOrEqual", picked, g.node("Gather", threshold, at, axis=0))
+    return g.node("Add", g.node("Gather", child, at, axis=0), g.cast(g.node("Not", stays), BY_NAME["i1"], _I32))
+
+
 @exporter("reverse_sequence")
 def reverse_sequence(g: Graph, op: LnOp, src: str, lens: str) -> str:
     """ONNX takes its two axes in front only, and no bf16."""
