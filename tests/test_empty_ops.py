@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from empty_ops import OPS, TARGETS, cases, differences, onnxruntime_differences
 
+import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.model import loads
@@ -64,3 +65,25 @@ def test_what_would_pick_from_nothing_is_refused(op, dims):
       func.return %y : tensor<{result}x{kind}> }}"""
     with pytest.raises(LightNetError, match=r"position|no elements to pick"):
         loads(text, ".mlir")
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_that_no_division_agrees_on(op):
+    """A window of 2 on 1 element, by steps of 2: none by ONNX's formula, one by C's division (ONNX Runtime). By steps of 1 it is none by both; rounded
+    up it is one."""
+    onnx = pytest.importorskip("onnx")
+    h = onnx.helper
+
+    def dims(stride: int, ceil: int) -> tuple[int, ...]:
+        node = h.make_node(op, ["x"], ["y"], kernel_shape=[2], strides=[stride], **({"ceil_mode": 1} if ceil else {}))
+        graph = h.make_graph(
+            [node], "g", [h.make_tensor_value_info("x", 1, [1, 3, 1])], [h.make_empty_tensor_value_info("y")]
+        )
+        model = h.make_model(graph, opset_imports=[h.make_opsetid("", 22)])
+        return lightnet.load(model).main.function_type.outputs.data[0].get_shape()
+
+    with pytest.raises(
+        LightNetError, match="its window of 2 should fit into an axis of 1 elements with padding 0 and 0"
+    ):
+        dims(2, 0)
+    assert dims(1, 0) == (1, 3, 0) and dims(2, 1) == (1, 3, 1)

@@ -38,6 +38,20 @@ def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> Window:
     return window
 
 
+def _pool_window(n: Node, x: Value) -> tuple[Window, bool]:
+    """The window of a pool, and whether its results are rounded up. One that is wider than its padded input has no position, but for C's
+    division, by which ONNX's shape inference and ONNX Runtime count, there may be one: such a node is refused."""
+    dims = _spatial(n, x)
+    w, ceil = _window(n, dims, ()), _ceil(n)
+    for d, k, s, step, b, e in zip(dims, w.size, w.stride, w.dilation, w.begins, w.ends):
+        room = d + b + e - (k - 1) * step - 1
+        if room < 0 and room % s and not ceil:
+            n.fail(
+                f"its window of {(k - 1) * step + 1} should fit into an axis of {d} elements with padding {b} and {e}"
+            )
+    return w, ceil
+
+
 def _spatial(n: Node, x: Value, least: int = 1) -> tuple[int, ...]:
     """The dims of the spatial axes, of which there are `least` or more."""
     if x.ndim < 2 + least:
@@ -102,8 +116,7 @@ def _ceil(n: Node) -> bool:
 @onnx_op("MaxPool")
 def max_pool(n: Node, x: Value) -> tuple[Value, Value | None]:
     """The maxima of windows and, where wanted, their positions."""
-    w = _window(n, _spatial(n, x), ())
-    ceil = _ceil(n)
+    w, ceil = _pool_window(n, x)
     result = windows.max_pool(n.g, x, w, ceil)
     if not n.wants(1):
         return result, None
@@ -132,17 +145,16 @@ def _columns_first(n: Node, at: Value, dims: Sequence[int]) -> Value:
 @onnx_op("AveragePool")
 def average_pool(n: Node, x: Value) -> Value:
     """The means of windows."""
-    w = _window(n, _spatial(n, x), ())
-    return windows.average_pool(n.g, x, w, _ceil(n), count_include_pad=bool(n.int("count_include_pad", 0)))
+    w, ceil = _pool_window(n, x)
+    return windows.average_pool(n.g, x, w, ceil, count_include_pad=bool(n.int("count_include_pad", 0)))
 
 
 @onnx_op("LpPool")
 def lp_pool(n: Node, x: Value) -> Value:
     """The p-norms of windows: the p-th root of a sum, which is a mean times the size of the window."""
-    dims = _spatial(n, x)
-    w, p = _window(n, dims, ()), n.int("p", 2)
-    if _ceil(n):
-        w = windows.overhanging(dims, w)
+    (w, ceil), p = _pool_window(n, x), n.int("p", 2)
+    if ceil:
+        w = windows.overhanging(x.dims[2:], w)
     mean = windows.average_pool(n.g, _powers(n, x, p), w, count_include_pad=True)
     return _root(n, n.g.op("mul", mean, n.g.scalar(prod(w.size), x.dtype)), p)
 
