@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
-from xdsl.ir import Block, Region
+from op_cases import beside
+from xdsl.ir import Block
 
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
-from lightnet.dialects.ln.source import Input
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.model import Model
@@ -138,20 +136,7 @@ def _edge(cls: type[LnOp], number: int, what: str, values: tuple[float, ...], sp
 
 def model_of(found: list[Edge]) -> tuple[Model, dict[str, np.ndarray]]:
     """A network of all cases beside each other, and what to feed it."""
-    block, outputs = Block(), []
-    feeds: dict[str, np.ndarray] = {}
-    for k, case in enumerate(found):
-        sources = []
-        for i, (spec, array) in enumerate(zip(case.specs, case.arrays)):
-            params = {"dtype": spec.dtype.tl, "dims": spec.dims, "required": True}
-            sources.append(Input.make([], params, name=f"c{k}_{i}", tensors=[f"x{k}_{i}"]))
-            feeds[f"x{k}_{i}"] = array
-        op = case.cls.make([s.results[0] for s in sources], dict(case.params), name=f"op{k}")
-        op.attributes["ln.tensors"] = ArrayAttr([StringAttr(f"y{k}_{j}") for j in range(len(op.results))])
-        block.add_ops([*sources, op])
-        outputs += op.results
-    block.add_op(func.ReturnOp(*outputs))
-    return Model(ModuleOp([func.FuncOp("main", ((), [v.type for v in outputs]), Region(block))]), "edge values"), feeds
+    return beside(found, "edge values")
 
 
 TARGETS: dict[str, Callable[[Model], Any]] = {

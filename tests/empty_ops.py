@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
-from xdsl.ir import Block, Region
+from op_cases import beside
+from xdsl.ir import Block
 
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
-from lightnet.dialects.ln.source import Input
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.model import Model
@@ -101,23 +99,8 @@ def cases(name: str, most: int | None = None) -> list[Empty]:
 
 def model_of(found: list[Empty]) -> tuple[Model, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """A network of all cases beside each other; what to feed it, and what it should give."""
-    block, outputs = Block(), []
-    feeds: dict[str, np.ndarray] = {}
-    want: dict[str, np.ndarray] = {}
-    for k, case in enumerate(found):
-        sources = []
-        for i, (spec, array) in enumerate(zip(case.specs, case.arrays)):
-            params = {"dtype": spec.dtype.tl, "dims": spec.dims, "required": True}
-            sources.append(Input.make([], params, name=f"c{k}_{i}", tensors=[f"x{k}_{i}"]))
-            feeds[f"x{k}_{i}"] = array
-        op = case.cls.make([s.results[0] for s in sources], dict(case.params), name=f"op{k}")
-        op.attributes["ln.tensors"] = ArrayAttr([StringAttr(f"y{k}_{j}") for j in range(len(op.results))])
-        block.add_ops([*sources, op])
-        outputs += op.results
-        want |= {f"y{k}_{j}": array for j, array in enumerate(case.want)}
-    block.add_op(func.ReturnOp(*outputs))
-    main = func.FuncOp("main", ((), [v.type for v in outputs]), Region(block))
-    return Model(ModuleOp([main]), "empty tensors"), feeds, want
+    want = {f"y{k}_{j}": array for k, case in enumerate(found) for j, array in enumerate(case.want)}
+    return *beside(found, "empty tensors"), want
 
 
 def _saved(model: Model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
