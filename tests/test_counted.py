@@ -22,6 +22,8 @@ from lightnet.ir.counts import counts_of
 from lightnet.ir.module import main_of
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.verify import verify_module
+from lightnet.runtime import lnx_check
+from lightnet.runtime.program import Program
 
 F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -440,3 +442,20 @@ def test_outputs_that_are_dropped_take_their_counts_with_them() -> None:
     main_of(module).update_function_type()
     verify_module(module)
     assert not counts_of(main_of(module).body.block.last_op)
+
+
+@pytest.mark.parametrize("lie", [None, 3, [["y", 0]], [["y", "0", "n"]], [["nobody", 0, "n"]], [["y", 0, "nobody"]], [["y", 0, 7]],
+                                 [["y", 9, "n"]], [["y", -1, "n"]], [["y", 0, "y"]]])  # fmt: skip
+def test_a_saved_executable_may_not_lie_about_counts(lie) -> None:
+    """What it says of them is checked when it is loaded, by name, axis and type; what is true is taken."""
+    executable = lightnet.compile(model_of([("NonZero", ["x"], ["y"], {})], [("x", F, (6,))], [("y", I)]))
+    header = executable.program.header()
+    (true,) = header["counts"]
+    lnx_check.check_program(header)
+    Program.from_header(header, ())
+    names = {"y": true[0], "n": true[2]}
+    if isinstance(lie, list):
+        lie = [[names.get(v, v) if isinstance(v, str) else v for v in row] for row in lie]
+    with pytest.raises(ValueError):
+        lnx_check.check_program({**header, "counts": lie})
+        Program.from_header({**header, "counts": lie}, ())

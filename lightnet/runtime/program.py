@@ -151,7 +151,7 @@ class Program:
         for f in fields(cls):
             if f.name == "objects":
                 continue
-            value = header.get(f.name, ()) if f.name == "counts" else header[f.name]  # which older files lack
+            value = header[f.name]
             if f.name in ("inputs", "outputs", "residents", "unread"):
                 value = tuple(Tensor(**{**t, "dims": tuple(t["dims"])}) for t in value)
             elif f.name == "hosts":
