@@ -40,7 +40,7 @@ from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, HostCall, Program, Tensor, unknown
-from lightnet.runtime.threads import SHAPED, is_said, thread_count
+from lightnet.runtime.threads import SHAPED, bound_of, is_said, number_of, threads_of
 from lightnet.specialize import SpecializingExecutable
 
 __all__ = ["Compilation", "Executable", "build_program", "compile", "native_module"]
@@ -67,7 +67,7 @@ def compile(
     features: str | None = None,
     exact: bool = False,
     weight_memory: int | None = None,
-    threads: int | None = None,
+    threads: int | str | None = None,
     cpu: str = "host",
     triple: str | None = None,
     arch: str | None = None,
@@ -93,7 +93,7 @@ def compile(
     of products are rounded. `exact` refuses algorithms that sum something else than an op's
     definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
     (default: 0.3 times those of all weights, and 8 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
-    LIGHTNET_THREADS, else as many as this process has processors); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
+    LIGHTNET_THREADS, else, as for ``"any"``, whatever number: a call takes as many as there are processors where it runs); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
     their threads wait for each other, only the PTX interpreter says). `seed` is `lightnet.load`'s, of a network that is read here.
@@ -128,7 +128,7 @@ def compile(
     if target == "cuda" and (cpu, triple) != ("host", None):
         raise LightNetError("cpu and triple are for target cpu; of target cuda, arch says what to compile for")
     said_threads = is_said(threads)
-    threads = thread_count(threads) if said_threads or target == "cpu" else 1
+    bound = bound_of(threads) if target == "cpu" or said_threads else 1
     if plan not in PLANS:
         raise LightNetError(f"unknown plan '{plan}'; there are: {', '.join(PLANS)}")
     module = model.module.clone()
@@ -161,19 +161,19 @@ def compile(
             raise LightNetError(f"{model.source}: the network is planned: choose check_indices before it is compiled")
         spec = f"check-indices,{spec}"
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
-               "threads": threads if said_threads else min(threads, SHAPED), "most": threads, "arch": arch, "precision": "tf32" if precision == "tf32" else None}  # fmt: skip
+               "threads": bound if said_threads else min(bound, SHAPED), "most": bound, "arch": arch, "precision": "tf32" if precision == "tf32" else None}  # fmt: skip
     compilation = Compilation(
-        module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, threads, emulate
+        module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, bound, emulate
     )
     architecture = get_target(target)
-    said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": threads, "exact": exact,
+    said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": number_of(bound), "exact": exact,
             "weight_memory": weight_memory, "pipeline": pipeline, "cpu": cpu, "triple": triple, "arch": compilation.arch,
             "emulate": emulate, "on_cpu": on_cpu}  # fmt: skip
     said = {name: value for name, value in said.items() if value not in (None, False)}
     if on_cpu or (compilation.loops is None and architecture.lowering is not None):
         # What runs is another machine's code, or the interpreter.
         return Executable(compilation, store, model.seed, options=said)
-    asked = {"arch": compilation.arch, "emulate": emulate, "threads": threads}
+    asked = {"arch": compilation.arch, "emulate": emulate, "threads": threads_of(bound)}
     return Executable(compilation, store, model.seed, Opened(architecture.opened_by, asked), said)
 
 
@@ -223,7 +223,7 @@ class Compilation:
         self.native: Any = None
         #: The `backends.llvm.jit.Machine` that code is made for; None: this one.
         self.machine = machine
-        #: How many threads a call may use.
+        #: How many threads a call may use at most; `MAX_THREADS` where nobody gave a number.
         self.threads = threads
         #: Whether code for cuda runs in the PTX interpreter.
         self.emulate = emulate
@@ -306,6 +306,7 @@ def build_program(compilation: Compilation) -> Program:
         hosts=tuple(_hosts(loops)),
         threads=max(compilation.threads, native.emitted.threads),
         widest=native.emitted.threads,
+        scratch=native.emitted.scratch,
         cpu=native.machine.cpu,
         features=native.machine.features,
         triple=native.machine.triple or get_default_triple(),

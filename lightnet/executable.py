@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -30,13 +30,13 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.runtime import artifact, processor
 from lightnet.runtime.arrays import aligned, by_name, checked_array
-from lightnet.runtime.calls import copied_out
+from lightnet.runtime.calls import Call
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Arena, Instance
 from lightnet.runtime.machine import PROCESS, Opened
 from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.runnable import Runnable
-from lightnet.runtime.threads import threads_of_call
+from lightnet.runtime.threads import threads_of, threads_of_call
 from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
@@ -77,20 +77,11 @@ class Executable(Runnable):
 
     # -- calling
 
-    def _run(
-        self,
-        feeds: Mapping[str, Any],
-        outputs: Iterable[str] | None,
-        buffers: Mapping[str, np.ndarray] | None,
-        stream: TextIO | None,
-        threads: int | None,
-    ) -> dict[str, np.ndarray]:
+    def _run(self, call: Call) -> dict[str, np.ndarray]:
         self._check_open()
-        arrays = self._feeds(feeds)
-        threads = threads_of_call(threads, self.program.threads)
-        self.program.check_readable(buffers or ())
-        found = self.program.pick(outputs, lambda: self._call(arrays, stream, threads, buffers))
-        return copied_out(found, buffers) if buffers else found
+        arrays = self._feeds(call.feeds)
+        run = self._called if self.is_native else self._interpreted
+        return call.answer(self.program, lambda: run(arrays, call))
 
     def close(self) -> None:
         with self._lock:
@@ -183,23 +174,22 @@ class Executable(Runnable):
             raise LightNetError(f"{where} no contents for {len(lacking)} of the network's params ({shown}): give its weights, with "
                                 "weights=... or -f FILE")  # fmt: skip
 
-    def _call(
-        self,
-        arrays: dict[str, np.ndarray],
-        stream: TextIO | None,
-        threads: int,
-        out: Mapping[str, np.ndarray] | None = None,
-    ) -> dict[str, np.ndarray]:
-        if not self.is_native:
-            from lightnet.backends.interpreter import graph
+    def _interpreted(self, arrays: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]:
+        """A call on the reference interpreter."""
+        from lightnet.backends.interpreter import graph
 
-            planned, _ = self._compilation.planned, self._machine.state
-            shown = {"stream": stream} if stream else {}
-            return graph.run(planned, arrays, self._store, seed=self._seed, copy=self._machine.copy, **shown)
+        threads_of_call(call.threads, self.program.threads)
+        planned, _ = self._compilation.planned, self._machine.state
+        shown = {"stream": call.stream} if call.stream else {}
+        return graph.run(planned, arrays, self._store, seed=self._seed, copy=self._machine.copy, **shown)
+
+    def _called(self, arrays: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]:
+        """A call of machine code."""
         static, residents = self._params(arrays)
         instance = self.instance
         self._quick = None if self._lacking else instance.quick
-        return instance.call(arrays, static=static, residents=residents, stream=stream, threads=threads, out=out)
+        return instance.call(arrays, static=static, residents=residents, stream=call.stream, threads=call.threads,
+                             out=call.buffers)  # fmt: skip
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""
@@ -288,7 +278,7 @@ class Executable(Runnable):
 
     @property
     def threads(self) -> int:
-        return self._compilation.threads
+        return threads_of(self._compilation.threads)
 
     # -- the parts
 

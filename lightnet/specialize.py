@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.model import Model
 from lightnet.runtime.arrays import as_array, checked_array
+from lightnet.runtime.calls import Call
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import not_fed, unknown
 from lightnet.runtime.runnable import Runnable
-from lightnet.runtime.threads import thread_count
+from lightnet.runtime.threads import bound_of, threads_of
 
 #: Executables that are kept, the last used ones.
 CAPACITY = 16
@@ -56,17 +57,10 @@ class SpecializingExecutable(Runnable):
         self._lock = threading.RLock()
         self._is_closed = False
 
-    def _run(
-        self,
-        feeds: Mapping[str, Any],
-        outputs: Iterable[str] | None,
-        buffers: Mapping[str, np.ndarray] | None,
-        stream: TextIO | None,
-        threads: int | None,
-    ) -> dict[str, np.ndarray]:
-        executable = self.specialized(feeds)
-        known = {k: v for k, v in feeds.items() if k in executable.inputs}
-        return executable(known, outputs=outputs, stream=stream, threads=threads, out=buffers)
+    def _run(self, call: Call) -> dict[str, np.ndarray]:
+        executable = self.specialized(call.feeds)
+        known = {k: v for k, v in call.feeds.items() if k in executable.inputs}
+        return executable._run(call._replace(feeds=known))
 
     def _out_types(self, feeds: Mapping[str, Any]) -> Any:
         return self.specialized(feeds).outputs
@@ -98,7 +92,7 @@ class SpecializingExecutable(Runnable):
 
     @property
     def threads(self) -> int:
-        return thread_count(self._options.get("threads"))
+        return threads_of(bound_of(self._options.get("threads")))
 
     @property
     def warnings(self) -> list[str]:

@@ -108,7 +108,11 @@ def test_several_threads(expected: np.ndarray) -> None:
     library = ctypes.CDLL(os.path.abspath("net.so"))
     arrays = {n: np.random.default_rng(1).integers(0, 2, d).astype(t) for n, (d, t) in executable.inputs.items()}
     wanted = executable(arrays)
-    for threads in (-1, 1, 2, 3, 99):
+    count = library.net_scratch_bytes
+    count.restype = ctypes.c_uint64
+    stride = int(re.search(r"NET_SCRATCH_BYTES (\d+)", Path("net.h").read_text())[1])
+    assert [count(n) for n in (-1, 0, 1, 2, 3, 99)] == [stride * k for k in (0, 0, 0, 1, 2, 2)]
+    for threads in (-1, 0, 1, 2, 3, 99):
         arena = aligned(executable.program.memory["arena"])
         made = {n: np.zeros(d, t) for n, (d, t) in executable.outputs.items()}
         pointers = [ctypes.c_void_p(a.ctypes.data) for a in (arena, *arrays.values(), *made.values())]

@@ -22,18 +22,18 @@ from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.runtime.arrays import aligned
 from lightnet.runtime.native import NativeCode
-from lightnet.runtime.pool import POOL
+from lightnet.runtime.pool import POOL, PROCESSORS
 from lightnet.runtime.threads import MAX_THREADS
 
 LENET = Path(__file__).parent.parent / "examples" / "nets" / "lenet.net"
 P, I64 = ctypes.c_void_p, ctypes.c_int64
-BODY = ctypes.CFUNCTYPE(None, P, I64, I64, P)
-RUN = ctypes.CFUNCTYPE(None, P, P, I64)
+BODY = ctypes.CFUNCTYPE(None, P, I64, I64, P, P)
+RUN = ctypes.CFUNCTYPE(None, P, P, I64, I64)
 
 # @meet: `rounds` (at the second word of the frame) times, writes the round into its cell of the array at the first, waits, and counts in cell 512 + thread the rounds in
 # which the next thread's cell holds another one; waits again. Alone it does nothing.
 TEXT = """
-define void @meet(ptr %frame, i64 %thread, i64 %threads, ptr %barrier) {
+define void @meet(ptr %frame, i64 %thread, i64 %threads, ptr %barrier, ptr %scratch) {
 entry:
   %arena = load ptr, ptr %frame
   %second = getelementptr ptr, ptr %frame, i64 1
@@ -98,7 +98,7 @@ def run(code):
 
 def call_meet(code, run, cells: np.ndarray, count: np.ndarray, threads: int) -> None:
     frame = np.array([cells.ctypes.data, count.ctypes.data], np.uint64)
-    run(code.address("meet"), frame.ctypes.data, threads)
+    run(code.address("meet"), frame.ctypes.data, threads, 0)
 
 
 def meets(code, run, threads: int, rounds: int) -> int:
@@ -126,19 +126,21 @@ class Recorder:
 
     def __init__(self, act=lambda thread: None):
         self.ran: list[tuple[int, int, bool, int]] = []
+        self.scratch: dict[int, int] = {}
         self.function = BODY(self._body)
         self.act, self.errors = act, []
 
-    def _body(self, frame, thread, threads, barrier):
+    def _body(self, frame, thread, threads, barrier, scratch):
         try:
+            self.scratch[thread] = scratch
             self.ran.append((thread, threads, barrier is not None, threading.get_native_id()))
             self.act(thread)
         except Exception as e:
             self.errors.append(e)
 
-    def __call__(self, run, threads: int) -> list[tuple[int, int, bool, int]]:
-        self.ran.clear()
-        run(ctypes.cast(self.function, P), None, threads)
+    def __call__(self, run, threads: int, scratch: int = 0) -> list[tuple[int, int, bool, int]]:
+        self.ran.clear(), self.scratch.clear()
+        run(ctypes.cast(self.function, P), None, threads, scratch)
         assert not self.errors
         return sorted(self.ran)
 
@@ -153,6 +155,67 @@ def test_each_thread_runs_the_body_once(run):
     assert [r[:3] for r in body(run, 0)] == [(0, 1, False)] == [r[:3] for r in body(run, -5)]
     first, again = body(run, 4), body(run, 4)
     assert {r[3] for r in first} == {r[3] for r in again}  # the same workers
+
+
+def test_scratch_of_workers(run):
+    """Theirs alone, as large as was asked for, at pairs of cache lines; and the same memory again as long as it is large enough."""
+    body, last = Recorder(), {}
+    for threads, scratch in ((2, 0), (2, 1), (4, 1000), (3, 1000), (2, 2048), (4, 100_000), (5, 100_000), (3, 64)):
+
+        def fill(thread, scratch=scratch):
+            if thread and scratch:
+                ctypes.memset(body.scratch[thread], thread, scratch)
+
+        body.act = fill
+        assert len(body(run, threads, scratch)) == threads
+        assert body.scratch[0] is None
+        for thread in range(1, threads) if scratch else ():
+            at = body.scratch[thread]
+            assert at % pool.PAIR == 0 and ctypes.string_at(at, scratch) == bytes([thread]) * scratch
+            assert at == body.scratch[1] + (thread - 1) * pool.scratch_stride(scratch)
+        last[threads, scratch] = body.scratch[1] if scratch else None
+    assert last[4, 1000] == last[3, 1000] == last[2, 2048]
+    assert last[5, 100_000] == last[3, 64]
+
+
+@pytest.mark.parametrize("scratch", [1 << 62, (1 << 63) - 1, 1 << 56])
+def test_who_gets_no_scratch_runs_alone(run, scratch):
+    body = Recorder()
+    for _ in range(2):
+        assert [r[:3] for r in body(run, 3, scratch)] == [(0, 1, False)]
+        assert len(body(run, 3, 1 << 10)) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_has_scratch_of_its_own(run):
+    """It may use, enlarge and free what its parent's workers had; the parent's is as it was."""
+    body = Recorder()
+    body(run, 3, 4096)
+    at = body.scratch[1]
+    ctypes.memset(at, 1, 4096)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        body.act = lambda thread: thread and ctypes.memset(body.scratch[thread], 2, 4096)
+        fine = len(body(run, 3, 4096)) == 3 and len(body(run, 4, 1 << 22)) == 4
+        os._exit(0 if fine else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ctypes.string_at(at, 4096) == b"\1" * 4096
+    body(run, 3, 4096)
+    assert body.scratch[1] == at
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="has no affinities")
+def test_processors(code):
+    """Those of the thread that asks, now."""
+    count = ctypes.CFUNCTYPE(I64)(code.address(PROCESSORS))
+    there = os.sched_getaffinity(0)
+    assert count() == len(there)
+    try:
+        os.sched_setaffinity(0, {min(there)})
+        assert count() == 1
+    finally:
+        os.sched_setaffinity(0, there)
 
 
 #: Each block notes what stands in the scratch that it has: a launch for two threads, behind it one for thread 0.
@@ -178,18 +241,22 @@ def test_blocks_of_a_launch_run_on_its_threads(run, threads, first):
     """That results are equal shows no second thread: the scratch that a block had says which share of the grid it was in, and the
     body which thread of the system took that share."""
     native = compile_module(parse_mlir(make_context(), NOTES, "notes"))
-    arena, ran = aligned(256).view(np.int32), {}
+    assert (native.emitted.threads, native.emitted.scratch) == (2, 64)
+    arena, ran = aligned(192).view(np.int32), {}
     arena[:] = 0
-    arena[32:64] = np.repeat([10, 20], 16)  # the scratch of two threads
+    arena[32:48] = 10  # the scratch of the first thread
     body = BODY(native.code.address("ln_body"))
 
     @BODY
-    def noted(frame, thread, threads, barrier):
+    def noted(frame, thread, threads, barrier, scratch):
         ran[thread] = threading.get_native_id()
-        body(frame, thread, threads, barrier)
+        assert (scratch is None) == (thread == 0)
+        if thread:
+            ctypes.c_int32.from_address(scratch).value = 20
+        body(frame, thread, threads, barrier, scratch)
 
     frame = np.array([arena.ctypes.data, 0, 0], np.uint64)
-    run(ctypes.cast(noted, P), frame.ctypes.data, threads)
+    run(ctypes.cast(noted, P), frame.ctypes.data, threads, 64)
     assert sorted(ran) == list(range(threads)) and len(set(ran.values())) == threads
     assert arena[:7].tolist() == [10] * first + [20] * (7 - first)
     assert arena[16:23].tolist() == [10] * 7
@@ -238,7 +305,7 @@ def test_workers_compute_in_the_callers_mode(code, run):
     text = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
-define void @modes(ptr %arena, i64 %thread, i64 %threads, ptr %barrier) {
+define void @modes(ptr %arena, i64 %thread, i64 %threads, ptr %barrier, ptr %scratch) {
   %p = getelementptr i32, ptr %arena, i64 %thread
   call void @llvm.x86.sse.stmxcsr(ptr %p)
   ret void
@@ -253,7 +320,7 @@ define void @set(ptr %mode) {
     for mode in (0x1F80 | 0x8040, 0x1F80):  # flush to zero and denormals are zero; the default
         seen, wanted = np.zeros(4, np.uint32), np.array([mode], np.uint32)
         change(wanted.ctypes.data)
-        run(helper.address("modes"), seen.ctypes.data, 3)
+        run(helper.address("modes"), seen.ctypes.data, 3, 0)
         change(np.array([0x1F80], np.uint32).ctypes.data)
         assert (seen[:3] & ~np.uint32(0x3F) == mode & ~0x3F).all()  # flags of past exceptions left out
 

@@ -345,7 +345,7 @@ def test_a_kernel_has_a_function_for_each_grid_and_threads_have_scratch_of_their
     assert [line.callee.string_value() for line in lines] == ["k", "k_0", "k"]
     assert all(line.most_threads == 3 and line.grid.value.data == 12 for line in lines)
     scratch = lines[0].scratch_bytes
-    assert scratch == 256 and memory_of(module)["arena"] == 12288 + 3 * scratch
+    assert scratch == 256 and memory_of(module)["arena"] == 12288 + scratch
     arena = np.zeros(memory_of(module)["arena"], np.uint8)
     run_main(module, arena)
     found = arena[:12288].view(np.int32).reshape(3, 1024)[:, :768].reshape(3, 12, 64)

@@ -26,7 +26,7 @@ TIMES = 200
 
 # @forks(run, threads): that many runs of an empty body. @meets, a body: that many barriers.
 TEXT = f"""
-define void @empty(ptr %frame, i64 %thread, i64 %threads, ptr %barrier) {{
+define void @empty(ptr %frame, i64 %thread, i64 %threads, ptr %barrier, ptr %scratch) {{
   ret void
 }}
 define void @forks(ptr %run, i64 %threads) {{
@@ -34,14 +34,14 @@ entry:
   br label %loop
 loop:
   %k = phi i64 [ 0, %entry ], [ %k1, %loop ]
-  call void %run(ptr @empty, ptr null, i64 %threads)
+  call void %run(ptr @empty, ptr null, i64 %threads, i64 4096)
   %k1 = add i64 %k, 1
   %more = icmp ult i64 %k1, {TIMES}
   br i1 %more, label %loop, label %done
 done:
   ret void
 }}
-define void @meets(ptr %frame, i64 %thread, i64 %threads, ptr %barrier) {{
+define void @meets(ptr %frame, i64 %thread, i64 %threads, ptr %barrier, ptr %scratch) {{
 entry:
   %alone = icmp eq ptr %barrier, null
   br i1 %alone, label %done, label %begin
@@ -67,8 +67,9 @@ class Bench:
         compiler, pointer = Compiler(Machine.host()), ctypes.c_void_p
         texts = (pool_text(llvm.get_default_triple()), TEXT)
         self.code = NativeCode([compiler.run(text, False) for text in texts])
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.code))  # its workers never leave it
         self.address = self.code.address(POOL)
-        self.run = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64)(self.address)
+        self.run = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64, ctypes.c_int64)(self.address)
         self.forks = ctypes.CFUNCTYPE(None, pointer, ctypes.c_int64)(self.code.address("forks"))
         self.meets, self.empty = self.code.address("meets"), self.code.address("empty")
 
@@ -80,13 +81,13 @@ class Bench:
     def barrier(self, threads: int) -> float:
         """Seconds of one barrier: those of many in a run, less the run."""
         self.forks(self.address, threads)
-        spent = _seconds(lambda: self.run(self.meets, None, threads))
+        spent = _seconds(lambda: self.run(self.meets, None, threads, 4096))
         return spent / TIMES
 
     def wake(self, threads: int) -> float:
         """Seconds of a run that finds the workers asleep."""
         time.sleep(0.005)
-        return _seconds(lambda: self.run(self.empty, None, threads))
+        return _seconds(lambda: self.run(self.empty, None, threads, 4096))
 
 
 def _seconds(call) -> float:

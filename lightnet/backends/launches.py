@@ -50,14 +50,15 @@ class Launch:
 
 class Memory(NamedTuple):
     """Bytes that the launches of a kernel need beside operands and results: `shared` is what passes from one to the next, `scratch`
-    what each thread uses while it runs, behind that."""
+    what a thread uses while it runs. Behind what is shared stands that of the first thread; others bring theirs."""
 
     shared: int
     scratch: int
 
-    def size(self, threads: int) -> int:
-        """Bytes for so many threads."""
-        return align_up(self.shared) + threads * self.scratch
+    @property
+    def size(self) -> int:
+        """Bytes of workspace to plan for."""
+        return align_up(self.shared) + self.scratch
 
 
 def memory_of(launches: Sequence[Made]) -> Memory:

@@ -18,6 +18,7 @@ from lightnet.cli.progress import stages
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.report.tables import size
+from lightnet.runtime.threads import ANY, shown
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -78,9 +79,9 @@ def _parser() -> common.Parser:
     )
     option(
         "--threads",
-        metavar="N",
-        type=int,
-        help="how many threads a call may use (default: LIGHTNET_THREADS, else of a .lnx as many as there are processors, of files for C 1)",
+        metavar="N|any",
+        type=_threads,
+        help="how many threads a call may use: a number, or any (default: LIGHTNET_THREADS, else of a .lnx any, of files for C 1)",
     )
     option(
         "--layout",
@@ -176,13 +177,17 @@ def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warning
     return 0
 
 
+def _threads(text: str) -> int | str:
+    """What is said of threads. ValueError where that is no number."""
+    return ANY if text == ANY else int(text)
+
+
 def _summary(made: list[Executable], written: list[str], seconds: float) -> str:
     """One line: what was written, how large it is, what it is for, and how long that took."""
     programs = [executable.program for executable in made]
     sizes = ", ".join(f"{path} ({size(Path(path).stat().st_size)})" for path in written)
-    count = made[0].threads
     cpus = ", ".join(program.cpu for program in programs)
-    return f"{sizes}: for {cpus}, {count} thread{'s' * (count != 1)}, {seconds:.1f} s"
+    return f"{sizes}: for {cpus}, {shown(programs[0].threads)}, {seconds:.1f} s"
 
 
 def _made(
@@ -193,7 +198,7 @@ def _made(
     from lightnet.runtime.threads import is_said
 
     threads = args.threads
-    if not is_said(threads) and args.emit != "lnx":
+    if threads is None and not is_said(threads) and args.emit != "lnx":
         threads = 1  # what C is linked with has a pool of threads only where that is asked for
     options = {
         "plan": args.plan,

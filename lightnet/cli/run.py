@@ -80,7 +80,7 @@ def _parser() -> common.Parser:
     option("--rounds", metavar="N", type=int, default=5, help="rounds of --profile, whose median counts (5)")
     option("--repeat", metavar="N", type=int, default=0, help="then run N times more and print the latency")
     option("--threads", metavar="N", type=int,
-           help="how many threads the network may use (LIGHTNET_THREADS, else as many as there are processors)")  # fmt: skip
+           help="how many threads the call uses (LIGHTNET_THREADS, else as many as there are processors, and it was compiled for)")  # fmt: skip
     option(
         "-t",
         "--target",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lightnet.cli.peers import PEERS
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.report.tables import shape, size, table
+from lightnet.runtime.threads import ANY, number_of, shown
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -59,7 +60,9 @@ def profiled(saved: SavedExecutable) -> Executable:
         from lightnet.model import loads
     except ImportError:
         raise LightNetError("--profile needs the compiler, which is not installed here") from None
-    made = compile(loads(saved.texts["planned"], ".mlir"), compiled=True, threads=saved.threads)
+    made = compile(
+        loads(saved.texts["planned"], ".mlir"), compiled=True, threads=number_of(saved.program.threads) or ANY
+    )
     return made.with_tensors(saved.instance.static, saved.instance.defaults)
 
 
@@ -67,7 +70,8 @@ def inspect(args: argparse.Namespace) -> int:
     """`lightnet inspect NET.lnx`: what it takes and gives, what it was compiled with, and for what."""
     from lightnet.runtime.artifact import load_executable
 
-    found = described(load_executable(args.network, trust=args.trust))
+    saved = load_executable(args.network, trust=args.trust)
+    found = described(saved)
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -75,9 +79,11 @@ def inspect(args: argparse.Namespace) -> int:
     print(f"{args.network}: a compiled executable{', signed' if found['signed'] else ''}\n")
     print(table(("", "name", "dtype", "shape"), rows))
     print(f"\ncompiled for  {', '.join(found['processors'])}; this processor takes {found['processor']}")
-    print(f"threads       {found['threads']}")
+    print(f"threads       {shown(saved.program.threads)}")
     print(f"options       {', '.join(f'{k}={v}' for k, v in found['options'].items())}")
-    print(f"memory        {', '.join(f'{name} {size(n)}' for name, n in found['memory'].items())}")
+    memory = [f"{name} {size(n)}" for name, n in found["memory"].items()]
+    scratch = f"; each thread but the first {size(found['scratch'])}" if found["scratch"] else ""
+    print(f"memory        {', '.join(memory)}{scratch}")
     for warning in found["warnings"]:
         print(f"warning       {warning}")
     return 0
@@ -91,6 +97,7 @@ def described(saved: SavedExecutable) -> dict[str, Any]:
 
     return {
         "inputs": types(saved.inputs), "outputs": types(saved.outputs), "processors": saved.variants, "processor": saved.program.cpu,
-        "threads": saved.threads, "options": saved.options, "memory": dict(saved.program.memory), "params": list(saved.program.params),
+        "threads": number_of(saved.program.threads), "options": saved.options,
+        "memory": dict(saved.program.memory), "scratch": saved.program.scratch, "params": list(saved.program.params),
         "warnings": saved.warnings, "signed": saved.is_signed,
     }  # fmt: skip

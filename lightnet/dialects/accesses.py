@@ -34,8 +34,8 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes [begin, end) of a memory space, as one argument of a line: as the memref `type` (None: unknown). `is_scratch`: a piece
-    for each thread, which no other touches."""
+    """Bytes [begin, end) of a memory space, as one argument of a line: as the memref `type` (None: unknown). `is_scratch`: those of the
+    first thread, which no other touches."""
 
     space: str
     begin: int
@@ -56,7 +56,7 @@ class LineAccesses:
 
     def of(self, line: LaunchLine | HostOp | CopyOp) -> list[Access]:
         """The accesses of one line, one a place; none of a launch whose function is not there. Host calls only read: as many bytes
-        as their tensor has, or all that follow where they do not say. Scratch is that of all threads."""
+        as their tensor has, or all that follow where they do not say. Scratch is that of the first thread."""
         if isinstance(line, CopyOp):
             source, to = line.args
             return [_access(source, line.size, None, Use(True, False)), _access(to, line.size, None, Use(False, True))]
@@ -69,7 +69,7 @@ class LineAccesses:
         types = [arg.type for arg in _memrefs(function)]
         found = [_access(p, memref_bytes(t), t, use) for p, t, use in zip(line.args, types, self.uses(function))]
         if isinstance(line, LaunchOp) and line.scratch_bytes and found:
-            end = found[-1].begin + line.most_threads * line.scratch_bytes
+            end = found[-1].begin + line.scratch_bytes
             found[-1] = replace(found[-1], end=end, is_workspace=True, is_scratch=True)
         return found
 

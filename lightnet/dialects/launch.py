@@ -52,8 +52,8 @@ class LaunchOp(LaunchLine):
     """Run a kernel over its grid: ``tile.launch @k grid 12 [arena+0, static+64]``; one place a memref argument.
 
     ``tile.launch @k grid 12 threads 2 scratch 4096 [arena+0, arena+8192]`` may run on two threads, each on consecutive blocks; its
-    last place is scratch: memory that a block leaves nothing in for others, 4096 bytes (a multiple of 64) for each thread, those
-    of thread 0 first. Without ``threads`` it runs on thread 0.
+    last place is scratch: memory that a block leaves nothing in for others, 4096 bytes (a multiple of 64) of thread 0; other threads
+    have memory of their own for it. Without ``threads`` it runs on thread 0.
     """
 
     name = "tile.launch"

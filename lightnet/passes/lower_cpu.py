@@ -52,6 +52,3 @@ class _Lowering(Lowering[Launch]):
         name, used = made.function.sym_name.data, max(1, min(threads_of(op), made.grid))
         scratch = memory.scratch if any(a.kind == "scratch" for a in made.args) else 0
         return LaunchOp(name, made.grid, places, threads=used, scratch=scratch)
-
-    def workspace_size(self, op: KernelOp, launches: Sequence[Launch], memory: Memory) -> int:
-        return memory.size(max((min(threads_of(op), made.grid) for made in launches), default=0))

@@ -71,10 +71,6 @@ class Lowering(ABC, Generic[M]):
     def line(self, op: KernelOp, made: M, places: Sequence[PlaceAttr], memory: Memory) -> Operation:
         """The line of ``@main`` that runs a launch on memory at `places`."""
 
-    def workspace_size(self, op: KernelOp, launches: Sequence[M], memory: Memory) -> int:
-        """Bytes of workspace that a kernel needs."""
-        return memory.size(0)
-
     # -- the module
 
     @property
@@ -171,7 +167,7 @@ class Lowering(ABC, Generic[M]):
         if key not in self.known:
             self.add(key, self.generate(op, self.fresh(_title(op)), aliases), align)
         memory, launches = self.needed[key], self.known[key]
-        size = self.workspace_size(op, launches, memory)
+        size = memory.size
         if workspace is not None and workspace_size(op) < size:
             raise LightNetError(f"{op.name} needs a workspace of {size} bytes, and {workspace_size(op)} are planned: run choose and "
                                 "plan again", label="kernel.workspace")  # fmt: skip

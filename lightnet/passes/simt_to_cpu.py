@@ -92,9 +92,7 @@ class _Conversion:
         function, size = self.function(line.callee.string_value(), grid)
         places = [*line.args, scratch] if size and scratch is not None else [*line.args]
         blocks = grid[0] * grid[1] * grid[2]
-        made = LaunchOp(
-            function.sym_name.data, blocks, places, threads=self.used(blocks), scratch=align_up(size) if size else 0
-        )
+        made = LaunchOp(function.sym_name.data, blocks, places, threads=self.used(blocks), scratch=align_up(size))
         made.location = line.location
         made.attributes.update(line.attributes)
         block = line.parent_block()
@@ -106,13 +104,9 @@ class _Conversion:
         return max(1, min(self.threads, blocks))
 
     def scratch_size(self, lines: list[CudaLaunchOp]) -> int:
-        """Bytes of scratch of all threads of the launch that wants most of it: launches run one after the other."""
-        sizes = [0]
-        for line in lines:
-            grid = tuple(line.grid.get_values())
-            size = self.function(line.callee.string_value(), grid)[1]
-            sizes.append(align_up(size) * self.used(grid[0] * grid[1] * grid[2]))
-        return max(sizes)
+        """Bytes of scratch of the launch that wants most of it, for one thread: launches run one after the other."""
+        sizes = (self.function(line.callee.string_value(), tuple(line.grid.get_values()))[1] for line in lines)
+        return align_up(max(sizes, default=0))
 
     def arena_end(self, lines: list[CudaLaunchOp]) -> int:
         """The first byte behind all that stands in the arena, aligned."""

@@ -5,16 +5,38 @@ Imports NumPy, the standard library and the rest of the runtime.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import as_array
 
+if TYPE_CHECKING:
+    from lightnet.runtime.program import Program
+
 #: Shape and dtype by name.
 Types = Mapping[str, tuple[tuple[int, ...], np.dtype]]
+
+
+class Call(NamedTuple):
+    """One call of an executable: what is fed, by name; which `outputs` are asked for (None: all); `buffers` for some of these, which are just what
+    the outputs are; the `stream` that `print` ops write to (None: standard output); and on how many `threads` it may run (None: the
+    executable's own choice)."""
+
+    feeds: Mapping[str, Any]
+    outputs: Iterable[str] | None = None
+    buffers: Mapping[str, np.ndarray] | None = None
+    stream: TextIO | None = None
+    threads: int | None = None
+
+    def answer(self, program: Program, run: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The outputs that are asked for of a run of `program`, in the buffers that there are. Raises LightNetError before it for what
+        cannot be read after it."""
+        program.check_readable(self.buffers or ())
+        found = program.pick(self.outputs, run)
+        return copied_out(found, self.buffers) if self.buffers else found
 
 
 def feeds_of(given: Sequence[Any], named: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
 from lightnet.runtime.program import BODY, FRAME, HostCall, Program, sized
-from lightnet.runtime.threads import threads_of_call
+from lightnet.runtime.threads import processors, threads_of_call, unless_told
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
 _NONE: Mapping[str, np.ndarray] = {}
@@ -85,6 +85,7 @@ class Instance:
         self._native = code
         self._main = self._native.entry()
         self._body = self._native.address(BODY) if program.widest > 1 else 0
+        self._most = min(unless_told(program.threads), program.widest)
         self._static_address = static.ctypes.data
         self._idle: list[Arena] = []
         self._fed = set(self.inputs)
@@ -122,7 +123,7 @@ class Instance:
         inputs = [(t.name, view.__setitem__, t.dims, view.dtype) for t, view in views]
         ports = [(t.name, t.dims, t.np_dtype) for _, t in self._in_ports]
         copies = [(t.name, t.view(memory).copy) for t in self.program.outputs if t.space in memory]
-        count, has_ports, threads = len(self._fed), bool(self.program.ports), threads_of_call(None, self.program.widest)
+        count, has_ports, most = len(self._fed), bool(self.program.ports), self._most
         main, address, frame, static_address = self._main, arena.address, arena.frame, self._static_address
 
         def quick(self: Instance, arena: Arena, feeds: Any) -> dict[str, np.ndarray] | None:
@@ -144,6 +145,7 @@ class Instance:
                 ):
                     return None
             arena.stale = self._fed
+            threads = min(most, processors()) if most > 1 else 1
             if has_ports:
                 made = self.bind(arena, feeds)
                 self._enter(arena, self.static, 0, threads)
@@ -174,7 +176,7 @@ class Instance:
         `static` and `residents` replace the loaded contents of the static space and of residents, for this call; `threads`
         is the number of threads, at most that which the program is compiled for (unless given also no more than processors).
         """
-        threads = threads_of_call(threads, self.program.threads)
+        threads = threads_of_call(threads, self.program.threads, self._most)
         arrays = self.program.fed(feeds)
         static = self.static if static is None else static
         try:
@@ -263,7 +265,7 @@ class Instance:
         if threads == 1:
             self._main(arena.address)
         else:
-            pool_run(self._native)(self._body, arena.address, threads)
+            pool_run(self._native)(self._body, arena.address, threads, self.program.scratch)
 
     def _host(self, errors: list[BaseException], stream: TextIO) -> Any:
         from lightnet.runtime.image import HOST_FUNCTION

@@ -1,6 +1,6 @@
 """The form of a ``.lnx`` file: a header, code and tensors, each byte of which is accounted for.
 
-    magic, header's length and CRC-32     "LNEXE5\\n\\0", 8 and 4 bytes, little endian
+    magic, header's length and CRC-32     "LNEXE6\\n\\0", 8 and 4 bytes, little endian
     header                                JSON: what the network takes and gives, and where the sections are
     sections                              at multiples of 4096, in order, zeros between them
     signature (optional)                  "LNSIGN1\\0", public key (32 bytes), Ed25519 signature (64 bytes)
@@ -23,7 +23,7 @@ from typing import Any
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.files import reason_of
 
-MAGIC = b"LNEXE5\n\0"
+MAGIC = b"LNEXE6\n\0"
 #: What the magic of every version begins with.
 ANY_VERSION = b"LNEXE"
 PAGE = 4096

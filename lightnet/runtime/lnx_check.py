@@ -161,6 +161,7 @@ def check_program(header: Mapping[str, Any]) -> None:
         _check_host(host)
     threads, widest = (_natural(header.get(name), name, MAX_THREADS) for name in ("threads", "widest"))
     _require(1 <= widest <= threads, f"{widest} of {threads} threads")
+    _natural(header.get("scratch"), "the scratch of a thread")
 
 
 def _check_tensor(tensor: Any, memory: Mapping[str, int] | None) -> str:
@@ -188,7 +189,8 @@ def _check_host(host: Any) -> None:
 def needs(program: Program) -> dict[str, Any]:
     """What code says of the memory that it was compiled for: a part of its facts."""
     hosts = [[h.kind, list(h.dims), h.dtype] for h in program.hosts]
-    return {"memory": [[k, v] for k, v in program.memory.items()], "hosts": hosts, "widest": program.widest}
+    memory = [[k, v] for k, v in program.memory.items()]
+    return {"memory": memory, "hosts": hosts, "widest": program.widest, "scratch": program.scratch}
 
 
 def check_needs(program: Program, facts: Mapping[str, Any], requires: Sequence[str]) -> None:

@@ -10,11 +10,14 @@ import ctypes
 from collections.abc import Callable
 from typing import Protocol
 
-#: The pool's entry, ``void (ptr body, ptr frame, i64 threads)``: runs the body of a network on so many threads.
+#: The pool's entry, ``void (ptr body, ptr frame, i64 threads, i64 scratch)``: runs the body of a network on so many threads, each of which
+#: but the first gets so many bytes of scratch.
 POOL = "ln_pool_run"
-Run = Callable[[int, int, int], None]
+#: ``i64 ()``: how many processors the calling thread may run on.
+PROCESSORS = "ln_pool_processors"
+Run = Callable[[int, int, int, int], None]
 
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _shared: dict[str, tuple[Run, object]] = {}
 
 

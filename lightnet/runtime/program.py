@@ -21,7 +21,7 @@ from lightnet.runtime.threads import MAX_THREADS
 
 #: The symbol of the machine entry, ``void (ptr frame)``: the emitter defines it, the linker finds it.
 ENTRY = "ln_main"
-#: That of what each thread of a run does, ``void (ptr frame, i64 thread, i64 threads, ptr barrier)``.
+#: That of what each thread of a run does, ``void (ptr frame, i64 thread, i64 threads, ptr barrier, ptr scratch)``.
 BODY = "ln_body"
 #: The words of a frame, which is all that the machine code gets to know of a call: the addresses of the arena and of the static
 #: space, of the function for host calls (or null), and of each port.
@@ -88,8 +88,9 @@ class Program:
     loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes over them (only plans of
     upstream's kind have any). `fused` names tensors of the source network that passes removed, `reused` those whose memory
     serves others later: both for clear errors only. `order` has the names of all inputs as the network declares them. `counts` has (output, axis, output that is its count), see
-    `sized`. `threads` is how many it is compiled for, `widest` how many
-    any launch makes use of (with more than one, the objects have the pool). `cpu`, `features` and `triple` are those of the machine code.
+    `sized`. `threads` is how many a call may use at most (`MAX_THREADS` where nobody gave a number), `widest` how many
+    any launch makes use of (with more than one, the objects have the pool), `scratch` how many bytes each thread of a call but the first
+    needs beside the arena. `cpu`, `features` and `triple` are those of the machine code.
     """
 
     objects: tuple[bytes, ...]
@@ -109,6 +110,7 @@ class Program:
     counts: tuple[tuple[str, int, str], ...] = ()
     threads: int = 1
     widest: int = 1
+    scratch: int = 0
     cpu: str = ""
     features: str = ""
     triple: str = ""
@@ -168,6 +170,8 @@ class Program:
             raise ValueError("a port that no tensor stands at")
         if not 1 <= program.widest <= program.threads <= MAX_THREADS:
             raise ValueError("a number of threads that there cannot be")
+        if program.scratch < 0:
+            raise ValueError("a negative size of scratch")
         return program
 
     def input_types(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:

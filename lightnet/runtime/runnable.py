@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.calls import buffers_of, feeds_of
+from lightnet.runtime.calls import Call, buffers_of, feeds_of
 from lightnet.runtime.threads import processors
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class Runnable(ABC):
 
         Returns the outputs by name, or only those called `outputs`. `out`, a mapping by output name or one array of the only output, has
         the arrays that outputs are written to: of just their shape and dtype, contiguous and writable. `print` ops write to `stream`
-        (default: standard output). `threads` is how many threads the call may use (default: as many as the network is compiled for and
-        this process has processors).
+        (default: standard output). `threads` is how many threads the call may use (default: as many as the network is compiled for, or where
+        that was without a number as LIGHTNET_THREADS says, and no more than this thread may use processors at the moment).
         Raises `LightNetError` for an unknown name, an array that does not fit, more threads than the network is compiled for, and an
         executable that is closed.
         """
@@ -74,7 +74,7 @@ class Runnable(ABC):
             return found
         given = feeds_of(feeds, named, self.inputs)
         buffers = None if out is None else buffers_of(out, self._out_types(given), outputs)
-        return self._run(given, outputs, buffers, stream, threads)
+        return self._run(Call(given, outputs, buffers, stream, threads))
 
     run = __call__
 
@@ -86,15 +86,8 @@ class Runnable(ABC):
         return await asyncio.get_running_loop().run_in_executor(_executor(), partial(self, *feeds, **options))
 
     @abstractmethod
-    def _run(
-        self,
-        feeds: Mapping[str, Any],
-        outputs: Iterable[str] | None,
-        buffers: Mapping[str, np.ndarray] | None,
-        stream: TextIO | None,
-        threads: int | None,
-    ) -> dict[str, np.ndarray]:
-        """A call on values by name; `buffers` are right, and of outputs that are asked for."""
+    def _run(self, call: Call) -> dict[str, np.ndarray]:
+        """What a call gives."""
 
     def _out_types(self, feeds: Mapping[str, Any]) -> Any:
         """Shape and dtype of what a call on `feeds` gives."""
@@ -115,7 +108,7 @@ class Runnable(ABC):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """How many threads a call may use."""
+        """How many threads a call may use: as many as it is compiled for, or where nobody gave a number as many as a call uses here unless it is told."""
 
     @property
     @abstractmethod

@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime import copies, lnx, lnx_check, processor
 from lightnet.runtime.arrays import ALIGNMENT, aligned
-from lightnet.runtime.calls import copied_out
+from lightnet.runtime.calls import Call
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import check_regular, open_file, reason_of
 from lightnet.runtime.image import Image, LoadedImage
@@ -27,6 +27,7 @@ from lightnet.runtime.instance import Instance
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, Program
 from lightnet.runtime.runnable import Runnable, closed
+from lightnet.runtime.threads import threads_of
 
 if TYPE_CHECKING:
     from lightnet.runtime.cuda.program import CudaCode, CudaInstance
@@ -245,18 +246,11 @@ class SavedExecutable(Runnable):
         if self._opened is not None:
             self._opened.close()
 
-    def _run(
-        self,
-        feeds: Mapping[str, Any],
-        outputs: Iterable[str] | None,
-        buffers: Mapping[str, np.ndarray] | None,
-        stream: TextIO | None,
-        threads: int | None,
-    ) -> dict[str, np.ndarray]:
-        instance = self.instance
-        self.program.check_readable(buffers or ())
-        found = self.program.pick(outputs, lambda: instance.call(feeds, stream=stream, threads=threads, out=buffers))
-        return copied_out(found, buffers) if buffers else found
+    def _run(self, call: Call) -> dict[str, np.ndarray]:
+        run = self.instance.call
+        return call.answer(
+            self.program, lambda: run(call.feeds, stream=call.stream, threads=call.threads, out=call.buffers)
+        )
 
     @property
     def texts(self) -> dict[str, str]:
@@ -278,7 +272,7 @@ class SavedExecutable(Runnable):
 
     @property
     def threads(self) -> int:
-        return self.program.threads
+        return threads_of(self.program.threads)
 
     @property
     def options(self) -> dict[str, Any]:

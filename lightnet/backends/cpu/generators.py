@@ -19,7 +19,6 @@ from lightnet.backends.cpu import gemm, tiled
 from lightnet.backends.cpu.blocked.base import Generator
 from lightnet.backends.cpu.blocked.dense import DENSE
 from lightnet.backends.cpu.blocked.selection import generator_of
-from lightnet.backends.cpu.parallel import threads_of
 from lightnet.backends.kernel_loops import builder_op, writes_nothing
 from lightnet.backends.launches import Argument, Launch
 from lightnet.diagnostics import LightNetError
@@ -55,16 +54,16 @@ def lanes(kernel: KernelOp) -> int:
 
 
 def workspace_bytes(kernel: KernelOp) -> int:
-    """Bytes of workspace that the kernel's generator needs, decided before memory is planned: what its launches share, and scratch for
-    as many threads as it has chosen."""
+    """Bytes of workspace that the kernel's generator needs, decided before memory is planned: what its launches share, and scratch
+    of one thread: others bring theirs (`runtime/pool.py`)."""
     if writes_nothing(kernel):
         return 0
     if (generator := _blocked(kernel)) is not None:
         shared = getattr(generator, "workspace_bytes", None)  # few generators have several launches
-        scratch = threads_of(kernel) * align_up(generator.scratch_bytes(kernel))
+        scratch = align_up(generator.scratch_bytes(kernel))
         return scratch + (align_up(shared(kernel)) if shared is not None else 0)
     if uses_tiles(kernel):
-        return threads_of(kernel) * align_up(_tiles(kernel).workspace_bytes(kernel, lanes(kernel)))
+        return align_up(_tiles(kernel).workspace_bytes(kernel, lanes(kernel)))
     return kernel_loops.workspace_bytes(kernel)
 
 

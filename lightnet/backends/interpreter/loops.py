@@ -89,13 +89,12 @@ class LoopProgram:
                 self.launch(name, [block], self.arrays_of(op, spaces, rng.randrange(op.most_threads)))
 
     def arrays_of(self, op: launch.LaunchOp, spaces: dict[str, np.ndarray], thread: int = 0) -> list[np.ndarray]:
-        """The memrefs of a launch as one thread has them: with a piece of the scratch of its own, which is poisoned here."""
+        """The memrefs of a launch as one thread has them: with scratch of its own, poisoned here, which is that of the launch for thread 0, and
+        new memory for any other."""
         types = self.functions[op.callee.string_value()].function_type.inputs.data[2:]
-        places = list(op.args)
-        if op.scratch_bytes:
-            at = places[-1].offset.data + thread * op.scratch_bytes
-            places[-1] = PlaceAttr(places[-1].space.data, at)
-        arrays = [array_at(spaces, place, type) for place, type in zip(places, types)]
+        arrays = [array_at(spaces, place, type) for place, type in zip(op.args, types)]
+        if op.scratch_bytes and thread:
+            arrays[-1] = np.empty_like(arrays[-1])
         if op.scratch_bytes:
             arrays[-1].reshape(-1).view(np.uint8)[:] = POISON
         return arrays

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from lightnet.backends.llvm.library import BAD_ARENA, BAD_TENSOR, OK, signature
+from lightnet.backends.llvm.pool import scratch_stride
 from lightnet.diagnostics import printable
 from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.dtypes import BY_NAME
@@ -66,7 +67,7 @@ def header(name: str, program: Program, version: str) -> str:
         "/* Bytes of memory that a call works on, and what their address is a multiple of. */",
         f"#define {macro}_ARENA_BYTES {max(program.memory.get('arena', 0), 1)}", f"#define {macro}_ARENA_ALIGN {ALIGNMENT}",
         f"#define {macro}_INPUTS {count}", f"#define {macro}_OUTPUTS {len(program.outputs)}",
-        f"#define {macro}_THREADS {program.widest}", "",
+        f"#define {macro}_THREADS {program.widest}", f"#define {macro}_SCRATCH_BYTES {scratch_stride(program.scratch)}", "",
         "/* What the call returns. */", f"#define {macro}_OK {OK}",
         f"#define {macro}_BAD_ARENA {BAD_ARENA} /* the arena is null, or not aligned */",
         f"#define {macro}_BAD_TENSOR {BAD_TENSOR} /* the pointer to an input or an output is null */", "",
@@ -81,8 +82,11 @@ def header(name: str, program: Program, version: str) -> str:
     ]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", _prototype(f"{name}_run", parameters), ""]
     if program.widest > 1:
-        lines += [f"/* As {name}_run, on so many threads of the process's own pool; more than {macro}_THREADS are of no use. */",
-                  _prototype(f"{name}_run_threads", ["int threads", *parameters]), ""]  # fmt: skip
+        lines += [f"/* As {name}_run, on so many threads at most of the process's own pool, which it makes; on as many as the caller may use",
+                  f" * processors where that is 0. More than {macro}_THREADS are of no use. */",
+                  _prototype(f"{name}_run_threads", ["int threads", *parameters]), "",
+                  f"/* Bytes that the pool takes for such a call beside the arena, {macro}_SCRATCH_BYTES a thread but the first: once, and for good. */",
+                  f"uint64_t {name}_scratch_bytes(int threads);", ""]  # fmt: skip
     lines += [f"/* {macro}_ARENA_BYTES, for who loads the library at run time. */", f"uint64_t {name}_arena_bytes(void);", "",
               "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]  # fmt: skip
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.llvm import control, index_ops, memory_ops, scalar_ops, shuffle_ops, slice_ops, vector_ops
 from lightnet.backends.llvm.function import Function, flatten
-from lightnet.backends.llvm.launch_list import emit_main
+from lightnet.backends.llvm.launch_list import emit_main, scratch_of
 from lightnet.backends.llvm.values import llvm_type
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
@@ -48,12 +48,13 @@ class Vectors:
 @dataclass(frozen=True)
 class Emitted:
     """LLVM IR text of a module: `kernels` maps a symbol to (text, runs O2), `symbols` a kernel's name to its symbol; `threads` is
-    how many any launch makes use of."""
+    how many any launch makes use of, `scratch` how many bytes each of these but the first needs (`launch_list.scratch_of`)."""
 
     kernels: dict[str, tuple[str, bool]]
     symbols: dict[str, str]
     main: str | None
     threads: int = 1
+    scratch: int = 0
 
     @property
     def text(self) -> str:
@@ -84,7 +85,8 @@ def emit_module(
             on_kernel(symbol, *kernels[symbol])
     has_main = any(isinstance(op, FuncOp) and op.sym_name.data == "main" for op in module.ops)
     threads = max((op.most_threads for op in launch.launches(module) if isinstance(op, launch.LaunchOp)), default=1)
-    return Emitted(kernels, symbols, emit_main(module, symbols) if has_main else None, threads)
+    main = emit_main(module, symbols) if has_main else None
+    return Emitted(kernels, symbols, main, threads, scratch_of(launch.launches(module)))
 
 
 def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: Vectors = Vectors()) -> tuple[str, bool]:

@@ -1,13 +1,14 @@
 """The launch list `@main` as LLVM IR: what each thread of a run does.
 
-    void ln_body(ptr frame, i64 thread, i64 threads, ptr barrier)
-    void ln_main(ptr frame)                               = ln_body(frame, 0, 1, null)
+    void ln_body(ptr frame, i64 thread, i64 threads, ptr barrier, ptr scratch)
+    void ln_main(ptr frame)                               = ln_body(frame, 0, 1, null, null)
 
 The frame has the addresses of the memory spaces and of the function for host calls (`runtime.program.FRAME`).
 
 Every thread runs `ln_body`, its part of each grid, and waits where another thread's bytes are needed (`barriers.py`). A launch on n
 threads gives thread t the blocks [grid * t / n, grid * (t + 1) / n); n is no more than the run has. The first word of `barrier` is the
-function that waits (`pool.py`); a thread that is alone has none. Imports xDSL and the launch dialect, no LLVM.
+function that waits (`pool.py`); a thread that is alone has none. Scratch of thread 0 stands in the arena, where a launch says; any other
+has memory of its own for it, of as many bytes as the largest of them (`scratch_of`): nothing here depends on how many threads there may be. Imports xDSL and the launch dialect, no LLVM.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from lightnet.runtime.program import BODY, ENTRY, FRAME, ports_of
 #: Launches in one function of the launch list: code generation is superlinear in the size of a block.
 CHUNK = 256
 
-_PARAMETERS = "ptr %frame, i64 %thread, i64 %threads, ptr %barrier"
+_PARAMETERS = "ptr %frame, i64 %thread, i64 %threads, ptr %barrier, ptr %scratch"
 
 # Waiting for the others; and a thread's part of a grid: n = min(most, threads), and nothing for thread n and those behind it.
 _HELPERS = """\
@@ -81,7 +82,7 @@ def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
     ]
     calls = "".join(f"  call void @main.{c}({_PARAMETERS})\n" for c in range(len(chunks)))
     body = f"define void @{BODY}({_PARAMETERS}) #0 {{\n{calls}  ret void\n}}"
-    alone = f"call void @{BODY}(ptr %frame, i64 0, i64 1, ptr null)"
+    alone = f"call void @{BODY}(ptr %frame, i64 0, i64 1, ptr null, ptr null)"
     entry = f"define void @{ENTRY}(ptr %frame) #0 {{\n  {alone}\n  ret void\n}}"
     helpers = [_HELPERS] if any(is_split(op) for op in lines) else []
     return "\n".join([*out.declared.values(), *helpers, *chunks, body, entry, "attributes #0 = { nounwind }\n"])
@@ -92,8 +93,13 @@ def is_split(op: Operation) -> TypeGuard[LaunchOp]:
     return isinstance(op, LaunchOp) and op.most_threads > 1
 
 
+def scratch_of(lines: Sequence[Operation]) -> int:
+    """Bytes of scratch that every thread but the first needs for a launch list; 0 where none of its shared launches has any."""
+    return max((op.scratch_bytes for op in lines if is_split(op)), default=0)
+
+
 def touches(module: ModuleOp) -> list[list[Touch]]:
-    """What each line of `@main` touches, for `barriers`."""
+    """What each line of `@main` touches, for `barriers`: of scratch that of thread 0, as what others have stands elsewhere."""
     accesses = LineAccesses(module)
     found: list[list[Touch]] = []
     for op in lines_of(module):
@@ -104,8 +110,7 @@ def touches(module: ModuleOp) -> list[list[Touch]]:
             if not is_split(op):
                 line.append(Touch(a.space, a.begin, a.end, a.writes, 0))
             elif a.is_scratch:
-                pieces = [a.begin + t * op.scratch_bytes for t in range(op.most_threads)]
-                line += [Touch(a.space, at, at + op.scratch_bytes, True, t) for t, at in enumerate(pieces)]
+                line.append(Touch(a.space, a.begin, a.begin + op.scratch_bytes, True, 0))
             else:
                 line.append(Touch(a.space, a.begin, a.end, a.writes))
         found.append(line)
@@ -168,8 +173,7 @@ class _List:
         ]
         pointers = [self.place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
         if op.scratch_bytes:
-            text.append(f"  %skip{n} = mul i64 %thread, {op.scratch_bytes}")
-            text.append(f"  %scratch{n} = getelementptr i8, ptr {pointers[-1]}, i64 %skip{n}")
+            text.append(f"  %scratch{n} = select i1 %is_first, ptr {pointers[-1]}, ptr %scratch")
             pointers[-1] = f"%scratch{n}"
         self.call(text, op, f"i64 %lo{n}, i64 %hi{n}", pointers)
         text += [f"  br label %end{n}", f"end{n}:"]

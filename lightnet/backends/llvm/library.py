@@ -3,7 +3,8 @@
     int NAME_run(void *arena, const float *x, ..., float *y, ...);
 
 runs the launch list. It reads inputs and writes outputs where the pointers say if the program has ports for them; the others, small ones,
-are copied into the arena and out of it. A network that is compiled for several threads has ``NAME_run_threads``, too, whose first argument says how many. All else is internal to the module. The static tensors are an array `NAME_weights`, which the object file defines
+are copied into the arena and out of it. A network that is compiled for several threads has ``NAME_run_threads``, too, whose first argument says how many (0: as many
+as there are processors), and ``NAME_scratch_bytes``, what these take beside the arena. All else is internal to the module. The static tensors are an array `NAME_weights`, which the object file defines
 (`runtime.elf.with_data`). Imports llvmlite, the runtime and the code generator.
 """
 
@@ -16,11 +17,11 @@ import llvmlite.binding as llvm
 
 from lightnet.backends.llvm.emitter import Emitted
 from lightnet.backends.llvm.jit import Compiler, Machine
-from lightnet.backends.llvm.pool import pool_text
+from lightnet.backends.llvm.pool import pool_text, scratch_stride
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
 from lightnet.runtime.arrays import ALIGNMENT
-from lightnet.runtime.pool import POOL
+from lightnet.runtime.pool import POOL, PROCESSORS
 from lightnet.runtime.program import BODY, ENTRY, FRAME, Program, Tensor
 
 #: What `NAME_run` returns.
@@ -91,7 +92,7 @@ def library(name: str, emitted: Emitted, program: Program, machine: Machine) -> 
         )
     module = compiler.module(wrapper(name, program, static, emitted.threads), context=context)
     link_in(module, emitted, compiler, context)
-    exported = {f"{name}_{what}" for what in ("run", "run_threads", "arena_bytes", "weights")}
+    exported = {f"{name}_{what}" for what in ("run", "run_threads", "arena_bytes", "scratch_bytes", "weights")}
     for value in (*module.functions, *module.global_variables):
         if not value.is_declaration and value.name not in exported:
             value.linkage = llvm.Linkage.internal
@@ -125,11 +126,19 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
     tensors = signature(program)
     pointers = "".join(f", ptr %t{i}" for i in range(len(tensors)))
     several = [
-        f"declare void @{BODY}(ptr, i64, i64, ptr)", f"declare void @{POOL}(ptr, ptr, i64)",
+        f"declare void @{BODY}(ptr, i64, i64, ptr, ptr)", f"declare void @{POOL}(ptr, ptr, i64, i64)", f"declare i64 @{PROCESSORS}()",
         f"define i32 @{name}_run_threads(i32 %threads, ptr %arena{pointers}) #0 {{",
-        f"  %few = call i32 @llvm.smin.i32(i32 %threads, i32 {threads})", "  %count = sext i32 %few to i64",
+        "entry:", "  %said = sext i32 %threads to i64", "  %open = icmp eq i32 %threads, 0", "  br i1 %open, label %ask, label %go",
+        f"ask:\n  %there = call i64 @{PROCESSORS}()", "  %found = call i64 @llvm.umin.i64(i64 %there, i64 2147483647)", "  br label %go",
+        "go:\n  %wanted = phi i64 [ %said, %entry ], [ %found, %ask ]",
+        f"  %count = call i64 @llvm.smin.i64(i64 %wanted, i64 {threads})",
         f"  %status = call i32 @{name}.call(i64 %count, ptr %arena{pointers})", "  ret i32 %status", "}",
-        "declare i32 @llvm.smin.i32(i32, i32)",
+        f"define i64 @{name}_scratch_bytes(i32 %threads) #0 {{",
+        f"  %few = call i32 @llvm.smin.i32(i32 %threads, i32 {threads})", "  %one = call i32 @llvm.smax.i32(i32 %few, i32 1)",
+        "  %others = sub i32 %one, 1", "  %wide = zext i32 %others to i64",
+        f"  %bytes = mul i64 %wide, {scratch_stride(program.scratch)}", "  ret i64 %bytes", "}",
+        "declare i32 @llvm.smin.i32(i32, i32)", "declare i32 @llvm.smax.i32(i32, i32)", "declare i64 @llvm.smin.i64(i64, i64)",
+        "declare i64 @llvm.umin.i64(i64, i64)",
     ]  # fmt: skip
     lines = [
         f"@{name}_weights = external hidden constant [{static} x i8], align {ALIGNMENT}" if static else "",
@@ -177,7 +186,7 @@ def _call(name: str, program: Program, static: str, pointers: str, threads: int)
     if threads > 1:
         lines += [
             "  %alone = icmp sle i64 %threads, 1", "  br i1 %alone, label %one, label %several",
-            f"several:\n  call void @{POOL}(ptr @{BODY}, ptr %frame, i64 %threads)", "  br label %done",
+            f"several:\n  call void @{POOL}(ptr @{BODY}, ptr %frame, i64 %threads, i64 {program.scratch})", "  br label %done",
             "one:",
         ]  # fmt: skip
     lines += [f"  call void @{ENTRY}(ptr %frame)", "  br label %done", "done:"]

@@ -1,9 +1,10 @@
 """The pool of threads that compiled networks run on, as LLVM IR text: machine code of its own, one pool a process.
 
-    void ln_pool_run(ptr body, ptr frame, i64 threads)
+    void ln_pool_run(ptr body, ptr frame, i64 threads, i64 scratch)
 
-calls `body(frame, thread, threads, barrier)` on so many threads at once and returns when all have: the caller is
-thread 0, the others are workers that live as long as the process. A caller that finds the pool in use runs alone
+calls `body(frame, thread, threads, barrier, scratch)` on so many threads at once and returns when all have: the caller is
+thread 0, the others are workers that live as long as the process. Each of these gets `scratch` bytes of memory of its own (a multiple of
+128, where they begin), which means nothing before a run or after it; the caller, who has some of its own, gets null. A caller that finds the pool in use runs alone
 (`thread` 0 of 1, `barrier` null): the caller's own result does not change, and processors are not asked to do more than they can.
 So it is with workers that are not there at once, being asleep or kept from their processor by other load: the caller waits for them an
 eighth of the time that its last run took, no longer than it takes to wake one, and then runs with those that came.
@@ -16,11 +17,15 @@ eighth of the time that its last run took, no longer than it takes to wake one, 
 * A barrier counts arrivals; the last one starts a new *generation*, which the others wait for (Mellor-Crummey and Scott, "Algorithms
   for scalable synchronization on shared-memory multiprocessors", 1991, section 3.1, with a counter in place of the sense). The end
   of a run is one more barrier, at which only the caller waits.
+* Scratch is one block for all workers, as large as the largest run so far needed for its threads, whatever executable that was of. Who runs
+  enlarges it under the lock, when no worker is in a run. Where the system has no memory for it, the caller runs alone.
 * The lock holds the process number of the one that runs. After a fork the child finds a number that is not its own: it
   takes the lock and makes a pool of its own, the parent's workers not being there.
 * Workers block all signals, so that handlers run on the program's own threads, and compute in the caller's floating-point mode.
 
-Its C functions are those of POSIX, which the linker finds in the process. Imports a number of the runtime.
+    i64 ln_pool_processors()
+
+is how many processors the calling thread may run on. Its C functions are those of POSIX, which the linker finds in the process. Imports a number of the runtime.
 """
 
 from __future__ import annotations
@@ -34,6 +39,8 @@ YIELDS = 32
 #: Processor cycles that a caller waits for workers: at least, at first, and at most (some 70 us: a worker that sleeps takes 20 to 40);
 #: and looks at the gate, where there is no clock to be read.
 PATIENCE, LOOKS = (1 << 10, 1 << 16, 1 << 18), 1 << 10
+#: Runs between two looks at how many processors there are (and one more than that is a power of two): affinities change.
+RECOUNT = 255
 #: Bytes of a worker's stack: that of a main thread, as kernels are made for no other.
 STACK = 8 << 20
 
@@ -45,8 +52,17 @@ _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 _TYPES = """\
 %Word = type { i32, i32, [120 x i8] }
 %Barrier = type { ptr, i32, i32, [112 x i8], i32, [124 x i8], %Word }
-%Job = type { ptr, ptr, i64, i64 }
+%Job = type { ptr, ptr, i64, i64, ptr, i64 }
 """
+
+
+#: What a worker's scratch is a multiple of, and where it begins: prefetchers fetch cache lines in pairs.
+PAIR = 128
+
+
+def scratch_stride(scratch: int) -> int:
+    """Bytes that the pool takes for each worker of a run with so much scratch."""
+    return -(-scratch // PAIR) * PAIR
 
 
 def pool_text(triple: str, is_patient: bool = False) -> str:
@@ -68,10 +84,11 @@ def pool_text(triple: str, is_patient: bool = False) -> str:
         _processors(linux),
         _WORKER,
         _START,
+        _ROOM,
         _RUN,
     )
     constants = {
-        "MAX": MAX_THREADS, "SPINS": SPINS, "FEW_SPINS": FEW_SPINS, "YIELDS": YIELDS, "STACK": STACK,
+        "MAX": MAX_THREADS, "SPINS": SPINS, "FEW_SPINS": FEW_SPINS, "YIELDS": YIELDS, "STACK": STACK, "RECOUNT": RECOUNT, "PAIR": PAIR,
         "LEAST": PATIENCE[0], "FIRST": PATIENCE[1], "MOST": PATIENCE[2],
         "LOOKS": 1 << 62 if is_patient or arch == "x86_64" else LOOKS, "EVER": "true" if is_patient else "false",
         "DETACHED": 2 if "darwin" in triple or "macos" in triple else 1,
@@ -83,12 +100,14 @@ def pool_text(triple: str, is_patient: bool = False) -> str:
     return text
 
 
-# The lock, whose workers these are, how many there are, how many processors there are; the job in hand.
+# The lock, whose workers these are, how many there are, how many processors there are; the workers' scratch; the job in hand.
 _GLOBALS = """\
 @lock = internal global i32 0, align 128
 @owner = internal global i32 0, align 128
 @workers = internal global i64 0, align 8
 @processors = internal global i64 0, align 8
+@memory = internal global ptr null, align 8
+@memory_bytes = internal global i64 0, align 8
 @job = internal global %Job zeroinitializer, align 128
 @barrier = internal global %Barrier zeroinitializer, align 128
 @gate = internal global i64 0, align 128
@@ -104,10 +123,13 @@ declare i32 @pthread_attr_setdetachstate(ptr, i32)
 declare i32 @pthread_attr_destroy(ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
+declare i32 @posix_memalign(ptr, i64, i64)
+declare void @free(ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 declare i64 @llvm.ctpop.i64(i64)
+declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
 """
 
 
@@ -312,14 +334,14 @@ def _processors(linux: bool) -> str:
     if not linux:
         return """\
 declare i64 @sysconf(i32)
-define internal i64 @count_processors() {
+define i64 @ln_pool_processors() {
   %n = call i64 @sysconf(i32 58)
   ret i64 %n
 }
 """
     return """\
 declare i32 @sched_getaffinity(i32, i64, ptr)
-define internal i64 @count_processors() {
+define i64 @ln_pool_processors() {
 entry:
   %mask = alloca [16 x i64], align 8
   call void @llvm.memset.p0.i64(ptr align 8 %mask, i8 0, i64 128, i1 false)
@@ -378,8 +400,12 @@ join:
   %frame = extractvalue %Job %job, 1
   %threads = extractvalue %Job %job, 2
   %mode = extractvalue %Job %job, 3
+  %memory = extractvalue %Job %job, 4
+  %size = extractvalue %Job %job, 5
+  %skipped = mul i64 %came, %size
+  %scratch = getelementptr i8, ptr %memory, i64 %skipped
   call void @set_mode(i64 %mode)
-  call void %body(ptr %frame, i64 %k, i64 %threads, ptr @barrier)
+  call void %body(ptr %frame, i64 %k, i64 %threads, ptr @barrier, ptr %scratch)
   %last = call i1 @arrive()
   br label %loop
 }
@@ -401,8 +427,6 @@ new:
   store atomic i64 65536, ptr @gate release, align 8
   store ptr @meet, ptr @barrier, align 8
   call void @prepare_sleep()
-  %found = call i64 @count_processors()
-  store i64 %found, ptr @processors, align 8
   store i64 0, ptr @workers, align 8
   store i32 %pid, ptr @owner, align 4
   br label %count
@@ -452,6 +476,41 @@ done:
 }
 """
 
+# `room`, under the lock: scratch for the workers of a run on n threads; n, or 1 where there is none to be had. A fork may come at any place: what
+# the child finds is either memory of its own, or none.
+_ROOM = """\
+define internal i64 @room(i64 %n, i64 %size) {
+entry:
+  %made = alloca ptr, align 8
+  %others = sub i64 %n, 1
+  %product = call { i64, i1 } @llvm.umul.with.overflow.i64(i64 %others, i64 %size)
+  %need = extractvalue { i64, i1 } %product, 0
+  %absurd = extractvalue { i64, i1 } %product, 1
+  br i1 %absurd, label %none, label %compare
+compare:
+  %have = load i64, ptr @memory_bytes, align 8
+  %enough = icmp ule i64 %need, %have
+  br i1 %enough, label %done, label %more
+more:
+  %old = load ptr, ptr @memory, align 8
+  store atomic i64 0, ptr @memory_bytes seq_cst, align 8
+  store atomic ptr null, ptr @memory seq_cst, align 8
+  call void @free(ptr %old)
+  %r = call i32 @posix_memalign(ptr %made, i64 $PAIR$, i64 %need)
+  %failed = icmp ne i32 %r, 0
+  br i1 %failed, label %none, label %keep
+keep:
+  %new = load ptr, ptr %made, align 8
+  store atomic ptr %new, ptr @memory seq_cst, align 8
+  store atomic i64 %need, ptr @memory_bytes seq_cst, align 8
+  br label %done
+done:
+  ret i64 %n
+none:
+  ret i64 1
+}
+"""
+
 _RUN = """\
 define internal void @remember(i64 %since) {
   %now = call i64 @cycles()
@@ -462,7 +521,7 @@ define internal void @remember(i64 %since) {
   store i64 %most, ptr @patience, align 8
   ret void
 }
-define void @ln_pool_run(ptr %body, ptr %frame, i64 %threads) {
+define void @ln_pool_run(ptr %body, ptr %frame, i64 %threads, i64 %scratch) {
 entry:
   %several = icmp sgt i64 %threads, 1
   br i1 %several, label %try, label %alone
@@ -476,18 +535,30 @@ take:
   %got = extractvalue { i32, i1 } %took, 1
   br i1 %got, label %ready, label %alone
 ready:
-  %n = call i64 @prepare(i32 %pid, i64 %threads)
+  %there = call i64 @prepare(i32 %pid, i64 %threads)
+  %up = add i64 %scratch, $PAIR$
+  %less = sub i64 %up, 1
+  %size = and i64 %less, -$PAIR$
+  %n = call i64 @room(i64 %there, i64 %size)
   %helped = icmp ugt i64 %n, 1
   br i1 %helped, label %hand, label %free
 hand:
   %j0 = insertvalue %Job poison, ptr %body, 0
   %j1 = insertvalue %Job %j0, ptr %frame, 1
   %mode = call i64 @mode()
+  %begun = load atomic i32, ptr @begin monotonic, align 4
+  %often = and i32 %begun, $RECOUNT$
+  %due = icmp eq i32 %often, 0
+  br i1 %due, label %recount, label %go
+recount:
+  %found = call i64 @ln_pool_processors()
+  store i64 %found, ptr @processors, align 8
+  br label %go
+go:
   %processors = load i64, ptr @processors, align 8
   %fits = icmp ule i64 %n, %processors
   %spins = select i1 %fits, i32 $SPINS$, i32 $FEW_SPINS$
   store atomic i32 %spins, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 2) monotonic, align 4
-  %begun = load atomic i32, ptr @begin monotonic, align 4
   %number = add i32 %begun, 1
   %number64 = zext i32 %number to i64
   %high = shl i64 %number64, 32
@@ -497,7 +568,7 @@ hand:
   %t0 = call i64 @cycles()
   br label %start
 start:
-  %t = phi i64 [ 1, %hand ], [ %t1, %start ]
+  %t = phi i64 [ 1, %go ], [ %t1, %start ]
   %word = getelementptr [$MAX$ x %Word], ptr @words, i64 0, i64 %t
   call void @post(ptr %word)
   %t1 = add i64 %t, 1
@@ -534,17 +605,20 @@ close:
 run:
   %j2 = insertvalue %Job %j1, i64 %m, 2
   %j3 = insertvalue %Job %j2, i64 %mode, 3
-  store %Job %j3, ptr @job, align 8
+  %memory = load ptr, ptr @memory, align 8
+  %j4 = insertvalue %Job %j3, ptr %memory, 4
+  %j5 = insertvalue %Job %j4, i64 %size, 5
+  store %Job %j5, ptr @job, align 8
   %m32 = trunc i64 %m to i32
   store i32 %m32, ptr getelementptr (%Barrier, ptr @barrier, i64 0, i32 1), align 8
   call void @post(ptr @begin)
-  call void %body(ptr %frame, i64 0, i64 %m, ptr @barrier)
+  call void %body(ptr %frame, i64 0, i64 %m, ptr @barrier, ptr null)
   call void @meet(ptr @barrier)
   call void @remember(i64 %t3)
   store atomic i32 0, ptr @lock release, align 4
   ret void
 nobody:
-  call void %body(ptr %frame, i64 0, i64 1, ptr null)
+  call void %body(ptr %frame, i64 0, i64 1, ptr null, ptr null)
   call void @remember(i64 %t3)
   store atomic i32 0, ptr @lock release, align 4
   ret void
@@ -552,7 +626,7 @@ free:
   store atomic i32 0, ptr @lock release, align 4
   br label %alone
 alone:
-  call void %body(ptr %frame, i64 0, i64 1, ptr null)
+  call void %body(ptr %frame, i64 0, i64 1, ptr null, ptr null)
   ret void
 }
 """

@@ -71,7 +71,7 @@ func.func @ragged(%lo: index, %hi: index, %x: memref<3xf32>, %y: memref<3xf32>) 
 }
 
 // The launch list: direct calls at constant places, on the first thread; there is nobody to wait for.
-// CHECK: define internal void @main.0(ptr %frame, i64 %thread, i64 %threads, ptr %barrier)
+// CHECK: define internal void @main.0(ptr %frame, i64 %thread, i64 %threads, ptr %barrier, ptr %scratch)
 // CHECK: getelementptr ptr, ptr %frame, i64 0
 // CHECK: %arena = load ptr
 // CHECK: getelementptr ptr, ptr %frame, i64 1
@@ -83,9 +83,9 @@ func.func @ragged(%lo: index, %hi: index, %x: memref<3xf32>, %y: memref<3xf32>) 
 // CHECK: %[[P:.*]] = getelementptr i8, ptr %static, i64 64
 // CHECK: call void @{{k[0-9a-f]+}}(i64 0, i64 12, ptr %arena, ptr %[[P]])
 // CHECK: call void %host(i64 0, ptr %args)
-// CHECK: define void @ln_body(ptr %frame, i64 %thread, i64 %threads, ptr %barrier)
+// CHECK: define void @ln_body(ptr %frame, i64 %thread, i64 %threads, ptr %barrier, ptr %scratch)
 // CHECK: define void @ln_main(ptr %frame)
-// CHECK: call void @ln_body(ptr %frame, i64 0, i64 1, ptr null)
+// CHECK: call void @ln_body(ptr %frame, i64 0, i64 1, ptr null, ptr null)
 func.func @main() {
   tile.launch @axpy grid 12 [arena+0, static+64]
   tile.host "print" [arena+1024] {msg = "x"}

@@ -50,13 +50,14 @@ func.func @main() {
   tile.launch @copy grid 8 [arena+0, arena+64]
   tile.launch @copy grid 8 [arena+64, arena+96]
 
-  // Scratch is a thread's own, so that a second launch may use the same; the results are apart.
-  // CHECK: %[[SKIP:.*]] = mul i64 %thread, 64
-  // CHECK: getelementptr i8, ptr %{{.*}}, i64 %[[SKIP]]
+  // Scratch is a thread's own, so that a second launch may use the same; the results are apart. Only that of thread 0 stands in the arena: the
+  // second launch's results lie where other threads' scratch of the first would.
+  // CHECK: %[[MINE:.*]] = select i1 %is_first, ptr %{{.*}}, ptr %scratch
+  // CHECK: call void @k{{.*}}, ptr %[[MINE]])
   // CHECK-NOT: @wait
-  // CHECK: mul i64 %thread, 64
+  // CHECK: select i1 %is_first, ptr %{{.*}}, ptr %scratch
   tile.launch @by_scratch grid 8 threads 2 scratch 64 [arena+128, arena+1024]
-  tile.launch @by_scratch grid 8 threads 2 scratch 64 [arena+160, arena+1024]
+  tile.launch @by_scratch grid 8 threads 9 scratch 64 [arena+1088, arena+1024]
 
   // The host reads what several threads wrote, and what it reads is written again only when it has.
   // CHECK: call void @wait(ptr %barrier)

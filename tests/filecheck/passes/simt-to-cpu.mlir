@@ -2,7 +2,7 @@
 
 // What stands between two barriers becomes a loop over threads, shared memory and a value that lives across one scratch memory; what is
 // the same in all threads stands outside, what follows from a thread's number is computed again.
-// CHECK: builtin.module attributes {ln.memory = {static = 0 : i64, arena = 5120 : i64}}
+// CHECK: builtin.module attributes {ln.memory = {static = 0 : i64, arena = 4608 : i64}}
 // CHECK: func.func @reverse(%[[LO:.*]]: index, %[[HI:.*]]: index, %[[X:.*]]: memref<256xf32>, %[[Y:.*]]: memref<256xf32>, %[[SCRATCH:.*]]: memref<512xi8>) attributes {tile.opt = "O2"}
 // CHECK: %[[S:.*]] = memref.view %[[SCRATCH]][%{{.*}}][] : memref<512xi8> to memref<64xf32>
 // CHECK: %[[V:.*]] = memref.view %[[SCRATCH]][%{{.*}}][] : memref<512xi8> to memref<64xf32>
