@@ -101,7 +101,21 @@ print(sorted({m.partition(".")[0] for m in sys.modules} & {"xdsl", "onnx", "llvm
 def test_the_default_name_is_the_networks(folder: Path) -> None:
     (folder / "small.net").write_text(Path(CNN).read_text())
     assert run("compile", "small.net") == 0
-    assert artifact.is_saved("small.lnx") and not artifact.is_saved("small.net") and not artifact.is_saved("none")
+    assert artifact.is_saved("small.lnx") and not artifact.is_saved("small.net")
+
+
+def test_what_cannot_be_read_is_not_taken_for_another_file(folder: Path) -> None:
+    """A missing file, one without permission, and no descriptor left are errors; a pipe is not read, which would give its bytes once."""
+    with pytest.raises(LightNetError, match=r"^none: error: cannot open: No such file"):
+        artifact.is_saved("none")
+    with pytest.raises(LightNetError, match="cannot open"):
+        artifact.is_saved("a\0b")
+    os.mkfifo("pipe")
+    assert not artifact.is_saved("pipe") and not artifact.is_saved(".")
+    for command in ("run", "compile", "inspect"):
+        assert run(command, "none") == 1
+    Path("small.lnx").write_bytes(b"LNEXE")
+    assert artifact.is_saved("small.lnx")
 
 
 @X86

@@ -168,11 +168,8 @@ def _load(path: str, args: argparse.Namespace) -> Any:
     """The executable of a file: a saved one, or that of a network."""
     from lightnet.runtime.artifact import is_saved, load_executable
 
-    # `is_saved` is False of what cannot be opened, for want of descriptors, say: the loader tells why
     if path.endswith(".lnx") or is_saved(path):
         run: Any = load_executable(path, emulate=args.emulate, trust=args.trust)
-    elif not os.path.exists(path):
-        raise LightNetError("there is no such file", SourceLoc(path))
     elif args.trust:
         raise LightNetError("--trust is for executables, and this is a network", SourceLoc(path))
     else:

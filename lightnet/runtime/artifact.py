@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime import dtypes, lnx, processor
 from lightnet.runtime.copies import LEAST
-from lightnet.runtime.files import write_atomic
+from lightnet.runtime.files import open_file, reason_of, write_atomic
 from lightnet.runtime.lnx_check import needs
 from lightnet.runtime.program import Program
 from lightnet.runtime.saved import SavedExecutable, types_of
@@ -144,12 +146,18 @@ def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
 
 
 def is_saved(path: str | Path) -> bool:
-    """Whether a file begins as saved executables do; False also for what cannot be read."""
+    """Whether a file begins as saved executables do; False of a pipe or a device, which gives its bytes only once. Raises LightNetError for
+    what cannot be opened or read: what it holds nobody knows."""
+    with suppress(OSError, ValueError):  # of which `open_file` tells
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+    fd = open_file(path)
     try:
-        with open(path, "rb") as file:
-            return file.read(len(lnx.MAGIC)).startswith(lnx.ANY_VERSION)
-    except (OSError, ValueError):
-        return False
+        return os.pread(fd, len(lnx.ANY_VERSION), 0) == lnx.ANY_VERSION
+    except OSError as error:
+        raise LightNetError(f"cannot read: {reason_of(error)}", SourceLoc(os.fsdecode(path))) from None
+    finally:
+        os.close(fd)
 
 
 def load_executable(
