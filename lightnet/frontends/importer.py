@@ -42,6 +42,9 @@ from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
 from lightnet.runtime.numbers import INT_MAX, INT_MIN
 
+#: What an optype of upstream's ends in, in front of the arch, whose operands or results are parts of each other.
+NOCOPY = "_nocopy"
+
 
 @collector_paused()
 def to_module(netlist: Netlist, on_error: Callable[[LightNetError], None] | None = None) -> ModuleOp:
@@ -237,12 +240,17 @@ class _Importer:
         return outer
 
     def op_class(self, op: NetOp) -> tuple[type[LnOp], str | None]:
-        """The class of an optype, and the target when the optype is a lowered one (``conv2d_cpu``)."""
+        """The class of an optype, and the target when the optype is a lowered one (``conv2d_cpu``). ``X_nocopy_ARCH`` is X: that what it
+        moves stands in place from the start is a matter of plans, for every op with `views`."""
         if (cls := find(op.optype, self.classes)) is not None:
             return cls, cls.arch if cls.arch != "none" and self.spaces else None
         base, _, target = op.optype.rpartition("_")
         if target in KERNELS and (cls := find(base, self.classes)) is not None:
             return cls, target
+        if target in KERNELS and base.endswith(NOCOPY):
+            cls = find(base.removesuffix(NOCOPY), self.classes)
+            if cls is not None and cls.views is not LnOp.views:
+                return cls, target
         near = get_close_matches(op.optype, self.classes, 3)
         hint = did_you_mean(near)
         raise LightNetError(f"op {op.name}'s optype {op.optype} is not registered{hint}", label="unknown-optype")

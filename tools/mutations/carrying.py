@@ -1,7 +1,8 @@
 """Faults of an older copy of the project in today's text, and of their verdicts those that still hold: ``--carry DIR``.
 
 A fault is carried where its lines are as they were, wherever they are now. Its verdict is carried where the function that it
-changes and the test that noticed are as they were, too, letter by letter; it is judged anew otherwise.
+changes and the test that noticed are as they were, too, letter by letter; it is judged anew otherwise. Of the map, which lines a
+test runs is carried for the files of tests that are as they were.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from mutations.faults import Fault
 
@@ -25,9 +28,7 @@ def carry(faults: list[Fault], old: Mapping[str, str], new: Mapping[str, str]) -
     for file in sorted({f.file for f in faults} & new.keys()):
         lines = [text[file].encode().splitlines(keepends=True) for text in (old, new)]
         starts = [_starts(part) for part in lines]
-        at: dict[int, int] = {}
-        for block in SequenceMatcher(None, *lines, autojunk=False).get_matching_blocks():
-            at |= {block.a + i: block.b + i for i in range(block.size)}
+        at = _matching(*lines)
         for fault in (f for f in faults if f.file == file):
             touched = range(fault.line - 1, fault.line + fault.old.count("\n"))
             places = [at.get(i) for i in touched]
@@ -54,6 +55,37 @@ def holds(
         return False
     texts = [_named(text[file]).get(name) for text in (old, new)]
     return texts[0] is not None and texts[0] == texts[1]
+
+
+def carried_map(
+    old_map: Mapping[str, np.ndarray],
+    old_marks: Mapping[str, Mapping[str, int]],
+    new_marks: Mapping[str, Mapping[int, int]],
+    size: int,
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+) -> dict[str, np.ndarray]:
+    """The rows of an older map whose file of tests is as it was, with the marks (`size` of them) that the same lines have now.
+
+    `old_marks` and `new_marks` are the marks of lines by file, `old` and `new` the texts of package and tests by name."""
+    kept = np.array([f in new and old.get(f) == new[f] for f in (n.partition("::")[0] for n in old_map["names"].tolist())])
+    was = np.unpackbits(old_map["marks"][kept], axis=1)
+    now = np.zeros((was.shape[0], size), np.uint8)
+    for file in old_marks.keys() & new_marks.keys():
+        at = _matching(*(text[file].splitlines() for text in (old, new)))
+        pairs = {(mark, new_marks[file].get(at.get(int(line) - 1, -2) + 1)) for line, mark in old_marks[file].items()}
+        for a, b in pairs:
+            if b is not None:
+                now[:, b] |= was[:, a]
+    return {k: old_map[k][kept] for k in ("names", "passed", "seconds")} | {"marks": np.packbits(now, axis=1)}
+
+
+def _matching(old: list[Any], new: list[Any]) -> dict[int, int]:
+    """Where lines of `old` are in `new`, from 0."""
+    at: dict[int, int] = {}
+    for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+        at |= {block.a + i: block.b + i for i in range(block.size)}
+    return at
 
 
 def _starts(lines: list[bytes]) -> list[int]:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from mutations.carrying import carry, holds
+from mutations.carrying import carried_map, carry, holds
 from mutations.covering import Tests
 from mutations.faults import Fault, sample
 from mutations.watching import MODULE, Marks
@@ -45,6 +45,7 @@ def main(args: Namespace) -> int:
     run = Run((args.work or ROOT / "build" / "mutants").resolve(), args.budget, jobs=args.jobs)
     run.cpu = args.cpu
     chosen = run.carry(args.carry, args.count, args.seed) if args.carry else sample(run.texts(), args.count, args.seed)
+    run.remember(chosen, args.seed)
     chosen = [f for f in chosen if args.files in f.file and f.within != "samples"]
     for name, why in args.equivalent:
         run.note(name, why)
@@ -75,6 +76,7 @@ class Run:
         work.mkdir(parents=True, exist_ok=True)
         if not self.tree.exists():
             self._copy(self.tree)
+        self.carried: Path | None = None
         self.results: dict[str, dict[str, Any]] = {}
         if self.results_path.exists():
             self.results = json.loads(self.results_path.read_text("utf-8"))
@@ -114,19 +116,29 @@ class Run:
         self.save()
 
     def carry(self, work: Path, count: int, seed: int) -> list[Fault]:
-        """The sample of another folder's copy as it is in this one, and its verdicts that still hold, where none is known here."""
+        """The sample of another folder's copy as it is in this one, and its verdicts that still hold, where none is known here; the
+        map comes along. What that folder carried itself is its sample."""
+        self.carried = work
         old, new = ({**texts(tree, "lightnet"), **texts(tree, "tests")} for tree in (work / "tree", self.tree))
         results = json.loads((work / "results.json").read_text("utf-8"))
-        moved = carry(sample({n: t for n, t in old.items() if n.startswith("lightnet")}, count, seed), old, new)
+        if (path := work / f"sample.{seed}.json").exists():
+            faults = [Fault(**row) for row in json.loads(path.read_text("utf-8"))]
+        else:
+            faults = sample({n: t for n, t in old.items() if n.startswith("lightnet")}, count, seed)
+        moved = carry(faults, old, new)
         for fault, here in moved.items():
             result = results.get(fault.name, {})
             if here.name not in self.results and holds(result, fault, here, old, new):
                 self.results[here.name] = result | {"name": here.name, "carried": True}
         self.save()
         print(
-            f"{len(moved)} of {count} faults are carried, with {sum('carried' in r for r in self.results.values())} verdicts"
+            f"{len(moved)} of {len(faults)} faults are carried, with {sum('carried' in r for r in self.results.values())} verdicts"
         )
         return list(moved.values())
+
+    def remember(self, chosen: list[Fault], seed: int) -> None:
+        """Keep the sample, for those who carry it on."""
+        (self.work / f"sample.{seed}.json").write_text(json.dumps([asdict(f) for f in chosen], indent=1), "utf-8")
 
     def verdict(self, fault: Fault) -> str | None:
         return self.results.get(fault.name, {}).get("verdict")
@@ -217,14 +229,10 @@ class Run:
         (marked / "lightnet" / "_watched.py").write_text(MODULE.format(size=marks.size), "utf-8")
         (self.work / "lines.json").write_text(json.dumps({"lines": marks.lines, "files": marks.files}), "utf-8")
         _compile(marked)
-        watching = self.work / "watching"
-        shutil.rmtree(watching, ignore_errors=True)
-        watching.mkdir()
-        environment = _environment(marked) | {"WATCHING": str(watching)}
-        command = [sys.executable, "-m", "pytest", "-p", "mutations.watching", "-m", "not slow", "-q", "tests"]
-        with (self.work / "map.txt").open("w") as log:
-            subprocess.run(command, cwd=marked, env=environment, stdout=log, stderr=log, check=False)
-        parts = [np.load(p) for p in sorted(watching.glob("map.*.npz"))]
+        parts = self._carried_map(marks)
+        known = {n.partition("::")[0] for part in parts for n in part["names"].tolist()}
+        files = [n for n in texts(self.tree, "tests") if Path(n).name.startswith("test_") and n not in known]
+        parts += self._watch(marked, files) if files else []
         if not parts:
             sys.exit(f"no tests were run; see {self.work / 'map.txt'}")
         np.savez_compressed(
@@ -232,6 +240,25 @@ class Run:
         )
         shutil.rmtree(marked)
         return path
+
+    def _carried_map(self, marks: Marks) -> list[dict[str, np.ndarray]]:
+        """What the map of another folder says of tests that are as they were."""
+        if self.carried is None or not (self.carried / "map.npz").exists():
+            return []
+        old, new = ({**texts(tree, "lightnet"), **texts(tree, "tests")} for tree in (self.carried / "tree", self.tree))
+        lines = json.loads((self.carried / "lines.json").read_text("utf-8"))["lines"]
+        return [carried_map(np.load(self.carried / "map.npz"), lines, marks.lines, marks.size, old, new)]
+
+    def _watch(self, marked: Path, files: list[str]) -> list[Any]:
+        """Run the tests of files in the marked copy: one part of the map a process."""
+        watching = self.work / "watching"
+        shutil.rmtree(watching, ignore_errors=True)
+        watching.mkdir()
+        environment = _environment(marked) | {"WATCHING": str(watching)}
+        command = [sys.executable, "-m", "pytest", "-p", "mutations.watching", "-m", "not slow", "-q", *files]
+        with (self.work / "map.txt").open("w") as log:
+            subprocess.run(command, cwd=marked, env=environment, stdout=log, stderr=log, check=False)
+        return [np.load(p) for p in sorted(watching.glob("map.*.npz"))]
 
     # -- report ------------------------------------------------------------------------------------------------------
 
