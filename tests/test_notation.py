@@ -568,6 +568,7 @@ def test_nested_unary_operators_cost_nothing():
 # --- Statements -----------------------------------------------------------------------------------------------------
 
 A = {"a": np.zeros((2, 3), np.float32)}
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 @pytest.mark.parametrize(
@@ -607,12 +608,72 @@ A = {"a": np.zeros((2, 3), np.float32)}
         ("dst[i, j] = a[0:2, j]", "a slice stands only in a constant array"),
         ("dst[i, j] += a[i, k] * a[k, j]", "index 'k' ranges over 3 in 'a' and over 2 in 'a'"),
         ("dst[i, j] = a[0.5, j]", "a subscript is an integer"),
+        ("p[i, j] = 1", "'p' is a parameter"),
+        ("u[i, j], t[j, i] argmax= a[i, j]", "both targets have the same subscripts"),
+        ("u[i], t[i] argmax= a[i, j] + a[k, l]\ndst[i, j] = 1", "takes exactly one reduction index"),
+        ("dst[i, j, i, k...] = 1", "too many subscripts for a tensor of rank 2"),
+        ("dst[k:(2)...] = a[k:(1)..., 0]", "pack 'k' has 2 indices here and 1 there"),
+        ("dst[k:(9)...] = 1", "pack 'k' of 9 indices"),
+        ("dst[i] = 1", "'dst' has rank 2, got 1 subscripts"),
+        ("dst[i, j] += 1 for k < -1", "index 'k' has the range -1"),
+        ("dst[2, j] = 1", "subscript 2 of 'dst' is outside"),
+        ("dst[i, j] = 1 for i < 3", "index 'i' ranges over 3, 'dst' has room for 2"),
+        ("t[i + 1] = 1 for i < 2\ndst[i, j] = 1", "the first assignment to local 't' has plain indices"),
+        ("t[i] = 1.0 for i < 1000000000000\ndst[i, j] = 1", "local 't' has 8000000000000 bytes"),
+        ("dst[i, j] = a.dims", "'a.dims' is an array"),
+        ("dst[i, j] = n", "'n' is an array"),
+        ("dst[i, j] = s", "'s' is no number"),
+        ("dst[i, j] = 1 for k < n", "the range of index 'k' is [1, 2], not an integer"),
+        ("dst[i, j] += 1 for k < 1.5", "is 1.5, not an integer"),
+        ("dst[i, j] = exp", "'exp' is a function"),
+        ("dst[i, j] = f32", "'f32' is a function"),
+        ("dst[i, j] = a[i, j % -1]", "'%' in a subscript takes a positive constant"),
+        ("dst[i, j] = a[5 / 0, j]", "'/' in a subscript takes a positive constant"),
+        ("dst[i, j] = f32(1, 2)", "f32 takes one value, got 2"),
+        ("dst[k...] = k[2] > 0 ? 1 : 0", "'k[2]' is no element of a pack of 2 indices"),
+        ("dst[k...] = a[(k - one)... | 0]", "'one' has 1 elements, the pack has more"),
+        ("dst[i, j] = n[i, j]", "an array indexed by an index has 1 to 64 constants and one subscript"),
+        ("dst[i, j] = a[i - 1, j | i32(a[0, 0])]", "the filler's dtype is i32, the tensor's f32"),
     ],
 )
 def test_bad_definitions(text, message):
     with pytest.raises(LightNetError) as error:
-        bound(text, A, {"p": ("x", "y")}, dst=(2, 3))
+        bound(text, A, {"p": ("x", "y"), "n": (1, 2), "one": (1,), "s": "x"}, dst=(2, 3))
     assert message in error.value.message, error.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("bitand(a[i, j] > 1, a[i, j] < 4)", (X > 1) & (X < 4)),
+        ("bitxor(a[i, j] > 1, a[i, j] < 4)", (X > 1) ^ (X < 4)),
+        ("a[i, j] ? 5 : 6", np.where(X != 0, 5, 6)),
+        ("!a[i, j]", X == 0),
+        ("a[i, j] && 1", X != 0),
+        ("a[i, j] || 0", X != 0),
+        ("(i == 1) + (j == 2) * 2", [[0, 0, 2], [1, 1, 3]]),
+        ("n[i] * 10 + j", [[10, 11, 12], [20, 21, 22]]),
+        ("a[(i + 3) % 2, (j * 2 + 1) / 2]", X[::-1]),
+        ("a[5 / 3, -4 % 3]", np.full((2, 3), X[1, 2])),
+        ("floormod(i - 1, 2) + floormod(j - 5, 3) * 10", [[11, 21, 1], [10, 20, 0]]),
+        ("floormod(a[i, j] - 2, 3)", np.mod(X - 2, 3)),
+        ("floormod(i32(a[i, j]) - 2, i32(-3))", np.mod(X.astype(int) - 2, -3)),
+        ("floor(i32(a[i, j])) + abs(ui8(a[i, j]))", None),
+        ("sat(bitnot(i32(a[i, j])), dst)", ~X.astype(np.int32)),
+        ("bitnot(ui8(a[i, j]))", 255 - X),
+        ("clamp(a[i, j], 1, 3)", np.clip(X, 1, 3)),
+        ("max(a[i, j], i, 2)", np.maximum(X, 2)),
+        ("1 / 2 + 1 / 2.0", np.full((2, 3), 0.5)),
+    ],
+)
+def test_values_of_expressions(text, want):
+    """Bools in arithmetic and arithmetic as bools, integers of C and of subscripts, constants that are folded."""
+    if want is None:
+        with pytest.raises(LightNetError, match="mixes i32 and ui8"):
+            run(f"dst[i, j] = {text}", {"a": X}, dst=(2, 3))
+        return
+    got = run(f"dst[i, j] = f32({text})", {"a": X}, {"n": (1, 2)}, dst=(2, 3))
+    np.testing.assert_array_equal(got, np.asarray(want, np.float32))
 
 
 def test_guards_prove_bounds():

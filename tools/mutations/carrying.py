@@ -8,7 +8,7 @@ test runs is carried for the files of tests that are as they were.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
@@ -64,11 +64,12 @@ def carried_map(
     size: int,
     old: Mapping[str, str],
     new: Mapping[str, str],
+    same: Container[str],
 ) -> dict[str, np.ndarray]:
-    """The rows of an older map whose file of tests is as it was, with the marks (`size` of them) that the same lines have now.
+    """The rows of an older map whose file of tests is as it was (`same`), with the marks (`size` of them) that the same lines have now.
 
-    `old_marks` and `new_marks` are the marks of lines by file, `old` and `new` the texts of package and tests by name."""
-    kept = np.array([f in new and old.get(f) == new[f] for f in (n.partition("::")[0] for n in old_map["names"].tolist())])
+    `old_marks` and `new_marks` are the marks of lines by file, `old` and `new` the texts of the package by name."""
+    kept = np.array([n.partition("::")[0] in same for n in old_map["names"].tolist()], bool)
     was = np.unpackbits(old_map["marks"][kept], axis=1)
     now = np.zeros((was.shape[0], size), np.uint8)
     for file in old_marks.keys() & new_marks.keys():

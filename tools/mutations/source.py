@@ -19,6 +19,7 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,8 @@ class Run:
         for file, text in self.texts().items():
             (marked / file).write_text(marks.mark(file, text), "utf-8")
         (marked / "lightnet" / "_watched.py").write_text(MODULE.format(size=marks.size), "utf-8")
-        (self.work / "lines.json").write_text(json.dumps({"lines": marks.lines, "files": marks.files}), "utf-8")
+        watched = {"lines": marks.lines, "files": marks.files, "tests": _digests(self.tree)}
+        (self.work / "lines.json").write_text(json.dumps(watched), "utf-8")
         _compile(marked)
         parts = self._carried_map(marks)
         known = {n.partition("::")[0] for part in parts for n in part["names"].tolist()}
@@ -245,9 +247,12 @@ class Run:
         """What the map of another folder says of tests that are as they were."""
         if self.carried is None or not (self.carried / "map.npz").exists():
             return []
-        old, new = ({**texts(tree, "lightnet"), **texts(tree, "tests")} for tree in (self.carried / "tree", self.tree))
-        lines = json.loads((self.carried / "lines.json").read_text("utf-8"))["lines"]
-        return [carried_map(np.load(self.carried / "map.npz"), lines, marks.lines, marks.size, old, new)]
+        old, new = (texts(tree, "lightnet") for tree in (self.carried / "tree", self.tree))
+        watched = json.loads((self.carried / "lines.json").read_text("utf-8"))
+        same = {name for name, digest in _digests(self.tree).items() if watched.get("tests", {}).get(name) == digest}
+        return [
+            carried_map(np.load(self.carried / "map.npz"), watched["lines"], marks.lines, marks.size, old, new, same)
+        ]
 
     def _watch(self, marked: Path, files: list[str]) -> list[Any]:
         """Run the tests of files in the marked copy: one part of the map a process."""
@@ -282,6 +287,11 @@ class Run:
 def texts(tree: Path, folder: str) -> dict[str, str]:
     """The Python files of a folder, by path in its tree."""
     return {str(p.relative_to(tree)): p.read_text("utf-8") for p in sorted((tree / folder).rglob("*.py"))}
+
+
+def _digests(tree: Path) -> dict[str, str]:
+    """Which text each file of tests has; `--again` brings later ones into the copy."""
+    return {name: sha256(text.encode()).hexdigest() for name, text in texts(tree, "tests").items()}
 
 
 def _copy_folder(source: Path, to: Path) -> None:
