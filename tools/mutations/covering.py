@@ -14,6 +14,8 @@ from mutations.faults import Fault
 
 #: Tests for one fault at most, for each CPU second that they may take.
 MOST = 10
+#: CPU seconds of any test, however quick.
+SETUP = 0.1
 #: Test functions for a line that none of the recorded cases runs.
 NEAR = 4
 
@@ -28,49 +30,63 @@ class Tests:
         self.names = data["names"][kept].tolist()
         self.costs = data["seconds"][kept]
         self.marks = data["marks"][kept]
+        self.sizes = np.maximum(1, np.bitwise_count(self.marks).sum(1))  # of what a test runs
         self.lines: dict[str, dict[str, int]] = lines["lines"]
         self.files: dict[str, list[int]] = lines["files"]
         self.seconds = dict(zip(self.names, self.costs.tolist()))
 
     def of(self, fault: Fault, cpu: float) -> list[str]:
-        """The tests of a fault, in `cpu` seconds: those that run its line, or, if that runs at import alone, those that run most of
-        its file."""
+        """The tests of a fault, in `cpu` seconds: those that run its line, in turns the quickest and those that are about its file
+        most, and then others of its file (what is cached is recorded for the first test alone); or, if it runs at import alone,
+        those that run most of its file."""
         mark = self.lines[fault.file].get(str(fault.line))
-        if fault.function and mark is not None:
-            hits = np.flatnonzero(self.marks[:, mark >> 3] & (0x80 >> (mark & 7)))
-            return self._choose(hits[np.argsort(self.costs[hits], kind="stable")], cpu)
-        return self._running_file(fault, cpu)
+        if not fault.function or mark is None:
+            return self._running_file(fault, cpu)
+        within = self._within(fault)
+        hits = np.flatnonzero(self.marks[:, mark >> 3] & (0x80 >> (mark & 7)))
+        about = within / self.sizes / (SETUP + self.costs)
+        both = np.stack([hits[np.argsort(self.costs[hits], kind="stable")], hits[np.argsort(-about[hits], kind="stable")]], 1)
+        others = np.flatnonzero(within)
+        return self._choose(_once(np.concatenate([both.ravel(), others[np.argsort(-about[others], kind="stable")]])), cpu, hits)
 
     def imported(self, fault: Fault, cpu: float, most: int, near: int) -> list[str]:
-        """Those that judge it cold: `most` of its tests, and `near` that run most of its file (what is cached is recorded for
-        the first test alone)."""
+        """Those that judge it cold: `most` of its tests, and `near` that run most of its file."""
         return list(dict.fromkeys([*self.of(fault, cpu)[:most], *self._running_file(fault, cpu)[:near]]))
 
-    def _running_file(self, fault: Fault, cpu: float) -> list[str]:
+    def _within(self, fault: Fault) -> np.ndarray:
+        """How many marks of a fault's file each test runs."""
         first, last = self.files[fault.file]
-        share = np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1) / np.maximum(1, self.costs)
+        return np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1)
+
+    def _running_file(self, fault: Fault, cpu: float) -> list[str]:
+        share = self._within(fault) / np.maximum(1, self.costs)
         hits = np.flatnonzero(share)
         return self._choose(hits[np.argsort(-share[hits], kind="stable")], cpu)
 
     def near(self, fault: Fault) -> list[str]:
         """Test functions, with all of their cases, that run most of a fault's file: for a line that no recorded case runs."""
-        first, last = self.files[fault.file]
-        share = np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1)
+        share = self._within(fault)
         functions = (self.names[i].partition("[")[0] for i in np.argsort(-share, kind="stable").tolist() if share[i])
         return list(dict.fromkeys(functions))[:NEAR]
 
-    def _choose(self, hits: np.ndarray, cpu: float) -> list[str]:
-        """The first of each function, then the second, within the limits; the quickest at once."""
+    def _choose(self, order: np.ndarray, cpu: float, hits: np.ndarray | None = None) -> list[str]:
+        """The first of each function, then the second, within the limits, in an order; `hits` before all others."""
         rounds: dict[str, int] = defaultdict(int)
-        order = []
-        for rank, i in enumerate(hits.tolist()):
+        first = set(order.tolist() if hits is None else hits.tolist())
+        ranked = []
+        for rank, i in enumerate(order.tolist()):
             function = self.names[i].partition("[")[0]
-            order.append((rounds[function], rank, i))
+            ranked.append((i not in first, rounds[function], rank, i))
             rounds[function] += 1
         chosen, total = [], 0.0
-        for _, _, i in sorted(order):
+        for *_, i in sorted(ranked):
             if chosen and (total + self.costs[i] > cpu or len(chosen) >= max(20, MOST * cpu)):
                 continue
             chosen.append(self.names[i])
             total += float(self.costs[i])
         return chosen
+
+
+def _once(order: np.ndarray) -> np.ndarray:
+    """Each number where it stands first."""
+    return order[np.sort(np.unique(order, return_index=True)[1])]

@@ -175,6 +175,8 @@ class Job:
                 path.write_text(row["text"], "utf-8")
             found = {"name": row["name"], "verdict": verdict, "by": by, "how": how, "ran": len(row["tests"]), "warm": self.warm, "cpu": self.cpu,
                      "wall": round(time.monotonic() - start, 1)}  # fmt: skip
+            if verdict == "survives":
+                found["tests"] = row["tests"]
             with self.out.open("a", encoding="utf-8") as f:
                 f.write(json.dumps(found) + "\n")
 

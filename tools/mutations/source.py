@@ -104,7 +104,8 @@ class Run:
         """Add the verdicts of a job, also of one that was interrupted."""
         for line in path.read_text("utf-8").splitlines():
             row = json.loads(line)
-            self.results.setdefault(row["name"], {}).update(row)
+            found = self.results.setdefault(row["name"], {})
+            found.update(row, tests=found.get("tests", []) + row.get("tests", []))
         path.unlink()
         self.save()
 
@@ -168,7 +169,7 @@ class Run:
         picked: dict[str, list[str]] = {}
         for fault in pending:
             found = self.results.setdefault(fault.name, {"name": fault.name})
-            passed = set(tests.of(fault, found["cpu"])) if "cpu" in found else set()
+            passed = set(found.get("tests", ()))
             picked[fault.name] = [t for t in tests.of(fault, self.cpu) if t not in passed]
             if not picked[fault.name] and not passed:
                 found["verdict"] = UNCOVERED

@@ -91,6 +91,8 @@ def conv_transpose(n: Node, x: Value, w: Value, b: Value | None = None) -> Value
             for s, d, e, k, i in zip(window.stride, dims, extra, window.size, window.dilation)]  # fmt: skip
     wanted = n.ints("output_shape", None)
     if wanted is not None:
+        if len(wanted) not in (axes, axes + 2):
+            n.fail(f"its output_shape {list(wanted)} should have {axes} elements")
         wanted = wanted[-axes:]
     elif auto.startswith("SAME"):
         wanted = tuple(d * s for d, s in zip(dims, window.stride))

@@ -1,0 +1,126 @@
+"""What ONNX's operators do not allow is refused by each of them, at its node, in words that say what is wrong: one row a refusal, none of
+which another check stands in for. Built by ONNX's helpers, which allow everything."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import helper, numpy_helper  # noqa: E402
+
+import lightnet  # noqa: E402
+from lightnet.diagnostics import LightNetError  # noqa: E402
+
+
+def f(*dims: int) -> np.ndarray:
+    return np.ones(dims, np.float32)
+
+
+def i(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def s(value: float, dtype: type = np.int64) -> np.ndarray:
+    return np.array(value, dtype)
+
+
+#: op, inputs (the first is fed, the others are constants; a tuple is one that is fed, too), attributes, message, outputs.
+ROWS = [
+    ("Constant", [], {"value_string": "x"}, "strings"),
+    ("ConstantOfShape", [None, i(2)], {"value": numpy_helper.from_array(f(2))}, "one element, but has 2"),
+    ("Range", [None, i(1, 2), s(3), s(1)], {}, "scalars"),
+    ("Range", [None, s(0), s(3), s(0)], {}, "its delta is 0"),
+    ("EyeLike", [f(2, 3, 4)], {}, "needs a matrix"),
+    ("OneHot", [i(1, 2), s(3), f(3)], {}, "its values should be two"),
+    ("OneHot", [i(1, 2), s(-1), f(2)], {}, "not negative"),
+    ("Reshape", [f(4), i(2, 0)], {}, "dimension 1 of the shape .* is 0"),
+    ("Reshape", [f(4), i(-1, -1)], {}, "at most one -1"),
+    ("Reshape", [f(4), i(2, -2)], {}, "at most one -1"),
+    ("Reshape", [f(4), i(3, -1)], {}, "cannot have the shape"),
+    ("Squeeze", [f(1, 2), i(1)], {}, "should have length 1"),
+    ("Transpose", [f(2, 3)], {"perm": [0]}, "should order the 2 axes"),
+    ("Transpose", [f(2, 3)], {"perm": [0, 0]}, "axes"),
+    ("DepthToSpace", [f(1, 6, 2, 2)], {"blocksize": 2}, "a multiple of 2.2"),
+    ("DepthToSpace", [f(4, 2, 2)], {"blocksize": 2}, "needs .N, C, H, W."),
+    ("DepthToSpace", [f(1, 4, 2, 2)], {"blocksize": 0}, "a multiple of 0"),
+    ("SpaceToDepth", [f(1, 1, 3, 2)], {"blocksize": 2}, "multiples of 2"),
+    ("SpaceToDepth", [f(1, 1, 2, 3)], {"blocksize": 2}, "multiples of 2"),
+    ("SpaceToDepth", [f(1, 2, 2)], {"blocksize": 2}, "needs .N, C, H, W."),
+    ("Concat", [f(), f()], {"axis": 0}, "scalars"),
+    ("Concat", [f(2), f(2, 2)], {"axis": 0}, "alike but along axis 0"),
+    ("Concat", [f(2), i(2)], {"axis": 0}, "alike but along axis 0"),
+    ("Split", [f()], {}, "scalar"),
+    ("Split", [f(4)], {"num_outputs": 3}, "num_outputs is 3, but it has 1"),
+    ("Split", [f(4), i(3)], {}, "should add up to the 4"),
+    ("Split", [f(4), i(5, -1)], {}, "should add up to the 4", 2),
+    ("Slice", [f(4), i(0), i(2, 3)], {}, "do not fit together"),
+    ("Slice", [f(4), i(0), i(2), i(0), i(0)], {}, "do not fit together"),
+    ("Pad", [f(4), i(1, 1)], {"mode": "mirror"}, "unknown mode 'mirror'"),
+    ("CenterCropPad", [f(4, 4), i(3)], {}, "a length for each of 2 axes"),
+    ("CenterCropPad", [f(4), i(-3)], {}, "a length for each of 1 axes"),
+    ("Tile", [f(2, 2), i(2)], {}, "one for each axis"),
+    ("Tile", [f(2), i(-1)], {}, "one for each axis"),
+    ("Col2Im", [f(1, 4), i(4, 4), i(2, 2)], {}, "does not hold columns"),
+    ("Col2Im", [f(1, 5, 4), i(4, 4), i(2, 2)], {"strides": [2, 2]}, "does not hold columns"),
+    ("Col2Im", [f(1, 4, 5), i(4, 4), i(2, 2)], {"strides": [2, 2]}, "should have 4 columns"),
+    ("Col2Im", [f(1, 4, 1), i(1, 1), i(2, 2)], {}, "columns for an image"),
+    ("Conv", [f(1, 1, 4, 4), f(1, 1, 3, 3)], {"auto_pad": "SAME"}, "auto_pad is 'SAME'"),
+    ("Conv", [f(1, 1, 4, 4), f(1, 1, 3, 3)], {"pads": [-1, 0, 0, 0]}, "negative padding"),
+    ("Conv", [f(1, 1), f(1, 1, 3)], {}, "1 spatial axes or more"),
+    ("Conv", [f(1, 1, 4, 4), f(1, 1, 3)], {}, "should have the rank of its input"),
+    ("Conv", [f(1, 1, 4, 4), f(1, 1, 3, 3)], {"kernel_shape": [3, 2]}, "is not that of its weights"),
+    ("MaxPool", [f(1, 1, 4)], {"kernel_shape": [5], "strides": [2]}, "its window of 5 should fit into an axis of 4"),
+    ("ConvTranspose", [f(1, 1, 4, 4), f(1, 1, 3, 3)], {"output_shape": [8]}, "should have 2 elements"),
+    ("MaxUnpool", [f(1, 1, 2, 2), np.zeros((1, 1, 2, 2), np.int64), i(1, 1, 9)], {"kernel_shape": [2, 2]}, "should have 4 elements"),
+    ("MaxPool", [f(1, 1)], {"kernel_shape": [2]}, "1 spatial axes or more"),
+    ("MaxPool", [f(1, 1, 4)], {"kernel_shape": [9]}, "the window should have a position"),
+    ("LpPool", [f(1, 1, 4)], {"kernel_shape": [2], "p": 0}, "p is 0, and should be 1 or more"),
+    ("MatMul", [f(), f(2)], {}, "rank 1 or more"),
+    ("Gemm", [f(2, 3), f(2, 3)], {}, "do not multiply"),
+    ("Gemm", [np.ones((2, 2), np.int32), np.ones((2, 2), np.int32)], {"alpha": 0.5}, "integers times 0.5"),
+    ("SplitToSequence", [f(), i(1)], {}, "scalar"),
+    ("SplitToSequence", [f(4), s(0)], {}, "positive length, not 0"),
+    ("SplitToSequence", [f(4), i(1, 2)], {}, "should have 4 elements in all"),
+    ("Resize", [f(1, 1, 2, 2), None, f(4)], {"coordinate_transformation_mode": "x"}, "coordinate_transformation_mode is 'x'"),
+    ("Resize", [f(1, 1, 2, 2), None, f(4)], {"coordinate_transformation_mode": "tf_crop_and_resize"}, "needs roi"),
+    ("Resize", [f(1, 1, 2, 2), f(3), f(4)], {"coordinate_transformation_mode": "tf_crop_and_resize"}, "should have 8 elements"),
+    ("Resize", [f(1, 1, 2, 2), None, f(3)], {}, "should be 4 positive numbers"),
+    ("Resize", [f(1, 1, 2, 2), None, -f(4)], {}, "should be 4 positive numbers"),
+    ("Resize", [f(1, 1, 2, 2), None, None, i(1, 1, 2)], {}, "should be 4 lengths"),
+    ("Resize", [f(1, 1, 2, 2), None, None, i(1, 1, 4, 4)], {"keep_aspect_ratio_policy": "x"}, "keep_aspect_ratio_policy is 'x'"),
+    ("Resize", [f(1, 1, 2, 2), None, f(4) * 2], {"mode": "area"}, "mode is 'area'"),
+    ("Resize", [f(1, 1, 2, 2), None, f(4) * 2], {"nearest_mode": "x"}, "nearest_mode is 'x'"),
+    ("Attention", [f(1, 2, 3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4), None, f(1, 2, 1, 4)], {}, "belong together"),
+    ("Attention", [f(1, 2, 3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4)], {"qk_matmul_output_mode": 4}, "there are 0 to 3", 4),
+    ("Attention", [f(1, 3, 4), f(1, 3, 4), f(1, 3, 4)], {"q_num_heads": 3, "kv_num_heads": 2}, "elements for q_num_heads 3"),
+    ("Attention", [f(3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4)], {}, "should have rank 4"),
+    ("Attention", [f(1, 3, 3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4)], {}, "its 3 heads of Q should be a multiple of the 2 of K"),
+    ("Attention", [f(1, 2, 3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4)], {"softmax_precision": 2}, "softmax_precision is 2"),
+]  # fmt: skip
+
+
+def model_of(op: str, inputs: list, attributes: dict, outputs: int, opset: int = 23) -> bytes:
+    names = ["" if a is None else f"x{k}" for k, a in enumerate(inputs)]
+    if names and inputs[0] is None:  # no operand is fed
+        names, inputs = names[1:], inputs[1:]
+        fed = []
+    else:
+        fed = [helper.make_tensor_value_info(names[0], helper.np_dtype_to_tensor_dtype(inputs[0].dtype), inputs[0].shape)] if inputs else []  # fmt: skip
+    constants = [numpy_helper.from_array(a, n) for n, a in zip(names[len(fed) :], inputs[len(fed) :]) if a is not None]
+    results = [f"y{k}" for k in range(outputs)]
+    graph = helper.make_graph([helper.make_node(op, names, results, "the_node", **attributes)], "g", fed,
+                              [helper.make_empty_tensor_value_info(y) for y in results[:1]], constants)  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10).SerializeToString()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[3]}")
+def test_a_refusal(row) -> None:
+    op, inputs, attributes, message, outputs = (*row, 1)[:5]
+    with pytest.raises(LightNetError) as caught:
+        lightnet.loads(model_of(op, inputs, attributes, outputs), ".onnx")
+    words = [caught.value.message, *(note for _, note in caught.value.notes)]
+    assert any("the_node" in text and re.search(message, text) for text in words), words
+    assert caught.value.label
