@@ -582,6 +582,70 @@ def test_what_cannot_be_is_refused(op: str, inputs: tuple, attrs: dict, message:
     assert caught.value.loc is not None
 
 
+M, V, WEIGHT, OTHER = data(2, 3), data(3), data(4, PICTURE.shape[1], 3, 3), data(PICTURE.shape[1], 4, 3, 3)
+REFUSALS = [
+ ("split",(M,),{"indices_or_sections":"(5, 1)"},"cannot be split at"),
+ ("SliceChannel",(M,),{"num_outputs":1,"axis":1,"squeeze_axis":"True"},"squeeze_axis needs parts of length 1"),
+ ("strided_slice",(M,),{"begin":"(0,)","end":"(2,)","stride":"(0,)"},"a step of 0"),
+ ("slice",(M,),{"begin":"(0,)","end":"(2,)","step":"(0,)"},"step"),
+ ("Crop",(PICTURE,),{"h_w":"(90, 90)"},"does not fit in|not possible"),
+ ("Crop",(PICTURE,),{"h_w":"(1, 1)","offset":"(9, 9)"},"does not fit in"),
+ ("expand_dims",(M,),{"axis":0,"num_newaxis":-1},"new axes are not possible"),
+ ("squeeze",(M,),{"axis":"(0,)"},"should have length 1"),
+ ("transpose",(M,),{"axes":"(0,)"},"should be as many as"),
+ ("depth_to_space",(PICTURE,),{"block_size":7},"cannot be split into blocks of 7"),
+ ("space_to_depth",(PICTURE,),{"block_size":7},"cannot be split into blocks of 7"),
+ ("Reshape",(M,),{"shape":"(-4, 2)"},"should be followed by two dims"),
+ ("Reshape",(M,),{"shape":"(-4, 5, -1, 3)"},"cannot be split into"),
+ ("Reshape",(M,),{"shape":"(-7, 2)"},"its shape holds -7"),
+ ("norm",(M,),{"ord":3},"a norm of order 3"),
+ ("argmax",(M,),{"axis":"(0, 1)"},"several axes"),
+ ("topk",(M,),{"ret_typ":"mask"},"ret_typ=mask"),
+ ("topk",(M,),{"ret_typ":"other"},"there are"),
+ ("LRN",(PICTURE,),{"nsize":4},"its window should be odd, but is 4"),
+ ("lrn",(PICTURE,),{"size":4},"its window should be odd, but is 4"),
+ ("LayerNorm",(M,V,V),{"output_mean_var":"True"},"output_mean_var"),
+ ("Dropout",(M,),{"mode":"always"},"random at inference"),
+ ("Activation",(M,),{"act_type":"foo"},"activation 'foo'"),
+ ("LeakyReLU",(M,),{"act_type":"foo"},"activation 'foo'"),
+ ("Embedding",(V,M),{"input_dim":3,"output_dim":3},"should have shape"),
+ ("SequenceMask",(M,V),{"use_sequence_length":"True","axis":3},"axis"),
+ ("SequenceMask",(X,V),{"use_sequence_length":"True","axis":2},"time is axis 0 or 1, not 2"),
+ ("SequenceReverse",(X,data(2)),{"use_sequence_length":"True","axis":1},"another axis than 0|axis"),
+ ("Pooling",(PICTURE,),{"kernel":"(2, 2)","pool_type":"lp","p_value":5},"an lp pool of order 5"),
+ ("Pooling",(PICTURE,),{"kernel":"(2, 2)","stride":"(0, 1)"},"not possible"),
+ ("Pooling",(PICTURE,),{"kernel":"(2, 2)","pool_type":"med"},"there are"),
+ ("Deconvolution",(PICTURE,OTHER),{"kernel":"(3, 3)","num_filter":4,"target_shape":"(1, 2, 3)","no_bias":"True"},"should have 2 numbers"),
+ ("Deconvolution",(PICTURE,OTHER),{"kernel":"(3, 3)","num_filter":4,"target_shape":"(9,)","no_bias":"True"},"should have 2 numbers"),
+ ("Deconvolution",(PICTURE,OTHER),{"kernel":"(3, 3)","num_filter":4,"target_shape":"(900, 900)","no_bias":"True"},"is larger than the result"),
+ ("Convolution",(PICTURE,WEIGHT,data(5)),{"kernel":"(3, 3)","num_filter":4},"should have shape"),
+ ("Convolution",(PICTURE,WEIGHT),{"num_filter":4,"no_bias":"True"},"needs the attribute 'kernel'"),
+ ("Convolution",(PICTURE,WEIGHT),{"num_filter":4,"no_bias":"True","kernel":"(3, x)"},"should be a tuple of integers"),
+ ("cast",(M,),{"dtype":"float7"},"element type 'float7'"),
+ ("cast",(M,),{},"dtype"),
+ ("arange",(),{"start":0,"infer_range":"True"},"inferred"),
+ ("UpSampling",(PICTURE,),{"scale":0,"sample_type":"nearest"},"scale of 1 or more"),
+ ("UpSampling",(PICTURE,),{"scale":2,"sample_type":"bilinear","num_filter":2},"needs a weight|inputs"),
+ ("_contrib_BilinearResize2D",(PICTURE,),{"height":0,"width":0},"not possible"),
+ ("_contrib_AdaptiveAvgPooling2D",(PICTURE,),{"output_size":"(0, 2)"},"not possible"),
+ ("ROIPooling",(PICTURE,data(1, 5)),{"pooled_size":"(0, 2)","spatial_scale":1},"above 0"),
+ ("ROIPooling",(PICTURE,data(1, 5)),{"pooled_size":"(2,)","spatial_scale":1},"two numbers"),
+ ("softmax",(M,V),{"use_length":"True"},"lengths of a softmax|inputs"),
+ ("multibox_prior",(PICTURE,),{"sizes":"()","ratios":"()"},"at least one"),
+ ("multibox_prior",(PICTURE,),{"steps":"(1, -1)"},"both given or both not"),
+ ("smooth_l1",(M,),{"scalar":1e200},"its scalar squared"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: f"{row[0]} {row[3]}")
+def test_a_refusal(row: tuple[str, tuple, dict, str]) -> None:
+    """One row a check, which no other check stands in for."""
+    op, inputs, attrs, message = row
+    with pytest.raises(LightNetError, match=message) as caught:
+        run_op(op, inputs, attrs)
+    assert caught.value.loc is not None and caught.value.label != "nnvm.handler"
+
+
 def test_levels_1_to_4_of_nnvm_are_there() -> None:
     """The core operators of NNVM's documentation."""
     level1 = "dense relu tanh softmax log_softmax sigmoid exp log sqrt elemwise_add elemwise_sub elemwise_mul elemwise_div flatten " \

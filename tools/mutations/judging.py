@@ -34,7 +34,7 @@ BEFORE = (
 MEMORY = 16 << 30
 #: CPU seconds of a child beyond those of its test, and how many times as long that may take; wall seconds for a CPU second,
 #: those in which a child that waits has to use some, and those after which one looks.
-GRACE, SLOWER, BUSY, IDLE, TURN = 20.0, 4.0, 20.0, 60.0, 5.0
+GRACE, SLOWER, BUSY, IDLE, TURN = 8.0, 4.0, 20.0, 60.0, 5.0
 
 
 class Answer(NamedTuple):

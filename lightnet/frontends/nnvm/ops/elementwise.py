@@ -222,7 +222,8 @@ for _name, _unary in _UNARY.items():
 @nnvm_op("smooth_l1")
 def smooth_l1(n: Node, x: Value) -> Value:
     """0.5 (s x)^2 where |x| < 1 / s^2, else |x| - 0.5 / s^2."""
-    g, s2 = n.g, n.float("scalar", 1.0) ** 2
+    g, scalar = n.g, n.float("scalar", 1.0)
+    s2 = scalar * scalar
     if not 0 < s2 < math.inf:
         n.fail(f"its scalar squared is {s2}")
     magnitude = g.op("abs", x)
