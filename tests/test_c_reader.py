@@ -68,6 +68,63 @@ def test_refused(text, place, message):
     assert str(caught.value.loc).startswith(f"<snippet>:{place}")
 
 
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ('char s[9]; sprintf(s, "%d%%", 4); return ln_streq(s, "4%");', 1), ('char s[9]; sprintf(s, "%ld %lu", 4, 5); return ln_streq(s, "4 5");', 1),
+        ('char s[9]; snprintf(s, 3, "%s", "abcdef"); return strlen(s) * 10 + ln_streq(s, "ab");', 21),
+        ('return strcmp("a", "b") * 10 + strcmp("b", "a") * 3 + strcmp("a", "a");', -7), ("float x = -1.0 / 0.0; return x < 0;", 1),
+        ("double n = 0.0 / 0; return n != n;", 1), ("int *p = NULL; return p == NULL && !p;", 1), ("int *p = 0; return p == 0;", 1),
+        ("int a[3]; return &a[2] - &a[0];", 2), ("int a[] = {1, 2, 3}; int *p = a + 2; return *(p - 1) * 10 + *p;", 23),
+        ("int a[3]; return a == a && a != &a[1];", 1), ("return sizeof(int) + sizeof(double) * 10 + sizeof(char *) * 100 + sizeof(char) * 1000;", 1884),
+        ("int a[3]; int x; double d; return sizeof(a) + sizeof x * 100 + sizeof(d) * 1000;", 8412), ("return sizeof(1) * 10 + sizeof(2.5);", 48),
+        ('char s[] = "abc"; return s[1] + sizeof(s);', 102), ("return (int[]){1, 2}[1];", 2), ("unsigned long long x = 3; return x;", 3),
+        ("long int x = 2; const int y = 1; return x + y;", 3), ('return "\\101\\x42\\n";', "AB\n"), ("return '\\n' + '\\0';", 10),
+        ("int a[2] = {1, 2}; memset(a, 0, 8); return a[0] + a[1];", 0), ("int a[2] = {1, 2}; memset(a, 0, 4); return a[0] * 10 + a[1];", 2),
+        ("return fabs(-2.5) * 10 + abs(-3) + ceil(1.2) * 100 + floor(-1.2) * 1000;", -1772.0), ("return round(-2.5) * 10 + trunc(-2.7);", -32.0),
+        ("return fmax(1.5, 2) + fmin(0.0 / 0, 3) + fmax(-4, 0.0 / 0);", 1.0), ("return sqrt(-1.0) != sqrt(-1.0);", 1), ("assert(1); return 1;", 1),
+        ("return pow(0, -1) == 1.0 / 0 && pow(10, 400) == 1.0 / 0 && pow(2, 10) == 1024 && pow(-8, 0.5) != 0;", 1),
+        ("int x = 5; return --x * 10 + x--;", 44), ("int x = 1; x <<= 3; x |= 1; x ^= 3; x &= ~8; x %= 4; return x;", 2), ('return !0 + !5 + !"a";', 1),
+        ("return 5 > 3 > 1;", 0), ("return -7 >> 1;", -4), ("int x = 3; x += 1.9; return x;", 4), ("return (1, 2);", 2), ("return +3 - -3;", 6),
+        ("int p[2] = {1, 2}; return *&p[1];", 2), ("int x = 3; if (x) ; else x = 4; return x;", 3), ("int a[2] = {1, 2}; return ln_compute_length(2, a);", 2),
+    ],
+)  # fmt: skip
+def test_as_in_c(text, value):
+    """Texts, pointers, sizes, memory, floats that are not finite: what each is in C."""
+    assert run(text) == value
+
+
+@pytest.mark.parametrize(
+    "text, place, message",
+    [
+        ("return strlen(5);", "1:8", "expected a string, got 5"), ("int a = 3; return a[0];", "1:19", "3 is no array"), ("return 3[0];", "1:8", "3 is no array"),
+        ("int d[] = {2}; char s[9]; return ln_sprint_shape(s, 2, d);", "1:34", "2 elements are read of an array of 1"), ("return tl_size_of(5);", "1:8", "5 is no dtype"),
+        ("int x = 1.0 / 0;", "1:9", "inf is no int"), ("return 1 << -1;", "1:8", "a shift by -1"), ("return 1 >> 70;", "1:8", "a shift by 70"),
+        ('return -"a";', "1:8", "'-' takes a number, not \"a\""), ('return "a" * 2;', "1:8", "'*' takes numbers, not \"a\""), ("return ~1.5;", "1:8", "takes integers"),
+        ("int a[3]; int b[3]; return &a[1] - &b[0];", "1:28", "pointers into two arrays"), ("int a[3]; a = 0;", "1:11", "'a' is an array: assign its elements"),
+        ("int a[2]; return a[1.5];", "1:18", "a subscript is an integer, not 1.5"), ("int x; int x;", "1:12", "'x' is declared twice"), ("void x;", "1:6", "'x' cannot be void"),
+        ("int a[2] = 5;", "1:5", "elements in braces"), ("int a[];", "1:5", "the array 'a' needs a length"), ("int a[-1];", "1:7", "cannot have the length -1"),
+        ('char s[2] = "abc";', "1:8", "an array of 4 elements cannot have the length 2"), ("int a[1] = {1, 2};", "1:7", "of 2 elements cannot have the length 1"),
+        ("int a[2] = {[1] = 3};", "1:13", "in order, without names"), ("int 5;", "1:5", "expected the name of a variable, got '5'"),
+        ("return src->5;", "1:13", "expected the name of a member, got '5'"), ("return (src->dims)(1);", "1:19", "only a function that a table names"),
+        ("#include <x.h>", "1:1", "a directive of the preprocessor"), ("return 99999999999999999999;", "1:8", "more than 64 bits"), ("return 1e999;", "1:8", "is too large"),
+        ("memset(5, 0, 4);", "1:1", "expected memory, got 5"), ("int a[2] = {1, 2}; memset(a, 1, 8);", "1:20", "memset writes zeros"),
+        ("int a[2]; double b[2]; memmove(a, b, 8);", "1:24", "memory of double is moved to memory of int"), ("memmove(1, 2, 3);", "1:1", "expected two arrays"),
+        ("int a[2] = {1, 2}; int b[4]; memmove(b, a, 16);", "1:30", "16 bytes are read of 'a', which has 2 elements"), ("return ln_clone(3, 4);", "1:8", "expected an array, got 3"),
+        ("int a[2] = {1, 2}; return *ln_clone(a, 12);", "1:28", "12 bytes are read of 'a'"), ('ln_alloc("a");', "1:1", '"a" is no number of bytes'),
+        ("void *p = ln_alloc(8); return p[0];", "1:31", "give the pointer a type"), ("assert(1 == 2);", "1:1", "the assertion does not hold"),
+        ("double x = 3; return x % 2;", "1:22", "'%' takes integers"), ("return (char)300;", "1:14", "300 does not fit char"), ("return (int)3000000000.0;", "1:13", "does not fit int"),
+        ("int a[2] = {1, 2}; return ln_compute_length(3, a);", "1:27", "3 elements are read of an array of 2"), ('return ln_streq("a", 3);', "1:8", "expected a string, got 3"),
+    ],
+)  # fmt: skip
+def test_what_code_may_not_do(text, place, message):
+    """One row a check of the machine and of the parser."""
+    with pytest.raises(c.CodeError) as caught:
+        run(text, src=c.tensor("src", (2, 3), "TL_FLOAT"))
+    assert message in caught.value.message
+    assert str(caught.value.loc).startswith(f"<snippet>:{place}")
+
+
 @pytest.mark.parametrize("word", sorted(parser.REFUSED))
 @pytest.mark.parametrize("text", ["WORD;", "int x = 1 +\n WORD;", "return (WORD);", "int x = WORD(3);"])
 def test_what_to_write_instead_of_a_word(word, text):

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from lightnet.descriptions.c import memory
 from lightnet.descriptions.c.arguments import dtype_of, formatted, integers, text, whole
 from lightnet.descriptions.c.arithmetic import arithmetic
@@ -91,17 +93,15 @@ def round(x: float) -> float:
 
 def _two(pick: Callable[[float, float], float]) -> Function:
     def call(machine: Machine, a: Any, b: Any) -> float:
-        try:
+        with np.errstate(all="ignore"):  # infinities and NaN are results
             return float(pick(_real(a), _real(b)))
-        except (OverflowError, ValueError):
-            return math.nan
 
     return Function(call, 2, 2)
 
 
 _REAL = {
     "ceil": _math(ceil), "floor": _math(floor), "trunc": _math(trunc), "fabs": _math(fabs), "round": _math(round), "sqrt": _math(math.sqrt),
-    "exp": _math(math.exp), "log": _math(math.log), "tanh": _math(math.tanh), "pow": _two(math.pow), "fmin": _two(min), "fmax": _two(max),
+    "exp": _math(math.exp), "log": _math(math.log), "tanh": _math(math.tanh), "pow": _two(np.float_power), "fmin": _two(np.fmin), "fmax": _two(np.fmax),
 }  # fmt: skip
 
 
