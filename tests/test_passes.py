@@ -547,6 +547,9 @@ def test_pipelines_parse() -> None:
     assert pipelines.default("none") == "bind"
     with pytest.raises(LightNetError, match="unknown level"):
         pipelines.default("cpu", until="x")
+    names = ["bind", "simplify", "expand"]
+    for text in ("bind,simplify,expand", " bind ,\n simplify,\texpand \n", "bind , simplify{} , expand"):
+        assert [p.name for p in parse_pipeline(text, {"target": "cpu"})] == names
     assert pipelines.default("cpu", layout="blocked") == pipelines.default("cpu")
     assert pipelines.default("cpu", "upstream", layout="plain") == pipelines.default("cpu", "upstream")
     for target, plan, planned in (("cpu", "upstream", False), ("cpu", "default", True), ("none", "default", False)):

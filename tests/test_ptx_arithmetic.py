@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from ptx_tools import elementwise, run, to_ptx
 
+from lightnet.runtime.cuda.ptx import comparisons
 from lightnet.runtime.cuda.ptx.floats import _relu_bf16
 from lightnet.runtime.cuda.ptx.integers import _logic3
 
@@ -537,6 +539,54 @@ def test_any_function_of_three_bits():
     for table in range(256):
         want = ((np.uint32(table) >> (4 * column(a) + 2 * column(b) + column(c))) & 1) << bits
         np.testing.assert_array_equal(_logic3(a, b, c, np.uint32(table)), want.sum(1, dtype=np.uint32))
+
+
+SIGNED = {"lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b}
+COMPARED = {"eq": lambda a, b: a == b, "ne": lambda a, b: a != b, **SIGNED}
+SAME = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+MEETS = {"": lambda c, p: c, ".and": lambda c, p: c and p, ".or": lambda c, p: c or p, ".xor": lambda c, p: c != p}
+
+
+def _holds(name: str, a: float, b: float) -> bool:
+    """PTX ISA, 9.7.6: a comparison of floats is ordered, or true of a NaN (`..u`, `nan`)."""
+    unknown = a != a or b != b
+    if name in ("num", "nan"):
+        return unknown == (name == "nan")
+    fn = COMPARED[name[:2]]
+    return (unknown and len(name) == 3) or (not unknown and fn(a, b))
+
+
+def test_every_comparison():
+    """Each name on each type, alone and with each way to meet a predicate, as Python compares; there are no others."""
+    rows, seen = comparisons.table(), set()
+    kinds = {f"{k}{bits}": (f"int{bits}" if k == "s" else f"uint{bits}") for k in "bsu" for bits in (16, 32, 64)}
+    for kind, dtype in kinds.items():
+        low = 1 << int(kind[1:]) - 1
+        values = [0, 1, 5, low - 1] + ([-1, -low] if kind[0] == "s" else [low, 2 * low - 1])
+        names = [n for n in COMPARED if kind[0] != "b" or n not in SIGNED] + (list(SAME) if kind[0] == "u" else [])
+        seen |= _check_comparisons(
+            rows, kind, names, values, np.array(values, dtype), lambda n, a, b: COMPARED[SAME.get(n, n)](a, b)
+        )
+    names = [*COMPARED, *(f"{n}u" for n in COMPARED), "num", "nan"]
+    values = [0.0, -0.0, 1.5, -2.0, math.inf, -math.inf, math.nan]
+    for kind, dtype in {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}.items():
+        array = np.array(values, dtype)
+        seen |= _check_comparisons(
+            rows, kind, names, values, array.view(np.uint16) if kind == "bf16" else array, _holds
+        )
+    assert seen == {name for name in rows if name.startswith("setp.") and not name.endswith("x2")}
+
+
+def _check_comparisons(rows, kind, names, values, array, holds) -> set[str]:
+    a, b = (x.ravel() for x in np.meshgrid(array, array))
+    pairs = [(y, x) for x in values for y in values]
+    seen = set()
+    for name, (word, meet), p in itertools.product(names, MEETS.items(), (False, True)):
+        row = rows[full := f"setp.{name}{word}.{kind}"]
+        got = row.fn(a, b, *[np.full(len(a), p)] if word else [])
+        assert np.asarray(got).tolist() == [meet(holds(name, x, y), p) for x, y in pairs], full
+        seen.add(full)
+    return seen
 
 
 def test_relu_of_bfloat16():

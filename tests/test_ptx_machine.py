@@ -46,6 +46,20 @@ T = np.arange(32, dtype=np.uint32)
 
 
 # -- control flow
+@pytest.mark.parametrize(("first", "second"), [("%p1", "%p2"), ("%p1", "_"), ("_", "%p2")])
+@pytest.mark.parametrize("packed", [False, True])
+def test_comparisons_with_two_results(packed: bool, first: str, second: str) -> None:
+    """``p|q``: the comparison and its opposite, or, of two halves, both comparisons; either may be left out."""
+    compare = "setp.lt.f16x2 {p}|{q}, %r3, %r4;" if packed else "setp.lt.u32 {p}|{q}, %r1, 12;"
+    body = f"""
+        and.b32 %r3, %r1, 3; and.b32 %r5, %r1, 16; shl.b32 %r5, %r5, 12; or.b32 %r3, %r3, %r5; mov.u32 %r4, 0x00010002;
+        setp.eq.u32 %p1, %r1, 77; setp.eq.u32 %p2, %r1, 77; {compare.format(p=first, q=second)}
+        selp.u32 %r6, 1, 0, %p1; selp.u32 %r7, 2, 0, %p2; or.b32 %r6, %r6, %r7; st.global.u32 [%rd2], %r6;"""
+    p, q = (T % 4 < 2, T // 16 % 2 < 1) if packed else (T < 12, T >= 12)
+    want = (p & (first != "_")) + 2 * (q & (second != "_")).astype(int)
+    assert words(body).tolist() == want.tolist()
+
+
 def test_branches_diverge_and_converge():
     body = """
         mov.u32 %r2, 0; and.b32 %r3, %r1, 1; setp.eq.u32 %p1, %r3, 0; @%p1 bra EVEN;

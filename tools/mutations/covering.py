@@ -16,6 +16,8 @@ from mutations.faults import Fault
 MOST = 10
 #: CPU seconds of any test, however quick.
 SETUP = 0.1
+#: Blocks behind a line whose tests come first, and how many of each.
+AHEAD, EACH = 4, 4
 #: Test functions for a line that none of the recorded cases runs.
 NEAR = 4
 
@@ -36,8 +38,8 @@ class Tests:
         self.seconds = dict(zip(self.names, self.costs.tolist()))
 
     def of(self, fault: Fault, cpu: float) -> list[str]:
-        """The tests of a fault, in `cpu` seconds: those that run its line, in turns the quickest and those that are about its file
-        most, and then others of its file (what is cached is recorded for the first test alone); or, if it runs at import alone,
+        """The tests of a fault, in `cpu` seconds: of those that run its line a few that go on into each of the next blocks, the rarest
+        first (a condition is told by its branches), then in turns the quickest and those that are about its file most; then others of its file (what is cached is recorded for the first test alone); or, if it runs at import alone,
         those that run most of its file."""
         mark = self.lines[fault.file].get(str(fault.line))
         if not fault.function or mark is None:
@@ -45,9 +47,19 @@ class Tests:
         within = self._within(fault)
         hits = np.flatnonzero(self.marks[:, mark >> 3] & (0x80 >> (mark & 7)))
         about = within / self.sizes / (SETUP + self.costs)
-        both = np.stack([hits[np.argsort(self.costs[hits], kind="stable")], hits[np.argsort(-about[hits], kind="stable")]], 1)
+        both = np.stack(
+            [hits[np.argsort(self.costs[hits], kind="stable")], hits[np.argsort(-about[hits], kind="stable")]], 1
+        )
         others = np.flatnonzero(within)
-        return self._choose(_once(np.concatenate([both.ravel(), others[np.argsort(-about[others], kind="stable")]])), cpu, hits)
+        order = [*self._branches(hits, mark, fault), both.ravel(), others[np.argsort(-about[others], kind="stable")]]
+        return self._choose(_once(np.concatenate(order)), cpu, hits)
+
+    def _branches(self, hits: np.ndarray, mark: int, fault: Fault) -> list[np.ndarray]:
+        """The quickest of `hits` that run each of the blocks behind a mark, but for blocks that all of them run."""
+        marks = range(mark + 1, min(mark + 1 + AHEAD, self.files[fault.file][1]))
+        into = [hits[(self.marks[hits, k >> 3] & (0x80 >> (k & 7))) != 0] for k in marks]
+        rare = sorted((h for h in into if 0 < len(h) < len(hits)), key=len)
+        return [h[np.argsort(self.costs[h], kind="stable")][:EACH] for h in rare]
 
     def imported(self, fault: Fault, cpu: float, most: int, near: int) -> list[str]:
         """Those that judge it cold: `most` of its tests, and `near` that run most of its file."""
