@@ -17,7 +17,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from mutations import judging, source
-from mutations.carrying import carry, holds
+from mutations.carrying import carried_map, carry, holds
+from mutations.covering import Tests
 from mutations.faults import faults, is_program, sample
 from mutations.judging import Job, pair
 from mutations.watching import Marks
@@ -133,6 +134,52 @@ def test_faults_are_carried_to_where_their_lines_are_now() -> None:
         )
         other = {**new, "a.py": new["a.py"].replace("+ 1)", "+ 2)")}
         assert holds(result, fault, here, old, other) == (fault.function and fault.line > 14)
+
+
+def write_map(folder: Path, ran: dict[str, tuple[float, set[int]]], texts: dict[str, str]) -> Marks:
+    """A map of `texts` in which each test took so long and ran these lines of a.py."""
+    marks = Marks()
+    for name, text in texts.items():
+        marks.mark(name, text)
+    rows = np.zeros((len(ran), marks.size), np.uint8)
+    for row, (_, lines) in zip(rows, ran.values()):
+        row[[marks.lines["a.py"][line] for line in lines]] = 1
+    np.savez(folder / "map.npz", names=list(ran), passed=[True] * len(ran), seconds=[s for s, _ in ran.values()],
+             marks=np.packbits(rows, axis=1))  # fmt: skip
+    (folder / "lines.json").write_text(json.dumps({"lines": marks.lines, "files": marks.files}))
+    return marks
+
+
+RAN = {
+    "tests/t.py::test_empty": (0.001, {7, 8, 13}), "tests/t.py::test_cases[1]": (0.002, {7, 8, 9, 12, 13}), "tests/t.py::test_cases[2]": (0.1, {7, 8, 9, 11, 13}),
+    "tests/u.py::test_held": (0.003, {19}), "tests/u.py::test_slow": (5.0, {7, 8, 9, 12, 13}),
+}  # fmt: skip
+
+
+def test_tests_are_chosen_by_branches_costs_and_files(tmp_path: Path) -> None:
+    """One that takes the rarer branch behind a line comes first, others of the file last, and none beyond the budget."""
+    write_map(tmp_path, RAN, {"a.py": TEXT})
+    fault = next(f for f in faults("a.py", TEXT) if f.line == 9)
+    chosen = Tests(tmp_path / "map.npz").of(fault, 2)
+    assert chosen == [
+        f"tests/{n}" for n in ("t.py::test_cases[2]", "t.py::test_cases[1]", "t.py::test_empty", "u.py::test_held")
+    ]
+    assert "tests/u.py::test_slow" in Tests(tmp_path / "map.npz").of(fault, 9)
+
+
+def test_a_map_is_carried_to_where_its_lines_are_now(tmp_path: Path) -> None:
+    """For files of tests that are as they were."""
+    marks = write_map(tmp_path, RAN, {"a.py": TEXT})
+    new, moved = "X = 1\n" + TEXT.replace("total += -v * 2", "total -= v"), Marks()
+    moved.mark("a.py", new)
+    lines = json.loads((tmp_path / "lines.json").read_text())["lines"]
+    data = carried_map(
+        np.load(tmp_path / "map.npz"), lines, moved.lines, moved.size, {"a.py": TEXT}, {"a.py": new}, {"tests/t.py"}
+    )
+    assert data["names"].tolist() == list(RAN)[:3] and data["seconds"].tolist() == [0.001, 0.002, 0.1]
+    ran = np.unpackbits(data["marks"], axis=1)[:, : marks.size]
+    found = [{line for line, mark in moved.lines["a.py"].items() if row[mark]} for row in ran]
+    assert 11 in found[1] and {8, 9, 14} <= found[0] and 12 in found[2] and 12 not in found[0]
 
 
 def job_of(path: Path) -> Job:
