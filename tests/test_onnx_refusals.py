@@ -132,3 +132,32 @@ def test_a_refusal(row) -> None:
     words = [caught.value.message, *(note for _, note in caught.value.notes)]
     assert any("the_node" in text and re.search(message, text) for text in words), words
     assert caught.value.label
+
+
+def open_model() -> bytes:
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3]) for name in "xy")
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "y"], ["z"])], "g", [x, y], [helper.make_empty_tensor_value_info("z")]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "leaves the shape of 'x' .n, 3., 'y' .n, 3. open"),
+        ({"shapes": {"x": (2, 3)}}, "leaves the shape of 'y' .n, 3. open"),
+        ({"shapes": {"x": (2, 3), "y": (4, 3)}}, "axis 0 of 'x' and axis 0 of 'y' 'n', so that they are of one size"),
+        ({"shapes": {"y": (4, 3)}, "values": {"x": f(2, 3)}}, "axis 0 of 'x' and axis 0 of 'y' 'n', so that they are of one size"),
+        ({"shapes": {"y": (2, 3)}, "values": {"x": f(2)}}, "input 'x' has shape .n, 3., and its value .2."),
+        ({"shapes": {"x": (2, 4), "y": (2, 3)}}, ".2, 4. does not fit"), ({"shapes": {"x": (2, 3, 1), "y": (2, 3)}}, "does not fit"),
+        ({"shapes": {"x": (-2, 3), "y": (2, 3)}}, "does not fit"),
+    ],
+)  # fmt: skip
+def test_open_shapes(given: dict, message: str) -> None:
+    """What is given fits the model, and a symbol is one size, of inputs and of values alike."""
+    with pytest.raises(LightNetError, match=message):
+        lightnet.loads(open_model(), ".onnx", **given)
+    x, y = f(2, 3), f(2, 3) * 4
+    executable = lightnet.compile(lightnet.loads(open_model(), ".onnx", shapes={"y": (2, 3)}, values={"x": x}), "none")
+    np.testing.assert_array_equal(executable({"y": y})["z"], x + y)
