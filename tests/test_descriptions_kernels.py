@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
+
 import numpy as np
 import pytest
 from test_descriptions import made, op_class
@@ -9,7 +12,7 @@ from test_ops import run_kernel
 from xdsl.dialects import arith, math
 
 from lightnet.backends.llvm import index_ops, scalar_ops
-from lightnet.descriptions import kernels
+from lightnet.descriptions import bounds, kernels
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cpu import CpuKernelOp
 
@@ -65,6 +68,36 @@ def test_store_far_outside_is_clamped(far):
     place = f"%m = arith.constant {far} : index\n %k = arith.muli %i, %m : index\n"
     body = loop(MOVE.format("i", "i") + place + MOVE.format("i", "k").replace("%x", "%y"))
     assert both(body, [4, 3, 2, 1]).tolist() == [4, 3, 2, 1]
+
+
+def _truncated(x: int, y: int) -> int:
+    return 0 if y == 0 else int(x / y)
+
+
+#: What each op on indices is, of whole numbers; a division by zero is 0.
+INDEX_OPS = {
+    "arith.addi": operator.add, "arith.subi": operator.sub, "arith.muli": operator.mul, "arith.maxsi": max, "arith.minsi": min,
+    "arith.divsi": _truncated, "arith.floordivsi": lambda x, y: x // y if y else 0, "arith.ceildivsi": lambda x, y: -(-x // y) if y else 0,
+    "arith.remsi": lambda x, y: x - y * _truncated(x, y) if y else 0,
+}  # fmt: skip
+#: Those whose bounds are values that occur, where operands are not negative and divisors positive.
+TIGHT = INDEX_OPS.keys() - {"arith.remsi", "arith.ceildivsi"}
+
+
+@pytest.mark.parametrize("name", sorted(bounds._RANGES))
+def test_every_value_is_in_its_range(name):
+    """All pairs of small ranges, all values in them."""
+    fn, compute = INDEX_OPS[name], bounds._RANGES[name]
+    ranges = [(low, high) for low in range(-4, 6) for high in range(low, min(low + 4, 6))]
+    for a, b in itertools.product(ranges, ranges):
+        found = compute(bounds.Range.of(*a), bounds.Range.of(*b))
+        values = [fn(x, y) for x in range(a[0], a[1] + 1) for y in range(b[0], b[1] + 1)]
+        assert found.low <= min(values) and max(values) <= found.high, (a, b, found)
+        assert found.size >= max(map(abs, values))
+        if name in TIGHT and a[0] >= 0 and b[0] > 0:
+            assert (found.low, found.high) == (min(values), max(values)), (a, b)
+        if a[0] >= 0 and b[0] > 0 and name not in ("arith.subi",):
+            assert found.low >= 0, (a, b)
 
 
 def test_both_engines_have_every_op():
