@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from lightnet.backends.interpreter.notation import evaluate
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.bound import BoundDefinition
+from lightnet.ir.bound import BoundDefinition, rename
 from lightnet.ir.constants import Env, failure
 from lightnet.ir.constants import evaluate as constant
 from lightnet.ir.expr import format_expr, parse_expr
@@ -686,6 +686,28 @@ def test_statements_print_and_parse_back():
     for text in (CONV2D, DECONV2D, AVGPOOL, SOFTMAX, DETECT_YOLOV3, TRANSPOSE, RESHAPE, MAXREDUCE_ARG, RESIZE):
         definition = parse(text)
         assert parse(str(definition)).statements == definition.statements
+
+
+@pytest.mark.parametrize(
+    ("text", "results"),
+    [
+        (MAXREDUCE_ARG, {"dst": (2, 1, 4), "arg": spec((2, 1, 4), I32)}),
+        ("t[i, k] += src[i, j, k]\ndst[k, i] = t[i, k] * src[i, 0, k]", {"dst": (4, 2)}),
+        ("dst[i, j, k] = src[i - 1, j, k + 1 | 7] + src.flat[i * 12 + j * 4 + k]", {"dst": (2, 3, 4)}),
+    ],
+)
+def test_renamed_statements_compute_the_same(text, results):
+    """Tensors, winners, indices of loops and of reductions, subscripts, fillers."""
+    src = np.random.default_rng(0).random((2, 3, 4), np.float32)
+    one = bound(text, {"src": src}, {"axis": 1}, **results)
+    tensors = {name: f"other.{name}" for part in (one.operands, one.results, one.locals) for name, _ in part}
+    indices = {name: f"{name}.x" for s in one.statements for name, _ in (*s.loops, *s.reductions)}
+    renamed = [tuple((tensors[n], x) for n, x in part) for part in (one.operands, one.results, one.locals)]
+    two = BoundDefinition(*renamed, tuple(rename(s, tensors, indices) for s in one.statements))
+    assert not {x for s in two.statements for x in (s.tensor, s.arg)} & set(tensors)
+    got, want = evaluate(two, {"other.src": src}), evaluate(one, {"src": src})
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[tensors[name]], array)
 
 
 def test_keys_ignore_names_only():

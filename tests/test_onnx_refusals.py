@@ -4,6 +4,7 @@ which another check stands in for. Built by ONNX's helpers, which allow everythi
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from onnx import helper, numpy_helper  # noqa: E402
 
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
+from lightnet.frontends.onnx.ops.quantized import span  # noqa: E402
+from lightnet.runtime.dtypes import BY_NAME  # noqa: E402
 
 
 def f(*dims: int) -> np.ndarray:
@@ -161,3 +164,20 @@ def test_open_shapes(given: dict, message: str) -> None:
     x, y = f(2, 3), f(2, 3) * 4
     executable = lightnet.compile(lightnet.loads(open_model(), ".onnx", shapes={"y": (2, 3)}, values={"x": x}), "none")
     np.testing.assert_array_equal(executable({"y": y})["z"], x + y)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "ui8"])
+@pytest.mark.parametrize("points", [None, [0], [3], [100], [7, 120], "fed"])
+def test_the_largest_quantised_number(dtype: str, points) -> None:
+    """`span` decides whether f32 holds a sum: no number less its zero point is larger, and one is as large where the points are known."""
+    kind = BY_NAME[dtype]
+    low, high = (int(v) for v in kind.limits)
+    known = None if points in (None, "fed") else np.array(points, kind.np)
+    zero = (
+        None
+        if points is None
+        else SimpleNamespace(is_known=known is not None, known=known, len=1 if known is None else known.size)
+    )
+    found = span(SimpleNamespace(dtype=kind), zero)
+    at = range(low, high + 1) if points == "fed" else [0] if points is None else points
+    assert found == max(abs(q - z) for q in (low, high) for z in at)
