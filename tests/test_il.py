@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from lightnet.cli import il2json
 from lightnet.diagnostics import MAX_ERRORS, LightNetError, SourceLoc
 from lightnet.frontends import json_ir
+from lightnet.frontends.il import evals
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.il.eval_expr import evaluate
 
@@ -324,6 +325,21 @@ def ours(expression: str) -> str:
         return evaluate(expression)
     except LightNetError:
         return "ERR"
+
+
+@pytest.mark.skipif(not PERL, reason="perl is what is bounded")
+@pytest.mark.parametrize(
+    ("script", "limit", "value", "message"),
+    [
+        (b"print 'x' x 300", "OUTPUT", 299, "gave more than 299 bytes"),
+        (b"sleep 9", "WALL_SECONDS", 0.1, "took more than 0.1 s"),
+    ],
+)
+def test_perl_is_bounded(monkeypatch, script, limit, value, message):
+    assert evals._run_perl(PERL, b"print 'x' x 300") == b"x" * 300
+    monkeypatch.setattr(evals, limit, value)
+    with pytest.raises(LightNetError, match=message):
+        evals._run_perl(PERL, script)
 
 
 @pytest.mark.skipif(not PERL, reason="perl is the oracle")
