@@ -103,6 +103,7 @@ def test_usage_errors(opt, module: Path, argv: list[str], message: str) -> None:
         ),
         ('"unfinished', "in.mlir:1:1: error: End of file reached before closing string literal"),
         ("\x01", "in.mlir:1:1: error: Unexpected character"),
+        ("!a = i2147483648", "in.mlir:1:6: error: an integer type has more than 1024 bits"),
         ("!a = tensor<" + "1x" * 5000 + "f32>", "in.mlir:1:14: error: a shape has more than 4096 characters"),
         ("arith." + "x" * 100_000, "in.mlir:1:1: error: unknown op 'arith.xxx"),
         ("a\0b", "in.mlir:1:2: error: the text holds a NUL byte"),

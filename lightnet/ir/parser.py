@@ -18,12 +18,13 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     FileLineColLoc,
     IntAttr,
+    IntegerType,
     LocationAttr,
     ModuleOp,
     StringAttr,
     UnknownLoc,
 )
-from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Operation, Region, SSAValue, TypeAttribute
 from xdsl.parser import Parser, ParserState
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span, Token
@@ -38,6 +39,8 @@ from lightnet.ir.locations import loc_of
 MAX_TEXT = 16 << 20
 #: Characters of a shape: xDSL lexes the rest of it again at each dimension.
 MAX_SHAPE = 4096
+#: Bits of an integer type: a number of such a type is checked against 2 to the power of them.
+MAX_BITS = 1024
 #: Ops of one file: half a gigabyte of Python objects.
 MAX_OPS = 100_000
 #: Characters of a message: names and types in it are the file's.
@@ -168,6 +171,13 @@ class LocatedParser(Parser):
         if span.end - span.start > MAX_SHAPE:
             raise self.error_at(span.start, f"a shape has more than {MAX_SHAPE} characters")
         return super()._parse_optional_shape_delimiter()
+
+    def _parse_optional_integer_or_float_type(self) -> TypeAttribute | None:
+        start = self._current_token.span.start
+        found = super()._parse_optional_integer_or_float_type()
+        if isinstance(found, IntegerType) and found.width.data > MAX_BITS:
+            raise self.error_at(start, f"an integer type has more than {MAX_BITS} bits")
+        return found
 
     def _parse_alias_def(self) -> None:
         before = self.attribute_aliases.spent
