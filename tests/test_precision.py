@@ -150,6 +150,25 @@ def test_rule(name):
     assert kept == {True} if name in BOUNDED else False in kept
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_integers_in_f32_stay_exact(dtype):
+    """A product of integers, as quantised networks have it, behind moves, too: what becomes integers is not rounded."""
+    text = """func.func @main() -> tensor<4x2xi32> {
+      %a = ln.input : tensor<2x64xi32> as ("a")
+      %b = ln.input : tensor<64x4xi32> as ("b")
+      %x = ln.cast %a {mode = "wrap"} : tensor<2x64xf32> as ("x")
+      %y = ln.cast %b {mode = "wrap"} : tensor<64x4xf32> as ("y")
+      %z = ln.matmul %x, %y : tensor<2x4xf32> as ("z")
+      %t = ln.transpose %z {axes = [1, 0]} : tensor<4x2xf32> as ("t")
+      %c = ln.cast %t {mode = "wrap"} : tensor<4x2xi32> as ("c")
+      func.return %c : tensor<4x2xi32>
+    }"""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, shape).astype(np.int32) for shape in ((2, 64), (64, 4)))
+    got = lightnet.compile(lightnet.loads(text, ".mlir"), precision=dtype)({"a": a, "b": b})["c"]
+    np.testing.assert_array_equal(got, (a @ b).T)
+
+
 def test_sums_keep_the_range_while_they_are_short():
     text = """func.func @main() -> tensor<1xf32> {{
       %x = ln.input : tensor<{n}xf32> as ("x")

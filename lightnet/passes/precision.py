@@ -52,6 +52,7 @@ class PrecisionPass(LnPass):
       within ±128, a contraction (a sum of products of two operands) counting as one product: exponentials, logarithms and powers,
       quotients, softmax and normalisations, sums of many elements. A sigmoid, a mean of a window, an activation are bounded, and are not among them;
     * if it adds indices to floats, or reads elements at places that floats give: positions, which rounding by a share moves;
+    * if what it makes becomes integers, directly or behind moves: sums of integers that f32 holds exactly (quantised products), which rounding by a share moves;
     * if it has no definition but code (sorts, recurrent layers), or does not take the type.
     Ops on params alone stay f32 as well: they cost nothing where `hoist` puts them, and only what they give is rounded. A move of what an op of f32
     made is one of f32. Other types than f32 are left alone.
@@ -135,6 +136,8 @@ class _Shortening:
             return False
         if all(v in self.static for v in op.results) or op.takes_bits or not keeps_range(op):
             return False
+        if any(map(_becomes_integer, op.results)):
+            return False
         return not op.is_move or any(self._is_short(v) for v in op.operands)
 
     def _is_short(self, value: SSAValue) -> bool:
@@ -195,6 +198,17 @@ class _Shortening:
 
 def _is_f32(specs: list[TensorSpec]) -> bool:
     return any(s.dtype == F32 for s in specs)
+
+
+def _becomes_integer(value: SSAValue) -> bool:
+    """Whether a cast makes integers of a tensor, directly or behind moves."""
+    for use in value.uses:
+        op = use.operation
+        if isinstance(op, Cast) and not op.result_specs[0].dtype.is_float:
+            return True
+        if isinstance(op, LnOp) and op.is_move and any(map(_becomes_integer, op.results)):
+            return True
+    return False
 
 
 def _params(op: LnOp, dtype: DType) -> dict:
