@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from kernels import sample_ops
 from op_cases import beside
 from xdsl.ir import Block
 
 import lightnet
+from lightnet.backends.kernel_loops import bind_op
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
+from lightnet.ir.intervals import has_positions
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.model import Model
@@ -30,8 +33,8 @@ from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, widened
 HOST = ("create", "input", "param", "print", "fprint")
 OPS = {name: cls for name, cls in sorted(optypes().items()) if name not in HOST and cls.schema.operands}
 DTYPES = ("f32", "f64", "f16", "bf16")
-#: Ops whose results are extremes of several elements, by their names.
-EXTREMES = re.compile("(?<!non_)max|min", re.IGNORECASE)
+#: In a definition: an extreme of several elements, and of any.
+REDUCED, EXTREMES = re.compile(r"\b(?:arg)?(?:max|min)="), re.compile(r"\b(?:arg)?(?:min|max)=|\b(?:min|max|clamp)\(")
 #: Ops of which docs/edge-values.md says what they do: of these families, and those that clip or take extremes, by their definitions.
 FAMILIES = ("reduce", "pool", "pool_nd", "norm", "scan", "sort")
 #: Nothing but this.
@@ -52,15 +55,11 @@ MOST = 4000
 
 
 def decided() -> list[str]:
-    """The ops that the page is about."""
+    """The ops that the page is about, but for those that read at places which floats give."""
     found = []
     for name, cls in OPS.items():
-        text = cls.definition if isinstance(cls.definition, str) else ""
-        if (
-            EXTREMES.search(name)
-            or cls.__module__.rpartition(".")[2] in FAMILIES
-            or re.search(r"\b(min|max|clamp)\(", text)
-        ):
+        ops = [op for op, _ in sample_ops(cls) if op.definition and EXTREMES.search(op.definition)]
+        if cls.__module__.rpartition(".")[2] in FAMILIES or (ops and not has_positions(bind_op(ops[0]))):
             found.append(name)
     return found
 
@@ -76,6 +75,7 @@ class Edge:
     params: dict[str, Any]
     arrays: list[np.ndarray]
     want: list[np.ndarray]
+    definition: str
 
     def __str__(self) -> str:
         shown = {k: v for k, v in self.params.items() if self.cls.schema.by_name[k].default != v}
@@ -131,7 +131,7 @@ def _edge(cls: type[LnOp], number: int, what: str, values: tuple[float, ...], sp
     arrays = [
         sprinkled(a, values, rng) if is_float(a.dtype) and f.kind == "data" else a for a, f in zip(arrays, fields)
     ]
-    return Edge(cls, number, what, specs, params, arrays, op.evaluate(arrays))
+    return Edge(cls, number, what, specs, params, arrays, op.evaluate(arrays), op.definition or "")
 
 
 def model_of(found: list[Edge]) -> tuple[Model, dict[str, np.ndarray]]:
@@ -167,7 +167,7 @@ def signs_count(case: Edge) -> bool:
     """Whether the sign of a zero is promised: not of what a norm gives, and not of the extreme of zeros of both signs."""
     family = case.cls.__module__.rpartition(".")[2]
     takes_both = "zero" in case.what or case.what == "all"
-    return family != "norm" and not (takes_both and EXTREMES.search(case.cls.optype + case.params.get("elew_op", "")))
+    return family != "norm" and not (takes_both and REDUCED.search(case.definition))
 
 
 def difference(got: np.ndarray, want: np.ndarray, signs: bool = True) -> str | None:

@@ -93,10 +93,10 @@ class RoiAlign(_Regions):
         """Indices and weights [parts, points] of the two elements around each point of an axis."""
         length = high - low if self.half_pixel else max(high - low, 1)
         step = length / parts
-        count = self.sampling_ratio or int(np.clip(np.ceil(step), 0, MAX_POINTS))
+        count = self.sampling_ratio or int(np.clip(np.nan_to_num(np.ceil(step)), 0, MAX_POINTS))
         at = low + np.arange(parts)[:, None] * step + (np.arange(count) + 0.5) * step / max(count, 1)
         inside = (at >= -1) & (at <= size)
-        at = np.clip(at, 0, size - 1)
+        at = np.clip(np.where(inside, at, 0), 0, size - 1)
         first = np.floor(at).astype(int)
         part = at - first
         return [(first, inside * (1 - part)), (np.minimum(first + 1, size - 1), inside * part)]
