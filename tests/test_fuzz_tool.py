@@ -7,6 +7,7 @@ import random
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 TOOLS = Path(__file__).parent.parent / "tools"
@@ -115,6 +116,57 @@ def test_random_graphs_are_valid() -> None:
         assert model.SerializeToString() == model_of(seed)
         ops |= {n.op_type for n in model.graph.node}
     assert len(ops) > 20
+
+
+def test_random_models_are_valid() -> None:
+    """Those of the second generator: same number, same model; of all opsets, with bodies, and nearly all run in ONNX Runtime."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.models.make import model as made
+    from fuzzing.models_target import feeds_of, oracle
+
+    ops, opsets, refused = set(), set(), 0
+    for seed in range(40):
+        data = made(seed)
+        model = onnx.load_from_string(data)
+        assert data == made(seed)
+        ops |= {n.op_type for n in model.graph.node}
+        opsets.add(model.opset_import[0].version)
+        try:
+            found = oracle.runtime(data, feeds_of(model, random.Random(0)))
+        except Exception:
+            refused += 1
+        else:
+            assert list(found) == [o.name for o in model.graph.output]
+    assert len(ops) > 70 and len(opsets) > 8 and refused <= 4
+
+
+def test_noise_tells_a_tie_from_a_fault() -> None:
+    """An element that rounding decides may be another one, and one that it does not may not."""
+    helper = pytest.importorskip("onnx.helper")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.models import oracle
+
+    graph = helper.make_graph(
+        [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("Floor", ["s"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", 1, [3])], [helper.make_tensor_value_info(n, 1, [3]) for n in "sy"],
+    )  # fmt: skip
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    feeds = {"x": np.array([np.pi, 1, 2], np.float32)}  # the sine of the first is -8.7e-8
+    want = {"s": np.array([0, 0.84147098, 0.90929743], np.float32), "y": np.array([0, 0, 0], np.float32)}
+    tie, fault = ({**want, "y": want["y"] - np.eye(3, dtype=np.float32)[i]} for i in (0, 1))
+    spread = oracle.spreads(data, {"x": feeds["x"] * np.float32(1)}, want)
+    assert not oracle.differences(want, want)
+    assert oracle.differences(tie, want) and not oracle.differences(tie, want, spread=spread)
+    assert oracle.differences(fault, want, spread=spread)
+    assert oracle.differences({"y": want["y"], "s": want["s"]}, want)  # in another order
+
+
+def test_documented_refusals_are_labels_that_exist() -> None:
+    from fuzzing.refusals import DOCUMENTED
+
+    page = (TOOLS.parent / "docs" / "trust.md").read_text()
+    assert all(f"`{label}`" in page for label in DOCUMENTED)
 
 
 def test_outcomes_say_where() -> None:

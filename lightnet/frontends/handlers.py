@@ -51,9 +51,9 @@ class HandledNode:
         """This node is valid, and LightNet does not import it."""
         raise Unsupported(reason)
 
-    def fail(self, message: str) -> NoReturn:
-        """This node is not valid."""
-        raise LightNetError(message, None, label=f"{self.form}.node")
+    def fail(self, message: str, label: str = "node") -> NoReturn:
+        """This node is not valid, by the constraint `label` (``onnx.node``)."""
+        raise LightNetError(message, None, label=f"{self.form}.{label}")
 
 
 def check_clash(known: Handler | None, new: Handler, what: str) -> None:

@@ -47,7 +47,8 @@ def _pool_window(n: Node, x: Value) -> tuple[Window, bool]:
         room = d + b + e - (k - 1) * step - 1
         if room < 0 and room % s and not ceil:
             n.fail(
-                f"its window of {(k - 1) * step + 1} should fit into an axis of {d} elements with padding {b} and {e}"
+                f"its window of {(k - 1) * step + 1} should fit into an axis of {d} elements with padding {b} and {e}",
+                "empty-window",
             )
     return w, ceil
 

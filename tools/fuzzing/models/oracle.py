@@ -1,0 +1,181 @@
+"""What a model should give: ONNX Runtime without its optimisations, with a tolerance that the model's own rounding decides.
+
+Where results differ, the graph is run again in stochastic arithmetic (J. Vignes, "A stochastic arithmetic for reliable scientific computation", 1993): every float
+that a node computes is multiplied by 1 + e, e random of the size of its type's rounding. An element may differ by some times what these runs differ by, so that a
+tie that rounding decides (a floor, an argmax) is no fault, and a wrong value of a stable element is. ONNX's reference evaluator is asked last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+#: Relative rounding of a type, with room for sums in another order.
+EPS = {"float64": 1e-13, "float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+#: How many noisy runs, and how many times their spread an element may differ by.
+RUNS, SPREAD = 4, 8
+#: Ops that hand floats on as they are: noise belongs to those that compute. Quantised steps count as computing before they round.
+MOVES = {"Identity", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Concat", "Split", "Slice", "Gather", "GatherElements", "GatherND", "Constant",
+         "ConstantOfShape", "Shape", "Range", "Pad", "DepthToSpace", "SpaceToDepth", "Where", "Trilu", "Dropout", "MaxPool", "If", "Loop", "Scan", "Compress"}  # fmt: skip
+
+Arrays = dict[str, np.ndarray]
+
+
+def runtime(data: bytes, feeds: Mapping[str, np.ndarray]) -> Arrays:
+    """ONNX Runtime's outputs, by name; raises what it raises."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    run = ort.RunOptions()
+    run.log_severity_level = 4
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(feeds), run)))
+
+
+def reference(data: bytes, feeds: Mapping[str, np.ndarray]) -> Arrays:
+    """The outputs of ONNX's reference evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    model = onnx.load_from_string(data)
+    with np.errstate(all="ignore"):
+        values = ReferenceEvaluator(model).run(None, dict(feeds))
+    return {o.name: np.asarray(v) for o, v in zip(model.graph.output, values)}
+
+
+def differences(
+    got: Mapping[str, np.ndarray], want: Arrays, eps: float = 0.0, spread: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """What is wrong with outputs, by name: their names, types, shapes, and values beyond what rounding explains."""
+    if list(got) != list(want):
+        return {"": f"outputs are called {list(got)}, expected {list(want)}"}
+    found = {n: _difference(n, got[n], want[n], eps, (spread or {}).get(n, 0)) for n in want}
+    return {name: said for name, said in found.items() if said}
+
+
+def _difference(name: str, got: np.ndarray, want: np.ndarray, eps: float, spread: Any) -> str:
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"'{name}' is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+    if not want.size:
+        return ""
+    if np.shape(spread) not in ((), want.shape):
+        spread = 0
+    if want.dtype.kind not in "fV":
+        off = (got != want) & ~(np.asarray(spread) > 0)
+        if not off.any():
+            return ""
+        i = tuple(int(n) for n in np.argwhere(off)[0])
+        return (
+            f"'{name}' {want.dtype} has wrong elements: {off.sum()} of {off.size}, at {i}: {got[i]}, expected {want[i]}"
+        )
+    a, b = (np.asarray(v, np.float64) for v in (got, want))
+    finite = b[np.isfinite(b)]
+    size = float(np.abs(finite).max()) if finite.size else 0.0
+    eps = max(eps, EPS.get(str(want.dtype), 2e-6))
+    with np.errstate(all="ignore"):
+        off = ~(
+            (a == b)
+            | (np.isnan(a) & np.isnan(b))
+            | (np.abs(a - b) <= eps * (np.abs(b) + 0.5 * size + 1e-3) + SPREAD * np.asarray(spread))
+        )
+    off &= ~np.isnan(np.asarray(spread))
+    if not off.any():
+        return ""
+    i = tuple(int(n) for n in np.argwhere(off)[0])
+    return f"'{name}' {want.dtype} has wrong values: {off.sum()} of {off.size}, at {i}: {a[i]:.9g}, expected {b[i]:.9g} (largest {size:.3g})"
+
+
+def spreads(data: bytes, feeds: Mapping[str, np.ndarray], want: Arrays, eps: float = 0.0) -> Arrays:
+    """How far each element moves under noise; NaN where it is finite in some runs only."""
+    found: Arrays = {}
+    for run in range(RUNS):
+        with suppress(Exception):  # a shape that a value decides
+            other = runtime(noisy(data, run, eps), feeds)
+            for name, value in other.items():
+                if value.shape != want[name].shape:
+                    found[name] = np.full(want[name].shape, np.nan)
+                    continue
+                a, b = (np.asarray(v, np.float64) for v in (value, want[name]))
+                with np.errstate(all="ignore"):
+                    moved = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.abs(a - b))
+                found[name] = np.maximum(found.get(name, 0), moved)
+    return found
+
+
+def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
+    """The model with noise behind each node of the main graph that computes floats."""
+    model = onnx.shape_inference.infer_shapes(onnx.load_from_string(data))
+    graph, rng = model.graph, np.random.default_rng(seed)
+    types = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output, *graph.input)}
+    ends = {o.name for o in graph.output}
+    nodes: list[onnx.NodeProto] = []
+    names: dict[str, str] = {}
+    if eps:  # data is rounded, too
+        feeds = {x.name for x in graph.input} - {t.name for t in graph.initializer}
+        constants = [
+            *graph.initializer,
+            *(a.t for node in graph.node if node.op_type == "Constant" for a in node.attribute if a.HasField("t")),
+        ]
+        for t in [t for t in constants if t.data_type == TensorProto.FLOAT]:
+            array = numpy_helper.to_array(t)
+            t.CopyFrom(
+                numpy_helper.from_array(
+                    (array * (1 + eps / 2 * rng.uniform(-1, 1, array.shape))).astype(np.float32), t.name
+                )
+            )
+        for name in sorted(n for n in feeds if types[n].elem_type == TensorProto.FLOAT):
+            names[name] = f"n·{name}"
+            factor = 1 + eps / 2 * rng.uniform(-1, 1, [d.dim_value for d in types[name].shape.dim])
+            nodes.append(
+                helper.make_node(
+                    "Constant", [], [f"f·{name}"], value=numpy_helper.from_array(factor.astype(np.float32))
+                )
+            )
+            nodes.append(helper.make_node("Mul", [name, f"f·{name}"], [names[name]]))
+    for node in graph.node:
+        bodies = any(a.HasField("g") for a in node.attribute)
+        if not bodies:
+            node.input[:] = [names.get(n, n) for n in node.input]
+        nodes.append(node)
+        for i, out in enumerate(node.output):
+            kind = types[out].elem_type if out in types else 0
+            if (node.op_type in MOVES and not bodies) or kind not in (
+                TensorProto.FLOAT,
+                TensorProto.DOUBLE,
+                TensorProto.FLOAT16,
+            ):
+                continue
+            shape = [d.dim_value for d in types[out].shape.dim]
+            dtype = helper.tensor_dtype_to_np_dtype(kind)
+            size = max(eps, EPS[str(dtype)] / 8)
+            factor, noise, source = (f"{word}·{out}" for word in ("f", "n", "s"))
+            graph.initializer.append(
+                numpy_helper.from_array(np.asarray(1 + size * rng.uniform(-1, 1, shape), dtype), factor)
+            )
+            if model.ir_version < 4:
+                graph.input.append(helper.make_tensor_value_info(factor, kind, shape))
+            if out in ends or _captured(graph, out):
+                node.output[i] = source
+                nodes.append(helper.make_node("Mul", [source, factor], [out]))
+            else:
+                nodes.append(helper.make_node("Mul", [out, factor], [noise]))
+                names[out] = noise
+    del graph.node[:]
+    graph.node.extend(nodes)
+    del graph.value_info[:]
+    return model.SerializeToString()
+
+
+def _captured(graph: onnx.GraphProto, name: str) -> bool:
+    """Whether the body of a region reads a tensor."""
+    return any(
+        name in inner.input for node in graph.node for a in node.attribute if a.HasField("g") for inner in a.g.node
+    )

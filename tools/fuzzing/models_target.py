@@ -1,0 +1,181 @@
+"""The target `models`: random ONNX models (`fuzzing.models`) through every option of the compiler, against `fuzzing.models.oracle`."""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from fuzzing.models import oracle
+from fuzzing.models.make import model as make_model
+from fuzzing.process import Fault
+from fuzzing.refusals import DOCUMENTED
+
+#: Ways in which a network reaches the compiler, and what comes out of it reaches its caller.
+FORMS = {"bytes": 8, "model": 3, "json": 2, "mlir": 2, "onnx": 2}
+#: Options, each with how often it is drawn.
+OPTIONS: list[tuple[dict[str, Any], float]] = [
+    ({}, 6), ({"layout": "plain"}, 2), ({"threads": 2}, 1), ({"exact": True}, 1), ({"plan": "upstream"}, 2), ({"check_indices": True}, 1), ({"target": "none"}, 2),
+    ({"target": "none", "check_indices": True}, 0.3), ({"target": "cuda", "on_cpu": True}, 0.7), ({"target": "cuda", "on_cpu": True, "layout": "plain"}, 0.2),
+    ({"precision": "bf16"}, 0.5), ({"precision": "f16"}, 0.5), ({"features": "avx2"}, 0.7), ({"features": "neon"}, 0.5), ({"weight_memory": 0}, 0.5),
+    ({"threads": 2, "layout": "plain", "check_indices": True}, 0.4), ({"pipeline": ""}, 3)]  # fmt: skip
+#: Passes that a network compiles without, as it does with them.
+LEFT_OUT = ("simplify", "trim-windows", "fold-batchnorm", "hoist", "subgraph", "combine", "layout", "bands", "schedule")
+
+
+class Models:
+    """Random models in the forms and with the options that their seed draws."""
+
+    name, suffix = "models", ".onnx"
+
+    def make(self, seed: int) -> bytes:
+        return make_model(seed)
+
+    def run(self, data: bytes, path: Path, seen: dict[str, list[str]]) -> str:
+        """Compile and call the model. Raises `Fault` for wrong results and refusals."""
+        from lightnet.diagnostics import LightNetError
+
+        model = onnx.load_from_string(data)
+        props = {p.key: p.value for p in model.metadata_props}
+        rng = random.Random(f"options {props['seed']}")
+        form, options, saved = (
+            rng.choices(list(FORMS), list(FORMS.values()))[0],
+            dict(_options(rng)),
+            rng.random() < 0.15,
+        )
+        feeds = feeds_of(model, rng)
+        seen["op"] = sorted({n.op_type for n in model.graph.node})
+        seen["option"] = [str(options), form, *(["saved"] if saved else [])]
+        how = f"[{form}, {options}{', saved' if saved else ''}]"
+        alone = False
+        try:
+            want = oracle.runtime(data, feeds)
+        except Exception as refused:
+            want, alone = _reference(model, feeds), True
+            if want is None:
+                return f"no oracle: {str(refused).partition(':')[0][:40]}"
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                got = _outputs(data, form, dict(options), saved, feeds, path)
+        except LightNetError as error:
+            if error.label in DOCUMENTED:
+                return "refused as documented"
+            raise Fault(f"refused: {error.label or ''} {error.message[:250]}\n{how}\n{error}") from error
+        eps = {"bf16": 2.0**-7, "f16": 2.0**-10}.get(options.get("precision", ""), 0.0)
+        if options.get("plan") == "upstream":  # what that overwrites is not returned (docs/design.md)
+            want = {name: value for name, value in want.items() if name in got}
+        wrong = oracle.differences(got, want, 8 * eps)
+        if not wrong:
+            return "right"
+        spread = oracle.spreads(data, feeds, want, eps)
+        wrong = oracle.differences(got, want, 8 * eps, spread)
+        if not wrong:
+            return "right, by noise"
+        other = _reference(model, feeds) or {}
+        unsaid = [
+            name
+            for name in wrong
+            if name not in other or oracle.differences(_only(name, got), _only(name, other), 8 * eps, spread)
+        ]
+        if not unsaid:
+            return "right by the reference evaluator"
+        if alone:
+            return "the reference evaluator says otherwise, alone"
+        text = wrong[unsaid[0]]
+        raise Fault(f"{text}\n{how}\n" + "\n".join(wrong.values()))
+
+
+def _only(name: str, arrays: Mapping[str, np.ndarray]) -> oracle.Arrays:
+    return {name: arrays[name]} if name in arrays else {}
+
+
+def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> oracle.Arrays | None:
+    """The reference evaluator's outputs, of the opsets that it knows well; None where it fails."""
+    if model.opset_import[0].version < 13:
+        return None
+    with suppress(Exception):
+        return oracle.reference(model.SerializeToString(), feeds)
+    return None
+
+
+@cache
+def _defaults(target: str) -> list[str]:
+    from lightnet.passes import pipelines
+
+    return pipelines.default(target).split(",")
+
+
+def _options(rng: random.Random) -> Mapping[str, Any]:
+    options = dict(rng.choices([o for o, _ in OPTIONS], [w for _, w in OPTIONS])[0])
+    if "pipeline" in options:
+        gone = rng.sample(LEFT_OUT, rng.choice((1, 1, 2, 3)))
+        options["pipeline"] = ",".join(p for p in _defaults("cpu") if p not in gone)
+    return options
+
+
+def _outputs(
+    data: bytes, form: str, options: dict[str, Any], saved: bool, feeds: Mapping[str, np.ndarray], path: Path
+) -> oracle.Arrays:
+    """What the network gives, read in a form and compiled with options."""
+    import lightnet
+    from lightnet.frontends import exporter, json_ir
+    from lightnet.frontends.loading import OpenError
+
+    target = options.pop("target", "cpu")
+    source: Any = data
+    try:
+        if form != "bytes":
+            source = lightnet.loads(data, ".onnx")
+        if form == "json":
+            source = lightnet.loads(json_ir.write(exporter.from_module(source.module)), ".json", weights=source.weights)
+        elif form == "mlir":
+            source = lightnet.loads(str(source), ".mlir", weights=source.weights)
+        elif form == "onnx":
+            source = lightnet.to_onnx(source).SerializeToString()
+    except OpenError:
+        source = data
+    run = lightnet.compile(source, target, **options)
+    if saved and hasattr(run, "save") and target == "cpu":
+        file = path.with_suffix(".lnx")
+        run.save(file)
+        run = lightnet.load_executable(file)
+    return dict(run(dict(feeds)))
+
+
+def feeds_of(model: onnx.ModelProto, rng: random.Random) -> oracle.Arrays:
+    """Inputs within the intervals that the generator wrote beside the model."""
+    ranges = json.loads(next(p.value for p in model.metadata_props if p.key == "ranges"))
+    data = np.random.default_rng(rng.randrange(2**32))
+    feeds: oracle.Arrays = {}
+    known = {t.name for t in model.graph.initializer}
+    for x in model.graph.input:
+        if x.name in known or x.name not in ranges:
+            continue
+        shape = ranges[x.name][2]
+        dtype, (lo, hi) = helper.tensor_dtype_to_np_dtype(x.type.tensor_type.elem_type), ranges[x.name][:2]
+        if dtype.kind == "b":
+            feeds[x.name] = np.asarray(data.random(shape) < 0.5)
+        elif dtype.kind == "f":
+            y = data.uniform(lo, hi, shape)
+            kind = rng.random()
+            y = (
+                np.clip(np.round(y * 2) / 2, lo, hi)
+                if kind < 0.15
+                else np.where(data.random(shape) < 0.3, np.clip(0, lo, hi), y)
+                if kind < 0.25
+                else y
+            )
+            feeds[x.name] = np.asarray(y, dtype)
+        else:
+            feeds[x.name] = np.asarray(data.integers(int(lo), int(hi), size=shape, endpoint=True), dtype)
+    return feeds
