@@ -293,7 +293,7 @@ def build_program(compilation: Compilation) -> Program:
     ops = list(main_of(planned).body.block.ops)
     _check_ends(ops)
     if is_upstream(planned) or "static" not in memory_of(planned):
-        common |= _one_space(ops, common["inputs"])
+        common |= _one_space(ops, common["inputs"], common["counts"])
     if compilation.arch is not None:
         return Program((), memory_of(loops), hosts=tuple(_hosts(loops)), threads=compilation.threads, cpu=compilation.arch,
                        triple=CUDA_TRIPLE, **common)  # fmt: skip
@@ -363,9 +363,11 @@ def _outputs(main: func.FuncOp) -> Iterator[Tensor]:
         yield _tensor(value, f"output{i}")
 
 
-def _one_space(ops: Sequence[Operation], inputs: Sequence[Tensor]) -> dict[str, Any]:
+def _one_space(
+    ops: Sequence[Operation], inputs: Sequence[Tensor], counts: Sequence[tuple[str, int, str]]
+) -> dict[str, Any]:
     """What is special where all tensors stand in one memory space, as in upstream's plans: residents, and what the program
-    overwrites (outputs are lost; inputs and residents have to be written again)."""
+    overwrites (outputs are lost, as are those whose count is; inputs and residents have to be written again)."""
     static = [v for op in ops if isinstance(op, ParamOp | OnceOp) for v in op.results]
     residents = tuple(_tensor(v, f"@{i}") for i, v in enumerate(static))
     filled = [*inputs, *residents]
@@ -383,9 +385,10 @@ def _one_space(ops: Sequence[Operation], inputs: Sequence[Tensor]) -> dict[str, 
             hit = (begin < target.offset + target.nbytes) & (end > target.offset) & (made < i) & (space == target.space)
             for k in np.flatnonzero(hit):
                 by.setdefault(int(k), _label(op))
-    lost = tuple((t.name, by[k]) for k, (t, _) in enumerate(outputs) if k in by)
+    lost = {t.name: by[k] for k, (t, _) in enumerate(outputs) if k in by}
+    lost |= {name: lost[count] for name, _, count in counts if count in lost and name not in lost}
     again = tuple(t.name for k, t in enumerate(filled, len(outputs)) if k in by)
-    return {"residents": residents, "overwritten": lost, "restore": again}
+    return {"residents": residents, "overwritten": tuple(lost.items()), "restore": again}
 
 
 def _label(op: Operation) -> str:

@@ -459,3 +459,28 @@ def test_a_saved_executable_may_not_lie_about_counts(lie) -> None:
     with pytest.raises(ValueError):
         lnx_check.check_program({**header, "counts": lie})
         Program.from_header({**header, "counts": lie}, ())
+
+
+def test_upstream_plans_do_not_give_what_they_have_lost_the_count_of() -> None:
+    """By upstream's rules what nobody reads is overwritten: an output whose count is gone is not returned, rather than at its bound."""
+    h = helper
+    constants = {
+        "boxes": np.array([[[0, 0, 1, 1]]], np.float32),
+        "most": np.array([1], np.int64),
+        "iou": np.array([0.5], np.float32),
+    }
+    nodes = [
+        h.make_node("NonMaxSuppression", ["boxes", "scores", "most", "iou"], ["y"]),
+        h.make_node("Neg", ["scores"], ["w"]),
+    ]
+    graph = h.make_graph(
+        nodes, "g", [h.make_tensor_value_info("scores", 1, [1, 1, 1])],
+        [h.make_empty_tensor_value_info("y"), h.make_tensor_value_info("w", 1, [1, 1, 1])],
+        [numpy_helper.from_array(a, name) for name, a in constants.items()],
+    )  # fmt: skip
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+    run = lightnet.compile(model.SerializeToString(), plan="upstream")
+    ((name, _, count),) = run.program.counts
+    lost = {name for name, _ in run.program.overwritten}
+    assert count in lost, "the case is about a count that is lost"
+    assert name in lost and list(run({"scores": np.ones((1, 1, 1), np.float32)})) == ["w"]

@@ -434,6 +434,42 @@ def test_loading_again_beside_requests() -> None:
     served(affine(), without)
 
 
+def test_a_model_is_not_closed_while_a_body_comes() -> None:
+    """One that is replaced between a request's head and its body answers the request still."""
+    made: list[Model] = []
+
+    def load() -> Model:
+        made.append(affine(1, scale=float(len(made))))
+        return made[-1]
+
+    x = np.ones((1, 4), np.float32)
+    body = json.dumps(asked(x)).encode()
+
+    async def talk(client: Any, service: Any) -> None:
+        begun, going = asyncio.Event(), asyncio.Event()
+
+        async def parts() -> Any:
+            yield body[:10]
+            begun.set()
+            await going.wait()
+            yield body[10:]
+
+        reply = asyncio.create_task(client.post(INFER, content=parts()))
+        await begun.wait()
+        old = service.repository.model("m")
+        while not old._users:  # its head has come
+            await asyncio.sleep(0)
+        assert (await client.post("/v2/repository/models/m/load")).status_code == 200
+        await asyncio.sleep(0.02)
+        assert not made[0].closed
+        going.set()
+        assert (answer(await reply) == 1).all()
+        while not made[0].closed:
+            await asyncio.sleep(0)
+
+    served({"m": load}, talk, control=True)
+
+
 # -- the command
 
 

@@ -161,7 +161,8 @@ def report(servers: list[Server]) -> bool:
         for what, count in sorted(server.counts.items()):
             print(f"  {what:32} {count}")
         bad = server.crashes or any(
-            what.isupper() or what.startswith(("WRONG", "MALFORMED")) or what.endswith(" 500") for what in server.counts
+            what.isupper() or what.startswith(("WRONG", "MALFORMED", "REFUSED")) or what.endswith(" 500")
+            for what in server.counts
         )
         print(f"  {'wrong answers':32} {server.counts['WRONG']}")
         right &= not bad and bool(server.seconds)

@@ -117,7 +117,7 @@ class Service:
         model = self._model(http)
         labels, status = (model.name, model.version), 500
         try:
-            with self._accepted(model):
+            with self._accepted(model), model.in_use():
                 body, headers = await self._infer(model, http, since + self.options.timeout)
             status = 200
             return Response(body, headers=headers)

@@ -52,6 +52,21 @@ class Model:
         self._labels = (source.name, source.version)
         self._metrics = metrics
         self.queue = Queue(runnable, workers, rows=rows, delay=options.delay or 0.0, watch=self._watch)
+        self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While a request has this model, from before its body is read: `retire` waits for it."""
+        self._users += 1
+        self._unused.clear()
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._unused.set()
 
     def _watch(self, items: Sequence[Item], seconds: float) -> None:
         metrics, labels = self._metrics, self._labels
@@ -64,6 +79,7 @@ class Model:
 
     async def retire(self) -> None:
         """Close the executable once its last request is answered."""
+        await self._unused.wait()
         await self.queue.drained()
         close = getattr(self._runnable, "close", None)
         if close is not None:

@@ -60,6 +60,12 @@ class Client(threading.Thread):
         begin = time.perf_counter()
         status, data = ask(connection, PATH, head + rows.tobytes(), headers)
         seconds = time.perf_counter() - begin
+        if status not in (
+            200,
+            503,
+        ):  # busy, or without a descriptor, is what a server may be; a proper request is not wrong
+            self.counts[f"REFUSED, status {status}: {data[:200]!r}"] += 1
+            return
         self.counts[f"status {status}"] += 1
         if status != 200:
             return

@@ -96,7 +96,7 @@ def _difference(name: str, got: np.ndarray, want: np.ndarray, eps: float, spread
 def spreads(data: bytes, feeds: Mapping[str, np.ndarray], want: Arrays, eps: float = 0.0) -> Arrays:
     """How far each element moves under noise; NaN where it is finite in some runs only."""
     found: Arrays = {}
-    for run in range(RUNS):
+    for run in range(4 * RUNS if eps else RUNS):
         with suppress(Exception):  # a shape that a value decides
             other = runtime(noisy(data, run, eps), feeds)
             for name, value in other.items():

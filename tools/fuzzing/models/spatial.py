@@ -213,6 +213,8 @@ def resize(b: Builder) -> Value:
             return b.add("Resize", [x, roi, None, b.ints(shape[2:])], "f32", shape, -reach, reach, axes=[2, 3], **attrs)
         none = b.const(np.zeros(0), "f32") if b.opset < 13 else None
         return b.add("Resize", [x, roi, none, b.ints(shape)], "f32", shape, -reach, reach, **attrs)
+    if shape != [d * s for d, s in zip(x.shape, scales)] and attrs["coordinate_transformation_mode"] == "align_corners":
+        raise Stuck  # ONNX takes the size that is no whole number for corners, and ONNX Runtime the one that it gives
     if b.opset >= 18 and mode != "nearest" and min(scales) < 1 and b.chance(0.4):
         attrs["antialias"] = 1
     return b.add("Resize", [x, roi, *values], "f32", shape, -reach, reach, **attrs)
