@@ -77,15 +77,15 @@ class Models:
         wrong = oracle.differences(got, want, 8 * eps)
         if not wrong:
             return "right"
-        spread = oracle.spreads(data, feeds, want, eps)
-        wrong = oracle.differences(got, want, 8 * eps, spread)
+        spread, rounding = oracle.spreads(data, feeds, want, eps), oracle.roundings(data, 8 * eps)
+        wrong = oracle.differences(got, want, rounding, spread)
         if not wrong:
             return "right, by noise"
         other = _reference(model, feeds) or {}
         unsaid = [
             name
             for name in wrong
-            if name not in other or oracle.differences(_only(name, got), _only(name, other), 8 * eps, spread)
+            if name not in other or oracle.differences(_only(name, got), _only(name, other), rounding, spread)
         ]
         if not unsaid:
             return "right by the reference evaluator"

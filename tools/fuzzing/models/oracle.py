@@ -52,12 +52,16 @@ def reference(data: bytes, feeds: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def differences(
-    got: Mapping[str, np.ndarray], want: Arrays, eps: float = 0.0, spread: Mapping[str, Any] | None = None
+    got: Mapping[str, np.ndarray],
+    want: Arrays,
+    eps: float | Mapping[str, float] = 0.0,
+    spread: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """What is wrong with outputs, by name: their names, types, shapes, and values beyond what rounding explains."""
     if list(got) != list(want):
         return {"": f"outputs are called {list(got)}, expected {list(want)}"}
-    found = {n: _difference(n, got[n], want[n], eps, (spread or {}).get(n, 0)) for n in want}
+    least = eps if isinstance(eps, Mapping) else dict.fromkeys(want, eps)
+    found = {n: _difference(n, got[n], want[n], least[n], (spread or {}).get(n, 0)) for n in want}
     return {name: said for name, said in found.items() if said}
 
 
@@ -91,6 +95,24 @@ def _difference(name: str, got: np.ndarray, want: np.ndarray, eps: float, spread
         return ""
     i = tuple(int(n) for n in np.argwhere(off)[0])
     return f"'{name}' {want.dtype} has wrong values: {off.sum()} of {off.size}, at {i}: {a[i]:.9g}, expected {b[i]:.9g} (largest {size:.3g})"
+
+
+def roundings(data: bytes, least: float = 0.0) -> dict[str, float]:
+    """The relative rounding of each output: that of the shortest type of float on the way to it, and `least` at the least."""
+    graph = onnx.shape_inference.infer_shapes(onnx.load_from_string(data)).graph
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output, *graph.input)}
+    kinds |= {t.name: t.data_type for t in graph.initializer}
+    found: dict[str, float] = {}
+
+    def own(name: str) -> float:
+        kind = kinds.get(name, 0)
+        return EPS.get(str(helper.tensor_dtype_to_np_dtype(kind)), least) if kind else EPS["float32"]
+
+    for node in graph.node:
+        read = [*node.input, *(n for a in node.attribute if a.HasField("g") for inner in a.g.node for n in inner.input)]
+        most = max((found.get(n, own(n)) for n in read if n), default=least)
+        found |= {n: max(most, own(n), least) for n in node.output if n}
+    return {o.name: found.get(o.name, max(own(o.name), least)) for o in graph.output}
 
 
 def spreads(data: bytes, feeds: Mapping[str, np.ndarray], want: Arrays, eps: float = 0.0) -> Arrays:
