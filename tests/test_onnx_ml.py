@@ -249,6 +249,73 @@ def test_support_vectors(kernel: str) -> None:
                 support_vectors=f32(24).tolist(), coefficients=f32(6).tolist(), rho=[0.2])  # fmt: skip
 
 
+def machine(count: int, probabilities: bool, labels: dict | None = None) -> dict:
+    """The attributes of a random classifier of `count` classes, of rows of 4."""
+    per_class, pairs = [3, 2, 4, 1][:count], count * (count - 1) // 2
+    total = sum(per_class)
+    more = {"prob_a": (-1 - RNG.random(pairs)).tolist(), "prob_b": f32(pairs).tolist()} if probabilities else {}
+    return {"support_vectors": f32(total * 4).tolist(), "coefficients": f32(total * (count - 1)).tolist(), "rho": f32(pairs).tolist(),
+            "vectors_per_class": per_class, "kernel_params": [0.3, 0.5, 3.0],
+            **(labels or {"classlabels_ints": [5, -2, 9, 0][:count]}), **more}  # fmt: skip
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize(
+    "kernel", ["RBF", pytest.param("LINEAR", marks=pytest.mark.slow), pytest.param("POLY", marks=pytest.mark.slow)]
+)
+def test_votes_of_support_vectors(kernel: str, transform: str) -> None:
+    """Of two classes under SOFTMAX, ONNX Runtime has something that is no softmax: there ONNX's reference."""
+    x = f32(30, 4)
+    for count in (2, 3, 4):
+        attributes = {"kernel_type": kernel, "post_transform": transform, **machine(count, False)}
+        if count > 2 or transform in ("LOGISTIC", "NONE"):
+            compare("SVMClassifier", {"x": x}, 2, version=1, **attributes)
+            continue
+        source = model("SVMClassifier", {"x": x}, 2, version=1, **attributes)
+        got = lightnet.compile(source)({"x": x})
+        for k, want in enumerate(ReferenceEvaluator(source).run(None, {"x": x})):
+            same(got[f"y{k}"], want, 1e-5, f"{transform} output {k}")
+
+
+@pytest.mark.slow
+def test_classifiers_without_support_vectors() -> None:
+    for count in (3, 4):
+        compare("SVMClassifier", {"x": f32(30, 4)}, 2, version=1, kernel_type="LINEAR", kernel_params=[0.0] * 3, coefficients=f32(count * 4).tolist(), rho=[0.3, 0.0],
+                classlabels_ints=list(range(count)))  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+def test_coupled_probabilities(count: int) -> None:
+    """Against the minimum itself in f64, and against ONNX Runtime, whose iteration stops within 0.005 of it."""
+    x, attributes = f32(30, 4), machine(count, True)
+    source = model("SVMClassifier", {"x": x}, 2, version=1, kernel_type="RBF", **attributes)
+    got, (labels, scores) = lightnet.compile(source)({"x": x}), runtime(source, {"x": x})
+    np.testing.assert_array_equal(got["y0"], labels)
+    np.testing.assert_allclose(got["y1"], scores, atol=5e-3)
+    decisions = lightnet.compile(model("SVMClassifier", {"x": x}, 2, version=1, kernel_type="RBF",
+                                       **{k: v for k, v in attributes.items() if not k.startswith("prob")}))({"x": x})["y1"]  # fmt: skip
+    decisions = (decisions[:, 1:] if count == 2 else decisions).astype(np.float64)
+    pairs = 1 / (1 + np.exp(decisions * attributes["prob_a"] + np.array(attributes["prob_b"])))
+    for row, found in zip(np.clip(pairs, 1e-7, 1 - 1e-7), got["y1"]):
+        r = np.zeros((count, count))
+        r[np.triu_indices(count, 1)] = row
+        r.T[np.triu_indices(count, 1)] = 1 - row
+        system = np.ones((count + 1, count + 1))
+        system[:-1, :-1] = np.diag((r**2).sum(0)) - r * r.T
+        system[-1, -1] = 0
+        want = np.linalg.solve(system, [0] * count + [1])[:-1]
+        np.testing.assert_allclose(found, want, atol=2e-6)
+
+
+def test_machines_that_are_none() -> None:
+    for change, message in (({"vectors_per_class": [3]}, "should be one number for each of 3 classes"), ({"rho": [0.5]}, "3 rho"),
+                            ({"prob_a": [1.0]}, "1 prob_a and 3 prob_b")):  # fmt: skip
+        with pytest.raises(LightNetError, match=message):
+            lightnet.compile(
+                model("SVMClassifier", {"x": f32(2, 4)}, 2, version=1, kernel_type="RBF", **machine(3, True) | change)
+            )
+
+
 # -- features ----------------------------------------------------------------------------------------------------------------
 
 
