@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from onnx_ml import GRID, MODES, RNG, f32, forest, machine, rows
 
 import lightnet
 from lightnet.diagnostics import LightNetError
@@ -16,11 +17,6 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 ML = "ai.onnx.ml"
 TRANSFORMS = ["LOGISTIC", *(pytest.param(t, marks=pytest.mark.slow) for t in ("NONE", "SOFTMAX", "SOFTMAX_ZERO"))]
-RNG = np.random.default_rng(9)
-
-
-def f32(*dims: int) -> np.ndarray:
-    return RNG.standard_normal(dims).astype(np.float32)
 
 
 def model(op: str, inputs: dict, outputs: int, version: int = 3, constants: tuple = (), **attributes) -> bytes:
@@ -65,57 +61,6 @@ def same(got: np.ndarray, want: np.ndarray, tolerance: float, what: str) -> None
 
 
 # -- trees ---------------------------------------------------------------------------------------------------------------
-
-
-def forest(kind: str, trees: int, depth: int, features: int, targets: list[int], modes: tuple[str, ...], values: np.ndarray, several: bool = True,
-           tracks: bool = False) -> dict:  # fmt: skip
-    """The attributes of random trees that are not balanced; nodes are numbered in no order."""
-    nodes: dict[str, list] = {k: [] for k in ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids",
-                                              "missing_value_tracks_true")}  # fmt: skip
-    leaves: dict[str, list] = {k: [] for k in ("treeids", "nodeids", "ids", "weights")}
-
-    def add(tree: int, node: int, mode: str, yes: int = 0, no: int = 0) -> None:
-        row = (
-            tree,
-            node,
-            int(RNG.integers(features)),
-            mode,
-            float(RNG.choice(values)),
-            yes,
-            no,
-            int(tracks and RNG.random() < 0.5),
-        )
-        for column, x in zip(nodes.values(), row):
-            column.append(x)
-
-    for tree in range(trees):
-        names = list(RNG.permutation(1 << (depth + 1)) + 1)
-
-        def grow(node: int, level: int, tree: int = tree, names: list = names) -> None:
-            if level == depth or (level and RNG.random() < 0.25):
-                add(tree, node, "LEAF")
-                for target in targets if several and RNG.random() < 0.7 else [int(RNG.choice(targets))]:
-                    for column, x in zip(leaves.values(), (tree, node, target, float(RNG.random()))):
-                        column.append(x)
-                return
-            yes, no = int(names.pop()), int(names.pop())
-            add(tree, node, str(RNG.choice(modes)), yes, no)
-            grow(yes, level + 1)
-            grow(no, level + 1)
-
-        grow(0, 0)
-    return {f"nodes_{k}": v for k, v in nodes.items()} | {f"{kind}_{k}": v for k, v in leaves.items()}
-
-
-GRID = np.arange(-2, 3, dtype=np.float32) / 2  # so that values are equal to thresholds
-MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
-
-
-def rows(count: int, features: int, missing: bool = False) -> np.ndarray:
-    x = np.where(RNG.random((count, features)) < 0.5, RNG.choice(GRID, (count, features)), f32(count, features)).astype(
-        np.float32
-    )
-    return np.where(RNG.random(x.shape) < 0.15, np.float32(np.nan), x) if missing else x
 
 
 @pytest.mark.parametrize(
@@ -247,16 +192,6 @@ def test_support_vectors(kernel: str) -> None:
     for one_class in (0, 1):
         compare("SVMRegressor", {"x": x}, version=1, kernel_type=kernel, kernel_params=[0.3, 0.5, 3.0], n_supports=6, one_class=one_class,
                 support_vectors=f32(24).tolist(), coefficients=f32(6).tolist(), rho=[0.2])  # fmt: skip
-
-
-def machine(count: int, probabilities: bool, labels: dict | None = None) -> dict:
-    """The attributes of a random classifier of `count` classes, of rows of 4."""
-    per_class, pairs = [3, 2, 4, 1][:count], count * (count - 1) // 2
-    total = sum(per_class)
-    more = {"prob_a": (-1 - RNG.random(pairs)).tolist(), "prob_b": f32(pairs).tolist()} if probabilities else {}
-    return {"support_vectors": f32(total * 4).tolist(), "coefficients": f32(total * (count - 1)).tolist(), "rho": f32(pairs).tolist(),
-            "vectors_per_class": per_class, "kernel_params": [0.3, 0.5, 3.0],
-            **(labels or {"classlabels_ints": [5, -2, 9, 0][:count]}), **more}  # fmt: skip
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)

@@ -9,7 +9,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from suites.cases import DTYPES, NNVM_TOLERANCE, ONNX_SUITES, SUITES, Case
+from suites.cases import DOMAINS, DTYPES, NNVM_TOLERANCE, ONNX_SUITES, SUITES
+from suites.domains import TOLERANCE
+from suites.problem import Case
 from suites.runners import PASS, RUNNERS, STATUSES, UNSUPPORTED, Result
 
 #: By runner, then by case key.
@@ -22,6 +24,8 @@ SUITE_TEXT = {
     "pytorch-converted": "PyTorch layers",
     "pytorch-operator": "PyTorch operators",
     "real": "whole networks",
+    "com.microsoft": "ONNX Runtime's own ops",
+    "ai.onnx.ml": "trees, machines and encoders",
     "nnvm": "NNVM and MXNet networks",
 }
 #: Tags of a case (suites/cases.py) that are the reason where we refuse it, first match first.
@@ -32,6 +36,7 @@ MESSAGES = (
     ("element type", r"type [A-Z0-9]+ is not supported|dtype|element type"),
     ("data-dependent shape", r"data-dependent|(depends?|follows?) (on|from) (the )?(data|contents)"),
     ("random numbers", r"random numbers"),
+    ("coded pictures", r"decodes a file of a picture"),
     ("missing op", r"the op is not supported"),
     ("old opset", r"opset \d+ is not supported"),
 )
@@ -59,6 +64,7 @@ def page(cases: Sequence[Case], results: Results, command: str, where: str) -> s
         "## Totals\n", *_totals(cases, results),
         "## Why the others do not pass\n", *_reasons(cases, ours),
         "## By op\n", *_ops([c for c in cases if c.suite.startswith("node")], ours),
+        *_beyond([c for c in cases if c.suite in DOMAINS], ours),
         "## Every case that does not pass\n", *_failures(cases, ours),
     ])  # fmt: skip
 
@@ -160,6 +166,19 @@ def _ops(cases: Sequence[Case], ours: Mapping[str, Result]) -> list[str]:
         "and by the dtype of the first input, with `(n/m)` where n of m pass, and struck out where none does.\n"
     )
     return [text, *table(("op", "cases", "expanded", "since opset", "dtypes", "missing"), rows)]
+
+
+def _beyond(cases: Sequence[Case], ours: Mapping[str, Result]) -> list[str]:
+    """One row an op of the domains beyond the standard."""
+    by_op: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        by_op[case.op].append(case)
+    rows = [(op, _ratio(of, ours)) for op, of in sorted(by_op.items(), key=lambda o: o[0].lower())]
+    text = (
+        "Each case is one node, with optional inputs, attributes, forms of masks and the like as the op's kernels in ONNX Runtime take them; what it\n"
+        f"computes is expected, within {TOLERANCE:g} of the largest value. (ONNX's own cases of ai.onnx.ml are in the table above.)\n"
+    )
+    return ["## Beyond the standard\n", text, *table(("op", "cases"), rows)] if rows else []
 
 
 def _ratio(cases: Sequence[Case], ours: Mapping[str, Result]) -> str:
