@@ -325,3 +325,18 @@ def test_bias_softmax() -> None:
             2e-6,
             "BiasSoftmax",
         )
+
+
+def test_convolutions_of_channels_last() -> None:
+    """ONNX Runtime's CPU has none: they are `FusedConv`, which it has, of tensors that are turned."""
+    x, w, b, z = f32(1, 6, 7, 4), f32(8, 2, 3, 3), f32(8), f32(1, 6, 7, 8)
+    for added in (None, z):
+        attributes = {"activation": "Relu", "group": 2, "pads": [1, 1, 1, 1]}
+        found = []
+        for op, axes in (("NhwcFusedConv", (0, 1, 2, 3)), ("FusedConv", (0, 3, 1, 2))):
+            inputs = {"x": x.transpose(axes), "w": w, "b": b, "z": None if added is None else added.transpose(axes)}
+            source, feeds = model(
+                op, [({k: v if v is None else v.copy() for k, v in inputs.items()}, attributes, 1, ("w", "b"))]
+            )
+            found.append(lightnet.compile(source)(feeds)["y0_0"].transpose(np.argsort(axes)))
+        same(*found, 2e-6, "NhwcFusedConv")

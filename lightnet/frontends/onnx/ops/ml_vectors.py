@@ -23,7 +23,7 @@ MAX_CLASSES = 128
 
 
 def _kernel(n: Node, x: Value, vectors: np.ndarray) -> Value:
-    """k(x, v) of rows and support vectors, [N, vectors]."""
+    """k(x, v) of rows and support vectors, [N, vectors], in the type of both."""
     g, kind = n.g, n.string("kernel_type", "LINEAR")
     gamma, offset, degree = (*n.floats("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
     product = g.op("matmul", x, g.constant(np.ascontiguousarray(vectors.T)))
@@ -31,15 +31,15 @@ def _kernel(n: Node, x: Value, vectors: np.ndarray) -> Value:
         return product
     if kind == "RBF":  # |x - v|^2 = |x|^2 + |v|^2 - 2 x v
         squares = g.op("reduce_sum", g.op("mul", x, x), axes=(1,))
-        own = (vectors.astype(np.float64) ** 2).sum(1).astype(np.float32)
-        distance = g.op("sub", g.op("add", squares, g.constant(own)), g.op("mul", product, g.scalar(2, "f32")))
-        distance = g.op("maximum", distance, g.scalar(0, "f32"))
-        return g.op("exp", g.op("mul", distance, g.scalar(-gamma, "f32")))
-    number = g.op("add", g.op("mul", product, g.scalar(gamma, "f32")), g.scalar(offset, "f32"))
+        own = (vectors.astype(np.float64) ** 2).sum(1).astype(vectors.dtype)
+        distance = g.op("sub", g.op("add", squares, g.constant(own)), g.op("mul", product, g.scalar(2, x.dtype)))
+        distance = g.op("maximum", distance, g.scalar(0, x.dtype))
+        return g.op("exp", g.op("mul", distance, g.scalar(-gamma, x.dtype)))
+    number = g.op("add", g.op("mul", product, g.scalar(gamma, x.dtype)), g.scalar(offset, x.dtype))
     if kind == "SIGMOID":
         return g.op("tanh", number)
     if kind == "POLY":
-        return g.op("pow", number, g.scalar(degree, "f32"))
+        return g.op("pow", number, g.scalar(degree, x.dtype))
     return n.fail(f"its kernel_type is {kind}")
 
 
@@ -92,7 +92,8 @@ def _linear(n: Node, x: Value, count: int, name: str) -> tuple[Value, Value]:
 
 
 def _decisions(n: Node, x: Value, per_class: tuple[int, ...]) -> Value:
-    """[N, pairs]: kernels of the vectors of both classes of a pair, weighted, plus its rho."""
+    """[N, pairs]: kernels of the vectors of both classes of a pair, weighted, plus its rho. In f64, since the weights of such a sum may be 100,000
+    times its size."""
     g, count, total = n.g, len(per_class), sum(per_class)
     vectors = np.array(n.floats("support_vectors"), np.float32)
     weights = np.array(n.floats("coefficients"), np.float32)
@@ -104,12 +105,13 @@ def _decisions(n: Node, x: Value, per_class: tuple[int, ...]) -> Value:
         )
     weights, ends = weights.reshape(count - 1, total), np.cumsum(per_class)
     g.bounded(total * len(pairs), "the weights of support vectors")
-    table = np.zeros((total, len(pairs)), np.float32)
+    table = np.zeros((total, len(pairs)))
     for k, (i, j) in enumerate(pairs):
         for own, other in ((i, j - 1), (j, i)):
             mine = slice(ends[own] - per_class[own], ends[own])
             table[mine, k] = weights[other, mine]
-    return g.op("add", g.op("matmul", _kernel(n, x, vectors.reshape(total, -1)), g.constant(table)), g.constant(rho))
+    kernels = _kernel(n, g.cast(x, "f64"), vectors.reshape(total, -1).astype(np.float64))
+    return g.cast(g.op("add", g.op("matmul", kernels, g.constant(table)), g.constant(rho.astype(np.float64))), "f32")
 
 
 def _most_votes(n: Node, decisions: Value, count: int) -> Value:
