@@ -14,6 +14,7 @@ import pytest
 import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.cli.lightnet import main
+from lightnet.deploy import emit
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import exporter, json_ir
 from lightnet.frontends.onnx.export.model import to_onnx
@@ -173,6 +174,19 @@ def test_a_layer_with_weights_of_four_bits() -> None:
         )  # which would round x to 8 bits
         (want,) = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})
         np.testing.assert_allclose(lightnet.compile(source)({"x": x})["y"], want, rtol=1e-4, atol=1e-3)
+
+
+def test_constants_of_nodes() -> None:
+    """The values of Constant and ConstantOfShape keep their type: a cast rounds to it."""
+    x = np.array([1.1, 300, -7], np.float32)
+    value = helper.make_tensor("v", TensorProto.INT4, [3], [1, -2, 3])
+    one = helper.make_tensor("o", TensorProto.FLOAT8E4M3FN, [1], [1.5])
+    tensors = [helper.make_tensor("d", TensorProto.INT64, [1], [3])]
+    nodes = [helper.make_node("Constant", [], ["c"], value=value), helper.make_node("Cast", ["c"], ["a"], to=TensorProto.FLOAT),
+             helper.make_node("ConstantOfShape", ["d"], ["s"], value=one), helper.make_node("CastLike", ["x", "s"], ["e"]),
+             helper.make_node("Cast", ["e"], ["b"], to=TensorProto.FLOAT), helper.make_node("Add", ["a", "b"], ["y"])]  # fmt: skip
+    got = lightnet.compile(model(nodes, {"x": x}, tensors), "none")({"x": x})["y"]
+    np.testing.assert_array_equal(got, np.array([1, -2, 3]) + x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32))
 
 
 def test_what_computes_in_a_storage_type_is_refused() -> None:
@@ -364,6 +378,14 @@ bitcast(src=b | dst=e | dtype=TL_INT8);
     (tmp_path / "b.net").write_text("create(| dst=a | dtype=TL_INT4, dims=[4]);\nrelu(src=a | dst=b |);\n")
     with pytest.raises(LightNetError, match="should be of a type to compute in, but gets tensor<4xi4>"):
         lightnet.load(tmp_path / "b.net")
+
+
+def test_the_header_for_c(tmp_path: Path) -> None:
+    """An element is a byte."""
+    run = lightnet.compile(boundary(BY_NAME["f8E4M3FN"], (2, 2)))
+    emit(run, {"header": tmp_path / "net.h"}, "net")
+    text = (tmp_path / "net.h").read_text()
+    assert "const uint8_t *x" in text and "uint8_t *turned" in text and "float *numbers" in text
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -203,15 +203,17 @@ class Importer:
 
     def weight(self, tensor: OnnxTensor) -> Value | Missing:
         """An initializer."""
-        if tensor.dtype in FORMATS:
-            with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
-                value = self.graph.weight(tensor.name, tensor.dims, FORMATS[tensor.dtype].carrier, tensor.load)
-            value.storage = tensor.dtype
-            return value
         if tensor.dtype not in BY_NAME:
             return Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
         with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
-            return self.graph.weight(tensor.name, tensor.dims, tensor.dtype, tensor.load)
+            return self.value_of(tensor, tensor.name)
+
+    def value_of(self, tensor: OnnxTensor, name: str) -> Value:
+        """A tensor that is known, not loaded; of a storage type as its values, marked."""
+        form = FORMATS.get(tensor.dtype)
+        value = self.graph.weight(name, tensor.dims, tensor.dtype if form is None else form.carrier, tensor.load)
+        value.storage = None if form is None else tensor.dtype
+        return value
 
     def contents(self, tensor: Any) -> np.ndarray:
         """The contents of a tensor attribute."""
