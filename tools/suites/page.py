@@ -78,6 +78,7 @@ def _summary(cases: Sequence[Case], results: Results) -> list[str]:
     plain = [c for c in cases if c.suite == "node" and not c.tags]
     within = sum(ours[c.key].status == PASS for c in plain)
     nnvm = f"* **{count['nnvm']} of {total['nnvm']}** NNVM and MXNet networks, against MXNet's outputs"
+    beyond = ", ".join(f"**{count[d]} of {total[d]}** cases of {d}" for d in DOMAINS if total[d])
     return [
         "LightNet, compiled for the CPU, passes\n",
         f"* **{count['real']} of {total['real']}** whole networks, **{pytorch[0]} of {pytorch[1]}** PyTorch exports and "
@@ -85,6 +86,7 @@ def _summary(cases: Sequence[Case], results: Results) -> list[str]:
         f"* **{within} of {len(plain)}** of those single-op cases that have dense tensors of {', '.join(DTYPES.values())} and no control "
         "flow, training, random numbers, or shapes that follow from data",
         *([nnvm] if total["nnvm"] else []),
+        *([f"* {beyond}, against ONNX Runtime"] if beyond else []),
         "",
         "A case passes where every output has the dtype, the shape and the values that the suite expects, within the suite's own",
         f"tolerances (NNVM networks: within {NNVM_TOLERANCE:g} of the largest value), and comes out of machine code that we made. Inputs that",
