@@ -3,12 +3,27 @@ inputs, attributes and forms of masks that its CPU kernels take; what it has no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from itertools import product
 from math import sqrt
 
 import numpy as np
 import pytest
+from onnx_microsoft import (
+    Case,
+    attentions,
+    f32,
+    gathers,
+    gelus,
+    grouped,
+    ints,
+    multi_head_attentions,
+    nbits,
+    norms,
+    products,
+    rotaries,
+)
+from onnx_microsoft import cases as microsoft_cases
 
 import lightnet
 from lightnet.diagnostics import LightNetError
@@ -17,18 +32,6 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
 MICROSOFT = "com.microsoft"
-RNG = np.random.default_rng(16)
-
-#: inputs by name (None: absent; in order), attributes, how many outputs, and the names of constants.
-Case = tuple[dict, dict, int, tuple[str, ...]]
-
-
-def f32(*dims: int) -> np.ndarray:
-    return RNG.standard_normal(dims).astype(np.float32)
-
-
-def ints(high: int, *dims: int, low: int = 0, dtype: type = np.int32) -> np.ndarray:
-    return RNG.integers(low, high, dims).astype(dtype)
 
 
 def model(op: str, cases: list[Case], domain: str = MICROSOFT, opset: int = 17) -> tuple[bytes, dict]:
@@ -83,80 +86,6 @@ def same(got: np.ndarray, want: np.ndarray, tolerance: float, what: str) -> None
     a, b = got.astype(np.float64), want.astype(np.float64)
     bound = tolerance * max(1.0, np.abs(b).max(initial=0))
     assert np.abs(a - b).max(initial=0) <= bound, f"{what}: off by {np.abs(a - b).max()}"
-
-
-def either(value: np.ndarray) -> tuple[np.ndarray | None, ...]:
-    return None, value
-
-
-# -- activations, products, norms ------------------------------------------------------------------------------------
-
-
-def gelus() -> Iterator[tuple[str, list[Case]]]:
-    yield "Gelu", [({"x": f32(3, 5)}, {}, 1, ())]
-    yield "BiasGelu", [({"x": f32(2, 3, 8), "b": f32(8)}, {}, 1, fixed) for fixed in ((), ("b",))]
-    yield "FastGelu", [({"x": f32(2, 3, 8), "b": b}, {}, 1, ()) for b in either(f32(8))]
-    yield "QuickGelu", [({"x": f32(4, 9)}, a, 1, ()) for a in ({}, {"alpha": 1.0}, {"alpha": 0.3})]
-
-
-def products() -> Iterator[tuple[str, list[Case]]]:
-    a, b = f32(2, 4, 3, 5), f32(2, 4, 5, 6)
-    cases = []
-    for ta, tb in product((0, 1), (0, 1)):
-        left, right = (v.swapaxes(2, 3) if t else v for v, t in ((a, ta), (b, tb)))
-        cases.append(({"a": left, "b": right}, {"transA": ta, "transB": tb, "alpha": 0.5 + ta}, 1, ("b",) * tb))
-    for ta, tb in product((0, 1), (0, 1)):
-        left, right = (v.transpose(2, 0, 1, 3) for v in (a.swapaxes(2, 3) if ta else a, b.swapaxes(2, 3) if tb else b))
-        attributes = {"transA": ta, "transB": tb, "transBatchA": 1, "transBatchB": 1}
-        cases.append(({"a": left, "b": right}, attributes, 1, ()))
-    yield "FusedMatMul", cases
-    forms = [("Relu", {}), ("LeakyRelu", {"activation_alpha": 0.2}), ("Tanh", {}), ("Sigmoid", {}), ("Softsign", {}),
-             ("Elu", {"activation_alpha": 0.7}), ("HardSigmoid", {"activation_alpha": 0.3, "activation_beta": 0.4})]  # fmt: skip
-    yield "FusedGemm", [
-        ({"a": f32(3, 5) if k % 2 else f32(5, 3), "b": f32(4, 5), "c": None if k == 2 else f32(4)},
-         {"activation": name, "transA": int(not k % 2), "transB": 1, "alpha": 0.5, "beta": 2.0, **more}, 1, ("b", "c"))
-        for k, (name, more) in enumerate(forms)
-    ]  # fmt: skip
-    conv = {"x": f32(1, 4, 6, 7), "w": f32(8, 2, 3, 3), "b": f32(8), "z": None}
-    forms = [
-        ("Relu", []),
-        ("LeakyRelu", [0.1]),
-        ("Tanh", []),
-        ("Sigmoid", []),
-        ("HardSigmoid", [0.25, 0.4]),
-        ("Clip", [-0.5, 1.0]),
-    ]
-    yield "FusedConv", [
-        (conv | ({"z": f32(1, 8, 6, 7)} if k == 0 else {"b": None} if k == 2 else {}),
-         {"activation": name, "group": 2, "pads": [1, 1, 1, 1], **({"activation_params": p} if p else {})}, 1, ("w", "b"))
-        for k, (name, p) in enumerate(forms)
-    ]  # fmt: skip
-
-
-def norms() -> Iterator[tuple[str, list[Case]]]:
-    x, gamma, beta, bias = f32(2, 3, 16), f32(16), f32(16), f32(16)
-    skips = f32(2, 3, 16), f32(1, 3, 16), f32(3, 16)
-    yield (
-        "SkipLayerNormalization",
-        [
-            ({"x": x, "skip": skip, "g": gamma, "beta": b1, "bias": b2}, {"epsilon": epsilon}, 1, ())
-            for skip, b1, b2, epsilon in product(skips, either(beta), either(bias), (1e-12, 0.1))
-        ],
-    )
-    yield (
-        "SkipSimplifiedLayerNormalization",
-        [
-            ({"x": x, "skip": skip, "g": gamma, "bias": b}, {"epsilon": epsilon}, 1, ())
-            for skip, b, epsilon in product(skips[:1], either(bias), (1e-12, 0.1))
-        ],
-    )
-    words, places, kinds = f32(50, 16), f32(9, 16), f32(2, 16)
-    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32)
-    yield "EmbedLayerNormalization", [
-        ({"ids": ints(50, 2, 5), "segments": s, "w": words, "p": places, "s": None if s is None else kinds, "g": gamma, "b": beta,
-          "mask": m, "at": at}, {"epsilon": 1e-5}, count, ("w", "p", "s", "g", "b"))
-        for s, m, at, count in product(either(ints(2, 2, 5)), either(mask), (None, ints(9, 2, 5), ints(9, 1, 5)), (2, 3))
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -249,56 +178,6 @@ def group_norm(inputs: dict, attributes: dict) -> tuple[np.ndarray, np.ndarray]:
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
-def masks(batch: int, rows: int, total: int) -> list[np.ndarray | None]:
-    """Every form: whole rows, rows for each query, ends of right padding, ends and starts of left padding."""
-    ends = ints(total + 1, batch, low=1)
-    starts = np.minimum(ints(total, batch), ends - 1).astype(np.int32)
-    raw = (np.arange(total) < ends[:, None]).astype(np.int32)
-    per_row = (RNG.random((batch, rows, total)) < 0.7).astype(np.int32)
-    per_row[:, :, 0] = 1  # a row that is hidden throughout has scores near -10000, where floats are coarse
-    return [None, raw, per_row, ends, np.concatenate([ends, starts])]
-
-
-def attentions() -> Iterator[Case]:
-    batch, rows, hidden, heads = 2, 4, 12, 3
-    x, w, b = f32(batch, rows, 10), f32(10, 3 * hidden), f32(3 * hidden)
-    past = f32(2, batch, heads, 3, hidden // heads)
-    for causal, old in product((0, 1), either(past)):
-        total = rows + (3 if old is not None else 0)
-        for k, mask in enumerate(masks(batch, rows, total)):
-            shape = ((batch, heads, rows, total), (1, heads, rows, total), (1, 1, rows, total))[k % 3]
-            added = f32(*shape) if k % 2 and old is None else None
-            attributes = {"num_heads": heads, "unidirectional": causal} | ({"scale": 0.3} if k == 2 else {})
-            attributes |= {"mask_filter_value": -50.0} if k > 2 else {}
-            yield ({"x": x, "w": w, "b": b, "mask": mask, "past": old, "add": added}, attributes, 2 if old is not None else 1,
-                   ("w", "b"))  # fmt: skip
-    yield (
-        {"x": x, "w": f32(10, 12 + 12 + 18), "b": f32(42)},
-        {"num_heads": 3, "qkv_hidden_sizes": [12, 12, 18]},
-        1,
-        ("w", "b"),
-    )
-
-
-def multi_head_attentions() -> Iterator[Case]:
-    batch, rows, heads, size = 2, 4, 3, 4
-    hidden = heads * size
-    for length, causal, old, bias in product((rows, 6), (0, 1), (0, 3), (0, 1)):
-        if (length != rows and (old or causal)) or (old and bias and causal):
-            continue
-        total = old + length
-        for k, mask in enumerate(masks(batch, rows, total)[:4]):
-            yield (
-                {"q": f32(batch, rows, hidden), "k": f32(batch, length, hidden), "v": f32(batch, length, hidden),
-                 "b": f32(3 * hidden) if bias else None, "mask": mask,
-                 "add": f32(1, heads, rows, total) if k == 2 else None,
-                 "pk": f32(batch, heads, old, size) if old else None, "pv": f32(batch, heads, old, size) if old else None},
-                {"num_heads": heads, "unidirectional": causal}, 3 if old else 1, ("b",))  # fmt: skip
-    for bias in (0, 1):  # keys and values that have been split into heads: those of a cross-attention
-        yield ({"q": f32(batch, rows, hidden), "k": f32(batch, heads, 6, size), "v": f32(batch, heads, 6, size),
-                "b": f32(3 * hidden) if bias else None}, {"num_heads": heads, "scale": 0.4}, 1, ())  # fmt: skip
-
-
 #: Every case is slow: each has kernels of its own. Quick tests take each so-many-th.
 SOME = [pytest.param(1, marks=pytest.mark.slow, id="all"), pytest.param(7, id="some")]
 
@@ -328,36 +207,6 @@ def test_packed_queries_keys_and_values_are_those_apart() -> None:
     np.testing.assert_array_equal(run["apart"], run["pair"])
 
 
-def grouped() -> Iterator[Case]:
-    """Prompts and single tokens, with and without rotary positions, windows, caps, sinks, biases."""
-    batch, heads, groups, size = 2, 4, 2, 16
-    cos, sin = f32(32, size // 2), f32(32, size // 2)
-    for past, rows in ((0, 5), (6, 1)):
-        total = past + rows
-        for k in range(9):
-            ends = np.full(batch, total - 1, np.int32) if k % 2 else np.array([total - 1, total - 2], np.int32)
-            rotary = k in (1, 2, 3, 6)
-            flat = f32(batch, rows, (heads + 2 * groups) * size)
-            cuts = np.split(flat, [heads * size, (heads + groups) * size], axis=2)
-            parts = [flat, None, None] if k in (3, 4) else [np.ascontiguousarray(c) for c in cuts]
-            inputs = dict(zip("qkv", parts))
-            inputs |= {"pk": f32(batch, groups, past, size) if past else None, "pv": f32(batch, groups, past, size) if past else None,
-                       "ends": ends, "total": np.array([total], np.int32), "cos": cos if rotary else None,
-                       "sin": sin if rotary else None}  # fmt: skip
-            if k == 7:
-                inputs |= {"at": None, "add": f32(1, heads, rows, total)}
-            if k == 8:
-                inputs |= {"at": None, "add": None, "sink": f32(heads)}
-            attributes = {
-                "num_heads": heads,
-                "kv_num_heads": groups,
-                "do_rotary": int(rotary),
-                "rotary_interleaved": int(k == 2),
-            }
-            attributes |= {4: {"softcap": 5.0}, 5: {"local_window_size": 3}, 6: {"scale": 0.2}}.get(k, {})
-            yield inputs, attributes, 3, ("total", "cos", "sin")
-
-
 @pytest.mark.parametrize("each", SOME)
 def test_group_query_attention(each: int) -> None:
     """Of a shorter batch entry, the rows and the keys behind its end are nobody's: they are left out."""
@@ -379,38 +228,12 @@ def test_group_query_attention(each: int) -> None:
             same(mine, other, 1e-5, f"case {at} {attributes} rows {rows}, entry {b}, output {k}")
 
 
-def rotaries() -> Iterator[Case]:
-    cos, sin = f32(20, 4), f32(20, 4)
-    for interleaved, at in product((0, 1), (np.array([3], np.int64), ints(20, 2, 5, dtype=np.int64))):
-        yield {"x": f32(2, 5, 24), "at": at, "c": cos, "s": sin}, {"interleaved": interleaved}, 1, ("c", "s")
-        yield {"x": f32(2, 3, 5, 8), "at": at, "c": cos, "s": sin}, {"interleaved": interleaved}, 1, ("c", "s")
-        partial = {"interleaved": interleaved, "num_heads": 3, "rotary_embedding_dim": 8}
-        yield {"x": f32(2, 5, 36), "at": at, "c": cos, "s": sin}, partial, 1, ("c", "s")
-
-
 @pytest.mark.parametrize("each", SOME)
 def test_rotary_embedding(each: int) -> None:
     compare("RotaryEmbedding", list(rotaries())[::each])
 
 
 # -- weights of some bits ------------------------------------------------------------------------------------------------
-
-
-def nbits() -> Iterator[Case]:
-    for bits, block, depth, zeros, bias in product((4, 8), (16, 32), (32, 72), ("no", "packed", "float"), (0, 1)):
-        if bits == 8 and zeros == "float":
-            continue  # not on the CPU
-        count, width = -(-depth // block), 6
-        b = ints(256, width, count, block * bits // 8, dtype=np.uint8)
-        zero = {"no": None, "packed": ints(256, width * -(-count * bits // 8), dtype=np.uint8),
-                "float": RNG.random((width, count)).astype(np.float32) * (1 << bits)}[zeros]  # fmt: skip
-        yield ({"a": f32(2, 3, depth), "b": b, "s": f32(width * count), "z": zero, "g": None, "bias": f32(width) if bias else None},
-               {"K": depth, "N": width, "bits": bits, "block_size": block}, 1, ("b", "s", "z", "g", "bias"))  # fmt: skip
-    order = RNG.permutation(64).astype(np.int32) // 32  # (with zero points, ONNX Runtime does not do what it documents)
-    for bits, groups in ((4, order), (2, None)):
-        b = ints(256, 6, 2, 4 * bits, dtype=np.uint8)
-        yield ({"a": f32(3, 64), "b": b, "s": f32(12), "z": None, "g": groups},
-               {"K": 64, "N": 6, "bits": bits, "block_size": 32}, 1, ("b", "s", "g"))  # fmt: skip
 
 
 def test_matmul_nbits() -> None:
@@ -425,14 +248,6 @@ def test_matmul_nbits_of_what_is_computed() -> None:
         source, feeds = model("MatMulNBits", [(inputs, attributes, count, fixed)])
         run.append(lightnet.compile(source)(feeds)["y0_0"])
     same(*run, 1e-6, "computed weights")
-
-
-def gathers() -> Iterator[Case]:
-    for bits, zeros in product((4, 8), (0, 1)):
-        data = ints(256, 20, 64 * bits // 8, dtype=np.uint8)
-        zero = ints(256, 20, -(-2 * bits // 8), dtype=np.uint8) if zeros else None
-        yield ({"d": data, "i": ints(20, 2, 3, dtype=np.int64), "s": f32(20, 2), "z": zero},
-               {"gather_axis": 0, "quantize_axis": 1, "block_size": 32, "bits": bits}, 1, ("d", "s", "z"))  # fmt: skip
 
 
 def test_gather_block_quantized() -> None:
@@ -465,22 +280,22 @@ def test_what_is_refused(op: str, inputs: dict, attributes: dict, message: str) 
     assert message in str(caught.value) + "".join(str(n) for n in caught.value.notes)
 
 
-def test_the_page_lists_every_op_and_its_cases() -> None:
-    """docs/import-networks.md: each op of ONNX Runtime and of ONNX-ML that is imported, and of those above, how many cases are compared."""
+def test_the_pages_list_every_op_and_its_cases() -> None:
+    """docs/import-networks.md each op of ONNX Runtime and of ONNX-ML that is imported, docs/conformance.md how many cases of it are compared."""
     from pathlib import Path
+
+    from onnx_ml import cases as ml_cases
 
     from lightnet.frontends.onnx.node import handlers
 
-    text = (Path(__file__).parents[1] / "docs" / "import-networks.md").read_text("utf-8")
+    docs = Path(__file__).parents[1] / "docs"
+    text, page = ((docs / name).read_text("utf-8") for name in ("import-networks.md", "conformance.md"))
     for domain in (MICROSOFT, "ai.onnx.ml"):
         missing = [op for d, op in handlers() if d == domain and f"`{op}`" not in text]
         assert not missing, f"{domain}: {missing}"
-    counts = {op: len(cases) for op, cases in (*gelus(), *products(), *norms())}
-    counts |= {"Attention": len(list(attentions())), "MultiHeadAttention": len(list(multi_head_attentions())),
-               "GroupQueryAttention": len(list(grouped())), "RotaryEmbedding": len(list(rotaries())), "MatMulNBits": len(list(nbits())),
-               "GatherBlockQuantized": len(list(gathers()))}  # fmt: skip
-    wrong = {op: n for op, n in counts.items() if f"`{op}` ({n})" not in text}
-    assert not wrong, wrong
+    for domain, all_cases in ((MICROSOFT, microsoft_cases()), ("ai.onnx.ml", ml_cases())):
+        wrong = [op for op, of in all_cases.items() if not re.search(rf"\| {domain}\.{op} \| ✓ {len(of)} \|", page)]
+        assert not wrong, wrong
 
 
 @pytest.mark.parametrize(
@@ -510,3 +325,18 @@ def test_bias_softmax() -> None:
             2e-6,
             "BiasSoftmax",
         )
+
+
+def test_convolutions_of_channels_last() -> None:
+    """ONNX Runtime's CPU has none: they are `FusedConv`, which it has, of tensors that are turned."""
+    x, w, b, z = f32(1, 6, 7, 4), f32(8, 2, 3, 3), f32(8), f32(1, 6, 7, 8)
+    for added in (None, z):
+        attributes = {"activation": "Relu", "group": 2, "pads": [1, 1, 1, 1]}
+        found = []
+        for op, axes in (("NhwcFusedConv", (0, 1, 2, 3)), ("FusedConv", (0, 3, 1, 2))):
+            inputs = {"x": x.transpose(axes), "w": w, "b": b, "z": None if added is None else added.transpose(axes)}
+            source, feeds = model(
+                op, [({k: v if v is None else v.copy() for k, v in inputs.items()}, attributes, 1, ("w", "b"))]
+            )
+            found.append(lightnet.compile(source)(feeds)["y0_0"].transpose(np.argsort(axes)))
+        same(*found, 2e-6, "NhwcFusedConv")

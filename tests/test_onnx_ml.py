@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from onnx_ml import GRID, MODES, RNG, f32, forest, machine, rows
 
 import lightnet
 from lightnet.diagnostics import LightNetError
@@ -16,11 +17,6 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 ML = "ai.onnx.ml"
 TRANSFORMS = ["LOGISTIC", *(pytest.param(t, marks=pytest.mark.slow) for t in ("NONE", "SOFTMAX", "SOFTMAX_ZERO"))]
-RNG = np.random.default_rng(9)
-
-
-def f32(*dims: int) -> np.ndarray:
-    return RNG.standard_normal(dims).astype(np.float32)
 
 
 def model(op: str, inputs: dict, outputs: int, version: int = 3, constants: tuple = (), **attributes) -> bytes:
@@ -65,57 +61,6 @@ def same(got: np.ndarray, want: np.ndarray, tolerance: float, what: str) -> None
 
 
 # -- trees ---------------------------------------------------------------------------------------------------------------
-
-
-def forest(kind: str, trees: int, depth: int, features: int, targets: list[int], modes: tuple[str, ...], values: np.ndarray, several: bool = True,
-           tracks: bool = False) -> dict:  # fmt: skip
-    """The attributes of random trees that are not balanced; nodes are numbered in no order."""
-    nodes: dict[str, list] = {k: [] for k in ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids",
-                                              "missing_value_tracks_true")}  # fmt: skip
-    leaves: dict[str, list] = {k: [] for k in ("treeids", "nodeids", "ids", "weights")}
-
-    def add(tree: int, node: int, mode: str, yes: int = 0, no: int = 0) -> None:
-        row = (
-            tree,
-            node,
-            int(RNG.integers(features)),
-            mode,
-            float(RNG.choice(values)),
-            yes,
-            no,
-            int(tracks and RNG.random() < 0.5),
-        )
-        for column, x in zip(nodes.values(), row):
-            column.append(x)
-
-    for tree in range(trees):
-        names = list(RNG.permutation(1 << (depth + 1)) + 1)
-
-        def grow(node: int, level: int, tree: int = tree, names: list = names) -> None:
-            if level == depth or (level and RNG.random() < 0.25):
-                add(tree, node, "LEAF")
-                for target in targets if several and RNG.random() < 0.7 else [int(RNG.choice(targets))]:
-                    for column, x in zip(leaves.values(), (tree, node, target, float(RNG.random()))):
-                        column.append(x)
-                return
-            yes, no = int(names.pop()), int(names.pop())
-            add(tree, node, str(RNG.choice(modes)), yes, no)
-            grow(yes, level + 1)
-            grow(no, level + 1)
-
-        grow(0, 0)
-    return {f"nodes_{k}": v for k, v in nodes.items()} | {f"{kind}_{k}": v for k, v in leaves.items()}
-
-
-GRID = np.arange(-2, 3, dtype=np.float32) / 2  # so that values are equal to thresholds
-MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
-
-
-def rows(count: int, features: int, missing: bool = False) -> np.ndarray:
-    x = np.where(RNG.random((count, features)) < 0.5, RNG.choice(GRID, (count, features)), f32(count, features)).astype(
-        np.float32
-    )
-    return np.where(RNG.random(x.shape) < 0.15, np.float32(np.nan), x) if missing else x
 
 
 @pytest.mark.parametrize(
@@ -247,6 +192,63 @@ def test_support_vectors(kernel: str) -> None:
     for one_class in (0, 1):
         compare("SVMRegressor", {"x": x}, version=1, kernel_type=kernel, kernel_params=[0.3, 0.5, 3.0], n_supports=6, one_class=one_class,
                 support_vectors=f32(24).tolist(), coefficients=f32(6).tolist(), rho=[0.2])  # fmt: skip
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize(
+    "kernel", ["RBF", pytest.param("LINEAR", marks=pytest.mark.slow), pytest.param("POLY", marks=pytest.mark.slow)]
+)
+def test_votes_of_support_vectors(kernel: str, transform: str) -> None:
+    """Of two classes under SOFTMAX, ONNX Runtime has something that is no softmax: there ONNX's reference."""
+    x = f32(30, 4)
+    for count in (2, 3, 4):
+        attributes = {"kernel_type": kernel, "post_transform": transform, **machine(count, False)}
+        if count > 2 or transform in ("LOGISTIC", "NONE"):
+            compare("SVMClassifier", {"x": x}, 2, version=1, **attributes)
+            continue
+        source = model("SVMClassifier", {"x": x}, 2, version=1, **attributes)
+        got = lightnet.compile(source)({"x": x})
+        for k, want in enumerate(ReferenceEvaluator(source).run(None, {"x": x})):
+            same(got[f"y{k}"], want, 1e-5, f"{transform} output {k}")
+
+
+@pytest.mark.slow
+def test_classifiers_without_support_vectors() -> None:
+    for count in (3, 4):
+        compare("SVMClassifier", {"x": f32(30, 4)}, 2, version=1, kernel_type="LINEAR", kernel_params=[0.0] * 3, coefficients=f32(count * 4).tolist(), rho=[0.3, 0.0],
+                classlabels_ints=list(range(count)))  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+def test_coupled_probabilities(count: int) -> None:
+    """Against the minimum itself in f64, and against ONNX Runtime, whose iteration stops within 0.005 of it."""
+    x, attributes = f32(30, 4), machine(count, True)
+    source = model("SVMClassifier", {"x": x}, 2, version=1, kernel_type="RBF", **attributes)
+    got, (labels, scores) = lightnet.compile(source)({"x": x}), runtime(source, {"x": x})
+    np.testing.assert_array_equal(got["y0"], labels)
+    np.testing.assert_allclose(got["y1"], scores, atol=5e-3)
+    decisions = lightnet.compile(model("SVMClassifier", {"x": x}, 2, version=1, kernel_type="RBF",
+                                       **{k: v for k, v in attributes.items() if not k.startswith("prob")}))({"x": x})["y1"]  # fmt: skip
+    decisions = (decisions[:, 1:] if count == 2 else decisions).astype(np.float64)
+    pairs = 1 / (1 + np.exp(decisions * attributes["prob_a"] + np.array(attributes["prob_b"])))
+    for row, found in zip(np.clip(pairs, 1e-7, 1 - 1e-7), got["y1"]):
+        r = np.zeros((count, count))
+        r[np.triu_indices(count, 1)] = row
+        r.T[np.triu_indices(count, 1)] = 1 - row
+        system = np.ones((count + 1, count + 1))
+        system[:-1, :-1] = np.diag((r**2).sum(0)) - r * r.T
+        system[-1, -1] = 0
+        want = np.linalg.solve(system, [0] * count + [1])[:-1]
+        np.testing.assert_allclose(found, want, atol=2e-6)
+
+
+def test_machines_that_are_none() -> None:
+    for change, message in (({"vectors_per_class": [3]}, "should be one number for each of 3 classes"), ({"rho": [0.5]}, "3 rho"),
+                            ({"prob_a": [1.0]}, "1 prob_a and 3 prob_b")):  # fmt: skip
+        with pytest.raises(LightNetError, match=message):
+            lightnet.compile(
+                model("SVMClassifier", {"x": f32(2, 4)}, 2, version=1, kernel_type="RBF", **machine(3, True) | change)
+            )
 
 
 # -- features ----------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import Model, tensor
 
-from lightnet.runtime.dtypes import DTYPES, convert
+from lightnet.runtime.dtypes import DTYPES, STORED, convert
 from lightnet.serving.errors import RequestError
 from lightnet.serving.protocol import HEADER, Request, Wanted, read_request, write_reply
 from lightnet.serving.signature import Signature, common_rows, datatype_of
@@ -45,22 +45,23 @@ def binary(name: str, array: np.ndarray, datatype: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", (*DTYPES, *STORED), ids=str)
 def test_tensors_of_all_types_come_back(dtype: Any) -> None:
     """In JSON and in binary, flat and nested: what a client writes is what the model gets; what the model gives is what a client reads."""
     array = convert(RNG.normal(size=(2, 3)) * 40, dtype)
     sig, name = signature(x=((2, 3), dtype.np)), datatype_of(dtype)
+    made, array = array, array.view(np.uint8) if dtype.is_stored else array
     values = array.astype(np.float64).tolist() if dtype.is_float else array.tolist()
     flat = [v for row in values for v in row]
     for data in (flat, values):
         got = read_request(body({"name": "x", "shape": [2, 3], "datatype": name, "data": data}), None, sig).feeds["x"]
-        assert got.dtype == dtype.np and got.shape == (2, 3) and got.tobytes() == array.tobytes()
+        assert got.dtype == array.dtype and got.shape == (2, 3) and got.tobytes() == array.tobytes()
     head = body(binary("x", array, name))
     request = read_request(head + array.tobytes(), str(len(head)), sig)
     assert request.feeds["x"].tobytes() == array.tobytes() and request.feeds["x"].flags.aligned
     out = sig.outputs["x_out"]
     for is_binary in (False, True):
-        text, headers = write_reply("m", "3", Request({}, [Wanted(out, is_binary)], id="é"), {"x_out": array})
+        text, headers = write_reply("m", "3", Request({}, [Wanted(out, is_binary)], id="é"), {"x_out": made})
         length = int(headers.get(HEADER, len(text)))
         top = json.loads(text[:length])
         assert (top["model_name"], top["model_version"], top["id"]) == ("m", "3", "é")
@@ -69,7 +70,7 @@ def test_tensors_of_all_types_come_back(dtype: Any) -> None:
         if is_binary:
             assert text[length:] == array.tobytes() and item["parameters"]["binary_data_size"] == array.nbytes
         else:
-            assert np.array(item["data"]).astype(dtype.np).tobytes() == array.tobytes() and length == len(text)
+            assert np.array(item["data"]).astype(array.dtype).tobytes() == array.tobytes() and length == len(text)
 
 
 def test_no_number_is_lost() -> None:

@@ -31,7 +31,7 @@ from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes import pipelines
 from lightnet.passes.patterns import every
-from lightnet.runtime.dtypes import BY_TL
+from lightnet.runtime.dtypes import DTYPES
 
 DOCS = Path(__file__).parent.parent / "docs"
 MADE = "<!-- Written by tools/docs.py from the code; `make docs` writes it again. -->\n"
@@ -139,7 +139,7 @@ def param_row(p: Param) -> tuple[str, str, str, str]:
     bounds = [
         f"{SIGNS[sign]} `{bound}`" if isinstance(bound, str) else f"{SIGNS[sign]} {bound}" for sign, bound in p.bounds
     ]
-    if p.choices == tuple(BY_TL):
+    if p.choices[: len(DTYPES)] == tuple(d.tl for d in DTYPES):
         bounds.append("a data type, `TL_FLOAT` and so on")
     elif p.choices:
         bounds.append("one of " + ", ".join(f"`{c}`" for c in p.choices))

@@ -275,13 +275,14 @@ def latency(call: Callable[[], Any], count: int) -> str:
 
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
-    """Write the outputs, whole or not at all. bfloat16, which the format lacks, is written as float32."""
+    """Write the outputs, whole or not at all. Types that the format lacks are written as those that hold their values: bfloat16 and floats of 8 bits
+    as float32, integers of 4 bits as int8 and uint8."""
     import numpy as np
 
-    from lightnet.runtime.dtypes import BFLOAT16
+    from lightnet.runtime.dtypes import numbers_of
     from lightnet.runtime.weights import save_npz
 
-    known = {name: a.astype(np.float32) if a.dtype == BFLOAT16 else a for name, a in arrays.items()}
+    known = {name: numbers_of(a) for name, a in arrays.items()}
     if path.lower().endswith(".npz"):
         save_npz(path, known)
         return

@@ -21,7 +21,7 @@ from lightnet.ir.expr import Array, Attr, Binary, Expr, Name, Num, Str, format_e
 from lightnet.ir.params import ParamValue, ptype_of
 from lightnet.ir.schema import Operand, Param, Result, dims_in_type, dtype_in_type
 from lightnet.ir.types import MAX_RANK
-from lightnet.runtime.dtypes import BY_NAME, BY_TL
+from lightnet.runtime.dtypes import BY_NAME, BY_TL, DTYPES
 
 _TENSOR = {
     "arg_name": "s", "mtype": "s", "dtype": "s", "ndim": "ns", "len": "ns", "sametype": "s", "sameshape": "s", "static": "b",
@@ -191,9 +191,9 @@ def _other(item: Item, names: Names) -> str:
 def dtype_name(item: Item) -> str:
     """Our name of the dtype that a string names."""
     text = str(item.value)
-    if isinstance(item.value, str) and text in BY_NAME:
+    if isinstance(item.value, str) and text in BY_NAME and not BY_NAME[text].is_stored:
         return text
-    return BY_TL[fields.one_of(item, "dtype", list(BY_TL))].name
+    return BY_TL[fields.one_of(item, "dtype", [d.tl for d in DTYPES])].name
 
 
 def _rank(item: Item, value: object = None) -> int:

@@ -144,6 +144,11 @@ class _Checker:
                     f"{field_.name}.dtype",
                     f"{what}'s dtype should be {' or '.join(field_.dtypes)}, but gets a {spec.dtype}",
                 )
+            if spec.dtype.is_stored and not (self.cls.is_move or self.cls.takes_bits):
+                raise self.fail(
+                    f"{field_.name}.dtype",
+                    f"{what} should be of a type to compute in, but gets {spec}: ln.bitcast reads its bytes as ui8",
+                )
             same_type, same_shape = field_.same_type, field_.same_shape
             if same_type and spec.dtype != tensors[same_type].dtype:
                 raise self.fail(

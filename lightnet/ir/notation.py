@@ -40,7 +40,7 @@ from lightnet.ir.expr import walk as walk_expr
 from lightnet.ir.proof import Finisher, check_covered
 from lightnet.ir.statements import Assignment, Definition, Target, format_statement, parse
 from lightnet.ir.types import MAX_TENSOR_BYTES, TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
 
 #: Evaluations of one statement's value; more is a mistake or an attack.
 MAX_TRIPS = 1 << 46
@@ -144,7 +144,7 @@ _BITS = ("bitand", "bitor", "bitxor", "bitnot", "shl", "shr")
 _CONVERSIONS = ("sat", "wrap", "bitcast")
 _RUNTIME_FUNCTIONS = (
     *(*_FLOAT_FUNCTIONS, *_ROUNDINGS, *_TESTS, *_BITS, *_CONVERSIONS),
-    *("min", "max", "abs", "pow", "floormod", "clamp", *BY_NAME),
+    *("min", "max", "abs", "pow", "floormod", "clamp", *(d.name for d in DTYPES)),
 )
 #: Every function that a definition may call.
 FUNCTION_NAMES = frozenset(
@@ -463,7 +463,7 @@ class _Binder:
             if self.position >= self.pack_sizes[e.name]:
                 self.fail(f"pack '{e.name}' has only {self.pack_sizes[e.name]} indices", e.pos)
             return _Typed(Idx(f"{e.name}.{self.position}"), True)
-        if e.name in BY_NAME or e.name in _RUNTIME_FUNCTIONS:
+        if e.name in _RUNTIME_FUNCTIONS:
             self.fail(f"'{e.name}' is a function", e.pos)
         return _Typed(Idx(e.name), True)
 
@@ -536,7 +536,7 @@ class _Binder:
     # -- Functions
 
     def _call(self, fn: str, args: tuple[Expr, ...], pos: int) -> _Typed:
-        if fn in BY_NAME:
+        if fn in BY_NAME and not BY_NAME[fn].is_stored:
             return self._convert(fn, args, BY_NAME[fn], pos)
         if fn in _CONVERSIONS:
             if len(args) != 2 or not isinstance(args[1], Name) or args[1].name not in self.state.specs:

@@ -143,9 +143,9 @@ def dims_of_result(**bounds: float | str) -> Any:
     return numbers("int", in_type=dims_in_type, **bounds)
 
 
-def dtype_of_result() -> Any:
-    """The `dtype` parameter (a TensorLight name) of an op whose result has that type."""
-    return string(*BY_TL, in_type=dtype_in_type)
+def dtype_of_result(stored: bool = False) -> Any:
+    """The `dtype` parameter (a TensorLight name) of an op whose result has that type; with `stored` it may be one that is only stored in."""
+    return string(*(tl for tl, d in BY_TL.items() if stored or not d.is_stored), in_type=dtype_in_type)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    Float4E2M1FNType,
+    Float8E4M3FNType,
+    Float8E4M3FNUZType,
+    Float8E5M2FNUZType,
+    Float8E5M2Type,
+    Float8E8M0FNUType,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -28,7 +34,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from lightnet.ir.params import ParamValue
-from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
+from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Largest tensor, in bytes, that any level accepts (checked on Python ints before anything is allocated).
 MAX_TENSOR_BYTES = 1 << 40
@@ -63,11 +69,13 @@ _ELEMENTS: dict[str, Attribute] = {
     "f16": Float16Type(),
     "bf16": BFloat16Type(),
     "i1": IntegerType(1),
-    **{f"i{n}": IntegerType(n) for n in (8, 16, 32, 64)},
-    **{f"ui{n}": IntegerType(n, Signedness.UNSIGNED) for n in (8, 16, 32, 64)},
-}
+    **{f"i{n}": IntegerType(n) for n in (2, 4, 8, 16, 32, 64)},
+    **{f"ui{n}": IntegerType(n, Signedness.UNSIGNED) for n in (2, 4, 8, 16, 32, 64)},
+    **{t.name: t() for t in (Float4E2M1FNType, Float8E4M3FNType, Float8E4M3FNUZType, Float8E5M2Type, Float8E5M2FNUZType,
+                             Float8E8M0FNUType)},
+}  # fmt: skip
 _DTYPE_OF = {element: BY_NAME[name] for name, element in _ELEMENTS.items() if name in BY_NAME}
-assert set(_ELEMENTS) - {"bf16"} <= {d.name for d in DTYPES} <= set(_ELEMENTS)
+assert set(_ELEMENTS) - {"bf16"} <= set(BY_NAME) <= set(_ELEMENTS)
 
 
 @cache
@@ -78,7 +86,7 @@ def element_type(dtype: DType) -> Attribute:
 
 @cache
 def storage_type(dtype: DType) -> Attribute:
-    """The element type of a memref at level 4: integers are signless, a bool takes one byte."""
+    """The element type of a memref at level 4: integers are signless, a bool and a type that is only stored in take one byte."""
     return IntegerType(dtype.size * 8) if not dtype.is_float else _ELEMENTS[dtype.name]
 
 

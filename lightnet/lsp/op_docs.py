@@ -18,7 +18,7 @@ from lightnet.ir.op import LnOp, Operand, Param
 from lightnet.ir.passes import XDSL_PASSES, LnPass, find_pass, option_text
 from lightnet.ir.registry import PASSES
 from lightnet.ir.types import format_param_value
-from lightnet.runtime.dtypes import BY_TL
+from lightnet.runtime.dtypes import DTYPES
 
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
@@ -88,7 +88,7 @@ def param_text(p: Param) -> str:
     parts = [f"{base}[{length}]" if p.is_array else base]
     parts += [f"{_SIGNS[sign]} `{bound}`" for sign, bound in p.bounds]
     if p.choices:
-        is_dtype = p.choices == tuple(BY_TL)
+        is_dtype = p.choices[: len(DTYPES)] == tuple(d.tl for d in DTYPES)
         parts.append(
             "a data type, `TL_FLOAT` and so on" if is_dtype else f"one of {', '.join(f'`{c}`' for c in p.choices)}"
         )

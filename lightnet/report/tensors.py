@@ -28,7 +28,7 @@ from lightnet.ir.names import name_of, tensor_name, tensor_names
 from lightnet.ir.op import LnOp
 from lightnet.report.profile import kernel_name
 from lightnet.report.steps import specialized, stepper
-from lightnet.runtime.dtypes import BFLOAT16, is_float
+from lightnet.runtime.dtypes import is_float, numbers_of
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.weights import save_npz
 
@@ -210,7 +210,7 @@ def write(found: Tensors, path: str, names: Sequence[str] | None = None) -> list
     safe as file names, and ``index.json``, which says what is what. Returns the names written. bfloat16, which the formats
     lack, is written as float32. Raises `LightNetError` for what cannot be written."""
     arrays = {n: found.arrays[n] for n in (names if names is not None else found.arrays)}
-    arrays = {n: a.astype(np.float32) if a.dtype == BFLOAT16 else a for n, a in arrays.items()}
+    arrays = {n: numbers_of(a) for n, a in arrays.items()}
     if path.lower().endswith(".npz"):
         if broken := [n for n in arrays if "\0" in n]:
             raise LightNetError(f"no entry of an .npz can be called '{broken[0]}': write the tensors to a folder")

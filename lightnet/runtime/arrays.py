@@ -2,7 +2,8 @@
 
 One rule for feeds and for weights in memory: the shape must agree, and the dtype must be the tensor's or convert to it
 without changing the kind of number. NumPy makes float64 and int64 of most things, so float64 goes to float32 by rounding,
-and integers go to other integer types and to floats where every value fits.
+and integers go to other integer types and to floats where every value fits. A tensor of a type that is only stored in takes arrays of
+ml_dtypes' type, bytes (uint8, which are taken for the elements themselves), and numbers that are converted as above.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.dtypes import DType, is_float, round_to
+from lightnet.runtime.dtypes import DType, is_float, is_stored, round_to, widened
 
 #: Memory spaces begin, and planned values and workspaces stand, at multiples of this many bytes unless a plan says otherwise.
 ALIGNMENT = 64
@@ -72,6 +73,8 @@ def converted(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
     source, target = array.dtype, dtype.np
     if source == target:
         return array if source.isnative else array.astype(target)
+    if dtype.is_stored:
+        return _stored(name, array, dtype)
     integers = source.kind in "iu" and target.kind in "iu"
     if not integers and not ((source.kind in "iu" or is_float(source)) and dtype.is_float):
         raise LightNetError(f"'{name}' takes {target}, but gets {source}; convert it first", label="feed.dtype")
@@ -84,6 +87,26 @@ def converted(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
     if dtype.is_float and not np.array_equal(np.isinf(result), np.isinf(array)):
         raise LightNetError(f"'{name}' takes {target}, but gets values beyond its range", label="feed.range")
     return result
+
+
+def _stored(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
+    """`array` in a type that is only stored in; bytes are its elements."""
+    from lightnet.runtime.stored import FORMATS
+
+    form = FORMATS[dtype.name]
+    if array.dtype == np.uint8:
+        return array.view(dtype.np)
+    numbers = widened(array)
+    if is_stored(array.dtype) or not (numbers.dtype.kind in "iu" or (numbers.dtype.kind == "f" and form.is_float)):
+        raise LightNetError(
+            f"'{name}' takes {dtype} ({dtype.np}, or bytes as uint8), but gets {array.dtype}; convert it first",
+            label="feed.dtype",
+        )
+    low, high = form.limits
+    finite = numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
+    if finite.size and not low <= float(finite.min()) <= float(finite.max()) <= high:
+        raise LightNetError(f"'{name}' takes {dtype}, but gets values beyond its range", label="feed.range")
+    return form.encoded(numbers)
 
 
 def by_name(feeds: Mapping[str, Any] | None) -> Mapping[str, Any]:

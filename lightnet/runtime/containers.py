@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.runtime.dtypes import BFLOAT16
+from lightnet.runtime.dtypes import BFLOAT16, BY_NAME
 
 #: Limits on what is parsed into Python objects, each some twenty times its size in the file.
 MAX_HEADER = 1 << 24  # of a .safetensors file
@@ -65,8 +65,9 @@ def malformed(path: str, message: str, label: str) -> LightNetError:
 _NPY_ITEM = r"'(descr|fortran_order|shape)'\s*:\s*('[^']*'|True|False|\([0-9L,\s]*\))\s*"
 _NPY_HEADER = re.compile(rf"\s*\{{\s*{_NPY_ITEM},\s*{_NPY_ITEM},\s*{_NPY_ITEM}(?:,\s*)?\}}\s*")
 _NPY_TYPE = re.compile(r"[<>|=]?(?:b1|[fiu](?:1|2|4|8|16))")
-#: How NumPy writes ml_dtypes' bfloat16: as two bytes of no type. No other type of numbers is written so.
-_NPY_BFLOAT16 = ("<V2", "|V2")
+#: How NumPy writes ml_dtypes' types: as bytes of no type, two of bfloat16, which no other type of numbers is written as, or one of those
+#: that are only stored in (`dtypes.STORED`), whose name is lost.
+_NPY_VOID = {"<V2": BFLOAT16, "|V2": BFLOAT16, **dict.fromkeys(("<V1", "|V1", "<f1", "|f1"), np.dtype(np.uint8))}
 
 
 def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
@@ -74,7 +75,7 @@ def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
 
     Format: NumPy enhancement proposal 1 (magic, version, header length, a dict literal). Any other literal than the
     three keys that NumPy writes is refused; structured and object types make an entry without a dtype. Void of two bytes
-    is read as bfloat16.
+    is read as bfloat16, of one byte as uint8.
     """
 
     def fail(message: str) -> LightNetError:
@@ -100,10 +101,10 @@ def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
         raise fail("malformed header")
     dims = tuple(int(n) for n in numbers)
     descr = values["descr"][1:-1]
-    if not _NPY_TYPE.fullmatch(descr) and descr not in _NPY_BFLOAT16:
+    if not _NPY_TYPE.fullmatch(descr) and descr not in _NPY_VOID:
         return Entry(dims, None, bytes, problem=f"type '{descr[:40]}'")
     try:
-        dtype = BFLOAT16 if descr in _NPY_BFLOAT16 else np.dtype(descr)
+        dtype = _NPY_VOID.get(descr) or np.dtype(descr)
     except TypeError:
         return Entry(dims, None, bytes, problem=f"type '{descr[:40]}'")
     stop = begin + length + math.prod(dims) * dtype.itemsize
@@ -211,6 +212,9 @@ _SAFETENSORS_TYPES = {
     "BF16": BFLOAT16,
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
+    "F8_E4M3": BY_NAME["f8E4M3FN"].np,
+    "F8_E5M2": BY_NAME["f8E5M2"].np,
+    "F8_E8M0": BY_NAME["f8E8M0FNU"].np,
 }
 
 

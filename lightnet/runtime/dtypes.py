@@ -2,7 +2,8 @@
 
 f16 and bf16 are types to store in: what reads them computes in f32. NumPy has no bfloat16, the package ml_dtypes has;
 without it the table has no row for it. NumPy takes ml_dtypes' type for a void one (its `kind` is ``V``), so ask
-`is_float` here. Imports NumPy and the standard library; ml_dtypes, where it is there, when bfloat16 is first needed: it takes as
+`is_float` here. Types of `STORED` (integers of 2 and 4 bits, floats of 4 and 8) are names for a byte, which nothing computes in:
+arrays of them are ml_dtypes' where that is there, and bytes (ui8) where it is not. Imports NumPy and the standard library; ml_dtypes, where it is there, when bfloat16 is first needed: it takes as
 long as loading a saved executable.
 """
 
@@ -29,12 +30,22 @@ def _bfloat16() -> np.dtype:
     return np.dtype(bfloat16)
 
 
+@cache
+def _stored_type(name: str) -> np.dtype:
+    """The type that ml_dtypes has by this name, or a byte's."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.dtype(np.uint8)
+    return np.dtype(getattr(ml_dtypes, name, np.uint8))
+
+
 @dataclass(frozen=True)
 class DType:
     """An element type. `name` is MLIR's spelling (``f32``, ``ui8``); `tl` is TensorLight's (``TL_FLOAT``).
 
     `size` is in bytes. `tl_size` is the size in upstream's plans, where TL_BOOL is a C enum of 4 bytes. `kind` is one
-    of ``float``, ``int``, ``uint``, ``bool``.
+    of ``float``, ``int``, ``uint``, ``bool``, ``stored``.
     """
 
     name: str
@@ -49,15 +60,24 @@ class DType:
         """NumPy's type."""
         if self.name == "bf16":
             return _bfloat16()
+        if self.is_stored:
+            return _stored_type(_STORED[self.name])
         return np.dtype("bool" if self.kind == "bool" else f"{self.kind}{8 * self.size}")
 
     @property
     def bits(self) -> int:
+        if self.is_stored:
+            return int(self.name.lstrip("uif")[0])
         return 1 if self.kind == "bool" else 8 * self.size
 
     @property
     def is_float(self) -> bool:
         return self.kind == "float"
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether this is a type of `STORED`: one element a byte, whose meaning `runtime/stored.py` has."""
+        return self.kind == "stored"
 
     @property
     def is_short(self) -> bool:
@@ -70,6 +90,10 @@ class DType:
         if self.is_float:
             high = float((2 - 2.0 ** -_FRACTION[self.name]) * 2.0 ** _EXPONENT[self.name])
             return -high, high
+        if self.is_stored:
+            from lightnet.runtime.stored import FORMATS
+
+            return FORMATS[self.name].limits
         return (0, 1) if self.kind == "bool" else _int_bounds(self.np)
 
     def __str__(self) -> str:
@@ -101,15 +125,26 @@ DTYPES = (
     _dtype("f16", "TL_FLOAT16", 2, "float", "%.3f"),
     *((_dtype("bf16", "TL_BFLOAT16", 2, "float", "%.3f"),) if find_spec("ml_dtypes") is not None else ()),
 )
-BY_NAME = {d.name: d for d in DTYPES}
-BY_TL = {d.tl: d for d in DTYPES}
+#: Types that elements are only stored in, by their names in MLIR: what ml_dtypes calls them.
+_STORED = {
+    "i2": "int2", "ui2": "uint2", "i4": "int4", "ui4": "uint4", "f4E2M1FN": "float4_e2m1fn", "f8E4M3FN": "float8_e4m3fn",
+    "f8E4M3FNUZ": "float8_e4m3fnuz", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2fnuz", "f8E8M0FNU": "float8_e8m0fnu",
+}  # fmt: skip
+_LONG = {"i": "INT", "ui": "UINT", "f": "FLOAT"}
+STORED = tuple(
+    _dtype(name, f"TL_{_LONG[name.rstrip(name.lstrip('iuf'))]}{name.lstrip('iuf')}", 1, "stored", "%g")
+    for name in _STORED
+)
+#: Every type by name, those of `STORED` too; who goes through the types to compute in goes through `DTYPES`.
+BY_NAME = {d.name: d for d in (*DTYPES, *STORED)}
+BY_TL = {d.tl: d for d in (*DTYPES, *STORED)}
 #: The names of the short floats that there are.
 SHORT = tuple(d.name for d in DTYPES if d.is_short)
 
 
 def __getattr__(name: str) -> Any:
     if name == "BY_NP":
-        value: Any = {d.np: d for d in DTYPES}
+        value: Any = {d.np: d for d in (*STORED, *DTYPES)}  # a byte is ui8, whatever else it may be
     elif name == "BFLOAT16":
         value = _bfloat16()
     else:
@@ -119,13 +154,30 @@ def __getattr__(name: str) -> Any:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether an array of this type holds floats, ml_dtypes' bfloat16 included."""
-    return dtype.kind == "f" or is_bfloat16(dtype)
+    """Whether an array of this type holds floats to compute in, ml_dtypes' bfloat16 included."""
+    return (dtype.kind == "f" and dtype.itemsize > 1) or is_bfloat16(dtype)
 
 
 def is_bfloat16(dtype: np.dtype) -> bool:
     """Whether this is `BFLOAT16`; asks NumPy alone for any other type."""
     return dtype.kind == "V" and dtype == _bfloat16()
+
+
+def is_stored(dtype: np.dtype) -> bool:
+    """Whether an array of this type holds ml_dtypes' elements of a type of `STORED`; asks NumPy alone for its own types."""
+    return dtype.itemsize == 1 and dtype.kind in "Vf" and dtype in _by_np()  # NumPy calls float8_e5m2 a float of a byte
+
+
+def _by_np() -> dict[np.dtype, DType]:
+    return globals().get("BY_NP") or __getattr__("BY_NP")
+
+
+def _convert_stored(src: np.ndarray, dtype: DType) -> np.ndarray:
+    from lightnet.runtime.stored import FORMATS
+
+    if is_stored(src.dtype):
+        src = numbers_of(src)
+    return FORMATS[dtype.name].encoded(src) if dtype.is_stored else convert(src, dtype)
 
 
 def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
@@ -138,6 +190,8 @@ def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
     src = np.asarray(array)
     if src.dtype == dtype.np:
         return src
+    if dtype.is_stored or is_stored(src.dtype):
+        return _convert_stored(src, dtype)
     src = widened(src)  # the bounds of other types fit into a float
     with np.errstate(all="ignore"):
         if dtype.kind == "bool":
@@ -154,6 +208,16 @@ def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
 def widened(array: np.ndarray) -> np.ndarray:
     """An array of f16 or bf16 in float32, which is what is computed in; any other as it is."""
     return array.astype(np.float32) if array.dtype == np.float16 or is_bfloat16(array.dtype) else array
+
+
+def numbers_of(array: np.ndarray) -> np.ndarray:
+    """`array` in a type that NumPy has by itself and that holds every value: float32 of bfloat16, float32, int8 or uint8 of a type that is only
+    stored in; any other as it is."""
+    if is_stored(array.dtype):
+        from lightnet.runtime.stored import FORMATS
+
+        return FORMATS[_by_np()[array.dtype].name].decoded(array)
+    return widened(array)
 
 
 def round_to(array: np.ndarray, dtype: DType) -> np.ndarray:

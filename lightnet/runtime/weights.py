@@ -147,13 +147,13 @@ def fetch(store: WeightStore, name: str, dims: Sequence[int], dtype: DType, loc:
         raise fail(f"is missing{_near(store, name)}", "missing")
     have, want = store.dims(name), tuple(dims)
     found = store.dtype(name)
-    if found is not None and found != dtype:
+    if found is not None and found != dtype and not (dtype.is_stored and found.name == "ui8"):
         raise fail(f"has type {found}, and the tensor has {dtype}", "dtype")
     if math.prod(have) != math.prod(want):
         raise fail(f"has {math.prod(have)} elements {list(have)}, and the tensor has {list(want)}", "length")
     if len(have) > 1 and [n for n in have if n != 1] != [n for n in want if n != 1]:
         raise fail(f"has shape {list(have)}, and the tensor has {list(want)}", "shape")
-    return store[name].reshape(want)
+    return store[name].reshape(want).view(dtype.np) if dtype.is_stored else store[name].reshape(want)
 
 
 def save_wts(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.dtypes import round_to, widened
+from lightnet.runtime.dtypes import is_stored, round_to, widened
 from lightnet.serving.errors import RequestError, shown
 from lightnet.serving.signature import Tensor
 
@@ -105,7 +105,8 @@ def bytes_of(tensor: Tensor, dims: tuple[int, ...], raw: memoryview, said: int |
 
 def values_of(tensor: Tensor, array: np.ndarray) -> list[Any]:
     """The elements of an array for JSON, flat."""
-    array = widened(array.reshape(-1))
+    array = array.reshape(-1)
+    array = array.view(np.uint8) if is_stored(array.dtype) else widened(array)
     values = array.tolist()
     if tensor.dtype.is_float and not (finite := np.isfinite(array)).all():
         for k in np.flatnonzero(~finite):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lightnet.runtime.dtypes import BY_NP, DType
+from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
 
 #: Bytes that a request in JSON may have beside its tensors, and for each element of them: the longest float64 takes 24.
 JSON_BASE, JSON_ELEMENT = 64 * 1024, 40
@@ -89,7 +89,9 @@ def common_rows(signature: Signature) -> int:
 
 
 def datatype_of(dtype: DType) -> str:
-    """The protocol's name of an element type."""
+    """The protocol's name of an element type; elements of a type that is only stored in go as bytes."""
+    if dtype.is_stored:
+        return "UINT8"
     if dtype.kind == "bool":
         return "BOOL"
     if dtype.name == "bf16":
@@ -99,4 +101,5 @@ def datatype_of(dtype: DType) -> str:
 
 def _tensor(name: str, dims: tuple[int, ...], dtype: np.dtype) -> Tensor:
     known = BY_NP[np.dtype(dtype)]
+    known = BY_NAME["ui8"] if known.is_stored else known
     return Tensor(name, tuple(dims), known, datatype_of(known))

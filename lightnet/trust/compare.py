@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightnet.runtime.dtypes import BFLOAT16, is_float
+from lightnet.runtime.dtypes import BFLOAT16, BY_NP, is_float, is_stored
 from lightnet.trust.evaluation import bits, same_bytes
 
 #: Rounding steps of a type (unit: the distance from 1 to the next number) by which a result may differ, relative to its own
@@ -38,6 +38,11 @@ class Mismatch:
 
 def tolerance(dtype: np.dtype) -> float:
     """The relative error that rounding explains: 0 for integers and bools, which are exact."""
+    if is_stored(dtype):
+        from lightnet.runtime.stored import FORMATS
+
+        form = FORMATS[BY_NP[dtype].name]
+        return SHORT_ROUNDINGS * 2.0**-form.mantissa if form.mantissa is not None else 0.0
     if not is_float(dtype):
         return 0.0
     if dtype == BFLOAT16:
@@ -57,7 +62,7 @@ def mismatch(before: np.ndarray, after: np.ndarray, exact: bool, least: float = 
 
 def differing(before: np.ndarray, after: np.ndarray, exact: bool, least: float = 0.0) -> np.ndarray:
     """For each element, whether `mismatch` counts it."""
-    if not is_float(before.dtype):
+    if not is_float(before.dtype) and not is_stored(before.dtype):
         return before != after
     old, new = before.astype(np.float64), after.astype(np.float64)
     nan = np.isnan(old) & np.isnan(new)

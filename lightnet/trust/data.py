@@ -235,7 +235,8 @@ class _Drawer:
 
 def _whole_numbers(dtype: DType) -> np.ndarray:
     """What awkward data of an integer type consists of: a third of the maximum has as many digits as there are."""
-    return np.array([*dtype.limits, dtype.limits[1] // 3, 0, 1, 2, 2, 7, 100], dtype.np)
+    numbers = [*dtype.limits, dtype.limits[1] // 3, 0, 1, 2, 2, 7, 100]
+    return convert(np.array(numbers), dtype) if dtype.is_stored else np.array(numbers, dtype.np)
 
 
 _Fit = Callable[[list[np.ndarray], list[np.ndarray], list, float], dict[int, np.ndarray]]

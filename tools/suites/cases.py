@@ -1,4 +1,4 @@
-"""The cases: ONNX's backend suite as the installed `onnx` ships it, and the NNVM networks of tests/data/nnvm.
+"""The cases: ONNX's backend suite as the installed `onnx` ships it, ops beyond the standard, and the NNVM networks of tests/data/nnvm.
 
 A `Case` is cheap and says what it tests; `load` makes the `Problem`, a model with inputs and expected outputs. Imports onnx
 and NumPy, not LightNet: every runner gets the same cases.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,52 +17,17 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from suites.domains import domain_cases
+from suites.problem import Case, Feeds, Problem
+
 ROOT = Path(__file__).parents[2]
 #: Suites in the order of the page. `node` and `node-expanded` are one collection: a case, and its op's function body.
 ONNX_SUITES = ("node", "node-expanded", "simple", "pytorch-converted", "pytorch-operator", "real")
-SUITES = (*ONNX_SUITES, "nnvm")
+#: Ops beyond the standard, against ONNX Runtime.
+DOMAINS = ("com.microsoft", "ai.onnx.ml")
+SUITES = (*ONNX_SUITES, *DOMAINS, "nnvm")
 #: What NNVM networks may differ by, of the largest value of the reference; they are float32 (tests/data/nnvm).
 NNVM_TOLERANCE = 1e-4
-
-Feeds = dict[str, Any]
-
-
-@dataclass
-class Problem:
-    """What a runner gets. `model` is an ONNX model, or the path of an NNVM graph with its `weights` and input `shapes`.
-
-    `sets` are pairs of feeds and expected outputs by name, in the model's order; an absent optional input is not fed.
-    An output agrees within atol + rtol * |expected|, or, where `of_largest` is given, within that part of max|expected|.
-    """
-
-    model: onnx.ModelProto | Path
-    sets: list[tuple[Feeds, dict[str, Any]]]
-    rtol: float = 1e-3
-    atol: float = 1e-7
-    of_largest: float | None = None
-    weights: Mapping[str, np.ndarray] | Path | None = None
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    #: Brings outputs whose order is free (boxes of equal score) into an order in which they can be compared.
-    align: Callable[[dict[str, Any]], dict[str, Any]] = dict
-
-
-@dataclass(frozen=True)
-class Case:
-    """One case. `op` and `since` (the op's version) are of node cases; `dtype` is that of its first input; `tags` say what
-    it needs beyond dense tensors of usual element types and straight-line code (``sequence``, ``string`` …)."""
-
-    suite: str
-    name: str
-    load: Callable[[], Problem]
-    op: str = ""
-    since: int = 0
-    dtype: str = ""
-    tags: frozenset[str] = frozenset()
-
-    @property
-    def key(self) -> str:
-        """Suite and name: unique."""
-        return f"{self.suite}/{self.name}"
 
 
 def collect(suites: Iterable[str] = SUITES) -> list[Case]:
@@ -75,6 +39,8 @@ def collect(suites: Iterable[str] = SUITES) -> list[Case]:
     for suite in ("simple", "pytorch-converted", "pytorch-operator", "real"):
         if suite in wanted:
             cases += _stored_cases(suite)
+    for domain in DOMAINS:
+        cases += domain_cases(domain) if domain in wanted else []
     return cases + (_nnvm_cases() if "nnvm" in wanted else [])
 
 
@@ -199,6 +165,8 @@ def _value(value: Any) -> Any:
 DTYPES = {
     "float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
     "int64": "i64", "uint8": "ui8", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "bool": "i1",
+    "int2": "i2", "uint2": "ui2", "int4": "i4", "uint4": "ui4", "float4e2m1": "f4E2M1FN", "float8e4m3fn": "f8E4M3FN",
+    "float8e4m3fnuz": "f8E4M3FNUZ", "float8e5m2": "f8E5M2", "float8e5m2fnuz": "f8E5M2FNUZ", "float8e8m0": "f8E8M0FNU",
 }  # fmt: skip
 
 

@@ -13,13 +13,14 @@ from lightnet.backends.llvm.library import BAD_ARENA, BAD_TENSOR, OK, signature
 from lightnet.backends.llvm.pool import scratch_stride
 from lightnet.diagnostics import printable
 from lightnet.runtime.arrays import ALIGNMENT
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.dtypes import BY_NAME, STORED
 from lightnet.runtime.program import Program, Tensor
 
-#: The type of an element. A bool is a byte of 0 or 1, f16 and bf16 are their bits.
+#: The type of an element. A bool is a byte of 0 or 1, f16 and bf16 are their bits, and so is one of a type that is only stored in.
 C_TYPES = {
     "f64": "double", "f32": "float", "f16": "uint16_t", "bf16": "uint16_t", "i1": "uint8_t",
     **{f"i{n}": f"int{n}_t" for n in (8, 16, 32, 64)}, **{f"ui{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
+    **{d.name: "uint8_t" for d in STORED},
 }  # fmt: skip
 _KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return "

@@ -26,7 +26,7 @@ from lightnet.dialects.ln.numeric import (
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType, convert, is_float, round_to
+from lightnet.runtime.dtypes import BY_NAME, BY_TL, STORED, DType, convert, is_float, round_to
 
 
 # maximum(x, x) = minimum(x, x) = bit_and(x, x) = bit_or(x, x) = x
@@ -602,7 +602,8 @@ def bitcast_chain(op):
 
 @ln_op
 class Bitcast(LnOp):
-    """The bits of src, read as another type of the same size.
+    """The bits of src, read as another type of the same size. Types that are only stored in (i4, f8E4M3FN …) are a byte each, of which ui8 is
+    the reading.
 
     ```mlir
     // %x : tensor<2x3xf32>
@@ -612,9 +613,9 @@ class Bitcast(LnOp):
 
     optype = "bitcast"
     takes_bits = True
-    src = operand(dtypes=NUMBERS)
+    src = operand(dtypes=(*NUMBERS, *(d.name for d in STORED)))
     dst = result()
-    dtype = dtype_of_result()
+    dtype = dtype_of_result(stored=True)
     definition = "dst[i...] = bitcast(src[i...], dst)"
     rewrites = (bitcast_chain,)
 
@@ -636,7 +637,16 @@ class Bitcast(LnOp):
 
     @classmethod
     def samples(cls):
-        pairs = [("f32", "i32"), ("ui8", "i8"), ("i16", "ui16"), ("f16", "i16"), ("bf16", "ui16"), ("f64", "ui64")]
+        pairs = [
+            ("f32", "i32"),
+            ("ui8", "i8"),
+            ("i16", "ui16"),
+            ("f16", "i16"),
+            ("bf16", "ui16"),
+            ("f64", "ui64"),
+            ("f8E4M3FN", "ui8"),
+            ("ui8", "i4"),
+        ]
         known = [(a, b) for a, b in pairs if a in BY_NAME and b in BY_NAME]
         return [case(a, src=(3, 5), dtype=BY_NAME[b].tl) for a, b in known] + [case(src=(1,), dtype="TL_UINT32")]
 

@@ -19,7 +19,7 @@ from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.dtypes import BY_NAME, DTYPES
 from lightnet.runtime.initial import sample
 
 _I64 = BY_NAME["i64"]
@@ -90,7 +90,7 @@ class NonZero(LnOp):
 
     @classmethod
     def samples(cls):
-        return [case(t, src=(3, 7)) for t in BY_NAME] + [
+        return [case(t.name, src=(3, 7)) for t in DTYPES] + [
             case(src=()), case(src=(1,)), case(src=(33,)), case(src=(2, 1, 5)), case("i8", src=(2, 3, 4, 3)), case(src=(2, 3, 1, 2, 5)),
             case(src=(0, 3)), case("i1", src=(4, 0)),
         ]  # fmt: skip

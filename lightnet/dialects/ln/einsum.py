@@ -10,7 +10,7 @@ import numpy as np
 
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, operand, result, string
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.dtypes import BY_NAME, DTYPES
 
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.[A-Za-z]*)?", re.ASCII)
 
@@ -81,7 +81,7 @@ class Einsum(LnOp):
     """
 
     optype = "einsum"
-    src = operand(variadic=True, same_type="src1", dtypes=tuple(n for n in BY_NAME if n != "i1"))
+    src = operand(variadic=True, same_type="src1", dtypes=tuple(d.name for d in DTYPES if d.name != "i1"))
     dst = result()
     equation = string()
 

@@ -10,10 +10,10 @@ from lightnet.dialects.ln.numeric import SHORT, largest, need_elements, total
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, is_float
+from lightnet.runtime.dtypes import BY_NAME, DTYPES, is_float
 
 #: The element types that can be added up.
-_NUMBERS = tuple(name for name in BY_NAME if name != "i1")
+_NUMBERS = tuple(d.name for d in DTYPES if d.name != "i1")
 #: The storage types of half precision that there are.
 
 

@@ -18,12 +18,12 @@ from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.dtypes import BY_NAME, DTYPES
 from lightnet.runtime.initial import sample
 
 #: The longest list of best elements that `topk` inserts into; for more it sorts.
 MAX_INSERTED = 32
-_NUMBERS = tuple(name for name in BY_NAME if name != "i1")
+_NUMBERS = tuple(d.name for d in DTYPES if d.name != "i1")
 
 
 def lines(spec: TensorSpec, axis: int) -> int:

@@ -39,7 +39,7 @@ class Source(LnOp):
     unique = True
     traits = traits_def(Pure())
     dst = result(static=True)
-    dtype = dtype_of_result()
+    dtype = dtype_of_result(stored=True)
     dims = dims_of_result(ge=0)
     ran = numbers("double", 2, default=(0, 0))
     data = numbers("double", default=(0,))

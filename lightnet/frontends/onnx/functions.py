@@ -66,7 +66,7 @@ def _type_proto(value: Value | None) -> Any:
 
     if value is None:
         return onnx.TypeProto()
-    return onnx.helper.make_tensor_type_proto(ELEM_TYPES[value.dtype.name], value.dims)
+    return onnx.helper.make_tensor_type_proto(ELEM_TYPES[value.storage or value.dtype.name], value.dims)
 
 
 def why_not(node: OnnxNode, opset: int) -> str | None:

@@ -23,12 +23,13 @@ from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.onnx import functions
 from lightnet.frontends.onnx.model import OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
-from lightnet.frontends.onnx.storage import AWARE, MOVES, STORAGE, moved
+from lightnet.frontends.onnx.storage import AWARE, MOVES, entered, left, moved
 from lightnet.frontends.sizes import UndecidedSize
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import unknown
+from lightnet.runtime.stored import FORMATS
 from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
@@ -118,10 +119,6 @@ class Importer:
         self.inputs(graph, scope)
         self.nodes(graph.nodes, scope)
         for output in graph.outputs:
-            if isinstance(value := scope.get(output.name), Value) and value.storage:
-                self.refused.append(
-                    ("output", f"'{output.name}'", f"type {value.storage} is not supported: cast it", None)
-                )
             if isinstance(scope.get(output.name), Items):
                 self.refused.append(("output", f"'{output.name}'", "it is a sequence: a network gives tensors", None))
         if self.refused:
@@ -129,7 +126,7 @@ class Importer:
         outputs = {o.name: self.read(o.name, scope) for o in graph.outputs}
         if self.needed:
             raise self.needs()
-        return self.graph.finish({k: v for k, v in outputs.items() if isinstance(v, Value)})
+        return self.graph.finish({k: left(self.graph, v) for k, v in outputs.items() if isinstance(v, Value)})
 
     # -- inputs and weights
 
@@ -153,7 +150,8 @@ class Importer:
                 continue
             self.tie(info, dims)
             with self.graph.node(SourceLoc(self.model.path), info.name, f"input '{info.name}'"):
-                scope[info.name] = self.values[info.name] = self.graph.input(info.name, dims, info.dtype)
+                self.values[info.name] = self.graph.input(info.name, dims, info.dtype)
+                scope[info.name] = entered(self.graph, self.values[info.name])
         if opened:
             raise self.refusal() if self.refused else self.open_shapes(opened)
 
@@ -200,25 +198,28 @@ class Importer:
             raise LightNetError(f"input '{info.name}' has shape {_shape(info.dims)}, and its value {list(array.shape)}",
                                 SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
         self.tie(info, array.shape)
-        return self.graph.constant(checked_array(info.name, array, array.shape, BY_NAME[info.dtype]))
+        dtype = BY_NAME[info.dtype]
+        return entered(self.graph, self.graph.constant(checked_array(info.name, array, array.shape, dtype), dtype))
 
     def weight(self, tensor: OnnxTensor) -> Value | Missing:
         """An initializer."""
-        if tensor.dtype in STORAGE:
-            with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
-                value = self.graph.weight(tensor.name, tensor.dims, STORAGE[tensor.dtype].carrier, tensor.load)
-            value.storage = tensor.dtype
-            return value
         if tensor.dtype not in BY_NAME:
             return Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
         with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
-            return self.graph.weight(tensor.name, tensor.dims, tensor.dtype, tensor.load)
+            return self.value_of(tensor, tensor.name)
+
+    def value_of(self, tensor: OnnxTensor, name: str) -> Value:
+        """A tensor that is known, not loaded; of a storage type as its values, marked."""
+        form = FORMATS.get(tensor.dtype)
+        value = self.graph.weight(name, tensor.dims, tensor.dtype if form is None else form.carrier, tensor.load)
+        value.storage = None if form is None else tensor.dtype
+        return value
 
     def contents(self, tensor: Any) -> np.ndarray:
         """The contents of a tensor attribute."""
         if not isinstance(tensor, OnnxTensor):
             raise LightNetError(f"expected a tensor as an attribute, got {tensor!r:.60}", label="onnx.node")
-        if tensor.dtype not in BY_NAME and tensor.dtype not in STORAGE:
+        if tensor.dtype not in BY_NAME:
             raise Unsupported(f"type {tensor.dtype} is not supported")
         return tensor.load()
 
@@ -254,7 +255,7 @@ class Importer:
             if not name:
                 continue
             scope[name] = value
-            if isinstance(value, Value) and len(self.scopes) == 1:
+            if isinstance(value, Value) and len(self.scopes) == 1 and value.storage is None:
                 self.graph.set_name(value, name)
 
     def step(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.stored import FORMATS
 
 if TYPE_CHECKING:
     import onnx
@@ -26,7 +27,8 @@ ONNX_TYPES = {
 }  # fmt: skip
 #: Our element types: name → ONNX's number.
 ELEM_TYPES = {"f32": 1, "ui8": 2, "i8": 3, "ui16": 4, "i16": 5, "i32": 6, "i64": 7, "i1": 9, "f16": 10, "f64": 11,
-              "ui32": 12, "ui64": 13, "bf16": 16}  # fmt: skip
+              "ui32": 12, "ui64": 13, "bf16": 16, "f8E4M3FN": 17, "f8E4M3FNUZ": 18, "f8E5M2": 19, "f8E5M2FNUZ": 20, "ui4": 21, "i4": 22,
+              "f4E2M1FN": 23, "f8E8M0FNU": 24, "ui2": 25, "i2": 26}  # fmt: skip
 #: ONNX's number → our element type, where LightNet has it here.
 DTYPES = {code: name for name, code in ELEM_TYPES.items() if name in BY_NAME}
 
@@ -58,13 +60,11 @@ class OnnxTensor:
     def load(self) -> np.ndarray:
         """The contents: read-only, C-contiguous; a view of the file where its bytes allow it, else a copy that
         belongs to the caller; of a storage type, what it stands for. Raises LightNetError for a type that LightNet lacks."""
-        from lightnet.frontends.onnx.storage import STORAGE
-
-        if self.dtype not in BY_NAME and self.dtype not in STORAGE:
+        if self.dtype not in BY_NAME:
             raise LightNetError(
                 f"tensor '{self.name}' has type {self.dtype}, which is not supported", label="onnx.dtype"
             )
-        dtype = BY_NAME[STORAGE[self.dtype].carrier if self.dtype in STORAGE else self.dtype].np
+        dtype = BY_NAME[FORMATS[self.dtype].carrier if self.dtype in FORMATS else self.dtype].np
         array = self.read()
         if dtype.kind == "b" and array.dtype.kind != "b":
             array = array != 0  # a bool is 0 or 1 to compiled code

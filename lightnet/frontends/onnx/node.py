@@ -19,10 +19,10 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import HandledNode, Handler, check_clash
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
-from lightnet.frontends.onnx.storage import STORAGE
 from lightnet.frontends.sizes import Size, UndecidedSize
 from lightnet.ir.registry import ONNX_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet.runtime.stored import FORMATS
 
 if TYPE_CHECKING:
     from lightnet.frontends.onnx.importer import Importer
@@ -171,14 +171,14 @@ class Node(HandledNode):
         known = type_name(code)
         if known is None:
             self.fail(f"there is no element type {code}")
-        if known not in BY_NAME:
+        if known not in BY_NAME or BY_NAME[known].is_stored:
             self.unsupported(f"type {known} is not supported")
         return BY_NAME[known]
 
     def storage_type(self, name: str) -> str | None:
         """The storage type that an attribute names by ONNX's number; None where it names another, or nothing."""
         known = type_name(self.int(name, 0)) if self.int(name, 0) else None
-        return known if known in STORAGE else None
+        return known if known in FORMATS else None
 
     def graph(self, name: str) -> OnnxGraph:
         """A graph attribute."""

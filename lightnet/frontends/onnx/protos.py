@@ -18,6 +18,7 @@ from lightnet.frontends.onnx.model import (
     OnnxTensor,
     ValueInfo,
 )
+from lightnet.runtime.stored import FORMATS
 
 if TYPE_CHECKING:
     import onnx
@@ -52,7 +53,8 @@ def _attribute(name: str, value: Any) -> onnx.AttributeProto:
 def _tensor(tensor: OnnxTensor) -> onnx.TensorProto:
     import onnx
 
-    data = tensor.load().tobytes()
+    format = FORMATS.get(tensor.dtype)
+    data = tensor.load().tobytes() if format is None else format.packed(tensor.load())
     return onnx.TensorProto(name=tensor.name, dims=tensor.dims, data_type=ELEM_TYPES[tensor.dtype], raw_data=data)
 
 

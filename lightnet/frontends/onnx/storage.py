@@ -1,97 +1,21 @@
-"""Element types that models store in and nothing computes in: integers of 2 and 4 bits, floats of 4 and 8.
+"""Element types that models store in and nothing computes in: integers of 2 and 4 bits, floats of 4 and 8 (`runtime/stored.py`).
 
-A tensor of such a type is held in a type that holds every value of it exactly (i8, ui8, f32), and marked: `Value.storage` names the type, which
-says what a cast to it rounds and saturates to. So what is behind a cast or a QuantizeLinear needs to know nothing of it. Imports NumPy and the graph
-builder.
+Inside of a network a tensor of such a type is held in a type that holds every value of it exactly (i8, ui8, f32), and marked: `Value.storage` names
+the type, which says what a cast to it rounds and saturates to. So what is behind a cast or a QuantizeLinear needs to know nothing of it. Where a
+tensor enters or leaves the network it is of the type itself, a byte for each element: `entered` and `left` are the conversions, out of ops
+that every target has. Imports NumPy, the formats and the graph builder.
 
-Source: onnx.proto (how elements are packed); ONNX's Cast (how floats of 8 bits round); the OCP formats of 8-bit floats, 2023.
+Source: ONNX's Cast (how floats of 8 bits round; what rounding to powers of two does).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lightnet.frontends.graph import Graph, Value
-
-
-@dataclass(frozen=True)
-class Storage:
-    """A type of `bits` bits: integers (`mantissa` is None), or floats with so many bits of mantissa and an exponent that is biased by `bias`. `kind` says what a
-    float has beside numbers: ``ieee`` infinities and NaN, ``fn`` one NaN of each sign, ``fnuz`` one NaN and no negative zero, ``none`` neither,
-    ``e8m0`` powers of two and one NaN."""
-
-    name: str
-    bits: int
-    signed: bool = True
-    mantissa: int | None = None
-    bias: int = 0
-    kind: str = ""
-
-    @property
-    def carrier(self) -> str:
-        """Our type that holds every value."""
-        return "f32" if self.is_float else "i8" if self.signed else "ui8"
-
-    @property
-    def is_float(self) -> bool:
-        return self.mantissa is not None
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The lowest and the highest finite value."""
-        if not self.is_float:
-            return (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1) if self.signed else (0, (1 << self.bits) - 1)
-        values = self.values()
-        return float(values[np.isfinite(values)].min()), float(values[np.isfinite(values)].max())
-
-    def values(self) -> np.ndarray:
-        """The value of each pattern of bits, in `carrier`'s type."""
-        return _values(self)
-
-    def decoded(self, data: np.ndarray, count: int) -> np.ndarray:
-        """The first `count` elements of packed bytes, the lowest bits first."""
-        if self.bits < 8:
-            shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
-            data = ((data[:, None] >> shifts) & ((1 << self.bits) - 1)).reshape(-1)[:count]
-        return self.values()[data]
-
-    def size(self, count: int) -> int:
-        """The bytes that `count` elements take."""
-        return -(-count * self.bits // 8)
-
-
-@cache
-def _values(s: Storage) -> np.ndarray:
-    code = np.arange(1 << s.bits)
-    if s.mantissa is None:
-        signed = np.where(code >> (s.bits - 1), code - (1 << s.bits), code) if s.signed else code
-        return signed.astype(s.carrier.replace("ui8", "u1").replace("i8", "i1"))
-    if s.kind == "e8m0":
-        return np.where(code == 255, np.nan, 2.0 ** (code - s.bias)).astype(np.float32)
-    sign = np.where(code >> (s.bits - 1), -1.0, 1.0)
-    low = code & ((1 << (s.bits - 1)) - 1)
-    exponent, fraction = low >> s.mantissa, (low & ((1 << s.mantissa) - 1)) / (1 << s.mantissa)
-    number = sign * np.where(exponent == 0, fraction * 2.0 ** (1 - s.bias), (1 + fraction) * 2.0 ** (exponent - s.bias))
-    top = exponent == (1 << (s.bits - 1 - s.mantissa)) - 1
-    if s.kind == "ieee":
-        number = np.where(top, np.where(fraction == 0, sign * np.inf, np.nan), number)
-    elif s.kind == "fn":
-        number = np.where(top & (fraction == 1 - 0.5**s.mantissa), np.nan, number)
-    elif s.kind == "fnuz":
-        number = np.where(code == 1 << (s.bits - 1), np.nan, number)
-    return number.astype(np.float32)
-
-
-STORAGE = {s.name: s for s in (
-    Storage("INT4", 4), Storage("UINT4", 4, signed=False), Storage("INT2", 2), Storage("UINT2", 2, signed=False),
-    Storage("FLOAT8E4M3FN", 8, mantissa=3, bias=7, kind="fn"), Storage("FLOAT8E4M3FNUZ", 8, mantissa=3, bias=8, kind="fnuz"),
-    Storage("FLOAT8E5M2", 8, mantissa=2, bias=15, kind="ieee"), Storage("FLOAT8E5M2FNUZ", 8, mantissa=2, bias=16, kind="fnuz"),
-    Storage("FLOAT8E8M0", 8, mantissa=0, bias=127, kind="e8m0"), Storage("FLOAT4E2M1", 4, mantissa=1, bias=1, kind="none"),
-)}  # fmt: skip
+from lightnet.runtime.stored import FORMATS, Format
 
 #: Ops that move elements: what they give is of the type of their first input.
 MOVES = frozenset(
@@ -111,7 +35,7 @@ MOVES = frozenset(
     }
 )
 #: Those and the ops that know of storage types.
-AWARE = MOVES | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape", "Size"}
+AWARE = MOVES | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "BitCast", "Shape", "Size"}
 
 
 def marked(x: Value, storage: str | None) -> Value:
@@ -128,10 +52,18 @@ def moved(found: Any, storage: str) -> Any:
     return [marked(v, storage) for v in found] if isinstance(found, tuple | list) else marked(found, storage)
 
 
-def stored(g: Graph, x: Value, storage: str, saturate: bool = True, wrap: bool = False) -> Value:
+#: How numbers are rounded to powers of two (f8E8M0FNU): what is added to the bits of a float before those of its fraction are dropped.
+ROUND_MODES = {"up": 0x7FFFFF, "nearest": 0x400000, "down": 0}
+
+
+def stored(
+    g: Graph, x: Value, storage: str, saturate: bool = True, wrap: bool = False, round_mode: str = "up"
+) -> Value:
     """Numbers, rounded to a storage type. An integer that is too large wraps with `wrap`, else saturates; so does a float with `saturate`, else it
-    becomes an infinity or NaN."""
-    s = STORAGE[storage]
+    becomes an infinity or NaN. `round_mode` is one of `ROUND_MODES`."""
+    s = FORMATS[storage]
+    if s.kind == "e8m0":
+        return marked(_power_of_two(g, g.cast(x, "f32"), saturate, ROUND_MODES[round_mode]), storage)
     if s.is_float:
         return marked(_rounded(g, g.cast(x, "f32"), s, saturate), storage)
     low, high = s.limits
@@ -146,7 +78,7 @@ def stored(g: Graph, x: Value, storage: str, saturate: bool = True, wrap: bool =
     return marked(g.cast(whole, s.carrier), storage)
 
 
-def _rounded(g: Graph, x: Value, s: Storage, saturate: bool) -> Value:
+def _rounded(g: Graph, x: Value, s: Format, saturate: bool) -> Value:
     """To the nearest float of `s`, ties to even: a multiple of the distance between those near x, a power of two."""
     assert s.mantissa is not None
     low, high = s.limits
@@ -171,4 +103,79 @@ def _rounded(g: Graph, x: Value, s: Storage, saturate: bool) -> Value:
         y = g.op("where", over, g.scalar(np.inf, "f32"), g.op("where", under, g.scalar(-np.inf, "f32"), y))
     else:
         y = g.op("where", g.op("bit_or", over, under), g.scalar(np.nan, "f32"), y)
+    if s.kind == "none":  # there is no NaN: as an integer, it is 0
+        y = g.op("where", g.op("equal", x, x), y, g.scalar(0, "f32"))
     return g.op("add", y, g.scalar(0, "f32")) if s.kind == "fnuz" else y  # -0 + 0 = 0
+
+
+def _power_of_two(g: Graph, x: Value, saturate: bool, rounding: int) -> Value:
+    """To a power of two between 2^-127 and 2^127; what is beyond is NaN unless it saturates, and a sign does not count."""
+
+    def word(value: int) -> Value:
+        return g.scalar(value, "ui32")
+
+    size = g.op("bit_and", g.op("bitcast", g.op("bitcast", x, dtype="TL_INT32"), dtype="TL_UINT32"), word(0x7FFFFFFF))
+    code = g.op("shift_right", g.op("add", size, word(rounding)), word(23))
+    code = g.op("where", g.op("less_equal", size, word(0x400000)), word(0), code)  # 2^-127, which is denormal
+    if saturate:
+        code = g.op("minimum", code, word(254))
+    else:
+        code = g.op("where", g.op("less", size, word(0x400000)), word(255), code)
+    code = g.op("where", g.op("equal", x, x), code, word(255))
+    bits = g.op("shift_left", code, word(23))
+    bits = g.op("where", g.op("equal", code, word(0)), word(0x400000), bits)
+    bits = g.op("where", g.op("less", code, word(255)), bits, word(0x7FC00000))
+    return g.op("bitcast", bits, dtype="TL_FLOAT")
+
+
+# -- where a tensor enters or leaves the network
+
+
+def entered(g: Graph, x: Value) -> Value:
+    """The values of a tensor whose type is a storage type, marked; any other tensor as it is."""
+    if not x.dtype.is_stored:
+        return x
+    s = FORMATS[x.dtype.name]
+    code = g.op("bitcast", x, dtype="TL_UINT8")
+    if s.is_float:
+        table = g.table((256,), "f32", lambda: s.decoded(np.arange(256, dtype=np.uint8)))
+        value = g.op("take", table, g.cast(code, "i32"), axis=0)
+    elif s.signed:  # copies of the sign bit take the place of the bits that do not count
+        shift = g.scalar(8 - s.bits, "i8")
+        value = g.op("shift_right", g.op("shift_left", g.op("bitcast", code, dtype="TL_INT8"), shift), shift)
+    else:
+        value = g.op("bit_and", code, g.scalar((1 << s.bits) - 1, "ui8"))
+    return marked(value, x.dtype.name)
+
+
+def left(g: Graph, x: Value) -> Value:
+    """A marked tensor in its storage type; any other as it is."""
+    if x.storage is None:
+        return x
+    s = FORMATS[x.storage]
+    if s.is_float:
+        code = _float_code(g, x, s)
+    else:
+        code = g.op("bitcast", x, dtype="TL_UINT8") if s.signed else x
+        code = g.op("bit_and", code, g.scalar((1 << s.bits) - 1, "ui8")) if s.signed else code
+    return g.op("bitcast", code, dtype=s.dtype.tl)
+
+
+def _float_code(g: Graph, x: Value, s: Format) -> Value:
+    """The bytes of floats that are values of `s` (f32 -> ui8). Exponents are those of f32 under another bias; below the least normal number,
+    the code is the number in units of the least one."""
+    assert s.mantissa is not None
+    bits = g.op("bitcast", g.op("bitcast", x, dtype="TL_INT32"), dtype="TL_UINT32")
+    size = g.op("bit_and", bits, g.scalar(0x7FFFFFFF, "ui32"))
+    number = g.op("bitcast", size, dtype="TL_FLOAT")
+    normal = g.op("shift_right", size, g.scalar(23 - s.mantissa, "ui32"))
+    normal = g.op("sub", normal, g.scalar((127 - s.bias) << s.mantissa, "ui32"))
+    small = g.cast(g.op("mul", number, g.scalar(2.0 ** min(s.bias - 1 + s.mantissa, 127), "f32")), "ui32")
+    code = g.op("where", g.op("less", number, g.scalar(2.0 ** (1 - s.bias), "f32")), small, normal)
+    if s.kind == "ieee":
+        code = g.op("where", g.op("equal", number, g.scalar(np.inf, "f32")), g.scalar(0x7C, "ui32"), code)
+    nan = g.op("where", g.op("equal", number, number), code, g.scalar(s.nan, "ui32"))
+    if s.kind != "e8m0":
+        sign = g.op("shift_left", g.op("shift_right", bits, g.scalar(31, "ui32")), g.scalar(s.bits - 1, "ui32"))
+        nan = g.op("bit_or", nan, sign)
+    return g.cast(nan, "ui8", mode="wrap")

@@ -16,9 +16,9 @@ from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx import wire as w
 from lightnet.frontends.onnx.external import ExternalFiles
 from lightnet.frontends.onnx.model import OnnxTensor, type_name
-from lightnet.frontends.onnx.storage import STORAGE, Storage
 from lightnet.ir.types import MAX_TENSOR_BYTES
 from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet.runtime.stored import FORMATS, Format
 
 #: Bytes of the largest sparse tensor: it becomes a dense one.
 MAX_SPARSE = 1 << 26
@@ -51,8 +51,8 @@ class TensorReader:
         dims = self.dims(fields, f"tensor '{name}'", BY_NAME.get(dtype))
         if "segment" in fields:
             raise self.fail(f"tensor '{name}' is a segment of a larger one, which is not supported")
-        if dtype in STORAGE:
-            return OnnxTensor(name, dims, dtype, self._packed(fields, name, dims, STORAGE[dtype]))
+        if dtype in FORMATS:
+            return OnnxTensor(name, dims, dtype, self._packed(fields, name, dims, FORMATS[dtype]))
         if dtype not in BY_NAME:  # nothing will read it
             return OnnxTensor(name, dims, dtype, partial(np.empty, 0))
         return OnnxTensor(name, dims, dtype, self._contents(fields, name, dims, BY_NAME[dtype]))
@@ -93,11 +93,11 @@ class TensorReader:
         self._check_count(name, dims, dtype, count, self.wire.count_varints(spans), "values")
         return partial(self._integers, spans, count, dtype)
 
-    def _packed(self, fields: w.Fields, name: str, dims: Sequence[int], storage: Storage) -> Callable[[], np.ndarray]:
+    def _packed(self, fields: w.Fields, name: str, dims: Sequence[int], format: Format) -> Callable[[], np.ndarray]:
         """The contents of a tensor of a storage type: bytes, raw or one in each int32, of one element or several."""
         count = math.prod(dims)
-        read = self._contents(fields, name, (storage.size(count),), BY_NAME["ui8"])
-        return lambda: storage.decoded(np.asarray(read()).view(np.uint8), count)
+        read = self._contents(fields, name, (format.packed_size(count),), BY_NAME["ui8"])
+        return lambda: format.unpacked(np.asarray(read()).view(np.uint8), count)
 
     def _check_count(self, name: str, dims: Sequence[int], dtype: DType, want: int, have: int, unit: str) -> None:
         if want != have:

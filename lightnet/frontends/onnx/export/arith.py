@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lightnet.frontends.onnx.export.graph import Graph, exporter
+from lightnet.frontends.onnx.export.graph import Graph, exporter, unsupported
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -149,10 +149,20 @@ def _wrapped(g: Graph, x: str, source: DType, target: DType) -> str:
 
 @exporter("bitcast")
 def bitcast(g: Graph, op: LnOp, src: str) -> str:
-    """Between integers of one size it is a Cast; BitCast is of opset 26."""
+    """Between integers of one size it is a Cast; BitCast is of opset 26. Bits of a byte beyond those of a type that is only stored in do not
+    count: an integer of 4 bits may be a Cast, too."""
     source, target = op.operand_specs[0].dtype, op.result_specs[0].dtype
     if source == target:
         return g.node("Identity", src)
+    if narrow := [d for d in (source, target) if d.is_stored and d.bits < 8]:
+        if any(d.name.startswith("f") for d in narrow):
+            raise unsupported(op, f"ONNX has no element of {narrow[0]} in a byte of its own")
+        g.needs(25)
+        wide = BY_NAME["i8"] if narrow[0].name.startswith("i") else BY_NAME["ui8"]
+        return g.cast(g.cast(src, source, wide), wide, target)
+    if source.is_stored or target.is_stored:
+        g.needs(26)
+        return g.node("BitCast", src, to=g.type_number(target))
     if not source.is_float and not target.is_float:
         return g.cast(src, source, target)
     g.needs(26)

@@ -11,8 +11,8 @@ from functools import reduce
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.onnx.storage import marked, stored
-from lightnet.runtime.dtypes import DType
+from lightnet.frontends.onnx.storage import ROUND_MODES, entered, left, marked, stored
+from lightnet.runtime.dtypes import BY_NAME, DType
 
 
 def target(n: Node) -> DType:
@@ -119,14 +119,26 @@ def cast_like(n: Node, x: Value, like: Value) -> Value:
 
 
 def _stored(n: Node, x: Value, storage: str) -> Value:
-    if storage == "FLOAT8E8M0":
-        n.unsupported("a cast to FLOAT8E8M0 (one from it is imported)")
-    return stored(n.g, x, storage, bool(n.int("saturate", 1)), wrap=True)
+    mode = n.string("round_mode", "up")
+    if mode not in ROUND_MODES:
+        n.fail(f"its attribute 'round_mode' should be one of {', '.join(ROUND_MODES)}, but is '{mode:.40}'")
+    return stored(n.g, x, storage, bool(n.int("saturate", 1)), wrap=True, round_mode=mode)
+
+
+def _bits_of_stored(n: Node, x: Value, to: DType) -> Value:
+    """BitCast to a storage type, or from one."""
+    raw = left(n.g, x)
+    if to.bits != raw.dtype.bits or "bool" in (to.kind, x.dtype.kind):
+        n.fail(f"{raw.spec} and {to} are not of one size")
+    return entered(n.g, n.g.op("bitcast", raw, dtype=to.tl))
 
 
 @onnx_op("BitCast")
 def bit_cast(n: Node, x: Value) -> Value:
     """A bool is a byte that is 0 or 1; a byte that is neither is no bool, and counts as true."""
+    storage = n.storage_type("to")
+    if storage or x.storage:
+        return _bits_of_stored(n, x, BY_NAME[storage] if storage else target(n))
     to = target(n)
     if "bool" in (to.kind, x.dtype.kind):
         if to.size != x.dtype.size:

@@ -51,6 +51,17 @@ def fused_conv(n: Node, x: Value, w: Value, bias: Value | None = None, added: Va
     return _activated(n, y, n.string("activation", ""), n.floats("activation_params", ()))
 
 
+@onnx_op("NhwcFusedConv", domain=MICROSOFT)
+def nhwc_fused_conv(n: Node, x: Value, w: Value, bias: Value | None = None, added: Value | None = None) -> Value:
+    """`FusedConv` of [N, ..., C], which the tensor that is added is, too; weights are [M, C / group, ...]."""
+    g, ndim = n.g, x.ndim
+    if ndim < 3:
+        n.fail(f"its input should be [N, ..., C] with one spatial axis or more, but is {x.spec}")
+    first, last = (0, ndim - 1, *range(1, ndim - 1)), (0, *range(2, ndim), 1)
+    added = None if added is None else g.transpose(added, first)
+    return g.transpose(fused_conv(n, g.transpose(x, first), w, bias, added), last)
+
+
 def _activated(n: Node, y: Value, name: str, params: Sequence[float]) -> Value:
     plain = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softsign": "softsign"}
     if not name:

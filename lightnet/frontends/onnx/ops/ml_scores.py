@@ -1,4 +1,4 @@
-"""What classifiers and regressors of ai.onnx.ml share: their scores, made probabilities, and their labels; and the linear and kernel models.
+"""What classifiers and regressors of ai.onnx.ml share: their scores, made probabilities, and their labels; and the linear models.
 
 Labels that are texts become their numbers in the list of labels, for a network has tensors of numbers only. Source: the operator documentation of
 ONNX-ML, and what ONNX Runtime's kernels do of two classes with one score. Imports the composites and the table of handlers.
@@ -67,8 +67,7 @@ def labelled(n: Node, y: Value, positive: bool) -> tuple[Value, Value]:
     """Labels [N], and scores [N, classes], of scores before their transform. One score of two classes is that of the second; with `positive`, it is a probability,
     and the class is the second's from one half on."""
     g, name = n.g, n.string("post_transform", "NONE")
-    labels = n.ints("classlabels_int64s", ()) or n.ints("classlabels_ints", ())
-    count = len(labels) or len(n.strings("classlabels_strings", ()))
+    count = class_count(n)
     if y.dims[1] == 1 and count == 2:
         if positive:
             second = g.op("less", g.scalar(0.5, "f32"), y)
@@ -87,9 +86,25 @@ def labelled(n: Node, y: Value, positive: bool) -> tuple[Value, Value]:
             n.fail(f"it has {count} labels and {y.dims[1]} scores")
         index = g.reshape(g.op("argmax", y, axis=1), y.dims[:1])
         both = transformed(n, y, name)
-    if labels and tuple(labels) != tuple(range(count)):
-        index = g.op("take", g.constant(np.array(labels, np.int64)), index, axis=0)
-    return index, both
+    return named(n, index), both
+
+
+def class_count(n: Node) -> int:
+    """How many classes have a label."""
+    return len(labels_of(n)) or len(n.strings("classlabels_strings", ()))
+
+
+def named(n: Node, index: Value) -> Value:
+    """The labels of classes by their numbers [N], i64; a text is its number."""
+    labels = labels_of(n)
+    if labels and labels != tuple(range(len(labels))):
+        return n.g.op("take", n.g.constant(np.array(labels, np.int64)), index, axis=0)
+    return index
+
+
+def labels_of(n: Node) -> tuple[int, ...]:
+    """The labels that are integers."""
+    return n.ints("classlabels_int64s", ()) or n.ints("classlabels_ints", ())
 
 
 # -- linear models -----------------------------------------------------------------------------------------------------------
@@ -119,51 +134,3 @@ def linear_classifier(n: Node, x: Value) -> tuple[Value, Value]:
     features = rows_of(n, x).dims[1]
     count = len(n.floats("coefficients")) // max(features, 1)
     return labelled(n, _linear(n, x, count), positive=False)
-
-
-# -- kernel models -----------------------------------------------------------------------------------------------------------
-
-
-def _kernel(n: Node, x: Value, vectors: np.ndarray) -> Value:
-    """k(x, v) of rows and support vectors, [N, vectors]."""
-    g, kind = n.g, n.string("kernel_type", "LINEAR")
-    gamma, offset, degree = (*n.floats("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
-    product = g.op("matmul", x, g.constant(np.ascontiguousarray(vectors.T)))
-    if kind == "LINEAR":
-        return product
-    if kind == "RBF":  # |x - v|^2 = |x|^2 + |v|^2 - 2 x v
-        squares = g.op("reduce_sum", g.op("mul", x, x), axes=(1,))
-        own = (vectors.astype(np.float64) ** 2).sum(1).astype(np.float32)
-        distance = g.op("sub", g.op("add", squares, g.constant(own)), g.op("mul", product, g.scalar(2, "f32")))
-        distance = g.op("maximum", distance, g.scalar(0, "f32"))
-        return g.op("exp", g.op("mul", distance, g.scalar(-gamma, "f32")))
-    number = g.op("add", g.op("mul", product, g.scalar(gamma, "f32")), g.scalar(offset, "f32"))
-    if kind == "SIGMOID":
-        return g.op("tanh", number)
-    if kind == "POLY":
-        return g.op("pow", number, g.scalar(degree, "f32"))
-    return n.fail(f"its kernel_type is {kind}")
-
-
-@onnx_op("SVMRegressor", domain=ML)
-def svm_regressor(n: Node, x: Value) -> Value:
-    """Kernels of the support vectors, weighted, plus rho; of one class, its sign."""
-    g, x, count = n.g, rows_of(n, x), n.int("n_supports", 0)
-    weights, rho = np.array(n.floats("coefficients"), np.float32), n.floats("rho", (0.0,))
-    if count:
-        vectors = np.array(n.floats("support_vectors"), np.float32)
-        if len(vectors) != count * x.dims[1] or len(weights) != count:
-            n.fail(f"its {count} support vectors should have {x.dims[1]} features and a coefficient each")
-        found = g.op("matmul", _kernel(n, x, vectors.reshape(count, -1)), g.constant(weights.reshape(-1, 1)))
-    else:
-        found = _kernel(n, x, weights.reshape(1, -1))
-    y = g.op("add", found, g.scalar(rho[0], "f32"))
-    if n.int("one_class", 0):
-        one = g.scalar(1, "f32")
-        y = g.op("where", g.op("less", g.scalar(0, "f32"), y), one, g.op("neg", one))
-    return transformed(n, y, n.string("post_transform", "NONE"))
-
-
-@onnx_op("SVMClassifier", domain=ML)
-def svm_classifier(n: Node, x: Value) -> Value:
-    return n.unsupported("votes and coupled probabilities of support vectors: SVMRegressor is imported")

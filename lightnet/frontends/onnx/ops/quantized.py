@@ -15,8 +15,9 @@ import numpy as np
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, handler_of, onnx_op
-from lightnet.frontends.onnx.storage import STORAGE, marked, stored
+from lightnet.frontends.onnx.storage import marked, stored
 from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet.runtime.stored import FORMATS
 
 #: Integers up to here are floats of 32 bits.
 EXACT = 1 << 24
@@ -108,7 +109,7 @@ def _stored(n: Node, x: Value, scale: Value, zero: Value | None, storage: str) -
     precision = n.element_type("precision") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
     number = n.g.cast(n.g.op("div", n.g.cast(parts, precision), n.g.cast(scale, precision)), "f32")
-    if not STORAGE[storage].is_float:
+    if not FORMATS[storage].is_float:
         number = n.g.op("round_even", number)
     if zero is not None and not is_zero(zero):
         number = n.g.op("add", number, n.g.cast(zero, "f32"))

@@ -25,8 +25,10 @@ from lightnet.frontends.composites import (
 from lightnet.frontends.graph import MAX_MADE, Value
 from lightnet.frontends.onnx.model import OnnxTensor
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.storage import marked
 from lightnet.frontends.sizes import Size, known
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.stored import FORMATS
 
 # -- constants -------------------------------------------------------------------------------------------------------
 
@@ -43,7 +45,7 @@ def constant(n: Node) -> Value:
     if (
         isinstance(tensor, OnnxTensor) and tensor.dtype in BY_NAME
     ):  # some exporters keep all weights so: they stay in the file
-        return n.g.weight(n.outputs[0] if n.outputs else "const", tensor.dims, tensor.dtype, tensor.load)
+        return n.importer.value_of(tensor, n.outputs[0] if n.outputs else "const")
     if tensor is not None:
         return n.g.constant(n.tensor("value"))
     for name, read, dtype in (
@@ -62,7 +64,9 @@ def constant_of_shape(n: Node, shape: Value) -> Value:
     value = np.zeros(1, np.float32) if value is None else value
     if value.size != 1:
         n.fail(f"its value should have one element, but has {value.size}")
-    return expand(n.g, n.g.constant(value.reshape(())), _dims(n, dims))
+    full = expand(n.g, n.g.constant(value.reshape(())), _dims(n, dims))
+    tensor = n.node.attributes.get("value")
+    return marked(full, tensor.dtype) if isinstance(tensor, OnnxTensor) and tensor.dtype in FORMATS else full
 
 
 @onnx_op("Shape")
