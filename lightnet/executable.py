@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from lightnet.compiler import Compilation
     from lightnet.runtime.cuda.program import CudaInstance
 
+#: Bytes of static tensors from which on it pays to give back the pages of LLVM's code.
+_MANY = 8 << 20
+
 
 class Executable(Runnable):
     """A compiled network, called with arrays by input (or param) name; every call starts from the loaded data. It goes to other
@@ -337,7 +340,7 @@ class Executable(Runnable):
             processor.check(self.program.cpu, self.program.features, self.program.triple)
         # LLVM works while the params are loaded: neither holds the interpreter's lock for long.
         with collector_paused(), ThreadPoolExecutor(1) as other:
-            code = other.submit(lambda: self.native)
+            code = other.submit(self._compiled)
             static, residents = self._static({})
             code.result()
         defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
@@ -346,6 +349,14 @@ class Executable(Runnable):
 
             return CudaInstance(self.program, self.native.code, static, {**residents, **defaults}, state, self._machine)
         return Instance(self.program, static, {**residents, **defaults})
+
+    def _compiled(self) -> None:
+        """Make machine code; where many weights follow, let go of what only that needed."""
+        _ = self.native
+        if self.arch is None and memory_of(self.loops).get("static", 0) > _MANY:
+            from lightnet.backends.llvm.unlocked import release_code
+
+            release_code()
 
     def with_tensors(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Executable:
         """This executable on static tensors and contents that another one of the same plan holds; itself. Raises LightNetError where they
@@ -481,6 +492,7 @@ class Executable(Runnable):
         if (made := self._parts.get("instance")) is not None:
             static, defaults = made.static, made.defaults
         else:
+            self._compiled()
             static, residents = self._static({})
             defaults = {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}}
         return artifact.Variant(self.program, static, defaults, cuda, self._options, self.warnings)
