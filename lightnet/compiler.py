@@ -42,6 +42,7 @@ from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, HostCall, Program, Tensor, unknown
 from lightnet.runtime.threads import SHAPED, bound_of, is_said, number_of, threads_of
 from lightnet.specialize import SpecializingExecutable
+from lightnet.tying import tie
 
 __all__ = ["Compilation", "Executable", "build_program", "compile", "native_module"]
 
@@ -143,6 +144,7 @@ def compile(
         raise LightNetError(f"{model.source}: the network is not planned: compile it first")
     if planned:
         check_plan(module)  # a plan from a file may be anything
+    tied = tie(module, store)
     if outputs:
         if planned:
             raise LightNetError(f"{model.source}: the network is planned: choose outputs before it is compiled")
@@ -172,9 +174,9 @@ def compile(
     said = {name: value for name, value in said.items() if value not in (None, False)}
     if on_cpu or (compilation.loops is None and architecture.lowering is not None):
         # What runs is another machine's code, or the interpreter.
-        return Executable(compilation, store, model.seed, options=said)
+        return Executable(compilation, store, model.seed, options=said, tied=tied)
     asked = {"arch": compilation.arch, "emulate": emulate, "threads": threads_of(bound)}
-    return Executable(compilation, store, model.seed, Opened(architecture.opened_by, asked), said)
+    return Executable(compilation, store, model.seed, Opened(architecture.opened_by, asked), said, tied)
 
 
 def _machine(cpu: str, triple: str | None) -> Any:

@@ -38,6 +38,7 @@ from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.runnable import Runnable
 from lightnet.runtime.threads import threads_of, threads_of_call
 from lightnet.runtime.weights import WeightStore
+from lightnet.tying import Tied, check_fed
 
 if TYPE_CHECKING:
     from lightnet.compiler import Compilation
@@ -58,7 +59,9 @@ class Executable(Runnable):
         seed: int = 0,
         machine: Opened | None = None,
         options: Mapping[str, Any] | None = None,
+        tied: Mapping[str, Tied] | None = None,
     ):
+        self._tied = dict(tied or {})
         self._options = dict(options or {})
         self._compilation = compilation
         self._store = store
@@ -71,6 +74,7 @@ class Executable(Runnable):
         #: What may be fed: the sources of the network, those too for which no pass left any use.
         self._specs = {_name(op): op.result_specs[0] for op in compilation.source.walk() if isinstance(op, Source)}
         self._specs.update({name: op.result_specs[0] for name, op in self._sources.items()})
+        self._specs.update({name: found.spec for name, found in self._tied.items()})
         #: Params that have no contents but a store's, and are in none.
         self._lacking = [
             n for n, op in self._sources.items() if isinstance(op, ParamOp) and op.required and n not in (store or ())
@@ -159,6 +163,8 @@ class Executable(Runnable):
     def _feeds(self, feeds: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         """The arrays of a call, checked. What no op of the compiled network reads is left out."""
         arrays = {name: self.checked(name, value) for name, value in by_name(feeds).items()}
+        if self._tied:
+            arrays = check_fed(self._tied, arrays)
         arrays = {name: array for name, array in arrays.items() if name in self._sources}
         self.program.check_fed(arrays)
         self._check_weights(arrays)
