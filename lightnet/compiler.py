@@ -93,7 +93,7 @@ def compile(
     ``bf16``, where its ops allow it (the pass `precision`), inputs and outputs keeping their types; for target cuda also ``tf32``, to which the factors
     of products are rounded. `exact` refuses algorithms that sum something else than an op's
     definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
-    (default: 0.3 times those of all weights, and 8 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
+    (default: 0.3 times those of all weights; with less, they are transformed at run time, which takes longer). `threads` is how many threads a call may use (unless given that of the environment variable
     LIGHTNET_THREADS, else, as for ``"any"``, whatever number: a call takes as many as there are processors where it runs); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether

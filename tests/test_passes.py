@@ -600,7 +600,7 @@ def test_transformed_weights_have_a_budget() -> None:
     assert orders("weight_memory=0") == ["panels"] * 4  # transformed at run time
     assert orders(f"weight_memory={3 * 4 * plain}") == ["tiles"] * 4
     assert sorted(orders(f"weight_memory={3 * 3 * plain}")) == ["panels"] + ["tiles"] * 3
-    assert sum(order == "tiles" for order in orders("")) == 1  # 0.3 times 4 plain ones: one, which is transformed less
+    assert orders("") == ["panels"] * 4  # 0.3 times 4 plain ones is too little for one of 3
     pinned = algorithms('weight_memory=0 set="conv1.alg=winograd4;conv2.alg=winograd2"')
     assert pinned[1:3] == ["winograd4", "winograd2"]
     assert orders('weight_memory=0 set="conv1.alg=winograd4;conv2.alg=winograd2"') == [

@@ -8,7 +8,7 @@ them packed, if there is a layout for all. Imports the selection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import NamedTuple
@@ -20,9 +20,11 @@ from xdsl.ir import Attribute, SSAValue
 from lightnet.backends.cpu.blocked import selection
 from lightnet.backends.cpu.blocked.base import Machine, lanes_of
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.body import OfEqualKernels
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
 from lightnet.ir.names import SUFFIX
+from lightnet.ir.registry import GENERATORS
 from lightnet.ir.types import spec_of
 
 #: Bytes that transformed weights may take beyond the plain ones unless a caller says otherwise, as a share of all weights.
@@ -102,14 +104,30 @@ def _items(group: Sequence[KernelOp], machine: Machine) -> Iterator[list[_Way]]:
 
 def _ways(kernel: KernelOp, machine: Machine) -> dict[tuple[Layout, ...], _Way]:
     """The quickest that a kernel could do with each of the layouts that its weights may have; its present choices first."""
-    found: dict[tuple[Layout, ...], _Way] = {}
-    for layouts, way in _all_ways(kernel, machine):
+    found = _FOUND.get(kernel, (machine, GENERATORS.version), lambda: _best(_all_ways(kernel, machine)))
+    return {layouts: _Way(one.time, one.size, {kernel: one.choices}) for layouts, one in found.items()}
+
+
+class _One(NamedTuple):
+    """What one kernel could do, by its choices."""
+
+    time: float
+    size: int
+    choices: Choices
+
+
+_FOUND: OfEqualKernels[dict[tuple[Layout, ...], _One]] = OfEqualKernels()
+
+
+def _best(ways: Iterable[tuple[tuple[Layout, ...], _One]]) -> dict[tuple[Layout, ...], _One]:
+    found: dict[tuple[Layout, ...], _One] = {}
+    for layouts, way in ways:
         if layouts not in found or way.time < found[layouts].time:
             found[layouts] = way
     return found
 
 
-def _all_ways(kernel: KernelOp, machine: Machine) -> Iterator[tuple[tuple[Layout, ...], _Way]]:
+def _all_ways(kernel: KernelOp, machine: Machine) -> Iterator[tuple[tuple[Layout, ...], _One]]:
     before, lanes = dict(kernel.attributes), lanes_of(kernel)
     yield _way(kernel, {}, selection.cost_of(kernel, machine))
     for generator, form in selection.candidates(kernel, lanes):
@@ -124,10 +142,10 @@ def _all_ways(kernel: KernelOp, machine: Machine) -> Iterator[tuple[tuple[Layout
             kernel.attributes = dict(before)
 
 
-def _way(kernel: KernelOp, choices: Choices, time: float) -> tuple[tuple[Layout, ...], _Way]:
+def _way(kernel: KernelOp, choices: Choices, time: float) -> tuple[tuple[Layout, ...], _One]:
     packing = selection.packing(kernel)
     size = sum(layout.size(spec_of(kernel.operands[i].type)) for i, layout in packing.items())
-    return tuple(layout for _, layout in sorted(packing.items())), _Way(time, size, {kernel: choices})
+    return tuple(packing[i] for i in sorted(packing)), _One(time, size, choices)
 
 
 def _packed(items: Sequence[Sequence[tuple[float, int]]], budget: int) -> list[int]:
