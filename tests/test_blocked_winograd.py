@@ -275,7 +275,7 @@ def test_choices_change_nothing_but_rounding(choices):
 @pytest.mark.parametrize(
     "choices, message",
     [
-        ({"order": "rows"}, "expected tiles or outputs"),
+        ({"order": "rows"}, "expected tiles, outputs or panels"),
         ({"tiles": (9, 1)}, "there are"),
         ({"tiles": (0, 1)}, "from 1 on"),
         ({"tile": (1, 1)}, "expected 3"),
@@ -318,7 +318,8 @@ def test_the_model_knows_where_winograd_wins():
 
 def test_the_model_knows_where_winograd_loses():
     assert speedup(4, 3, 64, 112) < 1 and speedup(4, 1, 8, 5) < 1
-    assert speedup(4, 64, 64, 56, Machine(growth=2.0)) == 0 and speedup(2, 64, 64, 56, Machine(growth=2.0)) > 1
+    at_run_time, in_memory = (speedup(4, 64, 64, 56, Machine(growth=growth)) for growth in (2.0, 4.0))
+    assert 1 < at_run_time < in_memory, "where weights may not grow, they are transformed each time"
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 8])
