@@ -42,6 +42,7 @@ from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, HostCall, Program, Tensor, unknown
 from lightnet.runtime.threads import SHAPED, bound_of, is_said, number_of, threads_of
 from lightnet.specialize import SpecializingExecutable
+from lightnet.tying import tie
 
 __all__ = ["Compilation", "Executable", "build_program", "compile", "native_module"]
 
@@ -92,7 +93,7 @@ def compile(
     ``bf16``, where its ops allow it (the pass `precision`), inputs and outputs keeping their types; for target cuda also ``tf32``, to which the factors
     of products are rounded. `exact` refuses algorithms that sum something else than an op's
     definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
-    (default: 0.3 times those of all weights, and 8 MiB at least). `threads` is how many threads a call may use (unless given that of the environment variable
+    (default: 0.3 times those of all weights; with less, they are transformed at run time, which takes longer). `threads` is how many threads a call may use (unless given that of the environment variable
     LIGHTNET_THREADS, else, as for ``"any"``, whatever number: a call takes as many as there are processors where it runs); results do not depend on it. For target cuda, `arch` is the architecture of the PTX (``sm_80``, the default,
     which later ones run, too; ``sm_90``; ``native``: the best for this machine's device, of which only that has all instructions), and `emulate` runs it in the PTX interpreter instead of on a device, of which one is needed
     when the network is first called; `on_cpu` turns its kernels into loops, which run on this processor (what they compute, at any size; whether
@@ -143,6 +144,7 @@ def compile(
         raise LightNetError(f"{model.source}: the network is not planned: compile it first")
     if planned:
         check_plan(module)  # a plan from a file may be anything
+    tied = tie(module, store)
     if outputs:
         if planned:
             raise LightNetError(f"{model.source}: the network is planned: choose outputs before it is compiled")
@@ -172,9 +174,9 @@ def compile(
     said = {name: value for name, value in said.items() if value not in (None, False)}
     if on_cpu or (compilation.loops is None and architecture.lowering is not None):
         # What runs is another machine's code, or the interpreter.
-        return Executable(compilation, store, model.seed, options=said)
+        return Executable(compilation, store, model.seed, options=said, tied=tied)
     asked = {"arch": compilation.arch, "emulate": emulate, "threads": threads_of(bound)}
-    return Executable(compilation, store, model.seed, Opened(architecture.opened_by, asked), said)
+    return Executable(compilation, store, model.seed, Opened(architecture.opened_by, asked), said, tied)
 
 
 def _machine(cpu: str, triple: str | None) -> Any:

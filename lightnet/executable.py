@@ -38,10 +38,14 @@ from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.runnable import Runnable
 from lightnet.runtime.threads import threads_of, threads_of_call
 from lightnet.runtime.weights import WeightStore
+from lightnet.tying import Tied, check_fed
 
 if TYPE_CHECKING:
     from lightnet.compiler import Compilation
     from lightnet.runtime.cuda.program import CudaInstance
+
+#: Bytes of static tensors from which on it pays to give back the pages of LLVM's code.
+_MANY = 8 << 20
 
 
 class Executable(Runnable):
@@ -55,7 +59,9 @@ class Executable(Runnable):
         seed: int = 0,
         machine: Opened | None = None,
         options: Mapping[str, Any] | None = None,
+        tied: Mapping[str, Tied] | None = None,
     ):
+        self._tied = dict(tied or {})
         self._options = dict(options or {})
         self._compilation = compilation
         self._store = store
@@ -68,6 +74,7 @@ class Executable(Runnable):
         #: What may be fed: the sources of the network, those too for which no pass left any use.
         self._specs = {_name(op): op.result_specs[0] for op in compilation.source.walk() if isinstance(op, Source)}
         self._specs.update({name: op.result_specs[0] for name, op in self._sources.items()})
+        self._specs.update({name: found.spec for name, found in self._tied.items()})
         #: Params that have no contents but a store's, and are in none.
         self._lacking = [
             n for n, op in self._sources.items() if isinstance(op, ParamOp) and op.required and n not in (store or ())
@@ -156,6 +163,8 @@ class Executable(Runnable):
     def _feeds(self, feeds: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         """The arrays of a call, checked. What no op of the compiled network reads is left out."""
         arrays = {name: self.checked(name, value) for name, value in by_name(feeds).items()}
+        if self._tied:
+            arrays = check_fed(self._tied, arrays)
         arrays = {name: array for name, array in arrays.items() if name in self._sources}
         self.program.check_fed(arrays)
         self._check_weights(arrays)
@@ -337,7 +346,7 @@ class Executable(Runnable):
             processor.check(self.program.cpu, self.program.features, self.program.triple)
         # LLVM works while the params are loaded: neither holds the interpreter's lock for long.
         with collector_paused(), ThreadPoolExecutor(1) as other:
-            code = other.submit(lambda: self.native)
+            code = other.submit(self._compiled)
             static, residents = self._static({})
             code.result()
         defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
@@ -346,6 +355,14 @@ class Executable(Runnable):
 
             return CudaInstance(self.program, self.native.code, static, {**residents, **defaults}, state, self._machine)
         return Instance(self.program, static, {**residents, **defaults})
+
+    def _compiled(self) -> None:
+        """Make machine code; where many weights follow, let go of what only that needed."""
+        _ = self.native
+        if self.arch is None and memory_of(self.loops).get("static", 0) > _MANY:
+            from lightnet.backends.llvm.unlocked import release_code
+
+            release_code()
 
     def with_tensors(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Executable:
         """This executable on static tensors and contents that another one of the same plan holds; itself. Raises LightNetError where they
@@ -481,6 +498,7 @@ class Executable(Runnable):
         if (made := self._parts.get("instance")) is not None:
             static, defaults = made.static, made.defaults
         else:
+            self._compiled()
             static, residents = self._static({})
             defaults = {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}}
         return artifact.Variant(self.program, static, defaults, cuda, self._options, self.warnings)

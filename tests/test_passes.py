@@ -591,14 +591,24 @@ def test_transformed_weights_have_a_budget() -> None:
         found = [choice(k, "alg") for k in module.walk() if isinstance(k, KernelOp)]
         return [a for a in found if a and a.startswith(("winograd", "direct"))]
 
-    assert algorithms("") == ["winograd4"] * 4
+    def orders(options: str) -> list[str]:
+        module = passed(parse(text), f"bind,hoist,expand,layout,choose{{{options}}},pack")
+        return [choice(k, "order") for k in module.walk() if isinstance(k, KernelOp) and choice(k, "order")]
+
+    assert algorithms("weight_memory=10000000") == ["winograd4"] * 4
     assert algorithms("exact=true") == ["direct"] * 4
-    assert algorithms("weight_memory=0") == ["direct"] * 4
-    assert algorithms(f"weight_memory={3 * 4 * plain}") == ["winograd4"] * 4
-    less = algorithms(f"weight_memory={3 * 3 * plain}")
-    assert 0 < sum(a != "winograd4" for a in less) <= 2  # a smaller transform of two, or one done directly
+    assert orders("weight_memory=0") == ["panels"] * 4  # transformed at run time
+    assert orders(f"weight_memory={3 * 4 * plain}") == ["tiles"] * 4
+    assert sorted(orders(f"weight_memory={3 * 3 * plain}")) == ["panels"] + ["tiles"] * 3
+    assert orders("") == ["panels"] * 4  # 0.3 times 4 plain ones is too little for one of 3
     pinned = algorithms('weight_memory=0 set="conv1.alg=winograd4;conv2.alg=winograd2"')
-    assert pinned == ["direct", "winograd4", "winograd2", "direct"]
+    assert pinned[1:3] == ["winograd4", "winograd2"]
+    assert orders('weight_memory=0 set="conv1.alg=winograd4;conv2.alg=winograd2"') == [
+        "panels",
+        "tiles",
+        "tiles",
+        "panels",
+    ]
 
 
 class Heard(Instrumentation):

@@ -13,6 +13,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.launches import Argument, Launch
+from lightnet.backends.loop_addresses import Layouts, is_addressed
 from lightnet.backends.loops import BLOCKS, lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Reshape
@@ -20,7 +21,7 @@ from lightnet.ir import bound, notation
 from lightnet.ir.bound import BoundDefinition
 from lightnet.ir.fusion import Part, compose
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import ChannelsLast, is_plain, layout_of
+from lightnet.ir.layout import is_plain, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
@@ -60,12 +61,12 @@ def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
     return _defined(kernel, name, aliases, blocks)
 
 
-def layouts_of(kernel: KernelOp) -> dict[str, ChannelsLast]:
-    """The operands and results of `composed` that lie with the channels last."""
+def layouts_of(kernel: KernelOp) -> Layouts:
+    """The operands and results of `composed` that do not lie row-major."""
     named = [(f"in{i}", a) for i, a in enumerate(kernel.body.args)]
     named += [(f"out{i}", r) for i, r in enumerate(kernel.results)]
     found = ((name, layout_of(value.type)) for name, value in named)
-    return {name: layout for name, layout in found if isinstance(layout, ChannelsLast)}
+    return {name: layout for name, layout in found if is_addressed(layout) and not layout.is_plain}
 
 
 def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:

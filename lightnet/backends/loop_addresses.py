@@ -12,11 +12,25 @@ from lightnet.backends.loop_shapes import collapsed, collapsed_reductions, unfol
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import I64, Apply, Const, Node, Read, Statement, rebuild
 from lightnet.ir.fusion import Nest, delinearize, inside, linearize
-from lightnet.ir.layout import ChannelsLast
+from lightnet.ir.layout import ChannelsLast, Layout, Packed
 from lightnet.ir.types import TensorSpec
 
-#: Tensors [N, C, H, W] that lie with the channels last, by name; all others are row-major.
-Layouts = Mapping[str, ChannelsLast]
+#: Tensors that lie otherwise than row-major, by name: `ChannelsLast`, and, of what is read only, `Packed` factors of products (`is_addressed`).
+Layouts = Mapping[str, Layout]
+
+
+def is_addressed(layout: Layout) -> bool:
+    """Whether loops can read tensors of a layout, as one that says where an element lies."""
+    return layout.is_plain or isinstance(layout, ChannelsLast) or (isinstance(layout, Packed) and layout.axes == "n")
+
+
+def in_memory(layout: Layout, subs: Sequence[Node]) -> tuple[Node, ...]:
+    """The subscripts of an element in `Layout.physical_dims`."""
+    if not isinstance(layout, Packed):
+        return channels_last(subs)
+    row, column = subs
+    block = Const(layout.block, I64)
+    return Apply("floordiv", (column, block), I64), row, Apply("mod", (column, block), I64)
 
 
 def channels_last(subs: Sequence[Node]) -> tuple[Node, ...]:
@@ -60,7 +74,7 @@ class Addresses:
     def _address(self, tensor: str, subs: tuple[Node, ...], flat: bool) -> Node:
         if tensor in self.layouts:
             subs = delinearize(subs[0], self.logical[tensor].dims) if flat else subs
-            return linearize(channels_last(subs), self.stored[tensor].dims)
+            return linearize(in_memory(self.layouts[tensor], subs), self.stored[tensor].dims)
         if flat:
             return subs[0]
         fixed = self.private.get(tensor, ())

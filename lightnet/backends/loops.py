@@ -53,8 +53,8 @@ def lower_definition(
     `order` is the order of the memref arguments (operands and results; unused ones of a launch are left out); workspace
     tensors follow. `aliases` maps an operand to the result that shares its memory (`fusion.identity_reads`); both then
     stand for one argument, under the result's name. `blocks` is the number of blocks to aim for; None: each point of the
-    loops that are independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Only then may operands and
-    results lie in `layouts`; zeros are written behind the last channel of results.
+    loops that are independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands may lie in `layouts`; only of
+    single points may results, too: zeros are written behind their last channel.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
     if blocks is None:
@@ -62,7 +62,7 @@ def lower_definition(
     plan = _plan(definition)
     kernels = []
     for k, launch in enumerate(plan.launches):
-        function = LoopFunction(definition, launch, plan.shared, plan.private, dict(aliases or {}), blocks)
+        function = LoopFunction(definition, launch, plan.shared, plan.private, dict(aliases or {}), blocks, layouts)
         kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in plan.workspace)]))
     return Lowered(tuple(kernels), plan.workspace)
 

@@ -92,7 +92,7 @@ def _parser() -> common.Parser:
         "--weight-memory",
         metavar="BYTES",
         type=int,
-        help="bytes that transformed weights may take beyond the plain ones (default: 0.3 times those of all weights, at least 8 MiB)",
+        help="bytes that transformed weights may take beyond the plain ones (default: 0.3 times those of all weights)",
     )
     option(
         "--sign",

@@ -13,6 +13,7 @@ writes with zeros on every run. Imports xDSL and `ir.types`.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -30,6 +31,8 @@ from lightnet.ir import winograd
 from lightnet.ir.types import TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO, MAX_PHASES = 1024, 64, 99
+#: Bytes of a plain tensor that are copied at a time (`Layout.pack_parts`).
+PART = 1 << 22
 _MAPS = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<rows>\d{1,2})(?:x(?P<cols>\d{1,2}))?)?")
 _LAST = re.compile(r"nhwc([1-9]\d{0,3})")
 _PHASES = re.compile(r"s([1-9]\d?)x([1-9]\d?)nhwc([1-9]\d{0,3})")
@@ -83,8 +86,16 @@ class Layout:
         given."""
         if memory is None:
             return array
-        memory[...] = array
+        deque(self.pack_parts(array, memory), 0)
         return memory
+
+    def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
+        """`pack` in steps; how many bytes each has written. So what was read of a large array can be let go before the rest is."""
+        step = max(1, PART // max(array[:1].nbytes, 1)) if array.ndim else 1
+        for i in range(0, len(array) if array.ndim else 1, step):
+            part = slice(i, i + step) if array.ndim else ...
+            memory[part] = array[part]
+            yield memory[part].nbytes
 
     def _zeros(self, array: np.ndarray) -> np.ndarray:
         return np.zeros(self.physical_dims(array.shape), array.dtype)
@@ -143,6 +154,9 @@ class Blocked(Layout):
         inside = self._inside(memory, h, w).transpose(0, 1, 4, 2, 3)
         return np.ascontiguousarray(inside.reshape(n, -1, h, w)[:, :c])
 
+    def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
+        yield self.pack(array, memory).nbytes
+
     def _inside(self, memory: np.ndarray, h: int, w: int) -> np.ndarray:
         rows, cols = self.halo
         return memory[:, :, rows : rows + h, cols : cols + w]
@@ -175,6 +189,8 @@ class ChannelsLast(Layout):
         memory = self._zeros(array) if memory is None else memory
         memory[..., : array.shape[1]] = array.transpose(0, 2, 3, 1)
         return memory
+
+    pack_parts = Blocked.pack_parts
 
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
         return np.ascontiguousarray(memory[..., : dims[1]].transpose(0, 3, 1, 2))
@@ -250,12 +266,17 @@ class Packed(Layout):
 
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory
+        deque(self.pack_parts(array, memory), 0)
+        return memory
+
+    def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
         if self.winograd:
-            return winograd.transform(array, self.winograd, memory)
+            yield from winograd.transform(array, self.winograd, memory)
+            return
         along = array.reshape(-1) if self.axes == "v" else array if self.axes in "od" else array.swapaxes(0, 1)
         for block, part in enumerate(memory):
             self._pack_block(along[block * self.block : (block + 1) * self.block], part)
-        return memory
+            yield part.nbytes
 
     def _pack_block(self, rows: np.ndarray, memory: np.ndarray) -> None:
         """A block of rows of what `axes` names, at most `block` of them, into its memory."""
@@ -322,6 +343,8 @@ class Phases(Layout):
         for p, q, part in self._taps(memory, array.shape):
             part[...] = array[:, :, p :: self.stride[0], q :: self.stride[1]].transpose(1, 2, 3, 0)
         return memory
+
+    pack_parts = Blocked.pack_parts
 
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
         array = np.empty(dims, memory.dtype)
@@ -397,6 +420,12 @@ def byte_size(type: Attribute) -> int:
         size = layout.size(spec)
         object.__setattr__(type, "_lightnet_bytes", size)
     return size
+
+
+def fill_memory(type: Attribute, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
+    """`to_memory`, with `memory`, in steps (`Layout.pack_parts`)."""
+    layout = layout_of(type)
+    yield from layout.pack_parts(array, memory.view(array.dtype).reshape(layout.physical_dims(array.shape)))
 
 
 def to_memory(type: Attribute, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:

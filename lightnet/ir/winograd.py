@@ -10,7 +10,7 @@ Imports NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, reduce
 from math import prod
 
@@ -56,9 +56,9 @@ def products_of(m: int, size: Sequence[int]) -> int:
     return prod(m + 2 if taps == 3 else 1 for taps in size)
 
 
-def transform(weights: np.ndarray, m: int, memory: np.ndarray) -> np.ndarray:
+def transform(weights: np.ndarray, m: int, memory: np.ndarray) -> Iterator[int]:
     """U = G g G^T of all windows of `weights` [O, I, KH, KW], made in float64 and rounded once, into `memory` [ceil(O / block), products,
-    I', block], I' the multiple of `CHANNELS` from I on, which holds zeros."""
+    I', block], I' the multiple of `CHANNELS` from I on, which holds zeros; a step is a block of outputs, and gives its bytes."""
     i, *size = weights.shape[1:]
     matrix = window_matrix(m, tuple(size))
     products, taps = matrix.shape
@@ -70,7 +70,7 @@ def transform(weights: np.ndarray, m: int, memory: np.ndarray) -> np.ndarray:
             windows = part[:, first : first + step].transpose(2, 1, 0)  # [taps, channels, outputs]
             made = matrix @ windows.reshape(taps, -1).astype(np.float64)
             panel[:, first : first + windows.shape[1], : len(part)] = made.reshape(products, *windows.shape[1:])
-    return memory
+        yield panel.nbytes
 
 
 def inverse(memory: np.ndarray, m: int, dims: Sequence[int]) -> np.ndarray:

@@ -20,6 +20,7 @@ from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.passes.hoist import hoist_block
 from lightnet.passes.layout import follow, set_layout
+from lightnet.passes.tied import tie_gathers
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PackPass(LnPass):
     ```
 
     It stands behind `choose`, since how weights lie depends on algorithm and tile. Kernels that want one tensor in one layout share
-    it; what nobody reads any more takes no memory.
+    it; what nobody reads any more takes no memory. Gathers from a matrix that a product packs read the packed one (`passes/tied.py`).
     """
 
     name = "pack"
@@ -77,6 +78,7 @@ def _pack(block: Block, target: Target, names: FreshNames) -> None:
         follow(kernel)
         step.done([*made, kernel])
     if packed:
+        tie_gathers(packed)
         hoist_block(block)
 
 

@@ -24,7 +24,7 @@ from lightnet.backends.launches import Argument, Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import layout_of
+from lightnet.ir.layout import Layout, Packed, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import ParamAttr
@@ -79,6 +79,8 @@ def _blocked(kernel: KernelOp) -> Generator | None:
     plain = all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results))
     if plain and choice(kernel, "alg") != DENSE.alg:
         return None
+    if choice(kernel, "alg") == "loops" and all(isinstance(v, Packed) for v in _layouts(kernel)):
+        return None  # what was packed for others (`passes/tie.py`)
     generator = generator_of(kernel)
     if generator is None:
         alg = choice(kernel, "alg")
@@ -86,6 +88,12 @@ def _blocked(kernel: KernelOp) -> Generator | None:
         raise LightNetError(f"no generator of the CPU takes this {kernel.name} with alg = {alg!r} in layouts {layouts}: run choose and pack",
                             loc_of(kernel), label="cpu.kernel.layout")  # fmt: skip
     return generator
+
+
+def _layouts(kernel: KernelOp) -> list[Layout]:
+    """The layouts of operands and results that are not row-major."""
+    found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
+    return [layout for layout in found if not layout.is_plain]
 
 
 def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:

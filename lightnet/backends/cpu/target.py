@@ -72,8 +72,8 @@ def _choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
 def settle(kernels: Sequence[KernelOp], request: Request) -> None:
     """Keep transformed weights within what they may take beyond the plain ones (`blocked/budget.py`)."""
     machine = machine_of(request.features, request.threads)
-    for kernel, alg in budget.changes(kernels, machine, request.weight_memory).items():
-        kernel.attributes = budget.without_choices(kernel, alg)
+    for kernel, choices in budget.changes(kernels, machine, request.weight_memory).items():
+        kernel.attributes = budget.without_choices(kernel, choices)
         kernel.attributes.update(choose(kernel, request))
 
 

@@ -12,8 +12,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.kernel import YieldOp
-from lightnet.ir.layout import byte_size, to_memory
+from lightnet.ir.layout import byte_size, fill_memory, to_memory
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
@@ -23,7 +22,7 @@ from lightnet.runtime.weights import WeightStore
 #: Bytes from which on a tensor is packed on another thread, and the tensors that are packed at the same time.
 _LARGE, _PACKERS = 1 << 16, 1
 #: Bytes of weights that are read before the pages of files that they came from are given back: else a file counts beside what is made of it.
-_READ = 32 << 20
+_READ = 8 << 20
 
 
 def static_values(
@@ -44,7 +43,7 @@ def static_values(
             if array.nbytes < _LARGE:
                 yield place, to_memory(type, array, memory)
                 continue
-            waiting.append((place, packers.submit(to_memory, type, array, memory)))
+            waiting.append((place, packers.submit(_packed, type, array, memory)))
             if len(waiting) > _PACKERS:
                 first, packed = waiting.popleft()
                 yield first, packed.result()
@@ -52,6 +51,18 @@ def static_values(
             yield place, packed.result()
     if read > _LARGE:
         release_pages()
+
+
+def _packed(type: Attribute, array: np.ndarray, memory: np.ndarray | None) -> np.ndarray:
+    """`to_memory`; of an array that is larger than what is read between two releases of pages, part by part."""
+    if memory is None or array.nbytes <= _READ:
+        return to_memory(type, array, memory)
+    written = 0
+    for size in fill_memory(type, array, memory):
+        if (written := written + size) > _READ:
+            release_pages()
+            written = 0
+    return memory
 
 
 def _logical_values(
@@ -75,34 +86,47 @@ def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore
 def once_values(
     once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """The results of an `ln.once` region and their positions, each when it is computed. A param is loaded at its first use and a
-    value dropped after its last, so that a large network's static tensors are never held all at a time."""
+    """The results of an `ln.once` region and their positions, each when it is computed. What a result needs is computed when its turn
+    comes, and dropped after its last use: however the ops stand, few of a large network's tensors are held at a time."""
     positions: dict[SSAValue, list[int]] = {}
     uses: dict[SSAValue, int] = {}
+    for i, value in enumerate(once.terminator.operands):
+        positions.setdefault(value, []).append(i)
     for op in once.body.ops:
-        for i, operand in enumerate(op.operands):
-            if isinstance(op, YieldOp):
-                positions.setdefault(operand, []).append(i)
-            else:
-                uses[operand] = uses.get(operand, 0) + 1
+        for operand in op.operands:
+            uses[operand] = uses.get(operand, 0) + 1
     values: dict[SSAValue, np.ndarray] = {}
 
     def take(value: SSAValue) -> np.ndarray:
-        if value not in values:
-            assert isinstance(value.owner, ParamOp)
-            values[value] = contents_of(value.owner, feeds, store, seed)
         uses[value] -= 1
         return values[value] if uses[value] else values.pop(value)
 
-    for op in once.body.ops:
-        if isinstance(op, YieldOp) or (isinstance(op, ParamOp) and op.results[0] not in positions):
-            continue
-        results = _evaluate(op, [take(v) for v in op.operands], feeds, store, seed)
-        for value, array in zip(op.results, results):
-            if value in uses:
-                values[value] = array
-            yield from ((i, array) for i in positions.get(value, ()))
-        del results
+    for value, at in positions.items():
+        for op in _needed(value, values):
+            arrays = [take(v) for v in op.operands]
+            results = _evaluate(op, arrays, feeds, store, seed)
+            values.update((v, array) for v, array in zip(op.results, results) if v in uses)
+            del arrays, results
+        uses[value] -= len(at) - 1
+        array = take(value)
+        yield from ((i, array) for i in at)
+        del array
+
+
+def _needed(value: SSAValue, values: Mapping[SSAValue, np.ndarray]) -> list[Operation]:
+    """The ops that have to be evaluated for a value, operands first, where `values` are there."""
+    found: dict[Operation, None] = {}
+    waiting = [value]
+    while waiting:
+        owner = waiting[-1].owner
+        assert isinstance(owner, Operation)
+        lacking = [] if owner in found else [v for v in owner.operands if v not in values and v.owner not in found]
+        if waiting[-1] in values or not lacking:
+            if waiting.pop() not in values:
+                found[owner] = None
+        else:
+            waiting += lacking
+    return list(found)
 
 
 def _evaluate(

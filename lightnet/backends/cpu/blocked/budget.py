@@ -1,85 +1,175 @@
 """The memory that transformed weights may take: Winograd's are up to four times as large as those that they stand for.
 
 Each kernel chooses for itself what is quickest (`selection.py`). Where all of these together would take more memory than the network
-may, those that gain least for it give way: to a smaller transform, or to the direct algorithm. Imports the selection.
+may, the choice is made for all at once: what each kernel could do, with its time and the bytes of its weights, is a knapsack (of one
+choice each). Transforming less, transforming at run time (`winograd_panels.py`), and the direct algorithm are such ways. Kernels that share their weights share
+them packed, if there is a layout for all. Imports the selection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import gcd
 from typing import NamedTuple
 
+import numpy as np
 from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked import selection
 from lightnet.backends.cpu.blocked.base import Machine, lanes_of
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.body import OfEqualKernels
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout
 from lightnet.ir.names import SUFFIX
+from lightnet.ir.registry import GENERATORS
 from lightnet.ir.types import spec_of
 
-#: Bytes that transformed weights may take beyond the plain ones unless a caller says otherwise: so many times those of all weights, and at least as many
-#: as matter nowhere, beside what a process takes. Measured against no limit, CPU time of one thread: ResNet-50 takes 0.5 % longer for 133 MB instead of
-#: 159, ResNet-18 8 % for 59 instead of 97; SqueezeNet, whose weights are below the least, nothing.
-TIMES, LEAST = 0.3, 8 << 20
+#: Bytes that transformed weights may take beyond the plain ones unless a caller says otherwise, as a share of all weights.
+TIMES = 0.3
+#: Into so many parts the budget is cut at most, to which sizes are rounded up; into fewer where all sizes are multiples of more.
+PARTS = 4096
+
+#: Choices that change what a kernel's weights take.
+Choices = Mapping[str, Attribute]
 
 
-class _Step(NamedTuple):
-    """A kernel with another algorithm: nanoseconds that it loses, and bytes that it saves."""
+class _Way(NamedTuple):
+    """What kernels could do: nanoseconds of all, and bytes of their packed weights."""
 
-    loss: float
-    saved: int
-    kernel: KernelOp
-    alg: str
+    time: float
+    size: int
+    choices: Mapping[KernelOp, Choices]
 
 
-def changes(kernels: Sequence[KernelOp], machine: Machine, budget: int | None) -> dict[KernelOp, str]:
-    """Which of `kernels`, all of a network whose algorithm may change, should use which other one, so that transformed weights take
-    no more than `budget` bytes (None: the default) beyond the plain ones. What loses least time for a byte gives way first."""
+def changes(kernels: Sequence[KernelOp], machine: Machine, budget: int | None) -> dict[KernelOp, Choices]:
+    """Which of `kernels`, all of a network whose algorithm may change, should make which choices instead of their own, so that transformed weights
+    take no more than `budget` bytes (None: the default) beyond the smallest that there are, in the least time."""
     grown = [k for k in kernels if (g := selection.generator_of(k)) is not None and not g.exact]
-    total = sum(map(_excess, grown))
-    if budget is None:
-        budget = LEAST if total <= LEAST else _default(kernels)
-    if total <= budget:
+    if not grown:
         return {}
-    found: dict[KernelOp, _Step] = {}
-    for step in sorted((s for k in grown for s in _steps(k, machine)), key=lambda s: s.loss / s.saved):
-        if total <= budget:
-            break
-        before = found.get(step.kernel)
-        if before is None or before.saved < step.saved:
-            total -= step.saved - (before.saved if before is not None else 0)
-            found[step.kernel] = step
-    return {kernel: step.alg for kernel, step in found.items()}
+    if budget is None:
+        budget = int(TIMES * _weights(kernels))
+    items = [ways for group in _groups(grown, kernels) for ways in _items(group, machine)]
+    least = [min(way.size for way in ways) for ways in items]
+    found = _packed([[(w.time, w.size - low) for w in ways] for ways, low in zip(items, least)], budget)
+    return {k: c for ways, i in zip(items, found) if i for k, c in ways[i].choices.items()}
 
 
-def _default(kernels: Sequence[KernelOp]) -> int:
-    """Bytes that transformed weights of a network may take beyond the plain ones, where nothing else is said."""
-    weights = {k.operands[i] for k in kernels for i in selection.packing(k)}
-    return max(int(TIMES * sum(spec_of(v.type).nbytes for v in weights)), LEAST)
+def _weights(kernels: Sequence[KernelOp]) -> int:
+    """Bytes of the plain weights of a network."""
+    static = {v for k in kernels for v in k.operands if isinstance(v.owner, OnceOp)}
+    return sum(spec_of(v.type).nbytes for v in static)
 
 
-def _excess(kernel: KernelOp) -> int:
-    """Bytes that the packed weights of a kernel take beyond the plain ones, by its present choices."""
-    specs = [(layout, spec_of(kernel.operands[i].type)) for i, layout in selection.packing(kernel).items()]
-    return sum(layout.size(spec) - spec.nbytes for layout, spec in specs)
+def _groups(grown: Sequence[KernelOp], kernels: Sequence[KernelOp]) -> Iterator[list[KernelOp]]:
+    """The kernels that have transformed weights, each with those that read the same."""
+    readers: dict[SSAValue, list[KernelOp]] = {}
+    for kernel in kernels:
+        if (weight := _weight(kernel)) is not None:
+            readers.setdefault(weight, []).append(kernel)
+    yield from {id(group): group for k in grown for group in [readers[_weight(k)]]}.values()
 
 
-def _steps(kernel: KernelOp, machine: Machine) -> Iterator[_Step]:
-    """What else a kernel could do with less memory."""
-    before, now = dict(kernel.attributes), _excess(kernel)
-    time = selection.cost_of(kernel, machine)
-    lanes = lanes_of(kernel)
+def _weight(kernel: KernelOp) -> SSAValue | None:
+    """The largest operand that a kernel reads packed."""
+    return max(
+        (kernel.operands[i] for i in selection.packing(kernel)), key=lambda v: spec_of(v.type).nbytes, default=None
+    )
+
+
+def _items(group: Sequence[KernelOp], machine: Machine) -> Iterator[list[_Way]]:
+    """What a group could do, its present choices first: all in one layout, or, where there is none for all, each for itself."""
+    each = [_ways(kernel, machine) for kernel in group]
+    shared = set.intersection(*(set(ways) for ways in each))
+    if not shared:
+        yield from (list(ways.values()) for ways in each)
+        return
+    own = [next(iter(ways)) for ways in each]
+    ways = []
+    for layouts in sorted(shared, key=lambda s: (any(s != o for o in own), str(s))):
+        parts = [ways[layouts] for ways in each]
+        ways.append(
+            _Way(sum(p.time for p in parts), parts[0].size, {k: c for p in parts for k, c in p.choices.items()})
+        )
+    unchanged = _Way(
+        sum(ways[o].time for ways, o in zip(each, own)),
+        sum({o: ways[o].size for ways, o in zip(each, own)}.values()),
+        {},
+    )
+    yield [unchanged, *ways]
+
+
+def _ways(kernel: KernelOp, machine: Machine) -> dict[tuple[Layout, ...], _Way]:
+    """The quickest that a kernel could do with each of the layouts that its weights may have; its present choices first."""
+    found = _FOUND.get(kernel, (machine, GENERATORS.version), lambda: _best(_all_ways(kernel, machine)))
+    return {layouts: _Way(one.time, one.size, {kernel: one.choices}) for layouts, one in found.items()}
+
+
+class _One(NamedTuple):
+    """What one kernel could do, by its choices."""
+
+    time: float
+    size: int
+    choices: Choices
+
+
+_FOUND: OfEqualKernels[dict[tuple[Layout, ...], _One]] = OfEqualKernels()
+
+
+def _best(ways: Iterable[tuple[tuple[Layout, ...], _One]]) -> dict[tuple[Layout, ...], _One]:
+    found: dict[tuple[Layout, ...], _One] = {}
+    for layouts, way in ways:
+        if layouts not in found or way.time < found[layouts].time:
+            found[layouts] = way
+    return found
+
+
+def _all_ways(kernel: KernelOp, machine: Machine) -> Iterator[tuple[tuple[Layout, ...], _One]]:
+    before, lanes = dict(kernel.attributes), lanes_of(kernel)
+    yield _way(kernel, {}, selection.cost_of(kernel, machine))
     for generator, form in selection.candidates(kernel, lanes):
         if not selection.fits(form, kernel, lanes):
             continue
-        kernel.attributes = without_choices(kernel, generator.alg)
-        kernel.attributes |= selection.choose(kernel, machine, exact=False)
-        size = _excess(kernel)
-        if size < now:
-            yield _Step(max(generator.cost(kernel, machine) - time, 0.0), now - size, kernel, generator.alg)
-        kernel.attributes = dict(before)
+        for growth in (machine.growth, 1.0)[: 1 if generator.exact else 2]:
+            kernel.attributes = without_choices(kernel, {"alg": StringAttr(generator.alg)})
+            made = selection.choose(kernel, replace(machine, growth=growth), exact=False)
+            kernel.attributes |= made
+            choices = {k: v for k, v in made.items() if k in ("alg", "order")}
+            yield _way(kernel, choices, generator.cost(kernel, machine))
+            kernel.attributes = dict(before)
 
 
-def without_choices(kernel: KernelOp, alg: str) -> dict:
-    """The attributes of a kernel whose one choice is its algorithm."""
-    return {k: v for k, v in kernel.attributes.items() if k in SUFFIX} | {"alg": StringAttr(alg)}
+def _way(kernel: KernelOp, choices: Choices, time: float) -> tuple[tuple[Layout, ...], _One]:
+    packing = selection.packing(kernel)
+    size = sum(layout.size(spec_of(kernel.operands[i].type)) for i, layout in packing.items())
+    return tuple(packing[i] for i in sorted(packing)), _One(time, size, choices)
+
+
+def _packed(items: Sequence[Sequence[tuple[float, int]]], budget: int) -> list[int]:
+    """One of each item's (time, size) such that sizes sum up to at most `budget`, in the least time: the first where that is possible for all, as each item's
+    first is its quickest."""
+    if sum(ways[0][1] for ways in items) <= budget:
+        return [0] * len(items)
+    unit = max(1, gcd(*(size for ways in items for _, size in ways)), -(-budget // PARTS))
+    best, chosen = np.zeros(budget // unit + 1), []
+    for ways in items:
+        times = np.full((len(ways), len(best)), np.inf)
+        for i, (time, size) in enumerate(ways):
+            parts = -(-size // unit)
+            if parts < len(best):
+                times[i, parts:] = best[: len(best) - parts] + time
+        chosen.append(times.argmin(axis=0))
+        best = times.min(axis=0)
+    found, at = [], len(best) - 1
+    for ways, choice in zip(reversed(items), reversed(chosen)):
+        found.append(int(choice[at]))
+        at -= -(-ways[found[-1]][1] // unit)
+    return found[::-1]
+
+
+def without_choices(kernel: KernelOp, choices: Choices) -> dict[str, Attribute]:
+    """The attributes of a kernel with no other choices than these."""
+    return {k: v for k, v in kernel.attributes.items() if k in SUFFIX} | choices

@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, SSAValue
 from lightnet.backends.cpu.blocked import winograd_kernel
 from lightnet.backends.cpu.blocked.base import Generator, Machine, lanes_of
 from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
-from lightnet.backends.cpu.blocked.winograd_model import Axis, Plan, plan_of, time_of
+from lightnet.backends.cpu.blocked.winograd_model import PANELS, Axis, Plan, plan_of, time_of
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
@@ -61,7 +61,7 @@ class Winograd(Generator):
         assert form is not None
         plan = self.plan(kernel)
         weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
-        layout = Packed("o", plan.vectors * plan.lanes, winograd=self.m)
+        layout = Packed("o", plan.vectors * plan.lanes, winograd=0 if plan.order == PANELS else self.m)
         return {**vector_layouts(kernel, form, plan.lanes), weight: layout}
 
     def plan(self, kernel: KernelOp) -> Plan:

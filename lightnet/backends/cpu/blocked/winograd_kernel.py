@@ -2,7 +2,8 @@
 
 The products are matrix products [tiles, channels] x [channels, outputs] on register tiles. Either a block of the grid does all of that
 for a group of tiles, or one launch transforms the input of all, and in a second one a block is a group for a share of the outputs;
-then each weight is read by one thread only. What a phase will touch is asked for while products are made: the transforms would wait
+then each weight is read by one thread only. Or a block of that is a panel of outputs for all groups, which transforms its weights itself
+(`winograd_panels.py`). What a phase will touch is asked for while products are made: the transforms would wait
 for memory, the products need it little. Imports the base of blocked kernels, the plan and the transforms.
 """
 
@@ -18,7 +19,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
-from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, Axis, Plan
+from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, Axis, Plan
 from lightnet.backends.cpu.blocked.winograd_transforms import (
     Inputs,
     extent,
@@ -52,21 +53,25 @@ def plane_bytes(plan: Plan) -> int:
 def scratch_bytes(plan: Plan) -> int:
     """Of one thread: a tile; and of a group the products, which follow the transformed input (unless that is shared) one plane behind,
     so that they take the place of what was read."""
-    own = 0 if plan.order == OUTPUTS else plane_bytes(plan)
+    own = {TILES: plane_bytes(plan), OUTPUTS: 0, PANELS: bytes_of(plan.part_shape)}[plan.order]
     return bytes_of(plan.tile_shape) + bytes_of(plan.product_shape) + own
 
 
 def workspace_bytes(plan: Plan) -> int:
     """The transformed input that threads share."""
-    return bytes_of(plan.input_shape) if plan.order == OUTPUTS else 0
+    return bytes_of(plan.input_shape) if plan.order != TILES else 0
 
 
 def build(kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
     """The functions of a kernel."""
-    products = Products(kernel, plan, name, aliases)
+    if plan.order == TILES:
+        return [Products(kernel, plan, name, aliases).by_tiles()]
+    first = input_launch(kernel, plan, f"{name}_inputs")
     if plan.order == OUTPUTS:
-        return [input_launch(kernel, plan, f"{name}_inputs"), products.by_outputs()]
-    return [products.by_tiles()]
+        return [first, Products(kernel, plan, name, aliases).by_outputs()]
+    from lightnet.backends.cpu.blocked.winograd_panels import Panels
+
+    return [first, Panels(kernel, plan, name, aliases).by_panels()]
 
 
 # -- the products and the transform back -----------------------------------------------------------------------------------
@@ -102,7 +107,7 @@ class Products(BlockedKernel):
         self.stage = self.part(0, plan.tile_shape)
         offset = bytes_of(plan.tile_shape)
         self.made = self.part(offset, plan.product_shape)
-        if plan.order == OUTPUTS:
+        if plan.order != TILES:
             self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, plan.input_shape))
         else:
             self.transformed = self.part(offset + plane_bytes(plan), plan.input_shape)
@@ -145,10 +150,15 @@ class Products(BlockedKernel):
         first, panels = extent(b, plan.panels, plan.share, part)
         self.multiply(gy, group, first, panels, bands)
         with b.loop(0, panels) as p:
-            block, count = extent(b, plan.out_blocks, plan.vectors, b.add(first, p.iv))
-            with tiles_of(b, plan, gy, gx) as (ty, tx, slot), b.loop(0, count) as v:
-                self.back(n, b.add(block, v.iv), ty, tx, b.add(b.mul(p.iv, plan.slots), slot), v.iv)
+            self.panel(n, gy, gx, b.add(first, p.iv), p.iv)
         self.zero(n, gy, gx, *extent(b, plan.out_blocks, plan.share * plan.vectors, part))
+
+    def panel(self, n: Index, gy: Index, gx: Index, panel: Index, number: Index) -> None:
+        """A panel of outputs of a group, whose products are those of `number` in `made`."""
+        b, plan = self.b, self.plan
+        block, count = extent(b, plan.out_blocks, plan.vectors, panel)
+        with tiles_of(b, plan, gy, gx) as (ty, tx, slot), b.loop(0, count) as v:
+            self.back(n, b.add(block, v.iv), ty, tx, b.add(b.mul(number, plan.slots), slot), v.iv)
 
     def zero(self, n: Index, gy: Index, gx: Index, block: Index, count: Index) -> None:
         """The halo beside as many rows as fall to this group, for `count` blocks of channels."""
@@ -192,9 +202,6 @@ class Products(BlockedKernel):
         """The products of a group for `panels` panels from `panel` on, into `made`: plane by plane, since a plane of the input stays in
         the first-level cache while all weights of that product pass."""
         b, plan = self.b, self.plan
-        used: Index = plan.slots
-        if plan.y.tiles % plan.group[0]:
-            used = b.mul(extent(b, plan.y.tiles, plan.group[0], gy)[1], plan.group[1])
         with b.loop(0, plan.products) as k, b.loop(0, panels) as p:
             here = b.add(panel, p.iv), k.iv
             following = b.add(p.iv, 1)
@@ -203,17 +210,26 @@ class Products(BlockedKernel):
             for band in bands:
                 self.fetch(band, k.iv, p.iv)
             before = 0
-            for first, count, rows in plan.steps:
-                many: Index = count // rows
-                if used != plan.slots:  # in whole register tiles: what stands behind the last tile does no harm
-                    left = b.op(arith.SubiOp, b.index(used), b.index(first - rows + 1))
-                    many = b.op(arith.MinSIOp, b.divmod(left, rows)[0], b.index(many))
+            for first, many, rows in self.steps(gy):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), first)
                     total = self.sum(here, ahead, b.add(i.iv, before), [group, k.iv, row], rows)
                     to = b.add(b.mul(p.iv, plan.slots), row)
                     b.tile_store(total, self.made, [k.iv, to, 0, 0], [1, 2, 3])
-                before += count // rows
+                before = b.add(before, many)
+
+    def steps(self, gy: Index) -> list[tuple[int, Index, int]]:
+        """The register tiles along a group in row `gy` of groups: the first slot, how many, and the slots of each. They are whole: what stands behind
+        the last tile does no harm."""
+        b, plan = self.b, self.plan
+        if plan.y.tiles % plan.group[0] == 0:
+            return [(first, count // rows, rows) for first, count, rows in plan.steps]
+        used = b.mul(extent(b, plan.y.tiles, plan.group[0], gy)[1], plan.group[1])
+        found: list[tuple[int, Index, int]] = []
+        for first, count, rows in plan.steps:
+            left = b.op(arith.SubiOp, b.index(used), b.index(first - rows + 1))
+            found.append((first, b.op(arith.MinSIOp, b.divmod(left, rows)[0], b.index(count // rows)), rows))
+        return found
 
     def sum(
         self, here: Sequence[Index], ahead: Sequence[Index], step: Index, source: Sequence[Index], rows: int

@@ -32,10 +32,13 @@ WEIGHT_RATE = 24.0
 EXPOSED, EXPOSED_MAPS = 0.35, 1.5
 #: How much longer maps take that are not asked for while products are made: where a group is not whole rows.
 SPLIT = 1.3
+#: Bytes of weights that are transformed at a time, where that is done at run time.
+PART_BYTES = 640 << 10
 #: Nanoseconds to start a launch.
 LAUNCH = 100.0
-#: How the grid is cut: into groups of tiles, or, after all inputs are transformed, into panels of outputs.
-TILES, OUTPUTS = "tiles", "outputs"
+#: How the grid is cut: into groups of tiles, or, after all inputs are transformed, into panels of outputs; or into panels whose weights are
+#: transformed while the network runs, so that they take no memory beyond the plain ones.
+TILES, OUTPUTS, PANELS = "tiles", "outputs", "panels"
 
 
 @dataclass(frozen=True)
@@ -164,24 +167,42 @@ class Plan:
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
         """[groups, products, blocks of channels x tiles, lanes]; of one group, and with room for the products, where it is scratch."""
-        if self.order == OUTPUTS:
+        if self.order != TILES:
             return (self.all_groups, self.products, self.plane(self.in_blocks), self.lanes)
         return (1, self.products, self.plane(max(self.in_blocks, self.share * self.vectors)), self.lanes)
 
     @property
     def product_shape(self) -> tuple[int, int, int, int]:
-        """[products, panels x tiles, vectors, lanes]."""
+        """[products, panels x tiles, vectors, lanes]; of a panel alone it has all groups."""
+        if self.order == PANELS:
+            return (self.products, self.plane(self.all_groups * self.vectors) // self.vectors, self.vectors, self.lanes)
         made = self.plane(self.share * self.vectors) if self.order == OUTPUTS else self.input_shape[2]
         return (self.products, made // self.vectors, self.vectors, self.lanes)
 
     @property
+    def part(self) -> int:
+        """Blocks of input channels whose weights are transformed at a time, where that is done for a panel: they stay in the second-level cache."""
+        each = 4 * self.products * self.vectors * self.lanes * self.lanes
+        parts = -(-self.in_blocks // max(1, PART_BYTES // each))
+        return -(-self.in_blocks // parts)
+
+    @property
+    def part_shape(self) -> tuple[int, int, int, int]:
+        """The weights of such a part: [products, channels, vectors, lanes]; one channel more, so that the products of a window spread over the sets of a
+        cache."""
+        return (self.products, self.part * self.lanes + 1, self.vectors, self.lanes)
+
+    @property
     def growth(self) -> float:
-        """How many times larger transformed weights are."""
-        return self.products / (self.y.taps * self.x.taps)
+        """How many times larger transformed weights are than plain ones, in memory."""
+        return 1.0 if self.order == PANELS else self.products / (self.y.taps * self.x.taps)
 
     @property
     def weight_bytes(self) -> int:
-        return 4 * self.products * self.depth * self.panels * self.vectors * self.lanes
+        taps, depth = (
+            (self.y.taps * self.x.taps, self.channels) if self.order == PANELS else (self.products, self.depth)
+        )
+        return 4 * taps * depth * self.panels * self.vectors * self.lanes
 
 
 # -- choices ---------------------------------------------------------------------------------------------------------------
@@ -220,15 +241,16 @@ def variants(
     share: tuple[int, ...] | None,
 ) -> list[Plan]:  # fmt: skip
     """The plans that differ in what is not given."""
-    orders = [order] if order is not None else [TILES, OUTPUTS] if machine.threads > 1 else [TILES]
+    may_grow = replace(start, order=TILES).growth <= machine.growth
+    orders = [order] if order is not None else [TILES, OUTPUTS][: 1 + (machine.threads > 1)] if may_grow else [PANELS]
     found = []
     for one in [group] if group is not None else groups_of(start, machine):
-        plan = replace(start, group=tuple(one))
-        rows, vectors, unroll = tile or best_tile(plan, machine)
-        plan = replace(plan, rows=rows, vectors=vectors, unroll=unroll)
         for which in orders:
-            part = share[0] if share is not None else -(-plan.panels // machine.threads)
-            found.append(replace(plan, order=which, share=plan.panels if which == TILES else part))
+            plan = replace(start, group=tuple(one), order=which)
+            rows, vectors, unroll = tile or best_tile(plan, machine)
+            plan = replace(plan, rows=rows, vectors=vectors, unroll=unroll)
+            part = share[0] if share is not None else 1 if which == PANELS else -(-plan.panels // machine.threads)
+            found.append(replace(plan, share=plan.panels if which == TILES else part))
     return found
 
 
@@ -255,14 +277,16 @@ def _refused(kernel: KernelOp, message: str) -> LightNetError:
 
 def problem(plan: Plan) -> str | None:
     """Why a plan cannot be built; None where it can."""
-    if plan.order not in (TILES, OUTPUTS):
-        return f"order = {plan.order}: expected {TILES} or {OUTPUTS}"
+    if plan.order not in (TILES, OUTPUTS, PANELS):
+        return f"order = {plan.order}: expected {TILES}, {OUTPUTS} or {PANELS}"
     if plan.group[0] > plan.y.tiles or plan.group[1] > plan.x.tiles:
         return f"tiles = {list(plan.group)}: there are {[plan.y.tiles, plan.x.tiles]}"
     if plan.lanes % plan.unroll or plan.depth % plan.unroll:
         return f"tile: {plan.unroll} channels a step do not divide {plan.lanes} and {plan.depth}"
     if plan.rows > plan.slots or plan.vectors > plan.out_blocks or plan.rows * plan.vectors > MOST_SUMS:
         return f"tile: {plan.rows} tiles by {plan.vectors} vectors, of {plan.slots} and {plan.out_blocks}, at most {MOST_SUMS} sums"
+    if plan.order == PANELS and plan.share > 1:
+        return f"share = {plan.share}: a panel is a block of its own where its weights are transformed"
     if plan.share > plan.panels:
         return f"share = {plan.share}: there are {plan.panels} panels of outputs"
     return None
@@ -273,7 +297,8 @@ def best_tile(plan: Plan, machine: Machine) -> tuple[int, int, int]:
     read once, where a group is one register tile; else two, and rows that divide the group."""
     unroll = next(u for u in (8, 4, 2, 1) if plan.lanes % u == 0 and plan.depth % u == 0)
     slots, sums = plan.slots, 16 if machine.registers >= 32 else 12
-    if slots <= sums and (plan.weight_bytes > machine.l2 or plan.out_blocks == 1) and slots > sums // 2:
+    once = plan.order != PANELS and plan.weight_bytes > machine.l2
+    if slots <= sums and (once or plan.out_blocks == 1) and slots > sums // 2:
         return slots, 1, unroll
     vectors = min(plan.out_blocks, 2 if slots > 4 else 4)
     most = min(slots, sums // vectors)
@@ -292,13 +317,15 @@ def time_of(plan: Plan, machine: Machine) -> float:
 def elapsed(plan: Plan, machine: Machine) -> float:
     """Nanoseconds on all threads of the machine."""
     clock = machine.flops / (4 * machine.lanes)  # GHz, of two multiply-adds a cycle
-    compute = (product_cycles(plan) + MOVE_CYCLES * vectors_moved(plan)) / clock
+    compute = (product_cycles(plan) + MOVE_CYCLES * (vectors_moved(plan) + weights_moved(plan))) / clock
     parts = 1 if plan.order == TILES else -(-plan.panels // plan.share)
     blocks = plan.all_groups * parts
     busy = min(machine.threads, blocks)
     uneven = -(-blocks // busy) * busy / blocks
     weights, maps = weights_time(plan, machine, parts), maps_time(plan, machine)
-    if plan.order == OUTPUTS:
+    if plan.order == PANELS:  # every panel reads the transformed input again, half of it hidden
+        maps += plan.panels * plan.all_groups * 4 * prod(plan.input_shape[1:]) / machine.l3_bytes / 2
+    if plan.order != TILES:
         maps += 2 * plan.all_groups * 4 * prod(plan.input_shape[1:]) / machine.l3_bytes
     exposed = EXPOSED * weights + EXPOSED_MAPS * maps
     launches = LAUNCH * (1 if plan.order == TILES else 2)
@@ -308,6 +335,8 @@ def elapsed(plan: Plan, machine: Machine) -> float:
 def weights_time(plan: Plan, machine: Machine, parts: int) -> float:
     """Nanoseconds to bring the weights, for the first group and again for those in whose time they were driven out."""
     size = plan.weight_bytes
+    if plan.order == PANELS:
+        return size / (machine.dram_bytes if size > 2 * machine.l2 else machine.l3_bytes)
     first = size / (machine.dram_bytes if size > 2 * machine.l2 else machine.l3_bytes)
     maps = 4 * plan.slots * plan.lanes * (plan.in_blocks + plan.out_blocks) * plan.y.m * plan.x.m
     near = size / parts + 4 * prod(plan.input_shape[1:]) + maps <= machine.l2
@@ -343,3 +372,10 @@ def vectors_moved(plan: Plan) -> float:
     inputs = plan.products * (4 if both else 2)
     outputs = plan.products + y.m * x.m + 2 * y.m * x.points * (y.taps == 3)
     return plan.batch * y.tiles * x.tiles * (plan.in_blocks * inputs + plan.out_blocks * outputs)
+
+
+def weights_moved(plan: Plan) -> int:
+    """Vectors that the transform of weights reads and writes, where it is done at run time."""
+    if plan.order != PANELS:
+        return 0
+    return plan.channels * plan.panels * plan.vectors * (plan.products + plan.y.taps * plan.x.taps)

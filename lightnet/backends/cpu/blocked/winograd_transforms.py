@@ -56,6 +56,18 @@ def transform_output(b: Builder, m: int, products: Sequence[SSAValue]) -> list[S
     return outputs
 
 
+def transform_weights(b: Builder, m: int, g: Sequence[SSAValue]) -> list[SSAValue]:
+    """G g: m + 2 vectors of 3 taps (of one tap, itself). The rows of a pair +-a agree but for the sign of the middle tap."""
+    if len(g) == 1:
+        return list(g)
+    matrix = winograd.weight_matrix(m).tolist()
+    made = [b.op(arith.MulfOp, g[0], b.const(matrix[0][0], g[0].type))]
+    for plus in matrix[1:-1:2]:
+        even = scaled_sum(b, b.op(arith.MulfOp, g[0], b.const(plus[0], g[0].type)), g[2], plus[2])
+        made += [scaled_sum(b, even, g[1], plus[1]), scaled_sum(b, even, g[1], -plus[1])]
+    return [*made, g[2]]
+
+
 def scaled_sum(b: Builder, total: SSAValue | None, term: SSAValue, factor: float) -> SSAValue:
     """total + factor * term; None for a total of 0."""
     if total is None:
