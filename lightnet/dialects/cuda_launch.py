@@ -35,6 +35,7 @@ from lightnet.dialects.cuda_hopper import is_swizzled, tensor_maps
 from lightnet.dialects.cuda_stages import SWIZZLED
 from lightnet.dialects.launch import LaunchLine, LaunchOp, kernels, lines_of, memref_bytes
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+from lightnet.ir.interval_map import SpaceMap
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
@@ -243,19 +244,16 @@ def _verify_launch(op: Operation, table: dict[str, FuncOp], memory: dict[str, in
 
 def _verify_apart(op: CudaLaunchOp, accesses: Sequence[Access]) -> None:
     """Raises VerifyException for a memref of a launch that is written and overlaps another one: code takes each to be the only way to its bytes."""
-    any_end, written_end = dict[str, Access](), dict[str, Access]()
-    for access in sorted((a for a in accesses if a.begin < a.end), key=lambda a: a.begin):
-        for ends, matters in ((written_end, True), (any_end, access.writes)):
-            other = ends.get(access.space)
-            if matters and other is not None and access.begin < other.end:
-                at, beside = (f"{a.end - a.begin} bytes at {a.space}+{a.begin}" for a in (access, other))
-                raise VerifyException(
-                    f"@{op.callee.string_value()}: memrefs of a kernel do not overlap one that it writes, and {at} overlap {beside}"
-                )
-        for ends in (any_end, written_end) if access.writes else (any_end,):
-            other = ends.get(access.space)
-            if other is None or other.end < access.end:
-                ends[access.space] = access
+    seen, written = SpaceMap[Access](), SpaceMap[Access]()
+    for access in sorted(accesses, key=lambda a: a.begin):
+        known = seen if access.writes else written
+        for other in known.values(access.space, access.begin, access.end):
+            at, beside = (f"{a.end - a.begin} bytes at {a.space}+{a.begin}" for a in (access, other))
+            raise VerifyException(
+                f"@{op.callee.string_value()}: memrefs of a kernel do not overlap one that it writes, and {at} overlap {beside}"
+            )
+        for table in (seen, written) if access.writes else (seen,):
+            table.set(access.space, access.begin, access.end, access)
 
 
 def _verify_aligned(op: CudaLaunchOp, function: FuncOp) -> None:
