@@ -39,12 +39,15 @@ from lightnet.ir.interval_map import SpaceMap
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
+from lightnet.ir.registry import resolve
 from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES
 
 #: Every allocation of shared memory begins at a multiple of so many bytes, rows of a stage (`cuda_hopper`) at one of `SWIZZLED`.
 SHARED_ALIGNMENT = 128
 #: Bytes of a kernel's parameters (PTX ISA, "Kernel Function Parameters", before 8.1), and of a memref's address.
 MAX_PARAMETERS, POINTER = 4096, 8
+#: What tells the architecture of a module; of the backend, on which this does not depend.
+ARCH_OF = "lightnet.backends.cuda.arch:arch_of"
 
 
 @irdl_op_definition
@@ -92,6 +95,12 @@ class CudaLaunchOp(LaunchLine):
             for what, size in (("grid", self.grid), ("block", self.block))
         )
         return (*sizes, *([f"shared {self.shared_bytes} bytes"] if self.shared_bytes else []))
+
+    @classmethod
+    def verify_module(cls, module: ModuleOp) -> None:
+        """Check them for the architecture that the module says; one that says none is checked when it is emitted for one."""
+        if (arch := resolve(ARCH_OF)(module)) is not None:
+            verify_cuda(module, arch)
 
     @property
     def shared_bytes(self) -> int:
