@@ -229,7 +229,8 @@ def _edited(pipeline: Pipeline, entry: str, edits: str) -> Pipeline:
             pipeline, edits = pipeline.until(level), change["level"][len(level) :] + edits
         else:
             names = [name for name in map(name_of, pipeline.passes) if re.match(rf"{re.escape(name)}(?![\w])", edits)]
-            name = max(names, key=len, default=re.match(r"[\w-]*", edits)[0])  # type: ignore[index] (it matches nothing, too)
+            word = re.match(r"[\w-]*", edits)
+            name = max(names, key=len, default=word[0] if word is not None else edits)
             pipeline, edits = pipeline.without(name), edits[len(name) :]
     return pipeline
 
