@@ -272,7 +272,9 @@ def test_passes_and_patterns_are_switched_off_by_name() -> None:
     whole = planned()
     assert "conv2d+relu" in whole
     assert planned(disable=["combine"]) == planned(disable=["merge-kernels"]) == planned(pipeline="@cpu-combine")
-    assert lightnet.compile(CNN, disable=["lower-cpu"]).loops is None, "it runs in the interpreter, as one that is planned only"
+    assert lightnet.compile(CNN, disable=["lower-cpu"]).loops is None, (
+        "it runs in the interpreter, as one that is planned only"
+    )
     assert "conv2d+relu" not in planned(disable=["combine"]) and planned() == whole, "it holds for one compilation"
 
 
