@@ -1,6 +1,6 @@
 """A generator of kernels for cuda of one's own, in a file of one's own: matrices are turned over through shared memory.
 
-ln-opt -t cuda --load examples/my_cuda_kernel.py --pass=bind,expand,hoist,combine,layout,choose,pack,plan,lower-cuda examples/my_cuda_kernel.mlir
+ln-opt --load examples/my_cuda_kernel.py --pass=@cuda examples/my_cuda_kernel.mlir
 """
 
 from __future__ import annotations

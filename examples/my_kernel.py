@@ -1,6 +1,6 @@
 """A generator of kernels of one's own, in a file of one's own: pictures are cut on maps in blocks of channels, as they lie.
 
-ln-opt --load examples/my_kernel.py --pass=bind,expand,hoist,combine,layout,choose,pack,plan,lower-cpu examples/my_kernel.mlir
+ln-opt --load examples/my_kernel.py --pass=@cpu examples/my_kernel.mlir
 """
 
 from __future__ import annotations

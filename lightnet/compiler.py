@@ -32,12 +32,14 @@ from lightnet.ir.memory import is_upstream, memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, name_of, tensor_names
 from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.rewrites import disabling
 from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
 from lightnet.model import Model, Weights, combined, load, loads, open_store
 from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
+from lightnet.passes.levels import NothingToDo, not_disabled
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import CUDA_TRIPLE, HostCall, Program, Tensor, unknown
 from lightnet.runtime.threads import SHAPED, bound_of, is_said, number_of, threads_of
@@ -64,6 +66,7 @@ def compile(
     weights: Weights = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     pipeline: str | None = None,
+    disable: Sequence[str] = (),
     compiled: bool = False,
     features: str | None = None,
     exact: bool = False,
@@ -85,7 +88,8 @@ def compile(
     values, becomes a `SpecializingExecutable`, which is compiled when it is called.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
-    tensors by name; `pipeline` replaces the target's pass list; `weights` replaces the model's; `shapes` are for reading a path (`lightnet.load`); `compiled` says that the
+    tensors by name; `pipeline` replaces the target's pass list (``@cpu-bands``, or passes, as `ln-opt` takes them), `disable` switches passes and patterns off
+    by name; `weights` replaces the model's; `shapes` are for reading a path (`lightnet.load`); `compiled` says that the
     model is planned already and is to be lowered only; `cpu` is the processor to compile for, with the
     target `triple` of its system: ``host``, or a name of `backends.llvm.machines` (``x86-64-v3``, ``generic-aarch64``), whose code can be
     saved and emitted and need not run here; `features` overrides what decides the shape of kernels (``avx512``, ``avx2``, ``neon``).
@@ -109,7 +113,7 @@ def compile(
         except OpenError as opened:
             if shapes:
                 raise  # some are still open
-            again = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline,
+            again = {"plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights, "pipeline": pipeline, "disable": disable,
                        "features": features, "exact": exact, "weight_memory": weight_memory, "threads": threads, "cpu": cpu, "triple": triple,
                        "arch": arch, "emulate": emulate, "on_cpu": on_cpu, "check_indices": check_indices, "budget": budget, "instrumentation": instrumentation}  # fmt: skip
             return SpecializingExecutable(opened, lambda model: compile(model, target, **again), target, again, model)
@@ -152,7 +156,10 @@ def compile(
     machine = None if (cpu, triple) == ("host", None) else _machine(cpu, triple)
     if features is None:
         features = arch or "" if target == "cuda" else host_features(machine)
-    if pipeline and precision not in ("f32", "tf32"):
+    if pipeline and "@" in pipeline:
+        named = {"target": target, "plan": plan, "planned": planned, "layout": layout, "precision": precision}
+        pipeline, _ = pipelines.expanded(pipeline, named)
+    elif pipeline and precision not in ("f32", "tf32"):
         raise LightNetError(
             f"a pipeline says itself what it rounds: put precision{{to={precision:.40}}} into it, and leave out the option"
         )
@@ -164,14 +171,17 @@ def compile(
         spec = f"check-indices,{spec}"
     options = {"target": target, "plan": plan, "layout": layout, "features": features, "exact": exact, "weight_memory": weight_memory,
                "threads": bound if said_threads else min(bound, SHAPED), "most": bound, "arch": arch, "precision": "tf32" if precision == "tf32" else None}  # fmt: skip
+    if pipeline:
+        instrumentation = [*instrumentation, NothingToDo()]
     compilation = Compilation(
-        module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, bound, emulate
+        module, parse_pipeline(spec, options), model.ctx, instrumentation, machine, bound, emulate, disable
     )
+    not_disabled(compilation.not_disabled)
     architecture = get_target(target)
     said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": number_of(bound), "exact": exact,
             "weight_memory": weight_memory, "pipeline": pipeline, "cpu": cpu, "triple": triple, "arch": compilation.arch,
-            "emulate": emulate, "on_cpu": on_cpu}  # fmt: skip
-    said = {name: value for name, value in said.items() if value not in (None, False)}
+            "emulate": emulate, "on_cpu": on_cpu, "disable": tuple(disable)}  # fmt: skip
+    said = {name: value for name, value in said.items() if value not in (None, False, ())}
     if on_cpu or (compilation.loops is None and architecture.lowering is not None):
         # What runs is another machine's code, or the interpreter.
         return Executable(compilation, store, model.seed, options=said, tied=tied)
@@ -217,7 +227,7 @@ class Compilation:
     """A module on its way through a pipeline, and the stages it went through."""
 
     def __init__(self, module: ModuleOp, passes: Sequence[ModulePass], ctx: Any, instrumentation: Sequence[Any] = (),
-                 machine: Any = None, threads: int = 1, emulate: bool = False):  # fmt: skip
+                 machine: Any = None, threads: int = 1, emulate: bool = False, disable: Sequence[str] = ()):  # fmt: skip
         self.source = module
         self.ctx = ctx or make_context()
         self.passes = list(passes)
@@ -229,18 +239,20 @@ class Compilation:
         self.threads = threads
         #: Whether code for cuda runs in the PTX interpreter.
         self.emulate = emulate
-        names = [p.name for p in self.passes]
-        planned = max(
-            (i + 1 for i, n in enumerate(names) if n in ("bind", "precision", "plan", "check-plan")), default=0
-        )
+        self.disable = tuple(disable)
         self.planned = module.clone()
-        run_pipeline(self.ctx, self.planned, self.passes[:planned], instrumentation)
         self.loops: ModuleOp | None = None
-        if any(n.startswith("lower-") for n in names):
-            self.loops = self.planned.clone()
-            # Verifying xDSL's ops takes as long as making them, and the emitter refuses what it does not know.
-            checked = bool(instrumentation) or bool(os.environ.get(VERIFY))
-            run_pipeline(self.ctx, self.loops, self.passes[planned:], instrumentation, verify=checked)
+        with disabling(self.disable) as disabled:
+            self.passes = [p for p in self.passes if not disabled.has(p.name)]
+            planned = _planned_passes([p.name for p in self.passes])
+            run_pipeline(self.ctx, self.planned, self.passes[:planned], instrumentation)
+            if planned < len(self.passes):
+                self.loops = self.planned.clone()
+                # Verifying xDSL's ops takes as long as making them, and the emitter refuses what it does not know.
+                checked = bool(instrumentation) or bool(os.environ.get(VERIFY))
+                run_pipeline(self.ctx, self.loops, self.passes[planned:], instrumentation, verify=checked)
+        #: What was to be switched off and never came up.
+        self.not_disabled = disabled.unknown
 
     @property
     def arch(self) -> str | None:
@@ -258,8 +270,18 @@ class Compilation:
             )
         module = self.source.clone()
         last = len(names) - 1 - names[::-1].index(name)
-        run_pipeline(self.ctx, module, self.passes[: last + 1])
+        with disabling(self.disable):
+            run_pipeline(self.ctx, module, self.passes[: last + 1])
         return module
+
+
+def _planned_passes(names: Sequence[str]) -> int:
+    """How many passes lead to the planned network: those before it is lowered. Choices made after `plan` (`pipelines`: of upstream's plans, and of
+    networks that come with one) belong to the lowering, as workspace is added to the plan for them."""
+    count = next((i for i, name in enumerate(names) if name.startswith("lower-")), len(names))
+    while 0 < count < len(names) and names[count - 1] == "choose":
+        count -= 1
+    return count
 
 
 def interface_of(compilation: Compilation) -> dict[str, Any]:

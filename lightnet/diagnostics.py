@@ -55,6 +55,10 @@ class FallbackWarning(DescriptionWarning):
     """What the compiler does in a plainer and slower way than it meant to, as no generator takes what it meant: a gap of ours."""
 
 
+class PipelineWarning(DescriptionWarning):
+    """What a pipeline asks for in vain: a pass that finds nothing of its level, a name to switch off that nothing has."""
+
+
 @dataclass
 class LightNetError(Exception):
     """A mistake in the user's input, or a limit that it exceeds.

@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightnet.backends.llvm.barriers import ANY, Touch, barriers
+from lightnet.dialects.dependences import ANY, Touch, barriers
 
 THREADS, BYTES = 3, 12
 Line = tuple[bool, list[Touch]]  # whether it is split, what it touches

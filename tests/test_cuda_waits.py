@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import lightnet
-from lightnet.backends.cuda.waits import waits
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import CudaLaunchOp
+from lightnet.dialects.dependences import waits
 from lightnet.ir.module import main_of
 from lightnet.runtime.cuda.program import KernelLine
 

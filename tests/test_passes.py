@@ -38,6 +38,7 @@ from lightnet.ir.passes import Instrumentation, LnPass, parse_pipeline, run_pipe
 from lightnet.ir.target import Target, get_target, with_capacity
 from lightnet.ir.types import TensorSpec
 from lightnet.passes import pipelines
+from lightnet.passes.levels import LEVELS
 from lightnet.passes.memory_model import MemoryModel
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -538,9 +539,9 @@ def test_targets() -> None:
 
 
 def test_pipelines_parse() -> None:
-    for level in pipelines.LEVELS:
+    for level in LEVELS:
         for plan in ("default", "upstream"):
-            text = pipelines.default("cpu", plan, level)
+            text = pipelines.default("cpu", plan, level.name)
             assert all(name in registry.PASSES for name in text.split(","))
     upstream = pipelines.default("cpu", "upstream", "plan").split(",")
     assert not {"combine", "subgraph", "layout", "schedule", "hoist", "simplify"} & set(upstream)

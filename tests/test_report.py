@@ -21,10 +21,14 @@ import lightnet
 from lightnet.cli import lightnet as lightnet_cli
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
+from lightnet.dialects.launch import lines_of
 from lightnet.ir.context import make_context
 from lightnet.ir.instrumentation import count_ops
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import Instrumentation, parse_pipeline, run_pipeline
+from lightnet.ir.registry import TARGETS
+from lightnet.ir.target import get_target
+from lightnet.passes import pipelines
 from lightnet.report import html
 from lightnet.report.dot import dot
 from lightnet.report.graph import graph_of
@@ -39,6 +43,7 @@ from lightnet.report.trace import TraceRewrites, aligned, elided
 from lightnet.report.tree_dir import Folder, IRTree
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
+EXAMPLE = Path(__file__).parent.parent / "examples" / "cnn.net"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DOT = shutil.which("dot")
 
@@ -131,9 +136,24 @@ func.func @g() { func.return }
     assert all(e.source < e.target for e in graph.edges)
 
 
-def test_edges_between_launches_are_those_of_the_values() -> None:
+@pytest.mark.parametrize("target", [name for name in TARGETS if get_target(name).lowering is not None])
+def test_launches_are_shown_for_every_target(target: str) -> None:
+    """At level 4 pictures, the page and figures have a node for each line of `@main`, whichever op of the target that is."""
+    seen, stats = Recorder(), Stats()
+    module = lightnet.load(EXAMPLE).module.clone()
+    passes = parse_pipeline(pipelines.default(target), {"target": target})
+    run_pipeline(make_context(), module, passes, [seen, stats])
+    lines = lines_of(module)
+    assert [node.op for node in graph_of(module).nodes] == lines and len(lines) > 4
+    assert stats.stages[-1].after.launches == len(lines)
+    assert dot(module).count("shape=component") == len(lines)
+    assert [node.kind for node in seen.snapshots[-1].graph.nodes] == ["launch"] * len(lines)
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
+def test_edges_between_launches_are_those_of_the_values(target: str) -> None:
     """At level 4 an edge follows from who wrote the bytes last; SSA says the same, through moves that cost nothing."""
-    compilation = lightnet.compile(lightnet.load(NETS / "squeezedet.net"))._compilation
+    compilation = lightnet.compile(lightnet.load(NETS / "squeezedet.net"), target)._compilation
     steps = steps_of(compilation.planned, compilation.loops)
     number = {s.op: k for k, s in enumerate(steps)}
     launched = {line: k for k, s in enumerate(steps) for line in s.lines}

@@ -2,7 +2,7 @@
 
     setup   make the virtual environment .venv with everything in it (done by the others, too)
     demo    run a network
-    check   lint, docs, FileCheck and the quickest tests (seconds)
+    check   lint, docs, types, FileCheck and the quickest tests (seconds)
     test    the conformance suites against their floor, and the tests (minutes)
     full    the same with all tests, the slow ones too
     docs    write the generated reference pages
@@ -27,7 +27,16 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".installed"
 #: What `check` runs: FileCheck, and the tests of single parts.
 QUICK = ("filecheck", "registry", "ir_infrastructure", "ln_opt", "json_ir", "notation", "runtime", "passes")
-MADE = (".venv", "build", "dist", "lightnet_compiler.egg-info", ".pytest_cache", ".ruff_cache", ".hypothesis")
+MADE = (
+    ".venv",
+    "build",
+    "dist",
+    "lightnet_compiler.egg-info",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".mypy_cache",
+    ".hypothesis",
+)
 
 
 def run(program: str, *arguments: str) -> None:
@@ -75,8 +84,10 @@ def main() -> None:
         run("ruff", "check", ".")
         run("ruff", "format", "--check", "--quiet", "lightnet", "tests", "tools", "examples")
         run("python", "tools/docs.py", "--check")
+        run("python", "tools/check_types.py")
         run("pytest", "-n", args.jobs, *(f"tests/test_{name}.py" for name in QUICK))
     elif args.command in ("test", "full"):
+        run("python", "tools/check_types.py")
         run("python", "tools/conformance.py", "--check", "--jobs", args.jobs)
         done = ("--deselect", "tests/test_conformance.py::test_the_floor_holds")  # a share of these suites
         run("pytest", "-n", args.jobs, *done, *(("-m", "not slow") if args.command == "test" else ()))

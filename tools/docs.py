@@ -30,6 +30,7 @@ from lightnet.ir.registry import FAMILIES, PASSES
 from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes import pipelines
+from lightnet.passes.levels import LEVELS
 from lightnet.passes.patterns import every
 from lightnet.runtime.dtypes import DTYPES
 
@@ -204,11 +205,40 @@ def passes_page() -> str:
     names = list(PASSES._rows)
     lines = [
         MADE, "# The passes\n",
-        "Written as `ln-opt --pass=expand,combine{max-ops=8},plan FILE`. The pipeline of the target `cpu` is\n",
-        "```", pipelines.default(), "```", "",
+        "Written as `ln-opt --pass=expand,combine{max-ops=8},plan FILE`. The pipelines of targets have names, here with the passes that lead to each level:\n",
+        *pipeline_table("cpu", "cuda"),
+        PIPELINES,
         " · ".join(f"[{name}](#{anchor(name)})" for name in names), "",
     ]  # fmt: skip
     return "\n".join([*lines, *(pass_section(name) for name in names)])
+
+
+#: What may be said of a pipeline.
+PIPELINES = """| written | runs |
+| --- | --- |
+| `@cpu` | all of it, as `lightnet.compile` does |
+| `@cpu:plan` | up to the end of a level |
+| `@cpu-bands`, `@cpu-fold-batchnorm-bands` | without a pass |
+| `@cpu+after:combine:my-pass`, `@cpu+before:plan:schedule{order=source}` | with one more, behind the last or in front of the first of a name |
+| `@cpu-bands:kernels+after:expand:my-pass` | all of that, in this order |
+
+`ln-opt`, `ln-reduce`, `lightnet run --pass=…`, `lightnet compile --pass=…` and `lightnet.compile(…, pipeline=…)` take the same; a target brings its own
+(`Target.pipeline`). Options that decide a pipeline (`--plan`, `--layout`, `--precision`) decide a named one, too. `--disable=NAME,…`, or `disable=` in Python, switches passes and
+[patterns](patterns.md) off by name, wherever they run. Each level has a verifier (`lightnet/passes/levels.py`): what it promises is checked on reading a file, and after every
+pass under `--verify-each`. A pass that finds nothing of its level (`combine` in front of `expand`) is warned of.
+"""
+
+
+def pipeline_table(*targets: str) -> list[str]:
+    """The passes of targets' pipelines, by level."""
+    found = {
+        target: {stage.level.name: stage.passes for stage in pipelines.pipeline_of(target).stages} for target in targets
+    }
+    rows = [
+        (f"{level.number}: `{level.name}`", level.what, *(", ".join(passes[level.name]) for passes in found.values()))
+        for level in LEVELS
+    ]
+    return md_table(("level", "what a module of it is", *(f"`@{target}`" for target in targets)), rows)
 
 
 def pass_section(name: str) -> str:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lightnet.cli.network import names_of
 from lightnet.diagnostics import LightNetError
 from lightnet.source import read_text
 
@@ -37,6 +38,7 @@ _RECORDED: dict[str, tuple[str, type]] = {
     "check-seed": ("check_seed", int),
     "verify-each": ("verify_each", bool),
     "rewrite-limit": ("rewrite_limit", int),
+    "disable": ("disable", str),
     "allow-unregistered-dialect": ("allow_unregistered_dialect", bool),
     "max-tokens": ("max_tokens", int),
 }
@@ -194,7 +196,8 @@ class Checking:
         from lightnet.trust.reproducer import Reproducer
 
         values = {key: getattr(self.args, attribute) for key, (attribute, _) in _RECORDED.items()}
-        recorded = {k: v for k, v in values.items() if v is not None and v is not False}
+        values["disable"] = ",".join(names_of(self.args.disable))
+        recorded = {k: v for k, v in values.items() if v not in (None, False, "")}
         store = self.args.weights or (self.args.file if self.own_weights is not None else None)
         return Reproducer(ctx, self.args.reproducer, self.args.load, recorded, self._options(), store)
 

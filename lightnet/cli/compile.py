@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_loading, add_precision, cuda_options
+from lightnet.cli.network import Network, add_loading, add_pipeline, add_precision, cuda_options
 from lightnet.cli.progress import stages
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
@@ -102,6 +102,7 @@ def _parser() -> common.Parser:
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
     add_precision(parser)
+    add_pipeline(parser)
     add_loading(parser)
     add_warnings(parser)
     return parser

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.cli import checking, watching
 from lightnet.cli.common import Parser, run, write_atomic
-from lightnet.cli.network import add_budget, add_load, add_shapes
+from lightnet.cli.network import add_budget, add_disable, add_load, add_shapes, names_of
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import FRONTENDS, TARGETS
@@ -90,8 +90,10 @@ def _parser() -> Parser:
         action="append",
         default=[],
         metavar="PIPELINE",
-        help="passes and their options: expand,combine{max-rounds=8},plan",
+        help="passes and their options: expand,combine{max-rounds=8},plan; or a pipeline: @cpu, @cpu:plan (up to a level), @cpu-bands (without "
+        "a pass), @cpu+after:combine:my-pass (with one)",
     )
+    add_disable(p)
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write the module to FILE")
     p.add_argument(
         "--from", dest="format", metavar="FORMAT", help="mlir, net, json or onnx (default: by the file's name)"
@@ -107,7 +109,9 @@ def _parser() -> Parser:
     p.add_argument("--max-tokens", type=int, metavar="N", help="read larger .mlir files (default: 1000000 tokens)")
     p.add_argument("--split-input-file", action="store_true", help="process the parts between // ----- separately")
     options = p.add_argument_group("options of passes")
-    options.add_argument("-t", "--target", default="cpu", help="what passes compile for (default: cpu)")
+    options.add_argument(
+        "-t", "--target", help="what passes compile for (default: the target of a pipeline that --pass names, else cpu)"
+    )
     options.add_argument("--plan", metavar="KIND", help="option `plan` of the passes that have it: default, upstream")
     options.add_argument(
         "--layout",
@@ -161,6 +165,8 @@ class _Run:
         from lightnet.ir.passes import parse_pipeline
 
         self.args, self.warnings = args, warnings
+        if args.target is None:
+            args.target = _target_of(args.passes)
         if args.target not in TARGETS:
             raise LightNetError(f"unknown target '{args.target}'; there are: {', '.join(TARGETS)}")
         if args.format is not None and f".{args.format}" not in FRONTENDS:
@@ -249,10 +255,20 @@ class _Run:
         try:
             module = self.read(ctx, text, file, first_line)
             with self.stage("passes") if self.passes else nullcontext():
-                self.checking.run(ctx, module, self.passes, self.watchers())
+                self.run_passes(ctx, module)
         except LightNetError as e:
             raise ctx.sources.annotate(e) from e.__cause__
         return module
+
+    def run_passes(self, ctx: LnContext, module: ModuleOp) -> None:
+        if not self.passes:
+            return
+        from lightnet.ir.rewrites import disabling
+        from lightnet.passes.levels import NothingToDo, not_disabled
+
+        with disabling(names_of(self.args.disable)) as disabled:
+            self.checking.run(ctx, module, self.passes, [*self.watchers(), NothingToDo()])
+        not_disabled(disabled.unknown)
 
     def read(self, ctx: LnContext, text: str, file: str, first_line: int) -> ModuleOp:
         from lightnet.ir.instrumentation import count_ops
@@ -264,6 +280,10 @@ class _Run:
             stage.ops_after = count_ops(module)
         with self.stage("verify"):
             verify_module(module, ctx)
+            if self.passes or self.emit is not None:
+                from lightnet.passes.levels import verify_level
+
+                verify_level(module)
         return module
 
     def parse(self, ctx: LnContext, text: str, file: str, first_line: int) -> ModuleOp:
@@ -366,6 +386,15 @@ def _machine(args: argparse.Namespace) -> dict[str, str]:
         return {"features": args.arch, "arch": args.arch}
     wrong = "--cpu" if args.cpu is not None else "--arch"
     raise LightNetError(f"{wrong} says nothing to target '{args.target}'")
+
+
+def _target_of(passes: Sequence[str]) -> str:
+    """The target of the first pipeline that passes name; cpu where they name none."""
+    if not any("@" in text for text in passes):
+        return "cpu"
+    from lightnet.passes.pipelines import target_of
+
+    return target_of(passes) or "cpu"
 
 
 def split_input(text: str) -> list[tuple[int, str]]:

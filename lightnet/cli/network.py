@@ -77,9 +77,29 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_disable(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """The option ``--disable``, for tools that run passes."""
+    parser.add_argument("--disable", metavar="NAME,...", action="append", default=[],
+                        help="switch passes and patterns off by name")  # fmt: skip
+
+
+def add_pipeline(parser: argparse.ArgumentParser) -> None:
+    """The options ``--pass`` and ``--disable``, for tools that compile networks."""
+    parser.add_argument("-p", "--pass", "--passes", dest="pipeline", metavar="PIPELINE",
+                        help="run these passes instead of the target's: @cpu, @cpu:plan, @cpu-bands, @cpu+after:combine:my-pass, or a list")  # fmt: skip
+    add_disable(parser)
+
+
+def names_of(values: Sequence[str]) -> tuple[str, ...]:
+    """The names in an option that takes a list of them and may stand several times, or in one such list."""
+    values = [values] if isinstance(values, str) else values
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
 def cuda_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `lightnet.compile` that `add_cuda` and `add_precision` add, as far as they are given."""
-    given = {name: getattr(args, name, None) for name in ("arch", "emulate", "on_cpu", "precision", "check_indices")}
+    """The options of `lightnet.compile` that `add_cuda`, `add_precision` and `add_pipeline` add, as far as they are given."""
+    names = ("arch", "emulate", "on_cpu", "precision", "check_indices", "pipeline")
+    given = {name: getattr(args, name, None) for name in names} | {"disable": names_of(getattr(args, "disable", ()))}
     return {name: value for name, value in given.items() if value}
 
 

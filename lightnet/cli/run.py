@@ -17,7 +17,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, add_trust, number_of, run_options
+from lightnet.cli.network import (
+    Network,
+    add_cuda,
+    add_loading,
+    add_pipeline,
+    add_precision,
+    add_trust,
+    number_of,
+    run_options,
+)
 from lightnet.cli.peers import PEERS, check_peer, expectation, rounding
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
@@ -90,6 +99,7 @@ def _parser() -> common.Parser:
     )
     add_trust(parser)
     add_precision(parser)
+    add_pipeline(parser)
     add_cuda(parser)
     add_loading(parser)
     add_warnings(parser)

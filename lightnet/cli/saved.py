@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Options that need the network itself: attribute of the arguments -> as it is spelt.
 _NEEDS_NETWORK = {
     "layers": "--layers", "check_nan": "--check-nan", "dump_tensors": "--dump-tensors", "tensors": "--tensors",
-    "datafile": "-f", "precision": "--precision", "shapes": "--shape", "values": "--value", "include": "-I", "define": "-D",
+    "datafile": "-f", "precision": "--precision", "pipeline": "--pass", "disable": "--disable", "shapes": "--shape", "values": "--value", "include": "-I", "define": "-D",
 }  # fmt: skip
 
 

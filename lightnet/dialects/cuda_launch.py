@@ -35,15 +35,19 @@ from lightnet.dialects.cuda_hopper import is_swizzled, tensor_maps
 from lightnet.dialects.cuda_stages import SWIZZLED
 from lightnet.dialects.launch import LaunchLine, LaunchOp, kernels, lines_of, memref_bytes
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+from lightnet.ir.interval_map import SpaceMap
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
+from lightnet.ir.registry import resolve
 from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES
 
 #: Every allocation of shared memory begins at a multiple of so many bytes, rows of a stage (`cuda_hopper`) at one of `SWIZZLED`.
 SHARED_ALIGNMENT = 128
 #: Bytes of a kernel's parameters (PTX ISA, "Kernel Function Parameters", before 8.1), and of a memref's address.
 MAX_PARAMETERS, POINTER = 4096, 8
+#: What tells the architecture of a module; of the backend, on which this does not depend.
+ARCH_OF = "lightnet.backends.cuda.arch:arch_of"
 
 
 @irdl_op_definition
@@ -91,6 +95,12 @@ class CudaLaunchOp(LaunchLine):
             for what, size in (("grid", self.grid), ("block", self.block))
         )
         return (*sizes, *([f"shared {self.shared_bytes} bytes"] if self.shared_bytes else []))
+
+    @classmethod
+    def verify_module(cls, module: ModuleOp) -> None:
+        """Check them for the architecture that the module says; one that says none is checked when it is emitted for one."""
+        if (arch := resolve(ARCH_OF)(module)) is not None:
+            verify_cuda(module, arch)
 
     @property
     def shared_bytes(self) -> int:
@@ -243,19 +253,16 @@ def _verify_launch(op: Operation, table: dict[str, FuncOp], memory: dict[str, in
 
 def _verify_apart(op: CudaLaunchOp, accesses: Sequence[Access]) -> None:
     """Raises VerifyException for a memref of a launch that is written and overlaps another one: code takes each to be the only way to its bytes."""
-    any_end, written_end = dict[str, Access](), dict[str, Access]()
-    for access in sorted((a for a in accesses if a.begin < a.end), key=lambda a: a.begin):
-        for ends, matters in ((written_end, True), (any_end, access.writes)):
-            other = ends.get(access.space)
-            if matters and other is not None and access.begin < other.end:
-                at, beside = (f"{a.end - a.begin} bytes at {a.space}+{a.begin}" for a in (access, other))
-                raise VerifyException(
-                    f"@{op.callee.string_value()}: memrefs of a kernel do not overlap one that it writes, and {at} overlap {beside}"
-                )
-        for ends in (any_end, written_end) if access.writes else (any_end,):
-            other = ends.get(access.space)
-            if other is None or other.end < access.end:
-                ends[access.space] = access
+    seen, written = SpaceMap[Access](), SpaceMap[Access]()
+    for access in sorted(accesses, key=lambda a: a.begin):
+        known = seen if access.writes else written
+        for other in known.values(access.space, access.begin, access.end):
+            at, beside = (f"{a.end - a.begin} bytes at {a.space}+{a.begin}" for a in (access, other))
+            raise VerifyException(
+                f"@{op.callee.string_value()}: memrefs of a kernel do not overlap one that it writes, and {at} overlap {beside}"
+            )
+        for table in (seen, written) if access.writes else (seen,):
+            table.set(access.space, access.begin, access.end, access)
 
 
 def _verify_aligned(op: CudaLaunchOp, function: FuncOp) -> None:

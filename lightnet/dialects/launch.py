@@ -46,6 +46,10 @@ class LaunchLine(IRDLOperation):
         """How it runs, for people."""
         raise NotImplementedError
 
+    @classmethod
+    def verify_module(cls, module: ModuleOp) -> None:
+        """Check all launches of this kind in a module against their functions. Raises VerifyException, or LightNetError at one."""
+
 
 @irdl_op_definition
 class LaunchOp(LaunchLine):
@@ -89,6 +93,10 @@ class LaunchOp(LaunchLine):
     def notes(self) -> tuple[str, ...]:
         threads = (f"{self.most_threads} threads",) if self.most_threads > 1 else ()
         return (f"grid {self.grid.value.data}", *threads)
+
+    @classmethod
+    def verify_module(cls, module: ModuleOp) -> None:
+        verify_launches(module)
 
     @property
     def scratch_bytes(self) -> int:

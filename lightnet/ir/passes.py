@@ -26,10 +26,13 @@ from lightnet.ir import budget
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
 from lightnet.ir.registry import PASSES, resolve
-from lightnet.ir.rewrites import Rewrite, Rewrites, crash_place, recording
+from lightnet.ir.rewrites import Rewrite, Rewrites, crash_place, is_disabled, recording
 from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
 from lightnet.ir.verify import verify_module
 from lightnet.runtime.dtypes import DType
+
+#: What a pipeline's name stands for, and what a module promises at its level: looked up when they are asked for.
+NAMED, VERIFY_LEVEL = "lightnet.passes.pipelines:expanded", "lightnet.passes.levels:verify_level"
 
 __all__ = [
     "Instrumentation", "LnPass", "ModulePass", "Rewrite", "inherit", "keep_names", "option_text", "parse_pipeline",
@@ -50,6 +53,9 @@ class LnPass(ModulePass):
 
     A field ``target: str`` takes the value of ``--target`` unless the pipeline gives another.
     """
+
+    #: The level from which on it finds something to do (`passes/levels.py`); None: at any, as far as is known.
+    level: ClassVar[str | None] = None
 
     @property
     def rounds_to(self) -> DType | None:
@@ -101,7 +107,8 @@ def run_pipeline(
     verify: bool = True,
     rewrite_limit: int | None = None,
 ) -> None:
-    """Run `passes` on `module` in place, and verify the result unless not asked to (after every pass with `verify_each`).
+    """Run `passes` on `module` in place, and verify the result unless not asked to. With `verify_each` it is verified after every pass, and with
+    it what the module's level promises (`passes/levels.py`). Passes that are switched off (`rewrites.disabling`) are left out.
 
     With a `rewrite_limit`, only so many rewrites happen, counted through all passes, and those that a pass cannot do without
     (`ir/rewrites.py`). Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the pass.
@@ -110,11 +117,13 @@ def run_pipeline(
         for watcher in instrumentation:
             watcher.before_pipeline(passes, module)
         for i, pass_ in enumerate(passes):
+            if is_disabled(pass_.name):
+                continue
             rewrites.pass_name = pass_.name
             budget.check()
             _run_pass(ctx, module, pass_, instrumentation)
             if verify_each or (verify and i == len(passes) - 1):
-                _verify(ctx, module, pass_, instrumentation, exact=verify_each or len(passes) == 1)
+                _verify(ctx, module, pass_, instrumentation, verify_each, exact=verify_each or len(passes) == 1)
         for watcher in instrumentation:
             watcher.after_pipeline(module)
 
@@ -138,12 +147,19 @@ def _run_pass(ctx: Context, module: ModuleOp, pass_: ModulePass, instrumentation
 
 
 def _verify(
-    ctx: Context, module: ModuleOp, pass_: ModulePass, instrumentation: Sequence[Instrumentation], exact: bool
+    ctx: Context,
+    module: ModuleOp,
+    pass_: ModulePass,
+    instrumentation: Sequence[Instrumentation],
+    level: bool,
+    exact: bool,
 ) -> None:
     for watcher in instrumentation:
         watcher.before_verify()
     try:
         verify_module(module, ctx)
+        if level:
+            resolve(VERIFY_LEVEL)(module)
     except LightNetError as e:
         for watcher in instrumentation:
             watcher.pass_failed(pass_, module, e)
@@ -181,9 +197,12 @@ def _one_line(error: Exception) -> str:
 def parse_pipeline(text: str, defaults: Mapping[str, Any] | None = None) -> list[ModulePass]:
     """The passes that `text` names, with their options.
 
-    `defaults` gives values to options by name (``target``) in every pass that has such an option and is not given it.
-    Raises `LightNetError` for a malformed text, an unknown pass or option, or a value of the wrong type.
+    `defaults` gives values to options by name (``target``) in every pass that has such an option and is not given it. A word that begins with @ is
+    a pipeline's name, and what is to be changed in it: ``@cpu``, ``@cpu:plan``, ``@cpu-bands``, ``@cpu+after:combine:my-pass``
+    (`passes/pipelines.py`). Raises `LightNetError` for a malformed text, an unknown pass, pipeline or option, or a value of the wrong type.
     """
+    if "@" in text:
+        text, defaults = resolve(NAMED)(text, defaults or {})
     if '"' not in text:
         text = re.sub(r"\s*,\s*", ",", text.strip())
     try:

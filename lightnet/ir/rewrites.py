@@ -62,6 +62,54 @@ class Listener(Protocol):
     def rewrote(self, rewrite: Rewrite) -> None: ...
 
 
+class Disabled:
+    """Names of passes and patterns that are switched off, and those of them that came up."""
+
+    def __init__(self, names: Iterable[str] = ()):
+        self.names = frozenset(names)
+        self.met: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+    def has(self, name: str) -> bool:
+        """Whether a name is among them; it has come up now."""
+        if name not in self.names:
+            return False
+        self.met.add(name)
+        return True
+
+    @property
+    def unknown(self) -> list[str]:
+        """The names that nothing had."""
+        return sorted(self.names - self.met)
+
+
+_DISABLED: ContextVar[Disabled] = ContextVar("disabled", default=Disabled())  # noqa: B039 (of nothing: it is never changed)
+
+
+@contextmanager
+def disabling(names: Iterable[str]) -> Iterator[Disabled]:
+    """Switch passes and patterns off by name, in all that runs inside of the block: pipelines leave the passes out, and do no rewrite by the
+    patterns. One that a pass cannot do without is a `LightNetError` when it comes up."""
+    disabled = Disabled(names)
+    token = _DISABLED.set(disabled)
+    try:
+        yield disabled
+    finally:
+        _DISABLED.reset(token)
+
+
+def is_disabled(name: str) -> bool:
+    """Whether a pass or a pattern is switched off now."""
+    return _DISABLED.get().has(name)
+
+
+def enabled(patterns: Sequence[RewritePattern]) -> list[RewritePattern]:
+    """The patterns that are not switched off."""
+    return [p for p in patterns if not is_disabled(pattern_name(p))] if _DISABLED.get() else list(patterns)
+
+
 class Rewrites:
     """The rewrites of one run: a count, who listens, and after how many to stop (None: never)."""
 
@@ -71,6 +119,7 @@ class Rewrites:
         self.count = 0
         self.pass_name = ""
         self.wants_text = any(listener.wants_text for listener in self.listeners)
+        self.disabled = _DISABLED.get()
 
     @property
     def stopped(self) -> bool:
@@ -80,6 +129,11 @@ class Rewrites:
     def begin(self, pattern: str, ops: Sequence[Operation], *, required: bool = False) -> Step | None:
         """Announce a rewrite of `ops`, the op that it matched first; None where the limit forbids it."""
         if self.stopped and not required:
+            return None
+        if self.disabled and self.disabled.has(pattern):
+            if required:
+                text = f"'{pattern}' cannot be switched off: pass '{self.pass_name}' cannot do without it"
+                raise LightNetError(text, label="pipelines.disable")
             return None
         return Step(self, pattern, ops, required)
 

@@ -29,6 +29,8 @@ from lightnet.ir.rewrites import (
     Step,
     begin,
     current,
+    enabled,
+    is_disabled,
     matching_on,
     op_and_name,
     pattern_name,
@@ -135,7 +137,8 @@ class _Driver:
     """One run: a worklist of ops, seeded in program order until a whole sweep changes nothing."""
 
     def __init__(self, region: Region, patterns: Sequence[RewritePattern], dce: bool, limit: int | None):
-        self.region, self.patterns, self.dce = region, patterns, dce
+        self.region, self.patterns = region, enabled(patterns)
+        self.dce = dce and not is_disabled("dead-code")
         self.by_name: dict[str, list[RewritePattern]] = {}
         ops = sum(1 for block in region.blocks for op in block.ops for _ in op.walk())
         self.limit = limit if limit is not None else REWRITES_BESIDE + REWRITES_PER_OP * ops
@@ -182,7 +185,7 @@ class _Driver:
         if not dead and not self.patterns_for(op):
             return False
         budget.check(op)
-        self.step = self.rewrites.begin("dead-code", [op])
+        self.step = self.rewrites.begin("dead-code" if dead else "match", [op])
         if self.step is None:
             return False
         rewriter = self.rewriter(op)

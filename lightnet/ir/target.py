@@ -28,6 +28,7 @@ from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import ALIGNMENT
 
 if TYPE_CHECKING:
+    from lightnet.passes.pipelines import Pipeline
     from lightnet.runtime.machine import Machine
 
 GIB = 1 << 30
@@ -170,6 +171,7 @@ class Target:
     (a `Machine`, or ``module:Attribute``).
     `arches` are others whose kernels its networks may hold.
     `upstream` names the passes that upstream's architecture runs behind its expander, when its plans are reproduced.
+    `pipeline` makes its own pipeline of the default one: ``lambda default: default.after("combine", "tile-rows")``; it is called ``@name``.
     `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
     interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
     take options by name (`cpu`, `triple`, `arch`: of what machine the code is).
@@ -199,6 +201,7 @@ class Target:
     lowering: str | None = None
     machine: str | Machine = "lightnet.runtime.machine:PROCESS"
     upstream: tuple[str, ...] = ()
+    pipeline: Callable[[Pipeline], Pipeline] | None = None
     arches: tuple[str, ...] = ()
     emitters: Mapping[str, Callable[..., str | bytes]] = field(default_factory=dict)
 

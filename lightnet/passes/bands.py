@@ -37,6 +37,7 @@ class BandsPass(LnPass):
     """
 
     name = "bands"
+    level = "kernels"
     target: str = "cpu"
     features: str = ""
     threads: int = 1

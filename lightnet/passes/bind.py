@@ -37,6 +37,7 @@ class BindPass(LnPass):
     """
 
     name = "bind"
+    level = "graph"
     inputs: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
 

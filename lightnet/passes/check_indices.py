@@ -36,6 +36,7 @@ class CheckIndicesPass(LnPass):
     """
 
     name = "check-indices"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         main = main_of(op)

@@ -46,6 +46,7 @@ class CheckPlanPass(LnPass):
     with another) are checked when given."""
 
     name = "check-plan"
+    level = "plan"
 
     capacity: int | None = None
     alignment: int | None = None

@@ -44,6 +44,7 @@ class ChoosePass(LnPass):
     """
 
     name = "choose"
+    level = "kernels"
     target: str = "cpu"
     features: str = ""
     threads: int = 1

@@ -40,6 +40,7 @@ class CombinePass(LnPass):
     """
 
     name = "combine"
+    level = "kernels"
     target: str = "cpu"
     max_ops: int = 32
     max_rounds: int = 8

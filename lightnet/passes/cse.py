@@ -35,6 +35,7 @@ class CsePass(LnPass):
     """
 
     name = "ln-cse"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in graphs(op):

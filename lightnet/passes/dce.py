@@ -31,6 +31,7 @@ class DcePass(LnPass):
     """
 
     name = "ln-dce"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in graphs(op):

@@ -29,6 +29,7 @@ class DecomposePass(LnPass):
     """
 
     name = "decompose"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         rewrite_greedily(op, [Decompose()])

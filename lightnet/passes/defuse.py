@@ -33,6 +33,7 @@ class DefusePass(LnPass):
     """
 
     name = "defuse"
+    level = "kernels"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in graphs(op):

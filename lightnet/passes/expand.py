@@ -45,6 +45,7 @@ class ExpandPass(LnPass):
     """
 
     name = "expand"
+    level = "graph"
     target: str = "cpu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -60,7 +61,7 @@ class ExpandPass(LnPass):
 class _Expander:
     def __init__(self, target: Target, module: ModuleOp):
         self.target = target
-        self.patterns = target.patterns("expand", module)
+        self.patterns = rewrites.enabled(target.patterns("expand", module))
         self.placing = [p for p in self.patterns if getattr(p, "places", False)]
         self.unsupported: list[tuple[SourceLoc | None, str]] = []
 

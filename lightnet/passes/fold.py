@@ -37,6 +37,7 @@ class FoldPass(LnPass):
     """
 
     name = "fold"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         rewrite_greedily(op, [FoldConstants()])

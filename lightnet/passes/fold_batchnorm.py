@@ -40,6 +40,7 @@ class FoldBatchnormPass(LnPass):
     """
 
     name = "fold-batchnorm"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         names = FreshNames(tensor_names_in(op), first=2)

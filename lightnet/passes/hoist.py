@@ -39,6 +39,7 @@ class HoistPass(LnPass):
     """
 
     name = "hoist"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in graphs(op):

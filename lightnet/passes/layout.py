@@ -43,6 +43,7 @@ class LayoutPass(LnPass):
     """
 
     name = "layout"
+    level = "kernels"
     target: str = "cpu"
     layout: str = ""
     features: str = ""

@@ -40,6 +40,7 @@ class LowerCudaPass(LnPass):
     """
 
     name = "lower-cuda"
+    level = "plan"
     arch: str = "sm_80"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

@@ -40,6 +40,7 @@ class PackPass(LnPass):
     """
 
     name = "pack"
+    level = "kernels"
     target: str = "cpu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

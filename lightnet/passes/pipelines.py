@@ -1,39 +1,140 @@
-"""The pipelines: which passes run, in which order, for which target and plan. Imports `ir.target`.
+"""The pipelines as values: which passes of which level run, in which order, for which target and plan, and how a pipeline's name is read.
 
 import (-> decompose) -> bind -> simplify -> trim-windows -> fold-batchnorm -> simplify (-> precision) -> hoist     level 1, the graph
        -> expand -> subgraph -> hoist -> combine -> layout -> bands -> choose -> pack -> schedule   level 2, kernels
        -> plan                                                         level 3, places
        -> lower-<target>                                               level 4, loops
+
+(`passes/levels.py` has the passes of each level.) Imports `ir.target` and the levels.
 """
 
 from __future__ import annotations
 
-from lightnet.diagnostics import LightNetError
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.ir.op import LnOp
-from lightnet.ir.registry import FAMILIES
-from lightnet.ir.target import get_target
+from lightnet.ir.registry import FAMILIES, TARGETS
+from lightnet.ir.target import Target, get_target
+from lightnet.passes.levels import BY_NAME, GRAPH, KERNELS, LOOPS, PLAN, Level
 from lightnet.runtime.dtypes import SHORT
-
-#: Level 1: the same for every target.
-GRAPH = ("bind", "simplify", "trim-windows", "fold-batchnorm", "simplify", "hoist")
-#: Level 2. `hoist` stands before it, so that `ln.once` holds plain ops, which NumPy evaluates at load; `subgraph` before
-#: `combine`, so that it sees one op a kernel, and `hoist` again behind it, for what it does to params; `bands` behind
-#: `layout`, because it joins kernels on blocked maps; `choose` before `pack`, because how weights lie depends on it, and before
-#: `plan`, because workspace does.
-KERNELS = ("expand", "subgraph", "hoist", "combine", "layout", "bands", "choose", "pack", "schedule")
-PLAN = ("plan",)  # which ends with the check of `check-plan`
-#: What reproduces LightNet's plans: nothing is fused, packed or laid out anew, but for what the architecture did (`Target.upstream`, before `plan`). `choose` comes after `plan` (and
-#: for a network that comes in planned): workspace is then added behind what was planned.
-UPSTREAM = ("bind", "preprocess", "expand", "preprocess", "plan")
-PLANNED = ("bind", "choose")
-
-#: How far to go: everything up to and including a level.
-LEVELS = ("graph", "kernels", "plan", "loops")
-
 
 #: What a network may compute in: as it is written; with the factors of products rounded to tf32, where a target has such; or in a short type,
 #: by the pass `precision`, behind what folds weights, and before `hoist`, so that they are rounded once.
 PRECISIONS = ("f32", "tf32", *SHORT)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The passes that lead to the end of a level, as `parse_pipeline` reads each."""
+
+    level: Level
+    passes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes in order, by level. `name` is what errors call it."""
+
+    name: str
+    stages: tuple[Stage, ...]
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(name for stage in self.stages for name in stage.passes)
+
+    def __str__(self) -> str:
+        """As `parse_pipeline` reads it."""
+        return ",".join(self.passes)
+
+    def until(self, level: str) -> Pipeline:
+        """The passes up to the end of a level: ``graph``, ``kernels``, ``plan`` or ``loops``."""
+        if level not in BY_NAME:
+            raise LightNetError(f"unknown level '{level}'; there are: {', '.join(BY_NAME)}", label="pipelines.level")
+        last = BY_NAME[level].number
+        return replace(self, stages=tuple(stage for stage in self.stages if stage.level.number <= last))
+
+    def without(self, name: str) -> Pipeline:
+        """All passes but those of a name."""
+        self._find(name)
+        stages = (replace(stage, passes=tuple(p for p in stage.passes if name_of(p) != name)) for stage in self.stages)
+        return replace(self, stages=tuple(stages))
+
+    def before(self, name: str, new: str) -> Pipeline:
+        """With a pass (and its options) in front of the first one of a name."""
+        at, k = self._find(name)[0]
+        return self._with(at, k, new)
+
+    def after(self, name: str, new: str) -> Pipeline:
+        """With a pass (and its options) behind the last one of a name."""
+        at, k = self._find(name)[-1]
+        return self._with(at, k + 1, new)
+
+    def _with(self, at: int, k: int, new: str) -> Pipeline:
+        stages = list(self.stages)
+        passes = stages[at].passes
+        stages[at] = replace(stages[at], passes=(*passes[:k], new, *passes[k:]))
+        return replace(self, stages=tuple(stages))
+
+    def _find(self, name: str) -> list[tuple[int, int]]:
+        """Where the passes of a name stand: the stage, and the place in it."""
+        found = [(i, k) for i, s in enumerate(self.stages) for k, p in enumerate(s.passes) if name_of(p) == name]
+        if not found:
+            there = ", ".join(dict.fromkeys(map(name_of, self.passes)))
+            raise LightNetError(
+                f"pipeline '@{self.name}' has no pass '{name}'; there are: {there}", label="pipelines.pass"
+            )
+        return found
+
+
+def name_of(entry: str) -> str:
+    """The name of a pass that may have options behind it."""
+    return entry.partition("{")[0].strip()
+
+
+def pipeline_of(
+    target: str = "cpu", plan: str = "default", planned: bool = False, layout: str | None = None, precision: str = "f32"
+) -> Pipeline:
+    """The pipeline of a target for a kind of plan (``upstream`` or another one), with what the target itself changes in it (`Target.pipeline`).
+
+    `planned` says that the module has places already and is only to be lowered. Options (`target`, `plan`, `layout`) are for
+    `parse_pipeline` to fill in; a `layout` other than ``plain`` is a `LightNetError` where no pass would read it, and so is a `precision`
+    other than ``f32`` where a plan stands already, or is upstream's. A target without kernels runs the graph as it was imported, bound.
+    """
+    architecture = get_target(target)
+    fixed = {"a network that is planned keeps its layouts": planned, "upstream's plans are of plain tensors": plan == "upstream",
+             f"target '{target}' has no layouts": architecture.kernel is None}  # fmt: skip
+    if layout not in (None, "plain") and (why := next((why for why, holds in fixed.items() if holds), None)):
+        raise LightNetError(f"{why}: leave out layout '{layout}'", label="pipelines.layout")
+    shorten = _shorten(target, plan, planned, precision)
+    found = Pipeline(target, tuple(_stages(architecture, plan, planned, shorten)))
+    return architecture.pipeline(found) if architecture.pipeline is not None else found
+
+
+def _stages(target: Target, plan: str, planned: bool, shorten: tuple[str, ...]) -> Iterator[Stage]:
+    lowering = (target.lowering,) if target.lowering is not None else ()
+    decompose = ("decompose",) if decomposes() else ()
+    if target.kernel is None:
+        yield Stage(GRAPH, (*decompose, "bind", *shorten))
+    elif planned:
+        yield Stage(GRAPH, (*decompose, "bind"))
+        yield Stage(LOOPS, ("choose", *lowering))
+    elif plan == "upstream":
+        # What reproduces LightNet's plans: nothing is fused, packed or laid out anew, but for what the architecture did. `choose` comes after
+        # `plan` (and for a network that comes in planned): workspace is then added behind what was planned.
+        yield Stage(GRAPH, (*decompose, "bind"))
+        yield Stage(KERNELS, ("preprocess", "expand", "preprocess", *target.upstream))
+        yield Stage(PLAN, PLAN.passes)
+        yield Stage(LOOPS, ("choose", *lowering))
+    else:
+        yield Stage(GRAPH, (*decompose, *GRAPH.passes[:-1], *shorten, *GRAPH.passes[-1:]))
+        yield Stage(KERNELS, KERNELS.passes)
+        yield Stage(PLAN, PLAN.passes)
+        yield Stage(LOOPS, lowering)
 
 
 def default(
@@ -44,36 +145,94 @@ def default(
     layout: str | None = None,
     precision: str = "f32",
 ) -> str:
-    """The pipeline, as `parse_pipeline` reads it, for a target and a kind of plan (``upstream`` or another one).
+    """`pipeline_of` a target up to and including the level `until`, as `parse_pipeline` reads it."""
+    return str(pipeline_of(target, plan, planned, layout, precision).until(until))
 
-    `until` is the last level to reach: ``graph``, ``kernels``, ``plan`` or ``loops``; `planned` says that the module
-    has places already and is only to be lowered. Options (`target`, `plan`, `layout`) are for `parse_pipeline` to fill
-    in; a `layout` other than ``plain`` is a `LightNetError` where no pass would read it, and so is a `precision` other than ``f32`` where
-    a plan stands already, or is upstream's. A target without kernels runs the graph
-    as it was imported, bound.
-    """
-    if until not in LEVELS:
-        raise LightNetError(f"unknown level '{until}'; there are: {', '.join(LEVELS)}")
-    architecture = get_target(target)
-    fixed = {"a network that is planned keeps its layouts": planned, "upstream's plans are of plain tensors": plan == "upstream",
-             f"target '{target}' has no layouts": architecture.kernel is None}  # fmt: skip
-    if layout not in (None, "plain") and (why := next((why for why, holds in fixed.items() if holds), None)):
-        raise LightNetError(f"{why}: leave out layout '{layout}'", label="pipelines.layout")
-    shorten = _shorten(target, plan, planned, precision)
-    if architecture.kernel is None:
-        return ",".join((*(("decompose",) if decomposes() else ()), "bind", *shorten))
-    last = LEVELS.index(until)
-    lowering = (architecture.lowering,) if architecture.lowering is not None else ()
-    if planned:
-        stages: list[tuple[str, ...]] = [PLANNED[:1], (), (), (*PLANNED[1:], *lowering)]
-    elif plan == "upstream":
-        stages = [UPSTREAM[:1], (*UPSTREAM[1:-1], *architecture.upstream), UPSTREAM[-1:], (*PLANNED[1:], *lowering)]
-    else:
-        stages = [(*GRAPH[:-1], *shorten, *GRAPH[-1:]), KERNELS, PLAN, lowering]
-    if decomposes():
-        stages.insert(0, ("decompose",))
-        last += 1
-    return ",".join(name for stage in stages[: last + 1] for name in stage)
+
+# -- names of pipelines ----------------------------------------------------------------------------------------------------
+
+#: What may stand behind a pipeline's name: a level, a pass to leave out, one to add.
+_EDIT = re.compile(
+    r":(?P<level>[\w-]*)"
+    r"|\+(?P<where>after|before):(?P<at>[\w-]+):(?P<new>[\w-]+(?:\{(?:[^{}\"]|\"[^\"]*\")*\})?)"
+    r"|-"
+)
+
+
+def expanded(text: str, defaults: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A list of passes with the pipelines that it names spelt out, and `defaults` with the target of these. Raises `LightNetError`: a name that no
+    target has, a change of a pass that is not in the pipeline, pipelines of different targets."""
+    found, options = [], dict(defaults)
+    for entry in entries(text):
+        if not entry.startswith("@"):
+            found.append(entry)
+            continue
+        target, edits = _split(entry)
+        if options.setdefault("target", target) != target:
+            raise LightNetError(f"pipeline '{entry:.60}' is of target {target}, and the target is {options['target']}",
+                                label="pipelines.target")  # fmt: skip
+        given = {
+            key: options[key] for key in ("plan", "planned", "layout", "precision") if options.get(key) is not None
+        }
+        found += _edited(pipeline_of(target, **given), entry, edits).passes
+    return ",".join(found), options
+
+
+def target_of(texts: Iterable[str]) -> str | None:
+    """The target of the first pipeline that lists of passes name; None where they name none."""
+    named = (_split(entry)[0] for text in texts for entry in entries(text) if entry.startswith("@"))
+    return next(named, None)
+
+
+def entries(text: str) -> list[str]:
+    """The passes of a list, each with its options."""
+    found, depth, quoted = [""], 0, False
+    for c in text:
+        quoted ^= c == '"'
+        depth += 0 if quoted else (c in "{[(") - (c in "}])")
+        if c == "," and not quoted and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += c
+    return [entry.strip() for entry in found]
+
+
+def _split(entry: str) -> tuple[str, str]:
+    """The target that a name such as ``@cpu-bands`` begins with, the longest there is, and the changes behind it."""
+    word = re.match(r"@([\w-]*)", entry)
+    assert word is not None
+    names = [name for name in TARGETS if word[1] == name or word[1].startswith(f"{name}-")]
+    if not names:
+        named = ", ".join(f"@{name}" for name in TARGETS)
+        hint = did_you_mean([f"@{name}" for name in TARGETS if name[:2] == word[1][:2]])
+        raise LightNetError(f"unknown pipeline '{word[0]}'{hint}; there are: {named}", label="pipelines.name")
+    name = max(names, key=len)
+    return name, entry[1 + len(name) :]
+
+
+def _edited(pipeline: Pipeline, entry: str, edits: str) -> Pipeline:
+    """The pipeline with the changes that stand behind its name, in order."""
+    while edits:
+        change = _EDIT.match(edits)
+        if change is None:
+            raise LightNetError(
+                f"'{edits:.40}' of '{entry:.80}' changes no pipeline: write @NAME:LEVEL, -PASS, +after:PASS:NEW or +before:PASS:NEW",
+                label="pipelines.edit",
+            )
+        edits = edits[change.end() :]
+        if change["where"]:
+            pipeline = getattr(pipeline, change["where"])(change["at"], change["new"])
+        elif change["level"] is not None:
+            level = max(
+                (name for name in BY_NAME if change["level"].startswith(name)), key=len, default=change["level"]
+            )
+            pipeline, edits = pipeline.until(level), change["level"][len(level) :] + edits
+        else:
+            names = [name for name in map(name_of, pipeline.passes) if re.match(rf"{re.escape(name)}(?![\w])", edits)]
+            word = re.match(r"[\w-]*", edits)
+            name = max(names, key=len, default=word[0] if word is not None else edits)
+            pipeline, edits = pipeline.without(name), edits[len(name) :]
+    return pipeline
 
 
 def decomposes() -> bool:

@@ -49,6 +49,7 @@ class PlanPass(LnPass):
     number of steps); `report` is a file to write the report to (.txt, .json, .svg or .html)."""
 
     name = "plan"
+    level = "graph"
 
     target: str = "cpu"
     plan: str = "default"

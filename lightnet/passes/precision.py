@@ -62,6 +62,7 @@ class PrecisionPass(LnPass):
     """
 
     name = "precision"
+    level = "graph"
     to: str = "f16"
 
     @property

@@ -29,6 +29,7 @@ class PreprocessPass(LnPass):
     """
 
     name = "preprocess"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         preprocess(main_of(op).body.block)

@@ -34,6 +34,7 @@ class SchedulePass(LnPass):
     """
 
     name = "schedule"
+    level = "graph"
     target: str = "cpu"
     order: str = "memory"
 

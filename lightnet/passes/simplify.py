@@ -36,6 +36,7 @@ class SimplifyPass(LnPass):
     """
 
     name = "simplify"
+    level = "graph"
     max_rounds: int = 16
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

@@ -39,6 +39,7 @@ class SimtToCpuPass(LnPass):
     """
 
     name = "simt-to-cpu"
+    level = "loops"
     threads: int = 1
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

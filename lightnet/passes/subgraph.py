@@ -26,6 +26,7 @@ class SubgraphPass(LnPass):
     """
 
     name = "subgraph"
+    level = "kernels"
     target: str = "cpu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

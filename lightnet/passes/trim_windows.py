@@ -33,6 +33,7 @@ class TrimWindowsPass(LnPass):
     """
 
     name = "trim-windows"
+    level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = [conv for block in graphs(op) for conv in block.ops if isinstance(conv, Conv2d)]

@@ -6,13 +6,16 @@ from memory: who wrote last what a launch reads. Imports xDSL, `ir`, dialects an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
-from lightnet.dialects.launch import CopyOp, HostOp, LaunchLine, lines_of
+from lightnet.dialects.accesses import Access, LineAccesses
+from lightnet.dialects.dependences import sources
+from lightnet.dialects.launch import CopyOp, LaunchLine, Line, lines_of
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.dfg import DataFlowGraph, Inner, Node, Tensor
@@ -25,7 +28,6 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.views import place_of
 from lightnet.passes.bind import is_data
 from lightnet.passes.graph import is_constant
-from lightnet.report.memory import Access, Accesses
 
 
 def graph_of(module: ModuleOp) -> DataFlowGraph:
@@ -169,28 +171,33 @@ def _plain(value: Attribute) -> object:
 # -- level 4 ---------------------------------------------------------------------------------------------------------
 
 
-def _of_launches(module: ModuleOp, lines: Iterable[LaunchLine | HostOp]) -> DataFlowGraph:
-    graph, accesses = DataFlowGraph(), Accesses(module)
-    for line in lines:
-        found = accesses.of(line)
-        if isinstance(line, LaunchLine):
-            node = Node("launch", line.callee.string_value(), line.name, loc_of(line), notes=line.notes, op=line)
-        elif isinstance(line, CopyOp):
-            node = Node("host", "copy", line.name, loc_of(line), notes=(f"{line.size} bytes",), op=line)
-        else:
-            node = Node("host", line.service.data, line.name, loc_of(line), op=line)
+def _of_launches(module: ModuleOp, lines: Sequence[Line]) -> DataFlowGraph:
+    graph, accesses = DataFlowGraph(), LineAccesses(module)
+    touched = [list(map(_read, accesses.of(line))) for line in lines]
+    for line, found in zip(lines, touched):
+        node = _line(line)
         node.weights = tuple(_range(a) for a in found if a.space == "static" and not a.writes)
         node.results = tuple(_range(a) for a in found if a.writes and not a.is_workspace)
         node.notes += tuple(f"workspace {a.end - a.begin} bytes @ {a.space}+{a.begin}" for a in found if a.is_workspace)
         graph.add(node)
-        for access in found:
-            if access.reads and access.space != "static":
-                for source in accesses.writers(access):
-                    graph.link(graph.nodes[source], node, _range(access))
-        for access in found:
-            if access.writes:
-                accesses.wrote(access, node.number)
+    for node, found, writers in zip(list(graph.nodes), touched, sources(touched)):
+        for access, numbers in zip(found, writers):
+            for number in numbers if access.space != "static" else ():
+                graph.link(graph.nodes[number], node, _range(access))
     return graph
+
+
+def _read(access: Access) -> Access:
+    """An access as others see it: workspace is written before it is read, and nothing comes in through it."""
+    return replace(access, reads=access.reads and not access.is_workspace)
+
+
+def _line(line: Line) -> Node:
+    if isinstance(line, LaunchLine):
+        return Node("launch", line.callee.string_value(), line.name, loc_of(line), notes=line.notes, op=line)
+    if isinstance(line, CopyOp):
+        return Node("host", "copy", line.name, loc_of(line), notes=(f"{line.size} bytes",), op=line)
+    return Node("host", line.service.data, line.name, loc_of(line), op=line)
 
 
 def _range(access: Access) -> Tensor:

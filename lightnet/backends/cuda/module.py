@@ -9,10 +9,10 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.nvptx import emit_llvm, emit_program
 from lightnet.backends.cuda.tensor_maps import maps_of
-from lightnet.backends.cuda.waits import waits
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import CudaLaunchOp
+from lightnet.dialects.dependences import waits
 from lightnet.dialects.launch import CopyOp, HostOp, kernels
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of

@@ -20,9 +20,9 @@ from typing import TypeGuard
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from lightnet.backends.llvm.barriers import Touch, barriers
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
+from lightnet.dialects.dependences import Touch, barriers
 from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, lines_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr

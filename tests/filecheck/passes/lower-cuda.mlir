@@ -91,7 +91,7 @@ builtin.module attributes {ln.memory = {arena = 512 : i64}} {
 }
 
 // -----
-builtin.module attributes {ln.memory = {arena = 512 : i64}} {
+builtin.module attributes {ln.memory = {arena = 512 : i64}, ln.plan = "upstream"} {
   func.func @main() -> tensor<6xf32> {
     %x = ln.input : tensor<6xf32> at arena+1 as ("x")
     // expected-error @+1 {{a tensor stands at arena+1, and a device reads elements of 4 bytes at multiples of 4 alone}}
@@ -104,9 +104,9 @@ builtin.module attributes {ln.memory = {arena = 512 : i64}} {
 }
 
 // -----
-builtin.module attributes {ln.memory = {arena = 4000 : i64}} {
+builtin.module {
   func.func @main() -> tensor<6xf32> {
-    %x = ln.input : tensor<6xf32> at arena+0 as ("x")
+    %x = ln.input : tensor<6xf32> as ("x")
     // expected-error @+1 {{ln.relu cannot be lowered: the module is at no level that lower-cuda takes (run expand)}}
     %y = ln.relu %x : tensor<6xf32>
     func.return %y : tensor<6xf32>

@@ -151,8 +151,8 @@ builtin.module attributes {ln.memory = {static = 0, arena = 4096}, cuda.arch = "
   func.func @k(%x: memref<32xf32>) attributes {cuda.block = array<i32: 32, 1, 1>} {
     func.return
   }
+  // expected-error@+1 {{@k is no kernel: its first arguments are the block range}}
   func.func @main() {
-    // expected-error@+1 {{tile.launch is of loops of the CPU}}
     tile.launch @k grid 4 [arena+0]
     func.return
   }

@@ -1,0 +1,101 @@
+"""What is known of bytes: disjoint intervals of memory spaces, each with a value. The one home of such tables; imports nothing of ours."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class IntervalMap(Generic[T]):
+    """Values of the bytes of one space. Kept as intervals [begin, end) in order, neighbours of equal values as one: a lookup takes
+    logarithmic time, and linear in the intervals that it meets."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._parts: list[tuple[int, int, T]] = []
+
+    def __iter__(self) -> Iterator[tuple[int, int, T]]:
+        return iter(self._parts)
+
+    def values(self, begin: int, end: int) -> list[T]:
+        """The values of the bytes [begin, end), in order; none of bytes that nobody set."""
+        first, last = self._meeting(begin, end)
+        return [value for _, _, value in self._parts[first:last]]
+
+    def set(self, begin: int, end: int, value: T) -> None:
+        """Give the bytes [begin, end) a value, whatever they had."""
+        self.update(begin, end, lambda _: value)
+
+    def update(self, begin: int, end: int, change: Callable[[T | None], T]) -> None:
+        """Give each of the bytes [begin, end) the value that `change` makes of the one it has (None: it has none)."""
+        if begin >= end:
+            return
+        first, last = self._meeting(begin, end)
+        new: list[tuple[int, int, T]] = []
+        at = begin
+        for low, high, value in self._parts[first:last]:
+            if low < begin:
+                new.append((low, begin, value))
+            elif at < low:
+                new.append((at, low, change(None)))
+            at = min(high, end)
+            new.append((max(low, begin), at, change(value)))
+            if high > end:
+                new.append((end, high, value))
+        if at < end:
+            new.append((at, end, change(None)))
+        if first and self._parts[first - 1][1] == new[0][0]:
+            first -= 1
+            new.insert(0, self._parts[first])
+        if last < len(self._parts) and self._begins[last] == new[-1][1]:
+            new.append(self._parts[last])
+            last += 1
+        self._parts[first:last] = new = _merged(new)
+        self._begins[first:last] = [low for low, _, _ in new]
+
+    def _meeting(self, begin: int, end: int) -> tuple[int, int]:
+        """The range of parts that share a byte with [begin, end)."""
+        if begin >= end:
+            return 0, 0
+        first = bisect_right(self._begins, begin)
+        if first and self._parts[first - 1][1] > begin:
+            first -= 1
+        last = first
+        while last < len(self._parts) and self._begins[last] < end:
+            last += 1
+        return first, last
+
+
+def _merged(parts: list[tuple[int, int, T]]) -> list[tuple[int, int, T]]:
+    """Neighbours that have the same value, as one."""
+    merged = parts[:1]
+    for low, high, value in parts[1:]:
+        begin, end, before = merged[-1]
+        if end == low and before == value:
+            merged[-1] = begin, high, value
+        else:
+            merged.append((low, high, value))
+    return merged
+
+
+class SpaceMap(Generic[T]):
+    """An `IntervalMap` for each memory space, by the space's name."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, IntervalMap[T]] = {}
+
+    def values(self, space: str, begin: int, end: int) -> list[T]:
+        """`IntervalMap.values` of a space."""
+        found = self._spaces.get(space)
+        return [] if found is None else found.values(begin, end)
+
+    def set(self, space: str, begin: int, end: int, value: T) -> None:
+        """`IntervalMap.set` in a space."""
+        self._spaces.setdefault(space, IntervalMap()).set(begin, end, value)
+
+    def update(self, space: str, begin: int, end: int, change: Callable[[T | None], T]) -> None:
+        """`IntervalMap.update` in a space."""
+        self._spaces.setdefault(space, IntervalMap()).update(begin, end, change)
