@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from architectures import ARCHITECTURES
 from benching import networks, rotation
+from benching.engines import write_arrays
 from benching.reference import error
 from compare_onnxruntime import TOLERANCE
 from machine import machine
@@ -152,35 +154,44 @@ def measured(case: Case, rounds: int, seconds: float) -> Measured:
 
 
 def _measure(case: Case, row: Measured, rounds: int, seconds: float) -> None:
-    shapes = {name: array.shape for name, array in case.feeds.items()}
-    prepared = networks.prepare(
-        case.path, case.name, shapes=shapes, values=case.values, feeds=case.feeds, reference=False
-    )
     sides = (rotation.OURS, "onnxruntime")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = rotation.rotate(prepared.job, sides, 1, rounds, seconds, "cpu", folder)
+        job = _job(case, folder)
+        found = rotation.rotate(job, sides, 1, rounds, seconds, "cpu", folder)
         got, theirs = (dict(np.load(folder / f"{s}.npz")) if s not in found.problems else {} for s in sides)
-        parallel = rotation.rotate(prepared.job, sides[:1], 2, 0, seconds, "cpu", folder)
+        parallel = rotation.rotate(job, sides[:1], 2, 0, seconds, "cpu", folder)
         both = dict(np.load(folder / f"{rotation.OURS}.npz")) if not parallel.problems else {}
     if problem := next(iter([*found.problems.values(), *parallel.problems.values()]), ""):
         raise LightNetError(problem)
     row.error, row.parallel = error(got, theirs, []), error(both, theirs, [])
-    exact, row.oracle = case.exact, case.oracle
-    if exact is None and not row.error <= DOUBTFUL:  # in float64 by the interpreter, which takes long
-        prepared = networks.prepare(case.path, case.name, shapes=shapes, values=case.values, feeds=case.feeds)
-        exact, row.oracle = prepared.reference, prepared.oracle
-    if exact is not None and row.oracle.startswith("float"):
-        want = _as(dict(np.load(exact)), theirs)
+    if exact := _exact(case, row):
+        want = {n: a.astype(theirs[n].dtype) for n, a in np.load(exact).items() if n in theirs}
         row.exact = error(got, want, []), error(theirs, want, [])
     row.ours, row.theirs = (1e3 * found.least[s] for s in sides)
     row.compiling = found.starts[rotation.OURS]["load"]
     row.memory = found.starts[rotation.OURS]["memory"] / found.starts["onnxruntime"]["memory"]
 
 
-def _as(want: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What should come out, in the types of an engine's outputs; of `want`, only what those have."""
-    return {n: a.astype(like[n].dtype) for n, a in want.items() if n in like}
+def _job(case: Case, folder: Path) -> dict[str, Any]:
+    """What the workers have to know (`benching/engines.py`); an exporter may have left out inputs that nothing reads."""
+    names = {i.name for i in read_model(str(case.path)).graph.inputs}
+    feeds = {n: a for n, a in case.feeds.items() if n in names}
+    write_arrays(str(folder / "feeds.npz"), {**feeds, **case.values})
+    write_arrays(str(folder / "values.npz"), case.values)
+    return {"onnx": str(case.path), "network": str(case.path), "feeds": str(folder / "feeds.npz"), "values": str(folder / "values.npz"),
+            "shapes": {n: a.shape for n, a in feeds.items()}}  # fmt: skip
+
+
+def _exact(case: Case, row: Measured) -> str | Path | None:
+    """A file of what should come out; `row` is told who says so. None where nobody needs it, or does."""
+    row.oracle = case.oracle
+    if case.exact is not None or row.error <= DOUBTFUL:
+        return case.exact
+    shapes = {name: array.shape for name, array in case.feeds.items()}
+    prepared = networks.prepare(case.path, case.name, shapes=shapes, values=case.values, feeds=case.feeds)
+    row.oracle = prepared.oracle
+    return prepared.reference if prepared.oracle == "float64" else None
 
 
 def cells(row: Measured) -> list[str]:
