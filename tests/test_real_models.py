@@ -18,6 +18,8 @@ import packaged
 import real_models
 from real_models import Case, Measured
 
+from lightnet.diagnostics import LightNetError
+
 
 def row(**figures: object) -> Measured:
     """A model that ran and agrees, but for `figures`."""
@@ -77,6 +79,15 @@ def test_model_is_taken_out_of_its_package_with_its_data(tmp_path: Path) -> None
         ]
     with pytest.raises(FileNotFoundError, match=r"has no a_net/other\.onnx"):
         packaged.model_file(packaged.RealModel("net", "a_net==1.0", "a_net/other.onnx", {}), tmp_path)
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 3)), np.ones(4), np.array([1.0, np.nan]), np.zeros((0, 4))])
+def test_output_that_shows_nothing_is_no_agreement(array: np.ndarray) -> None:
+    with pytest.raises(LightNetError, match="output 'y': the reference"):
+        real_models._check_telling({"y": array.astype(np.float32)})
+    real_models._check_telling(
+        {"y": np.array([1, 2], np.float32), "n": np.zeros(2, np.int64), "one": np.zeros(1, np.float32)}
+    )
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from architectures import ARCHITECTURES, TRACED, Example
+from architectures.parts import awake
 
 OPSET = 18
 
@@ -68,6 +69,7 @@ def main() -> None:
     torch.manual_seed(0)
     exporter = args.exporter or ("script" if args.name in TRACED else "dynamo")
     example = ARCHITECTURES[args.name]()
+    awake(example.module)
     args.folder.mkdir(parents=True, exist_ok=True)
     want, oracle = computed(example)
     export(example, args.folder / "model.onnx", exporter)

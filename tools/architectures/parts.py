@@ -44,3 +44,16 @@ def settled(module: nn.Module, *dims: int) -> nn.Module:
         with torch.no_grad():
             module(noise(2, *dims[1:]))
     return module.eval()
+
+
+def awake(module: nn.Module) -> nn.Module:
+    """The module with parameters that libraries start at nothing made to count: heads of zeros, and scales of residuals of 1e-6 or so,
+    behind which no error would be seen."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            low, high = float(parameter.min()), float(parameter.max())
+            if low == high == 0 and parameter.ndim > 1:
+                nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+            elif low == high and 0 < abs(low) < 1e-3:
+                nn.init.uniform_(parameter, 0.1, 0.3)
+    return module
