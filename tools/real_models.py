@@ -167,16 +167,29 @@ def _measure(case: Case, row: Measured, rounds: int, seconds: float, two: bool) 
         _check_telling(theirs)
         row.error = error(got, theirs, [])
         if two:
-            parallel = rotation.rotate(job, sides[:1], 2, 0, seconds, "cpu", folder)
-            if problem := next(iter(parallel.problems.values()), ""):
-                raise LightNetError(f"on two threads: {problem}")
-            row.parallel = error(dict(np.load(folder / f"{rotation.OURS}.npz")), theirs, [])
+            row.parallel = _parallel(job, theirs, folder)
     if exact := _exact(case, row):
         want = {n: a.astype(theirs[n].dtype) for n, a in np.load(exact).items() if n in theirs}
         row.exact = error(got, want, []), error(theirs, want, [])
     row.ours, row.theirs = (1e3 * found.least[s] for s in sides)
     row.compiling = found.starts[rotation.OURS]["load"]
     row.memory = found.starts[rotation.OURS]["memory"] / found.starts["onnxruntime"]["memory"]
+
+
+def _parallel(job: Mapping[str, Any], theirs: Mapping[str, np.ndarray], folder: Path) -> float:
+    """The error of ours on two threads, with `folder` to write to."""
+    found = rotation.rotate(job, (rotation.OURS,), 2, 0, 0, "cpu", folder)
+    if problem := next(iter(found.problems.values()), ""):
+        raise LightNetError(f"on two threads: {problem}")
+    return error(dict(np.load(folder / f"{rotation.OURS}.npz")), theirs, [])
+
+
+def completed(case: Case, row: Measured) -> None:
+    """Add to a row of an earlier run what two threads compute."""
+    with tempfile.TemporaryDirectory() as name:
+        job = _job(case, Path(name))
+        rotation.rotate(job, ("onnxruntime",), 1, 0, 0, "cpu", Path(name))
+        row.parallel = _parallel(job, dict(np.load(Path(name) / "onnxruntime.npz")), Path(name))
 
 
 def _check_telling(theirs: Mapping[str, np.ndarray]) -> None:
@@ -260,8 +273,11 @@ def _kept(case: Case, args: argparse.Namespace) -> Measured:
     """The row of an earlier run where that is wanted and there, else a new one, which is kept."""
     file = args.folder / "measured" / f"{case.name.replace('/', '-')}.json"
     if args.resume and file.exists():
-        return Measured(**json.loads(file.read_text()))
-    row = measured(case, args.rounds, args.slice, not args.one_thread)
+        row = Measured(**json.loads(file.read_text()))
+        if row.parallel is None and not args.one_thread:
+            completed(case, row)
+    else:
+        row = measured(case, args.rounds, args.slice, not args.one_thread)
     if not row.problem:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(row)))
