@@ -137,8 +137,10 @@ def _architecture(name: str, folder: Path, torch: str | None, exporter: str | No
             return Measured(name, "architectures", "", "", problem=f"not exported: {last[:120]}")
     about = json.loads((target / "export.json").read_text())
     feeds = dict(np.load(target / "feeds.npz"))
-    return Case(name, "architectures", about["exporter"], target / "model.onnx", feeds, exact=target / "want.npz",
-                oracle=about["oracle"])  # fmt: skip
+    origin = f"torch {about['torch']}, {about['exporter']}"
+    return Case(
+        name, "architectures", origin, target / "model.onnx", feeds, exact=target / "want.npz", oracle=about["oracle"]
+    )
 
 
 def measured(case: Case, rounds: int, seconds: float, two: bool = True) -> Measured:
@@ -261,7 +263,7 @@ def page(rows: list[Measured], where: str) -> str:
              "to an output's largest value: against ONNX Runtime, against float64 (PyTorch's for its architectures, else the",
              "interpreter's, where the first is above 1e-5) for ours and ONNX Runtime's, and against ONNX Runtime when ours runs on two threads. Memory is the peak of",
              "the process that compiles over that of ONNX Runtime's. Detectors have their suppression of boxes inside, and come out at their",
-             "true sizes. `dynamo` and `script` are PyTorch's exporters.", "", f"Measured on {where}."]  # fmt: skip
+             "true sizes. `dynamo` and `script` are PyTorch's exporters. Reading and compiling is by the clock, which the load said below slows down.", "", f"Measured on {where}."]  # fmt: skip
     for group in GROUPS:
         part = [r for r in rows if r.group == group]
         lines += ["", f"## {TITLES[group]}", "", summary(part), "", f"| {' | '.join(HEADER)} |", f"|{' --- |' * len(HEADER)}",
@@ -273,7 +275,7 @@ def _kept(case: Case, args: argparse.Namespace) -> Measured:
     """The row of an earlier run where that is wanted and there, else a new one, which is kept."""
     file = args.folder / "measured" / f"{case.name.replace('/', '-')}.json"
     if args.resume and file.exists():
-        row = Measured(**json.loads(file.read_text()))
+        row = Measured(**{**json.loads(file.read_text()), "origin": case.origin})
         if row.parallel is None and not args.one_thread:
             completed(case, row)
     else:
