@@ -121,12 +121,13 @@ def order(names: Sequence[str], round_: int) -> list[str]:
 
 @dataclass
 class Rotation:
-    """The slices of one network at one number of threads: `seconds` has the median call of each round by engine, `peak` the rate of
-    the FMA loop in operations a second, `starts` what each process took to come up, `spun` the processor time that an engine's
+    """The slices of one network at one number of threads: `seconds` has the median call of each round by engine, `least` its fastest
+    call of all, `peak` the rate of the FMA loop in operations a second, `starts` what each process took to come up, `spun` the processor time that an engine's
     threads used after a slice at most, `problems` says why an engine is not there."""
 
     threads: int
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    least: dict[str, float] = field(default_factory=dict)
     peak: list[float] = field(default_factory=list)
     starts: dict[str, dict[str, Any]] = field(default_factory=dict)
     spun: dict[str, float] = field(default_factory=dict)
@@ -168,6 +169,7 @@ def _slice(found: Rotation, workers: dict[str, Worker], name: str, seconds: floa
         found.peak.append(reply["rate"])
         return
     found.seconds.setdefault(name, []).append(reply["median"])
+    found.least[name] = min(found.least.get(name, reply["min"]), reply["min"])
     found.spun[name] = max(found.spun.get(name, 0.0), reply["spun"])
 
 
