@@ -78,12 +78,16 @@ def test(jobs: str, full: bool) -> None:
     run("pytest", "-n", jobs, *done, *(() if full else ("-m", "not slow")), **{SAMPLE: word})
     digits = word.replace("-", "")  # 20261122
     seed = digits if digits.isdecimal() else str(zlib.crc32(word.encode()) % 10**9)
-    run("python", "tools/fuzz.py", "all", "--minutes", str(FUZZING), "--jobs", jobs, *(("--seed", seed) if word else ()))
+    run(
+        "python", "tools/fuzz.py", "all", "--minutes", str(FUZZING), "--jobs", jobs, *(("--seed", seed) if word else ())
+    )
 
 
 def op(name: str, jobs: str) -> None:
     """What concerns one op; the files whose text neither has its name nor goes through all ops are not read."""
-    every = re.compile(rf"\b{re.escape(name)}\b|\boptypes\(\)|\bFAMILIES\b|\bEXAMPLES\b|op_cases|kernel_cases|collect\(")
+    every = re.compile(
+        rf"\b{re.escape(name)}\b|\boptypes\(\)|\bFAMILIES\b|\bEXAMPLES\b|op_cases|kernel_cases|collect\("
+    )
     files = [p for p in sorted((ROOT / "tests").rglob("test_*.py")) if every.search(p.read_text("utf-8"))]
     run("pytest", "-n", jobs, "--op", name, "-m", "not slow", *map(str, files))
 
