@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Iterator
 
 import cuda_drivers
+import of_one_op
 import pytest
+import sampling
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers, and the processes that tests start, inherit the folder
     os.environ["LIGHTNET_CACHE"] = tempfile.mkdtemp(prefix="lightnet-tests-")
@@ -18,6 +20,30 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers, and the processes that t
     # What is compiled should not depend on the machine, and tests run side by side: those of threads say how many.
     os.environ["LIGHTNET_THREADS"] = "1"
     atexit.register(shutil.rmtree, os.environ["LIGHTNET_CACHE"], ignore_errors=True)
+    sampling.settle()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--op``, which `tools/dev.py op` gives."""
+    parser.addoption("--op", metavar="NAME", help="only what concerns this op of the dialect ln")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what does not concern the op that is asked for, and the cases of large products that today's date does not draw."""
+    name = config.getoption("--op")
+    about = [item for item in items if name is None or of_one_op.concerns(item, name)]
+    kept, _ = sampling.split(about)
+    chosen = set(kept)
+    left = [item for item in items if item not in chosen]
+    items[:] = kept
+    if left:
+        config.hook.pytest_deselected(items=left)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How to repeat the draw (``-q`` hides a header)."""
+    if sampling.word():
+        terminalreporter.line(f"cases drawn by {sampling.VARIABLE}={sampling.word()}, which repeats them")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

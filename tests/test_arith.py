@@ -71,6 +71,7 @@ CASES = [(cls, t) for cls in OPS for t in (*COMMON, "i64", *FLOATS[1:]) if takes
          and (t in COMMON or cls in DEPENDING) and cls is not Where and (cls is not arith.Bitcast or t == "f32")]  # fmt: skip
 
 
+@pytest.mark.sampled(every=5, by="cls")
 @pytest.mark.parametrize(("cls", "dtype"), CASES, ids=[f"{c.optype}-{t}" for c, t in CASES])
 def test_special_values(cls: type[LnOp], dtype: str) -> None:
     """NaN, infinities, zeros and the ends of the range, each with each."""
@@ -87,6 +88,7 @@ def test_special_values(cls: type[LnOp], dtype: str) -> None:
     np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), tolerance, 1e-7)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("source", [*FLOATS, "i8", "ui8", "i32", "ui64", "i1"])
 @pytest.mark.parametrize("target", [*FLOATS, "i8", "ui8", "i32", "i1"])
 @pytest.mark.parametrize("mode", ["saturate", "wrap"])

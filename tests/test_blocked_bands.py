@@ -83,12 +83,14 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes(shape, machine):
     check_blocked(BANDS, *chain(*shape), machine=machine, tolerance=4e-6)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("band", [1, 2, 3, 5, 12, 13])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("keep", [True, False])
@@ -107,6 +109,7 @@ def test_weights_are_fetched_for_the_next_group(rows):
     check_blocked(BANDS, *body, choices={"band": ParamAttr(8 // rows), "keep": ParamAttr(False)}, tolerance=4e-6)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stages", [(33, 24), (33, 0), (0, 24)], ids=["three", "expand", "project"])
 def test_ends(stages, end):
@@ -141,6 +144,7 @@ def opening(src, wide, outputs, size, step, pad, stride, inner="sigmoid"):
     return operands, body.replace("%eb {size = [1, 1]}", f"%eb {{{params}}}")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("picture", PICTURES, ids=str)
 def test_pictures(picture, machine):

@@ -55,6 +55,7 @@ BODIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("number", range(len(BODIES)))
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
 def test_moves_of_channels(number, machine):

@@ -40,6 +40,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_windows(shape, machine):
@@ -47,6 +48,7 @@ def test_windows(shape, machine):
     check_blocked(DIRECT, *convolution(src, outputs, size, *rest), machine=machine)
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize(
     "src, size", [((2, 17, 5, 9), (3, 3)), ((1, 3, 1, 1), (1, 1)), ((1, 16, 5, 23), (1, 1))], ids=str
@@ -183,6 +185,7 @@ def deconvolution(src, outputs, size, stride, pad, more, epilogue="relu"):
     return with_epilogue(operands, f"ln.deconv2d %x, %w, %b {{{params}}}", (n, outputs, *out), epilogue)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("shape", DECONVS, ids=str)
 def test_transposed(shape, machine):

@@ -52,6 +52,7 @@ SHAPES = [((1, 784), 512), ((1, 37), 130), ((3, 4), 5), ((8, 33), 70), ((7, 40),
           ((3, 5), 65), ((4, 131), 64), ((4, 1), 33), ((5, 31), 66)]  # fmt: skip
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("a, n", SHAPES, ids=str)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
 def test_products(a, n, machine):

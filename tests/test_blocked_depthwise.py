@@ -33,12 +33,14 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_windows(shape, machine):
     check_blocked(DEPTHWISE, *depthwise(*shape), machine=machine)
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("src", [(2, 33, 5, 9), (1, 1, 1, 1), (1, 16, 7, 7)], ids=str)
 def test_epilogues(epilogue, src):

@@ -44,6 +44,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -32,6 +32,7 @@ def reorder(dims, lanes, packs):
     return {"x": source}, f"%y = ln.forward %x : {target} ln.yield %y"
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
 @pytest.mark.parametrize("dims", SHAPES, ids=str)
 def test_there_and_back(dims, machine):

@@ -4,6 +4,7 @@ against the references, ONNX Runtime and the CPU."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ import pytest
 from cuda_cases import Graph
 from cuda_products import EPILOGUES, Case, check, made
 from onnx import helper
+from sampling import draw
 from xdsl.ir import SSAValue
 
 import lightnet
@@ -47,9 +49,14 @@ DECONVS: dict[str, Callable[[Case], SSAValue]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("alg, dtype", [("simt", "f32"), ("mma", "f32"), ("mma", "bf16")])
+#: (generator, type of the factors); each has a third of the cases always.
+WAYS = [("simt", "f32"), ("mma", "f32"), ("mma", "bf16")]
+
+
+@pytest.mark.parametrize("alg, dtype", WAYS)
 def test_transposed_convolutions(alg, dtype):
-    check([made(dtype, build) for build in DECONVS.values()], alg)
+    builds = draw(DECONVS.values(), f"deconv {alg} {dtype}", every=3, start=WAYS.index((alg, dtype)))
+    check([made(dtype, build) for build in builds], alg)
 
 
 def _finished(c: Case, finish: Callable[..., SSAValue], src: tuple[int, ...], out: int, **params) -> None:
@@ -61,9 +68,8 @@ def _finished(c: Case, finish: Callable[..., SSAValue], src: tuple[int, ...], ou
 def test_epilogues(alg, dtype, splits):
     """Residuals have the layout of the result, values by channel are those of its channels and not of the product's columns."""
     sizes = [((2, 32, 3, 2), 8), ((1, 36, 2, 3), 5)]
-    check(
-        [made(dtype, _finished, finish, *size) for finish in EPILOGUES.values() for size in sizes], alg, splits=splits
-    )
+    cases = draw(product(EPILOGUES.values(), sizes), f"deconv {alg} {splits}", every=3, start=len(alg) + splits)
+    check([made(dtype, _finished, finish, *size) for finish, size in cases], alg, splits=splits)
 
 
 @pytest.mark.parametrize("alg, dtype, tile", [

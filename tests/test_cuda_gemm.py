@@ -3,8 +3,9 @@ choices, in the PTX interpreter against the references; and networks against the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from cuda_products import (
     made,
 )
 from kernels import agree
+from sampling import draw
 from xdsl.dialects.builtin import IntegerAttr, f16, i64
 from xdsl.utils.exceptions import VerifyException
 
@@ -51,16 +53,22 @@ from lightnet.report.steps import steps_of
 from lightnet.runtime.dtypes import BY_NAME
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+T = TypeVar("T")
+
+
+def some(cases: Iterable[T], alg: str, dtype: str, splits: int = 1) -> list[T]:
+    """Of each generator and type other cases: together they have every one."""
+    return draw(cases, f"{alg} {dtype} {splits}", every=4, start=WAYS.index((alg, dtype)) + splits - 1)
 
 
 @pytest.mark.parametrize("alg, dtype", WAYS)
 def test_convolutions(alg, dtype):
-    check([made(dtype, build) for build in CONVS.values()], alg)
+    check([made(dtype, build) for build in some(CONVS.values(), alg, dtype)], alg)
 
 
 @pytest.mark.parametrize("alg, dtype", WAYS)
 def test_products(alg, dtype):
-    check([made(dtype, Case.product, a, b) for a, b in PRODUCTS], alg)
+    check([made(dtype, Case.product, a, b) for a, b in some(PRODUCTS, alg, dtype)], alg)
 
 
 def test_a_dense_layer_is_taken_on_maps_and_plain():
@@ -76,16 +84,16 @@ def test_epilogues(alg, dtype, splits):
     cases = []
     for finish in EPILOGUES.values():
         for src, out in [((2, 36, 5, 3), 7), ((1, 36, 4, 4), 16)]:
-            cases.append(made(dtype, finished_conv, finish, src, out))
-        cases.append(made(dtype, finished_product, finish, (2, 6, 36), (36, 9)))
-    check(cases, alg, splits=splits)
+            cases.append((finished_conv, finish, src, out))
+        cases.append((finished_product, finish, (2, 6, 36), (36, 9)))
+    check([made(dtype, *case) for case in some(cases, alg, dtype, splits)], alg, splits=splits)
 
 
 @pytest.mark.parametrize("alg, dtype", WAYS)
 def test_values_by_row_and_by_matrix(alg, dtype):
     """What attention adds: a mask for all heads, one by picture, a value for each row."""
     shapes = [(5, 9), (2, 1, 1, 9), (2, 1, 5, 1), (1, 3, 5, 9), (2, 3, 5, 9), (9,)]
-    check([made(dtype, masked, shape) for shape in shapes], alg)
+    check([made(dtype, masked, shape) for shape in some(shapes, alg, dtype)], alg)
 
 
 def masked(c: Case, mask: tuple[int, ...]) -> None:
@@ -170,6 +178,7 @@ def _tiles() -> list:
     return [("simt", "f32", tile) for tile in small] + [("mma", "f16", tile) for tile in fragments[::2]]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("alg, dtype, tile", _tiles())
 def test_every_tile(alg, dtype, tile):
     """By columns and by k, on more than one tile of rows and columns where these are small, with tails."""

@@ -253,6 +253,7 @@ def _assembled(module: ModuleOp) -> tuple[ptxas.Usage, ptxas.Assembled]:
     return usage, found
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("tile", "element"), PRODUCTS, ids=_name)
 def test_products_assemble_without_waits_of_the_assembler(tile, element):
     """No spills; and ptxas neither warns (C7510: products are serialized) nor adds waits (C7517): sums go round the loop where they are."""

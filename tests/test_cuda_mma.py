@@ -115,6 +115,7 @@ def reads(monkeypatch) -> list[tuple[np.ndarray, int]]:
     return seen
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("by_k", [False, True], ids=["columns", "k"])
 @pytest.mark.parametrize("element", TYPES, ids=str)
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.rows}x{t.cols}")

@@ -12,6 +12,7 @@ import ptxas
 import pytest
 from cuda_runs import Regions
 from kernels import agree, op_of
+from sampling import draw
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block
 
@@ -99,6 +100,7 @@ def test_samples_agree_with_the_reference(name):
             agree(got, want, 1e-5)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("name, params", KINDS)
 def test_sizes_and_lengths(name, params, hidden):
@@ -110,7 +112,8 @@ def test_sizes_and_lengths(name, params, hidden):
 
 @pytest.mark.parametrize("name, params", KINDS)
 def test_double_precision(name, params):
-    check([layer(name, 4, 3, hidden, "f64", reverse=True, clip=0.5, **params) for hidden in HIDDEN])
+    sizes = draw(HIDDEN, f"f64 {name} {params}", every=2, start=KINDS.index((name, params)))
+    check([layer(name, 4, 3, hidden, "f64", reverse=True, clip=0.5, **params) for hidden in sizes])
 
 
 #: Threads, sequences of a block, whether weights are held: one warp for several columns and units each; slices with and without a rest; blocks
@@ -122,7 +125,8 @@ WAYS = [(32, 1, 0), (64, 2, 0), (96, 3, 0), (1024, 1, 0), (128, 1, 1), (416, 4, 
 def test_every_way_gives_the_same(name, params):
     """Also where the time of sequences of several lengths runs backward in one block."""
     found = [{"units": 0, "threads": t, "sequences": s, "held": h} for t, s, h in WAYS]
-    check([layer(name, 5, 7, 33, choices=way, reverse=bool(k % 2), **params) for k, way in enumerate(found)])
+    drawn = draw(enumerate(found), f"ways {name} {params}", every=4, start=KINDS.index((name, params)))
+    check([layer(name, 5, 7, 33, choices=way, reverse=bool(k % 2), **params) for k, way in drawn])
     some = found[1::4]
     check([layer(name, 3, 5, 20, "f64", way, reverse=bool(k % 2), **params) for k, way in enumerate(some)], (3, 1, 2))
 
@@ -138,7 +142,7 @@ def test_steps_that_are_launches_give_the_same(name, params):
         layer(name, 4, 7, (33, 36, 130)[k % 3], choices=way, reverse=bool(k % 2), **params)
         for k, way in enumerate(found)
     ]
-    check(kernels)
+    check(draw(kernels, f"steps {name} {params}", every=4, start=KINDS.index((name, params))))
     regions = Regions(kernels[:1])
     count = len(kernels[0].ops[0].products())
     assert len(regions.launches[0]) == 1 + 4 * count
@@ -193,6 +197,7 @@ def normal(rng: np.random.Generator, *dims: int) -> np.ndarray:
     return rng.standard_normal(dims).astype(np.float32)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("where", ["emulate", "on_cpu"])
 @pytest.mark.parametrize("kind, hidden", [("LSTM", 34), ("GRU", 34), ("RNN", 34), ("LSTM", 260), ("GRU", 512)])
 def test_layers_of_onnx_agree_with_its_runtime(kind, hidden, where):

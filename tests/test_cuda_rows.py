@@ -11,6 +11,7 @@ import pytest
 from cuda_maps import Maps, laid_out, map_forms
 from cuda_runs import Regions
 from kernels import agree, op_of
+from sampling import draw
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block
 
@@ -100,7 +101,7 @@ REDUCTIONS = ("argmax", "argmin", "dot_product", "l2norm", "layernorm", "log_sof
 
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_samples_agree_with_the_reference(name):
-    cases = taken(name)
+    cases = draw(taken(name), f"rows {name}", every=4)
     assert cases or name not in REDUCTIONS
     if not cases:
         return
@@ -119,6 +120,7 @@ def test_samples_on_maps_agree_with_the_reference(name):
         cases += [
             (by_rows(laid_out(kernel, form, "rows")), arrays, op.evaluate(arrays)) for form in map_forms(kernel, "rows")
         ]
+    cases = draw(cases, f"rows on maps {name}", every=4)
     if not cases:
         return
     regions = Maps([kernel for kernel, _, _ in cases])
@@ -139,7 +141,7 @@ def test_lengths_along_rows_and_along_columns(length):
                by_rows(kernel_of("reduce_mean", [(2, length, few)], axes=(1,))),
                by_rows(kernel_of("argmax", [(few, length)], axis=1)), by_rows(kernel_of("maxreduce_arg", [(length, few)], axis=0)),
                by_rows(kernel_of("log_softmax", [(few, length)], axis=1))]  # fmt: skip
-    check(kernels)
+    check(draw(kernels, f"rows of {length}", every=3, start=length))
 
 
 @pytest.mark.parametrize("shape", [(37,), (3, 37), (2, 5, 7), (2, 3, 4, 5), (2, 3, 1, 4, 5)])
@@ -152,7 +154,7 @@ def test_every_axis_of_every_rank(shape):
         kernels.append(by_rows(kernel_of("reduce_max", [shape], axes=(axis,))))
     pairs = [(0, k) for k in range(1, len(shape))] + ([(len(shape) - 1, 1)] if len(shape) > 2 else [])
     kernels += [by_rows(kernel_of("reduce_sum", [shape], axes=axes)) for axes in pairs]
-    check(kernels)
+    check(draw(kernels, f"axes of {shape}", every=3, start=len(shape)))
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS, "i1"])
@@ -169,7 +171,7 @@ def test_every_type(dtype):
         kernels += [by_rows(kernel_of(n, [shape], dtype, axis=axis)) for n in ("argmax", "maxreduce_arg")]
         if dtype in FLOATS:
             kernels += [by_rows(kernel_of(n, [shape], dtype, axis=axis)) for n in ("softmax", "l2norm")]
-    check(kernels)
+    check(draw(kernels, f"rows of {dtype}", every=4, start=(*FLOATS, *INTS, "i1").index(dtype)))
 
 
 def test_sums_of_halves_are_in_single_precision():
@@ -245,7 +247,7 @@ def test_every_team_gives_the_same(order, team):
                by_rows(kernel_of("layernorm", [(3, 2600)], axis=1), **choices), by_rows(kernel_of("maxreduce_arg", [(3, 2600)], axis=1), **choices),
                by_rows(kernel_of("reduce_sum", [(3, 50, 7)], "f64", axes=(0, 2)), **choices),
                by_rows(kernel_of("reduce_max", [(3, 50, 7)], "i8", axes=(1,)), **choices)]  # fmt: skip
-    check(kernels)
+    check(draw(kernels, f"team {order} {team}", every=3, start=TEAMS.index((order, team))))
 
 
 @pytest.mark.parametrize("pieces", [2, 7, 64])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cuda_products import CONVS, EPILOGUES, Case, check, finished_conv, finished_product, made
+from sampling import draw
 
 import lightnet
 from lightnet.backends.cuda import selection
@@ -50,7 +51,8 @@ PRODUCTS = [
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_convolutions(dtype):
-    check([made(dtype, build) for build in CONVS_OF_PIECES.values()], "wgmma", arch=ARCH)
+    builds = draw(CONVS_OF_PIECES.values(), f"wgmma conv {dtype}", every=3, start=DTYPES.index(dtype))
+    check([made(dtype, build) for build in builds], "wgmma", arch=ARCH)
 
 
 def test_transposed_convolutions():
@@ -60,7 +62,8 @@ def test_transposed_convolutions():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products(dtype):
-    check([made(dtype, Case.product, a, b) for a, b in PRODUCTS], "wgmma", arch=ARCH)
+    pairs = draw(PRODUCTS, f"wgmma {dtype}", every=3, start=DTYPES.index(dtype))
+    check([made(dtype, Case.product, a, b) for a, b in pairs], "wgmma", arch=ARCH)
 
 
 @pytest.mark.parametrize("splits", [1, 2])
@@ -68,9 +71,10 @@ def test_epilogues(splits):
     cases = []
     for finish in EPILOGUES.values():
         for src, out in [((2, 136, 5, 3), 7), ((1, 136, 4, 4), 16)]:
-            cases.append(made("f16", finished_conv, finish, src, out))
-        cases.append(made("f16", finished_product, finish, (2, 6, 136), (136, 24)))
-    check(cases, "wgmma", arch=ARCH, splits=splits)
+            cases.append((finished_conv, finish, src, out))
+        cases.append((finished_product, finish, (2, 6, 136), (136, 24)))
+    drawn = draw(cases, f"wgmma epilogues {splits}", every=4, start=splits)
+    check([made("f16", *case) for case in drawn], "wgmma", arch=ARCH, splits=splits)
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t[0]}x{t[1]}")

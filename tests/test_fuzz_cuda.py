@@ -435,11 +435,13 @@ def _in_place(op: KernelOp) -> bool:
     return any(s == t and a < d and c < b for s, a, b in map(span, op.results) for t, c, d in spans)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_networks(seed: int) -> None:
     check(seed)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", INTERPRETED)
 def test_random_networks_in_the_interpreter(seed: int) -> None:
     check(seed, emulate=True)

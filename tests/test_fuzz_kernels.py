@@ -29,6 +29,7 @@ def agree(got: np.ndarray, want: np.ndarray, label: str) -> None:
     assert error <= TOLERANCE[want.dtype], f"{label}: relative error {error}"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_random_kernels(batch):
     """All blocks at once agree with the references; ranges in random order give the same bits."""
@@ -59,6 +60,7 @@ def check(seed: int, width: int, machine: Machine | None = None, vectors: Vector
     return True
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(10_000, 10_000 + (FACTOR * 20 or 8)))
 def test_random_kernels_stay_in_bounds(seed):
     """The level-4 interpreter checks every access, runs the blocks in random order, and agrees."""

@@ -54,6 +54,7 @@ def bits(run: Run) -> list[bytes]:
     return [a.tobytes() for a in run[0].values()]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_networks(seed):
     check(seed)
@@ -83,6 +84,7 @@ def check(seed: int) -> None:
     check_capacity(model, executable, seed)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", SEEDS[: max(6, len(SEEDS) // 5)])
 def test_random_networks_on_cuda(seed):
     """In the PTX interpreter, which takes a second or so for each."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from cuda_runs import Regions
 from kernels import agree, op_of
+from sampling import draw
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
 
@@ -53,6 +54,7 @@ def test_definition_agrees_with_the_reference(name, index):
         agree(got[result], want, 1e-5)
 
 
+@pytest.mark.sampled(every=4, by="name")
 @pytest.mark.parametrize("name, index", CASES)
 def test_loops_agree_with_the_reference(name, index):
     op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
@@ -98,6 +100,7 @@ def on_cuda(name: str, long: bool) -> None:
     """The samples of an op, in one PTX module, in the interpreter: races, bounds and what was never written are errors there."""
     cases = [op_of(OPS[name], sample, i) for i, sample in enumerate(OPS[name].samples())]
     cases = [(op, arrays) for op, arrays in cases if (op.has_builder and sum(a.size for a in arrays) >= MANY) == long]
+    cases = draw(cases, f"cuda {name}", every=5)
     regions = Regions([CudaKernelOp.wrap([op]) for op, _ in cases])
     for k, (op, arrays) in enumerate(cases):
         for got, want in zip(regions.run(k, arrays), references(op, arrays), strict=True):

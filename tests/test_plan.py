@@ -202,6 +202,7 @@ def random_network(seed: int, length: int = 40) -> str:
     return main("\n".join(lines), f"-> ({types})")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_networks_run_on_their_plan_as_without_one(seed: int) -> None:
     import numpy as np
@@ -220,6 +221,7 @@ def test_random_networks_run_on_their_plan_as_without_one(seed: int) -> None:
         assert not np.isnan(found[name]).any()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_networks_on_two_memories(seed: int) -> None:
     """A small near memory of any capacity: it is never exceeded, outputs stay out of it, and the results are those of one memory."""
@@ -250,6 +252,7 @@ def test_random_networks_on_two_memories(seed: int) -> None:
     assert set(memory_of(module)) == {"arena", "static"}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(30))
 def test_a_moved_value_is_found_by_the_checker_if_it_changes_results(seed: int) -> None:
     """Mutants: one place changes. When a run shows the damage, the checker must have refused the plan."""

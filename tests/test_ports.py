@@ -210,6 +210,7 @@ def test_a_number_of_bytes() -> None:
         compiled(CHAIN, -1)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks(seed: int) -> None:
     """Bit for bit what the same network computes in its arena."""

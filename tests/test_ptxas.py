@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import ptxas
 import pytest
 from cuda_cases import CASES, DTYPES, pinned
+from sampling import draw
 
 import lightnet
 from lightnet.backends.cuda import assembler, codegen, selection
@@ -78,9 +80,10 @@ def test_generators_assemble(alg: str) -> None:
     """All of its cases by dtype, in one module each: what is emitted for sm_80, which later ones run, or for the one that it is for."""
     ptxas.require()
     made_for = arch_of(alg)
-    for dtype in DTYPES:
+    ways = product(DTYPES, ARCHS if made_for == "sm_80" else [made_for])
+    for dtype, arch in draw(ways, f"assemble {alg}", every=5, start=sorted(CUDA_GENERATORS).index(alg)):
         text, entries = emitted(alg, dtype, made_for)
-        for arch in (ARCHS if made_for == "sm_80" else [made_for]) if entries else ():
+        if entries:
             clean(text, set(entries.values()), arch)
 
 

@@ -137,6 +137,7 @@ def test_control_flow_with_barriers_inside(text, native):
     np.testing.assert_array_equal(Loops(text, native).run("k", [1], [64], [x], out), want)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", [*range(16), 309])
 def test_random_kernels(seed):
     """Integers, so that every bit has to agree with the PTX interpreter, which also says that the kernel is without races."""

@@ -21,6 +21,7 @@ from lightnet.ir.types import TensorSpec, tensor_type
 CASES = [(cls, i) for cls in (Conv2d, Deconv2d, Maxpool2d, Avgpool2d) for i in range(len(cls.samples()))]
 
 
+@pytest.mark.sampled(every=4, by="cls")
 @pytest.mark.parametrize("cls, index", CASES, ids=lambda v: getattr(v, "optype", str(v)))
 @pytest.mark.parametrize("width", [16, 8])
 def test_window_kernels(cls, index, width):

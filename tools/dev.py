@@ -3,22 +3,28 @@
     setup   make the virtual environment .venv with everything in it (done by the others, too)
     demo    run a network
     check   lint, docs, types, FileCheck and the quickest tests (seconds)
-    test    the conformance suites against their floor, and the tests (minutes)
-    full    the same with all tests, the slow ones too
+    op NAME what concerns one op: its samples on every target, its import and export, FileCheck (seconds)
+    test    types, the conformance suites against their floor, the tests, and a minute of fuzzing (minutes)
+    full    the same with all tests and all cases, the slow ones too
     docs    write the generated reference pages
     clean   remove what the others made
 
-Imports the standard library only. The Makefile has a target of each name. ``--jobs N`` sets how many processes run tests.
+Of large products of cases, `test` runs a core and a share that the date draws; the date is the seed of the fuzzing, too. It is printed, and
+LIGHTNET_SAMPLE=2026-11-22 repeats that day's run. Imports the standard library only. The Makefile has a target of each name but `op`.
+``--jobs N`` sets how many processes run tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import venv
+import zlib
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +33,10 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".installed"
 #: What `check` runs: FileCheck, and the tests of single parts.
 QUICK = ("filecheck", "registry", "ir_infrastructure", "ln_opt", "json_ir", "notation", "runtime", "passes")
+#: Minutes of fuzzing, over all targets, in `test`.
+FUZZING = 1
+#: What draws cases and seeds (tests/sampling.py).
+SAMPLE = "LIGHTNET_SAMPLE"
 MADE = (
     ".venv",
     "build",
@@ -39,10 +49,10 @@ MADE = (
 )
 
 
-def run(program: str, *arguments: str) -> None:
+def run(program: str, *arguments: str, **variables: str) -> None:
     """Run a program of the environment; a failure ends this one with its status. Byte code is kept: the tests start hundreds of
     processes, each of which would compile what it imports."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | variables
     status = subprocess.run([str(BIN / program), *arguments], cwd=ROOT, env=environment).returncode
     if status:
         sys.exit(status)
@@ -59,6 +69,40 @@ def setup() -> None:
     STAMP.touch()
 
 
+def check(jobs: str) -> None:
+    """Lint, docs, types, FileCheck and the tests of single parts."""
+    run("ruff", "check", ".")
+    run("ruff", "format", "--check", "--quiet", "lightnet", "tests", "tools", "examples")
+    run("python", "tools/docs.py", "--check")
+    run("python", "tools/check_types.py")
+    run("pytest", "-n", jobs, *(f"tests/test_{name}.py" for name in QUICK), **{SAMPLE: "core"})
+
+
+def test(jobs: str, full: bool) -> None:
+    """Types, all suites, then the tests, then fuzzing for a bounded time, by seeds that follow from the date."""
+    word = os.environ.get(SAMPLE) or ("" if full else date.today().isoformat())
+    if word:
+        print(f"cases and seeds are drawn by {SAMPLE}={word}, which repeats them", flush=True)
+    run("python", "tools/check_types.py")
+    run("python", "tools/conformance.py", "--check", "--jobs", jobs)
+    done = ("--deselect", "tests/test_conformance.py::test_the_floor_holds")  # a share of these suites
+    run("pytest", "-n", jobs, *done, *(() if full else ("-m", "not slow")), **{SAMPLE: word})
+    digits = word.replace("-", "")  # 20261122
+    seed = digits if digits.isdecimal() else str(zlib.crc32(word.encode()) % 10**9)
+    run(
+        "python", "tools/fuzz.py", "all", "--minutes", str(FUZZING), "--jobs", jobs, *(("--seed", seed) if word else ())
+    )
+
+
+def op(name: str, jobs: str) -> None:
+    """What concerns one op; the files whose text neither has its name nor goes through all ops are not read."""
+    every = re.compile(
+        rf"\b{re.escape(name)}\b|\boptypes\(\)|\bFAMILIES\b|\bEXAMPLES\b|op_cases|kernel_cases|collect\("
+    )
+    files = [p for p in sorted((ROOT / "tests").rglob("test_*.py")) if every.search(p.read_text("utf-8"))]
+    run("pytest", "-n", jobs, "--op", name, "-m", "not slow", *map(str, files))
+
+
 def clean() -> None:
     """Remove what the other commands made."""
     for name in MADE:
@@ -68,11 +112,14 @@ def clean() -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("setup", "demo", "check", "test", "full", "docs", "clean"))
+    parser.add_argument("command", choices=("setup", "demo", "check", "op", "test", "full", "docs", "clean"))
+    parser.add_argument("name", nargs="?", help="the op, of `op`")
     parser.add_argument("--jobs", default=os.environ.get("JOBS", "2"), help="processes that run tests (2)")
     args = parser.parse_args()
     if sys.version_info < (3, 11):  # noqa: UP036 (the file runs before anything is installed)
         sys.exit("error: Python 3.11 or newer is needed")
+    if (args.command == "op") != (args.name is not None):
+        parser.error("`op` needs the name of an op, and nothing else takes one")
     if args.command == "clean":
         return clean()
     setup()
@@ -81,16 +128,11 @@ def main() -> None:
     elif args.command == "docs":
         run("python", "tools/docs.py")
     elif args.command == "check":
-        run("ruff", "check", ".")
-        run("ruff", "format", "--check", "--quiet", "lightnet", "tests", "tools", "examples")
-        run("python", "tools/docs.py", "--check")
-        run("python", "tools/check_types.py")
-        run("pytest", "-n", args.jobs, *(f"tests/test_{name}.py" for name in QUICK))
+        check(args.jobs)
+    elif args.command == "op":
+        op(args.name, args.jobs)
     elif args.command in ("test", "full"):
-        run("python", "tools/check_types.py")
-        run("python", "tools/conformance.py", "--check", "--jobs", args.jobs)
-        done = ("--deselect", "tests/test_conformance.py::test_the_floor_holds")  # a share of these suites
-        run("pytest", "-n", args.jobs, *done, *(("-m", "not slow") if args.command == "test" else ()))
+        test(args.jobs, args.command == "full")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""Which cases of a large product run today: a fixed core always, and a share of the rest that a date draws.
+
+    @pytest.mark.sampled(every=4, share=0.2, by="name")   # each fourth case, the first of each `name`, and a fifth of the others
+    @pytest.mark.parametrize("name, index", PRODUCT)
+
+``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
+``core`` nothing is drawn. Unset, as when one names a file, everything runs: a failure is repeated by its name alone.
+
+Only cases that a product makes are sampled (op x dtype x shape x target, seeds of random networks), never one that was written
+because something broke. Each nth case is in the core, not the first n, and n has no divisor in common with the inner parameters of
+the product, so that the core has every value of every parameter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import pytest
+
+VARIABLE = "LIGHTNET_SAMPLE"
+CORE = "core"
+
+T = TypeVar("T")
+
+
+def settle() -> None:
+    """Fix the date for this process and those that it starts: workers must draw the same."""
+    if os.environ.get(VARIABLE) == "today":
+        os.environ[VARIABLE] = datetime.now(UTC).date().isoformat()
+
+
+def word() -> str:
+    """What draws; empty where everything runs."""
+    return os.environ.get(VARIABLE, "")
+
+
+def is_drawn(key: str, share: float) -> bool:
+    """Whether a case beyond the core runs; over many dates, a `share` of them says so."""
+    if word() in ("", CORE):
+        return not word()
+    number = hashlib.sha256(f"{word()} {key}".encode()).digest()[:8]
+    return int.from_bytes(number, "big") < share * 2**64
+
+
+@dataclass
+class Sample:
+    """A draw from one product: each `every`-th case from `start` on, the first of each group, and a `share` of the others."""
+
+    every: int
+    share: float
+    start: int = 0
+    count: int = 0
+    groups: set[Hashable] = field(default_factory=set)
+
+    def takes(self, key: str, group: Hashable = None) -> bool:
+        """Whether the next case runs; a `group` that is None is none."""
+        number, self.count = self.count, self.count + 1
+        is_first = group is not None and group not in self.groups
+        self.groups.add(group)
+        return is_first or number % self.every == self.start % self.every or is_drawn(key, self.share)
+
+
+def draw(
+    cases: Iterable[T],
+    label: str,
+    every: int,
+    share: float = 0.2,
+    start: int = 0,
+    by: Callable[[T], Hashable] | None = None,
+) -> list[T]:
+    """The cases of a product inside of a test that run today; `label` tells their numbers from those of other products."""
+    sample = Sample(every, share, start)
+    return [case for n, case in enumerate(cases) if sample.takes(f"{label} {n}", by(case) if by else None)]
+
+
+def split(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The items that run, and those marked ``sampled`` that do not."""
+    samples: dict[str, Sample] = {}
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        (kept if mark is None or _runs(item, samples, **mark.kwargs) else left).append(item)
+    return kept, left
+
+
+def _runs(item: pytest.Item, samples: dict[str, Sample], every: int, share: float = 0.2, by: str = "") -> bool:
+    sample = samples.setdefault(item.nodeid.split("[")[0], Sample(every, share))
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return sample.takes(item.nodeid, tuple(str(params[name]) for name in by.split(",")) if by else None)
