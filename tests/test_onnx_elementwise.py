@@ -107,7 +107,7 @@ def test_refusals() -> None:
         run_node("Add", {"a": x, "b": floats(2)})
     with pytest.raises(LightNetError, match="should have the same data type"):
         run_node("Add", {"a": x, "b": np.ones(3, np.int32)})
-    for dtype in (TensorProto.FLOAT8E4M3FN, TensorProto.INT4):
+    for dtype in (TensorProto.COMPLEX64, TensorProto.STRING):
         with pytest.raises(LightNetError, match="not supported") as e:
             run_node("Cast", {"x": x}, to=dtype)
         assert any(TensorProto.DataType.Name(dtype) in note for _, note in e.value.notes)

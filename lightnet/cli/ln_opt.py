@@ -261,8 +261,6 @@ class _Run:
         return module
 
     def run_passes(self, ctx: LnContext, module: ModuleOp) -> None:
-        if not self.passes:
-            return
         from lightnet.ir.rewrites import disabling
         from lightnet.passes.levels import NothingToDo, not_disabled
 

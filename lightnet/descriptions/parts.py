@@ -191,7 +191,7 @@ def _other(item: Item, names: Names) -> str:
 def dtype_name(item: Item) -> str:
     """Our name of the dtype that a string names."""
     text = str(item.value)
-    if isinstance(item.value, str) and text in BY_NAME and not BY_NAME[text].is_stored:
+    if isinstance(item.value, str) and text in BY_NAME:
         return text
     return BY_TL[fields.one_of(item, "dtype", [d.tl for d in DTYPES])].name
 

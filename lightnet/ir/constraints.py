@@ -144,7 +144,7 @@ class _Checker:
                     f"{field_.name}.dtype",
                     f"{what}'s dtype should be {' or '.join(field_.dtypes)}, but gets a {spec.dtype}",
                 )
-            if spec.dtype.is_stored and not (self.cls.is_move or self.cls.takes_bits):
+            if spec.dtype.is_stored and not (field_.dtypes or self.cls.is_move or self.cls.takes_bits):
                 raise self.fail(
                     f"{field_.name}.dtype",
                     f"{what} should be of a type to compute in, but gets {spec}: ln.bitcast reads its bytes as ui8",

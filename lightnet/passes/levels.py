@@ -18,6 +18,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError, PipelineWarning
 from lightnet.dialects.launch import LaunchLine, Line, lines_of
+from lightnet.dialects.ln.source import Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
@@ -119,7 +120,7 @@ def _kernels(module: ModuleOp) -> None:
     _unplanned(module)
     _one_machine(module)
     for op in _top(module):
-        if isinstance(op, LnOp) and not op.is_move and not is_plain(op):
+        if isinstance(op, LnOp) and not isinstance(op, Source) and not op.is_move and not is_plain(op):
             text = f"{op.name}: computes on a layout that only kernels know: put it into one, or a change of layout in front of it"
             raise LightNetError(text, loc_of(op), label="level.layout")
 

@@ -15,6 +15,7 @@ from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import ELEM_TYPES, AttributeRef, OnnxFunction, OnnxNode
 from lightnet.frontends.onnx.protos import need_onnx
 from lightnet.frontends.onnx.reader import read_function
+from lightnet.frontends.onnx.refused import REASONS
 
 
 def body_of(node: OnnxNode, inputs: Sequence[Value | None], opset: int) -> OnnxFunction | None:
@@ -71,6 +72,8 @@ def _type_proto(value: Value | None) -> Any:
 
 def why_not(node: OnnxNode, opset: int) -> str | None:
     """Why an op without a handler cannot be imported; None where it has a function body."""
+    if (reason := REASONS.get((node.domain, node.op_type))) is not None:
+        return reason
     need_onnx()
     schema = _schema(node, opset)
     if schema is not None and (schema.has_function or schema.has_context_dependent_function):

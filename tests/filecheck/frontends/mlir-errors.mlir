@@ -96,7 +96,7 @@ func.func @terminator(%x: i32) {
 
 // -----
 
-// expected-error@+1 {{too many digits in integer}}
+// expected-error@+1 {{an integer type has more than 1024 bits}}
 %0 = arith.constant 1 : i99999999999999999999
 
 // -----

@@ -66,12 +66,12 @@ def build(kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -
     """The functions of a kernel."""
     if plan.order == TILES:
         return [Products(kernel, plan, name, aliases).by_tiles()]
-    first = input_launch(kernel, plan, f"{name}_inputs")
+    first, second = input_launch(kernel, plan, name), f"{name}_1"
     if plan.order == OUTPUTS:
-        return [first, Products(kernel, plan, name, aliases).by_outputs()]
+        return [first, Products(kernel, plan, second, aliases).by_outputs()]
     from lightnet.backends.cpu.blocked.winograd_panels import Panels
 
-    return [first, Panels(kernel, plan, name, aliases).by_panels()]
+    return [first, Panels(kernel, plan, second, aliases).by_panels()]
 
 
 # -- the products and the transform back -----------------------------------------------------------------------------------

@@ -1,0 +1,14 @@
+"""Ops that are refused for what they are, each with its reason; any other op without a handler may only be missing."""
+
+from __future__ import annotations
+
+_TEXT = "it computes text, and a network has tensors of numbers: do that before the network"
+
+#: The reason by domain and name.
+REASONS = {("", name): _TEXT for name in ("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch")} | {
+    (
+        "",
+        "ImageDecoder",
+    ): "it decodes a file of a picture, whose size follows from the bytes: do that before the network",
+    ("ai.onnx.preview.training", "Gradient"): "it asks for derivatives, which a compiled network does not have",
+}
