@@ -133,7 +133,7 @@ def spreads(data: bytes, feeds: Mapping[str, np.ndarray], want: Arrays, eps: flo
 
 
 def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
-    """The model with noise behind each node of the main graph that computes floats."""
+    """The model with noise behind each node that computes floats."""
     model = onnx.shape_inference.infer_shapes(onnx.load_from_string(data))
     graph, rng = model.graph, np.random.default_rng(seed)
     types = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output, *graph.input)}
@@ -167,6 +167,9 @@ def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
         if not bodies:
             node.input[:] = [names.get(n, n) for n in node.input]
         nodes.append(node)
+        for a in node.attribute:
+            if a.HasField("g"):
+                _disturb(a.g, eps, rng)
         for i, out in enumerate(node.output):
             kind = types[out].elem_type if out in types else 0
             if (node.op_type in MOVES and not bodies) or kind not in (
@@ -194,6 +197,29 @@ def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
     graph.node.extend(nodes)
     del graph.value_info[:]
     return model.SerializeToString()
+
+
+def _disturb(body: onnx.GraphProto, eps: float, rng: np.random.Generator) -> None:
+    """Put noise behind each node of a body whose type is known: one factor for all elements, and in every turn."""
+    types = {v.name: v.type.tensor_type.elem_type for v in (*body.value_info, *body.output)}
+    nodes: list[onnx.NodeProto] = []
+    for node in body.node:
+        nodes.append(node)
+        for a in node.attribute:
+            if a.HasField("g"):
+                _disturb(a.g, eps, rng)
+        for i, out in enumerate(node.output):
+            kind = types.get(out, 0)
+            if node.op_type in MOVES or kind not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
+                continue
+            dtype = helper.tensor_dtype_to_np_dtype(kind)
+            factor, source = f"f·{out}", f"s·{out}"
+            value = np.asarray(1 + max(eps, EPS[str(dtype)] / 8) * rng.uniform(-1, 1), dtype)
+            node.output[i] = source
+            nodes.append(helper.make_node("Constant", [], [factor], value=numpy_helper.from_array(value)))
+            nodes.append(helper.make_node("Mul", [source, factor], [out]))
+    del body.node[:]
+    body.node.extend(nodes)
 
 
 def _captured(graph: onnx.GraphProto, name: str) -> bool:
