@@ -7,7 +7,6 @@ import random
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,18 +106,11 @@ def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> oracl
     return None
 
 
-@cache
-def _defaults(target: str) -> list[str]:
-    from lightnet.passes import pipelines
-
-    return pipelines.default(target).split(",")
-
-
 def _options(rng: random.Random) -> Mapping[str, Any]:
     options = dict(rng.choices([o for o, _ in OPTIONS], [w for _, w in OPTIONS])[0])
     if "pipeline" in options:
         gone = rng.sample(LEFT_OUT, rng.choice((1, 1, 2, 3)))
-        options["pipeline"] = ",".join(p for p in _defaults("cpu") if p not in gone)
+        options["pipeline"] = "@cpu" + "".join(f"-{name}" for name in gone)
     return options
 
 

@@ -18,6 +18,8 @@ from lightnet.runtime.stored import FORMATS
 if TYPE_CHECKING:
     import onnx
 
+#: Domains of ops beside ONNX's own, which is "".
+MICROSOFT, ML, TRAINING = "com.microsoft", "ai.onnx.ml", "ai.onnx.preview.training"
 #: ONNX's element types: number → name.
 ONNX_TYPES = {
     1: "FLOAT", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 8: "STRING", 9: "BOOL",

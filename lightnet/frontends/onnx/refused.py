@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lightnet.frontends.onnx.model import TRAINING
+
 _TEXT = "it computes text, and a network has tensors of numbers: do that before the network"
 
 #: The reason by domain and name.
@@ -10,5 +12,5 @@ REASONS = {("", name): _TEXT for name in ("StringNormalizer", "StringConcat", "S
         "",
         "ImageDecoder",
     ): "it decodes a file of a picture, whose size follows from the bytes: do that before the network",
-    ("ai.onnx.preview.training", "Gradient"): "it asks for derivatives, which a compiled network does not have",
+    (TRAINING, "Gradient"): "it asks for derivatives, which a compiled network does not have",
 }

@@ -10,11 +10,10 @@ from math import prod
 
 from lightnet.frontends.composites import cut, swap_last
 from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.indexing import take
 from lightnet.frontends.onnx.ops.quantized import standard
-
-MICROSOFT = "com.microsoft"
 
 # -- products and convolutions under an activation ---------------------------------------------------------------------
 

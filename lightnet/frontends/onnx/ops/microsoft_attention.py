@@ -14,12 +14,11 @@ import numpy as np
 
 from lightnet.frontends.composites import concat, cut, element, expand, stack
 from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.attention import MAX_MASK
 from lightnet.frontends.onnx.ops.indexing import take
 from lightnet.frontends.onnx.ops.quantized import columns, multiplied, scaled, standard
-
-MICROSOFT = "com.microsoft"
 
 # -- projections inside ------------------------------------------------------------------------------------------------
 

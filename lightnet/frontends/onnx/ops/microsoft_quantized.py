@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from lightnet.frontends.composites import concat
 from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.quantized import (
     columns,
@@ -22,8 +23,6 @@ from lightnet.frontends.onnx.ops.quantized import (
     scaled,
     standard,
 )
-
-MICROSOFT = "com.microsoft"
 
 # -- quantised ---------------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from lightnet.frontends.composites import cut, stack
 from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.indexing import take
 from lightnet.frontends.onnx.ops.quantized import standard
 
-MICROSOFT = "com.microsoft"
 BITS = (2, 4, 8)
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from lightnet.frontends.composites import concat, cut
 from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.model import ML
 from lightnet.frontends.onnx.node import Node, onnx_op
 
-ML = "ai.onnx.ml"
 #: What is taken for zero by SOFTMAX_ZERO.
 _ZERO = 1e-7
 #: Of Winitzki's approximation of the inverse of erf, which ONNX Runtime uses.

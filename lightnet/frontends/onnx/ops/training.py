@@ -8,9 +8,8 @@ the operator documentation of Adagrad, Momentum and Adam. Imports the table of h
 from __future__ import annotations
 
 from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.model import TRAINING
 from lightnet.frontends.onnx.node import Node, onnx_op
-
-TRAINING = "ai.onnx.preview.training"
 
 
 def _tensors(n: Node, values: tuple[Value, ...], each: int) -> list[tuple[Value, ...]]:
