@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from lightnet.runtime.cuda.driver import CudaUnavailable, Driver, runs_on
-from lightnet.runtime.cuda.emulator import Emulator
+from lightnet_ptx.emulator import Emulator
 
 EMULATOR, DEVICE = "emulator", "device"
 #: Test modules that use one of these run on devices as well, but for tests marked `interpreter`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightnet.runtime.cuda.driver import Launch
-from lightnet.runtime.cuda.emulator import Emulator
+from lightnet_ptx.emulator import Emulator
 
 HEADER = """target triple = "nvptx64-nvidia-cuda"
 target datalayout = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"

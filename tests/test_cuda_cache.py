@@ -13,7 +13,7 @@ from lightnet.backends.cuda.nvptx import emit_llvm, emit_program
 from lightnet.backends.llvm import cache
 from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.emulator import Emulator
+from lightnet_ptx.emulator import Emulator
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DOUBLE = op_kernel("double", "arith.addf %a, %a : f32", "f32", "f32", 1)

@@ -11,8 +11,8 @@ import ptxas
 import pytest
 
 from lightnet.runtime.cuda.driver import CudaUnavailable
-from lightnet.runtime.cuda.emulator import Emulator
 from lightnet.runtime.cuda.tensor_map import Im2col
+from lightnet_ptx.emulator import Emulator
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import golden

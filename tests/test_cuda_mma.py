@@ -16,7 +16,7 @@ from lightnet.backends.cuda.gemm.mma_core import MmaCore, shapes
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
-from lightnet.runtime.cuda.ptx.machine import Batch
+from lightnet_ptx.machine import Batch
 
 TYPES = {f16: np.float16, bf16: ml_dtypes.bfloat16, f32: np.float32}
 #: One mma for each side and no more, an odd number of fragments of B, of 1, 2 and 4 columns a load, warps along rows, columns and both.

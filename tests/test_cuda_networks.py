@@ -22,8 +22,8 @@ from lightnet.ir.layout import byte_size
 from lightnet.ir.module import main_of
 from lightnet.ir.views import place_of
 from lightnet.runtime.cuda.driver import CudaUnavailable, devices
-from lightnet.runtime.cuda.emulator import Emulator
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance, HostLine, KernelLine
+from lightnet_ptx.emulator import Emulator
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NETWORKS = ("cnn.net", "nets/lenet.net", "nets/mlp.net")

@@ -25,11 +25,11 @@ from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import cuda_kernels, cuda_launches, dynamic_shared, verify_cuda
 from lightnet.runtime.cuda import driver as drivers
 from lightnet.runtime.cuda.driver import CudaUnavailable, Device, capability_of, open_driver, runs_on
-from lightnet.runtime.cuda.emulator import Emulator
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance, HostLine, KernelLine
 from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap, check
 from lightnet.runtime.program import HostCall, Program, Tensor
 from lightnet.trust.threads import Threads
+from lightnet_ptx.emulator import Emulator
 
 TILED = TensorMap("f16", (3, 20, 72), box=(1, 16, 64))
 WINDOWS = TensorMap("bf16", (2, 9, 7, 64), im2col=Im2col(128, 64, (-1, -2), (-1, 0), (1, 2)))

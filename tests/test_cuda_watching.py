@@ -22,7 +22,7 @@ from lightnet.report.recorder import Recorder
 from lightnet.report.steps import stepper
 from lightnet.report.tensors import first_non_finite, tensors
 from lightnet.runtime.cuda import machine
-from lightnet.runtime.cuda.emulator import Emulator
+from lightnet_ptx.emulator import Emulator
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -203,6 +203,7 @@ class Device:
 
     def __init__(self):
         self.inner, self.asked = Emulator("sm_90"), []
+        self.is_emulated = False
         self.name, self.arch, self.memory_bytes = "a device", "sm_90", 1 << 34
 
     def __getattr__(self, name):

@@ -232,7 +232,7 @@ def test_new_op_in_every_family(tmp_path: Path) -> None:
             [sys.executable, "-m", "ruff", *words, *files], capture_output=True, text=True, cwd=tmp_path
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    path = os.pathsep.join([str(tmp_path), str(ROOT / "tests")])
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "tests"), str(ROOT)])
     command = [sys.executable, "-c", NEW_OPS]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
     assert done.returncode == 0, done.stderr

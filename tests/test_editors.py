@@ -17,7 +17,7 @@ from xdsl.utils.lexer import Input
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from lightnet.frontends.il.lexer import NAME, NUMBER, STRING, SourceFile
-from lightnet.lsp.mlir_parser import parse
+from lightnet_lsp.mlir_parser import parse
 
 ROOT = Path(__file__).parent.parent
 EDITOR = ROOT / "editors" / "vscode"

@@ -21,8 +21,8 @@ from lightnet.diagnostics import SourceLoc
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.ir.instrumentation import module_text
-from lightnet.lsp.protocol import Units
-from lightnet.lsp.text import Text
+from lightnet_lsp.protocol import Units
+from lightnet_lsp.text import Text
 
 ROOT = Path(__file__).parent.parent
 TEXT = (
@@ -65,7 +65,7 @@ class Editor:
 @asynccontextmanager
 async def editor(uri: str, *arguments: str) -> AsyncIterator[Editor]:
     client = LanguageClient("test", "1")
-    await client.start_io(sys.executable, "-m", "lightnet.cli.ln_lsp", *arguments)
+    await client.start_io(sys.executable, "-m", "lightnet_lsp.__main__", *arguments)
     answer = await client.initialize_async(lsp.InitializeParams(capabilities=lsp.ClientCapabilities()))
     assert answer.server_info is not None and answer.server_info.name == "ln-lsp"
     client.initialized(lsp.InitializedParams())
@@ -210,12 +210,12 @@ def test_include_folders_loaded_ops_and_a_plugin_that_prints(tmp_path: Path) -> 
 
 
 def test_it_ends_when_the_editor_is_gone() -> None:
-    command = [sys.executable, "-m", "lightnet.cli.ln_lsp"]
+    command = [sys.executable, "-m", "lightnet_lsp.__main__"]
     assert subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20).returncode == 0
 
 
 def test_without_pygls_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['pygls'] = None; from lightnet.cli.ln_lsp import main; sys.exit(main([]))"
+    code = "import sys; sys.modules['pygls'] = None; from lightnet_lsp.__main__ import main; sys.exit(main([]))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     assert (run.returncode, run.stdout) == (1, "")
     assert (
@@ -224,6 +224,6 @@ def test_without_pygls_it_says_what_to_install() -> None:
 
 
 def test_a_file_that_cannot_be_loaded_is_one_error() -> None:
-    command = [sys.executable, "-m", "lightnet.cli.ln_lsp", "--load", "gone.py"]
+    command = [sys.executable, "-m", "lightnet_lsp.__main__", "--load", "gone.py"]
     run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
     assert run.returncode == 1 and run.stderr.count("\n") == 1 and "gone.py" in run.stderr

@@ -16,10 +16,10 @@ from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.frontends.mlir import read
 from lightnet.ir.instrumentation import module_text
-from lightnet.lsp.documents import MAX_TEXT, Cancelled, Document, open_document
-from lightnet.lsp.mlir_document import MlirDocument
-from lightnet.lsp.op_docs import topic_markdown
-from lightnet.lsp.text import Finding
+from lightnet_lsp.documents import MAX_TEXT, Cancelled, Document, open_document
+from lightnet_lsp.mlir_document import MlirDocument
+from lightnet_lsp.op_docs import topic_markdown
+from lightnet_lsp.text import Finding
 
 ROOT = Path(__file__).parent.parent
 NETS = ROOT / "tests" / "data" / "nets"

@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("pygls", reason="the extra lsp is not installed")
 
 from lightnet.diagnostics import SourceLoc
-from lightnet.lsp.documents import open_document
-from lightnet.lsp.protocol import Units, location
-from lightnet.lsp.text import Text
+from lightnet_lsp.documents import open_document
+from lightnet_lsp.protocol import Units, location
+from lightnet_lsp.text import Text
 
 URI = (Path(__file__).parent / "no folder" / "net.mlir").as_uri()  # which escapes the blank
 TEXT = 'func.func @main() {\n  %x = ln.input : tensor<3xf32> as ("x")\n  func.return\n}\n'
@@ -43,7 +43,7 @@ def talk(*messages: dict[str, Any]) -> tuple[int, dict[int, dict[str, Any]]]:
     """Send all messages at once and wait for an answer to each request; the exit status, and the answers by their numbers."""
     bodies = [json.dumps({"jsonrpc": "2.0", **m}).encode() for m in messages]
     wanted, answers = {m["id"] for m in messages if "id" in m}, {}
-    command = [sys.executable, "-m", "lightnet.cli.ln_lsp"]
+    command = [sys.executable, "-m", "lightnet_lsp.__main__"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         assert server.stdin is not None and server.stdout is not None
         guard = threading.Timer(20, server.kill)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from ptx_tools import elementwise, run, to_ptx
 
-from lightnet.runtime.cuda.ptx import comparisons
-from lightnet.runtime.cuda.ptx.floats import _relu_bf16
-from lightnet.runtime.cuda.ptx.integers import _logic3
+from lightnet_ptx import comparisons
+from lightnet_ptx.floats import _relu_bf16
+from lightnet_ptx.integers import _logic3
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -47,7 +47,7 @@ class Cases:
 
     def check(self) -> None:
         ptx = to_ptx("\n".join(sorted(self.decls)) + "\n" + "\n".join(self.ir), self.cpu)
-        from lightnet.runtime.cuda.emulator import Emulator
+        from lightnet_ptx.emulator import Emulator
 
         emulator, wrong = Emulator(arch=self.cpu), []
         module = emulator.load(ptx)

@@ -12,9 +12,9 @@ from ptx_kernels import MMA
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.driver import Launch
-from lightnet.runtime.cuda.emulator import Emulator
-from lightnet.runtime.cuda.ptx import tensor_map
 from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap
+from lightnet_ptx import tensor_map
+from lightnet_ptx.emulator import Emulator
 
 RNG = np.random.default_rng(0)
 

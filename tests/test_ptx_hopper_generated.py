@@ -19,8 +19,8 @@ from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_launch import dynamic_shared
 from lightnet.runtime.cuda.driver import Launch
-from lightnet.runtime.cuda.emulator import Emulator
 from lightnet.runtime.cuda.tensor_map import TensorMap
+from lightnet_ptx.emulator import Emulator
 
 
 class Kernel(NamedTuple):

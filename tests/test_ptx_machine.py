@@ -12,7 +12,7 @@ from ptx_tools import elementwise, run, to_ptx
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.driver import Launch
-from lightnet.runtime.cuda.emulator import Emulator
+from lightnet_ptx.emulator import Emulator
 
 REGS = ".reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<60>; .reg .f32 %f<20>; .reg .b64 %rd<40>;"
 

@@ -82,6 +82,18 @@ def test_runtime_has_the_command(runtime: tuple[str, ...], saved: tuple, tmp_pat
     assert "LightNetError: error: this needs the compiler" in done.stderr
 
 
+def test_runtime_emulates_with_the_interpreter_beside(runtime: tuple[str, ...], tmp_path: Path) -> None:
+    """Without it, the error says what to install."""
+    lightnet.compile(ROOT / "examples" / "nets" / "mlp.net", "cuda").save(tmp_path / "net.lnx")
+    wheels.lay_out_interpreter(tmp_path / "ptx")
+    command = "import sys; from lightnet.cli.lightnet import main; sys.exit(main(sys.argv[1:]))"
+    words = ("-c", command, "run", "net.lnx", "--emulate", "-i", "random")
+    done = alone(runtime, *words, cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("net.lnx: error: emulation needs"), done.stderr
+    done = alone((*runtime, str(tmp_path / "ptx")), *words, cwd=tmp_path)
+    assert done.returncode == 0 and "output" in done.stdout, done.stderr
+
+
 SERVE = """
 import asyncio, sys
 from lightnet.cli import serve
@@ -154,10 +166,11 @@ def test_pages_name_our_distributions() -> None:
 @pytest.mark.parametrize("name", wheels.DISTRIBUTIONS)
 def test_wheels_install(name: str, saved: tuple, tmp_path: Path) -> None:
     """In a clean environment, with what they depend on; the runtime brings NumPy and nothing else."""
-    wheel = wheels.build(name, tmp_path / "dist")
+    parts = [wheels.RUNTIME, name] if name == wheels.INTERPRETER else [name]
+    built = [str(wheels.build(part, tmp_path / "dist")) for part in parts]
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    done = subprocess.run([str(python), "-m", "pip", "install", "-q", str(wheel)], capture_output=True, text=True)
+    done = subprocess.run([str(python), "-m", "pip", "install", "-q", *built], capture_output=True, text=True)
     if done.returncode and "No matching distribution" in done.stderr:
         pytest.skip(f"no package index: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
@@ -165,7 +178,7 @@ def test_wheels_install(name: str, saved: tuple, tmp_path: Path) -> None:
         [str(python), "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True
     ).stdout
     packages = {line.partition("==")[0] for line in freeze.split()} - {"pip", "setuptools"}
-    assert packages == {"lightnet-runtime", "numpy"} if name == wheels.RUNTIME else "xdsl" in packages
+    assert "xdsl" in packages if name == wheels.COMPILER else packages == {*parts, "numpy"}
     path, picture, expected = saved
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     if name == wheels.COMPILER:
@@ -173,6 +186,8 @@ def test_wheels_install(name: str, saved: tuple, tmp_path: Path) -> None:
         shutil.copy(NET, tmp_path)
         command = [str(python.with_name("lightnet")), "compile", "cnn.net", "-o", str(path)]
         subprocess.run(command, check=True, cwd=tmp_path, env=env)
+    if name != wheels.RUNTIME:
+        subprocess.run([str(python), "-c", "import lightnet_ptx.emulator"], check=True, cwd=tmp_path, env=env)
     words = [str(python), "-c", RUN, str(path), str(tmp_path / "out.npz"), str(picture)]
     subprocess.run(words, check=True, cwd=tmp_path, env=env)
     found = np.load(tmp_path / "out.npz")

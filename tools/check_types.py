@@ -1,7 +1,7 @@
 """The type checker, under a ceiling that may only fall: ``python tools/check_types.py [--record]``.
 
-Runs mypy (its settings stand in pyproject.toml, its cache in .mypy_cache) and counts errors by part of the package, a folder or the files beside
-them. More than ``tools/type_ceilings.json`` has for a part is a failure, and its errors are shown; ``--record`` lowers the ceilings to what is there
+Runs mypy (its settings stand in pyproject.toml, its cache in .mypy_cache) and counts errors by part: a folder of the package, the files beside
+them, or a package that stands beside. More than ``tools/type_ceilings.json`` has for a part is a failure, and its errors are shown; ``--record`` lowers the ceilings to what is there
 now, and raises none.
 """
 
@@ -20,7 +20,7 @@ CEILINGS = ROOT / "tools" / "type_ceilings.json"
 #: Errors of a part that are shown.
 SHOWN = 40
 
-_ERROR = re.compile(r"lightnet[/\\](?:(?P<part>\w+)[/\\])?[^:]*:\d+.*: error: ")
+_ERROR = re.compile(r"(?:lightnet|(?P<beside>lightnet_\w+))[/\\](?:(?P<part>\w+)[/\\])?[^:]*:\d+.*: error: ")
 
 
 def errors() -> dict[str, list[str]]:
@@ -34,11 +34,11 @@ def errors() -> dict[str, list[str]]:
 
 
 def by_part(text: str) -> dict[str, list[str]]:
-    """What mypy prints, by part of the package."""
+    """What mypy prints, by part."""
     found: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
         if (match := _ERROR.match(line)) is not None:
-            found[match["part"] or "."].append(line)
+            found[match["beside"] or match["part"] or "."].append(line)
     return dict(found)
 
 

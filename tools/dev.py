@@ -73,7 +73,9 @@ def setup() -> None:
 def check(jobs: str) -> None:
     """Lint, docs, types, FileCheck and the tests of single parts."""
     run("ruff", "check", ".")
-    run("ruff", "format", "--check", "--quiet", "lightnet", "tests", "tools", "examples")
+    run(
+        "ruff", "format", "--check", "--quiet", "lightnet", "lightnet_ptx", "lightnet_lsp", "tests", "tools", "examples"
+    )
     run("python", "tools/docs.py", "--check")
     run("python", "tools/check_types.py")
     run("pytest", "-n", jobs, *(f"tests/test_{name}.py" for name in QUICK), **{SAMPLE: "core"})

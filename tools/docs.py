@@ -48,9 +48,10 @@ TOOLS = (
     "ln_opt",
     "ln_reduce",
     "il2json",
-    "ln_lsp",
     "genwts",
 )
+#: Tools of packages that stand beside, and their modules.
+BESIDE = {"ln-lsp": "lightnet_lsp.__main__"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
 
@@ -362,9 +363,9 @@ def cli_page() -> str:
         "# The tools\n",
         "Every error is `file:line:col: error: …` on stderr, and the exit status is then 1.\n",
     ]
-    for tool in TOOLS:
-        module = import_module(f"lightnet.cli.{tool}")
-        name = f"lightnet {tool}" if tool in SUBCOMMANDS else tool.replace("_", "-")
+    modules = {f"lightnet {t}" if t in SUBCOMMANDS else t.replace("_", "-"): f"lightnet.cli.{t}" for t in TOOLS}
+    for name, where in {**modules, **BESIDE}.items():
+        module = import_module(where)
         lines.append("\n".join(tool_section(name, module, parser_of(module.main))))
     return "\n".join(lines)
 

@@ -1,9 +1,10 @@
 """Build what is published: ``python tools/wheels.py [-o DIR] [--only NAME]``.
 
-Two distributions come from this tree, and both are the import package `lightnet`: an environment takes one of them.
+Three distributions come from this tree. An environment takes the compiler, or the runtime, which are both the import package `lightnet`.
 
-    lightnet-compiler   all of it
+    lightnet-compiler   all of it, with the packages that stand beside: lightnet_ptx, lightnet_lsp
     lightnet-runtime    what runs saved executables (`.lnx`), which needs NumPy alone
+    lightnet-ptx        the PTX interpreter, lightnet_ptx, for an environment with the runtime
 
 What belongs to the runtime is read off the imports, and listed nowhere: every module that its entry points reach and that Python's
 standard library and NumPy suffice to import. Wheels are pure Python; pip and setuptools make them.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -23,9 +25,12 @@ from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = "lightnet"
+PACKAGE, PTX = "lightnet", "lightnet_ptx"
+#: All that comes from this tree: the package, and those that stand beside it.
+PACKAGES = sorted(path.parent.name for path in ROOT.glob(f"{PACKAGE}*/__init__.py"))
 #: What the runtime is there for: `lightnet.load_executable`, and the commands that take an executable.
 ENTRIES = (
     PACKAGE,
@@ -40,7 +45,7 @@ ENTRIES = (
 EXTRAS = ("sign", "serve")
 #: What they may import beside the standard library.
 ALLOWED = frozenset({"numpy", *sys.stdlib_module_names})
-COMPILER, RUNTIME = "lightnet-compiler", "lightnet-runtime"
+COMPILER, RUNTIME, INTERPRETER = "lightnet-compiler", "lightnet-runtime", "lightnet-ptx"
 
 
 class Imports:
@@ -118,11 +123,25 @@ def lay_out_runtime(folder: Path) -> None:
         target = folder / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+    _about(folder, DESCRIPTION, _metadata())
+
+
+def lay_out_interpreter(folder: Path) -> None:
+    """Write the source tree of lightnet-ptx into an empty folder."""
+    shutil.copytree(ROOT / PTX, folder / PTX, ignore=_MADE)
+    _about(folder, INTERPRETER_DESCRIPTION, _interpreter_metadata())
+
+
+def _about(folder: Path, description: str, metadata: str) -> None:
+    """Write what every source tree has beside its modules."""
     for name in ("LICENSE", "NOTICE"):
         shutil.copyfile(ROOT / name, folder / name)
-    (folder / "README.md").write_text(DESCRIPTION)
-    (folder / "pyproject.toml").write_text(_metadata())
+    (folder / "README.md").write_text(description)
+    (folder / "pyproject.toml").write_text(metadata)
 
+
+#: What Python writes beside modules.
+_MADE = shutil.ignore_patterns("__pycache__")
 
 DESCRIPTION = """# lightnet-runtime
 
@@ -138,28 +157,74 @@ It holds modules that lightnet-compiler holds as well: an environment takes one 
 """
 
 
-def _metadata() -> str:
-    """The pyproject.toml of lightnet-runtime, from that of the compiler."""
+INTERPRETER_DESCRIPTION = """# lightnet-ptx
+
+The PTX interpreter of LightNet, beside lightnet-runtime: `lightnet run net.lnx --emulate` runs the code of a network for CUDA without a device, and finds
+races, missing barriers, accesses out of bounds and reads of what was never written. lightnet-compiler holds it as well.
+"""
+
+
+def _ours() -> dict[str, Any]:
+    """The compiler's pyproject.toml."""
     with open(ROOT / "pyproject.toml", "rb") as file:
-        ours = tomllib.load(file)
+        return tomllib.load(file)
+
+
+def _version() -> str:
+    """The version of what is here, which may not be what is installed."""
+    (version,) = re.findall(
+        r'^__version__ = "(.+)"$', (ROOT / PACKAGE / "__init__.py").read_text("utf-8"), re.MULTILINE
+    )
+    return version
+
+
+def _interpreter_metadata() -> str:
+    """The pyproject.toml of lightnet-ptx, which goes with a runtime of the same version."""
+    ours = _ours()
     project = ours["project"]
-    extras = {name: project["optional-dependencies"][name] for name in EXTRAS}
-    numpy = next(d for d in project["dependencies"] if d.startswith("numpy"))
+    needs = [f"{RUNTIME}=={_version()}", *_numpy(project)]
+    return f"""{_head(ours, INTERPRETER, "An interpreter of PTX in NumPy, which runs what LightNet compiled for CUDA")}
+version = {_version()!r}
+dependencies = {needs!r}
+
+[tool.setuptools]
+packages = [{PTX!r}]
+
+[tool.setuptools.package-data]
+"*" = ["py.typed"]
+"""
+
+
+def _numpy(project: dict[str, Any]) -> list[str]:
+    return [d for d in project["dependencies"] if d.startswith("numpy")]
+
+
+def _head(ours: dict[str, Any], name: str, description: str) -> str:
+    """What the metadata of a part has in common with the compiler's."""
+    project = ours["project"]
     return f"""[build-system]
 requires = {ours["build-system"]["requires"]!r}
 build-backend = {ours["build-system"]["build-backend"]!r}
 
 [project]
-name = {RUNTIME!r}
-dynamic = ["version"]
-description = "Runs networks that LightNet has compiled, with NumPy alone"
+name = {name!r}
+description = {description!r}
 readme = "README.md"
 requires-python = {project["requires-python"]!r}
 license = {project["license"]!r}
 license-files = {project["license-files"]!r}
 authors = [{{ name = {project["authors"][0]["name"]!r} }}]
-classifiers = {project["classifiers"]!r}
-dependencies = [{numpy!r}]
+classifiers = {project["classifiers"]!r}"""
+
+
+def _metadata() -> str:
+    """The pyproject.toml of lightnet-runtime, from that of the compiler."""
+    ours = _ours()
+    project = ours["project"]
+    extras = {name: project["optional-dependencies"][name] for name in EXTRAS}
+    return f"""{_head(ours, RUNTIME, "Runs networks that LightNet has compiled, with NumPy alone")}
+version = {_version()!r}
+dependencies = {_numpy(project)!r}
 
 [project.optional-dependencies]
 {chr(10).join(f"{name} = {needs!r}" for name, needs in extras.items())}
@@ -169,20 +234,18 @@ lightnet = {project["scripts"]["lightnet"]!r}
 
 [tool.setuptools.packages.find]
 include = ["{PACKAGE}*"]
-
-[tool.setuptools.dynamic]
-version = {{ attr = "{PACKAGE}.__version__" }}
 """
 
 
 def lay_out_compiler(folder: Path) -> None:
     """Copy what lightnet-compiler is built from into a folder: setuptools leaves files where it works, and takes along what it finds."""
-    shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, folder / name, ignore=_MADE)
     for name in ("LICENSE", "NOTICE", "README.md", "pyproject.toml"):
         shutil.copyfile(ROOT / name, folder / name)
 
 
-DISTRIBUTIONS = {COMPILER: lay_out_compiler, RUNTIME: lay_out_runtime}
+DISTRIBUTIONS = {COMPILER: lay_out_compiler, RUNTIME: lay_out_runtime, INTERPRETER: lay_out_interpreter}
 
 
 def build(name: str, folder: Path) -> Path:

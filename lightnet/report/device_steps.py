@@ -18,7 +18,6 @@ from lightnet.ir.layout import byte_size, from_memory
 from lightnet.ir.views import place_of
 from lightnet.report.roofline import Peaks
 from lightnet.report.steps import Call, Step, Stepper
-from lightnet.runtime.cuda.emulator import Emulator
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -40,7 +39,7 @@ class DeviceStepper(Stepper):
         super().__init__(executable, feeds)
         self.driver = self.instance.driver
         self._ahead: int | None = None
-        if isinstance(self.driver, Emulator):
+        if self.driver.is_emulated:
             self.clock, self.rounds = "of the PTX interpreter, which say nothing about a device", 1
         else:
             self.clock = f"of {self.driver.name}, by events, caches empty"
@@ -76,7 +75,7 @@ class DeviceStepper(Stepper):
 
     def _timed(self, call: Call) -> float:
         """What a call takes on the device, less what two events in a row take."""
-        if isinstance(self.driver, Emulator):
+        if self.driver.is_emulated:
             return self.driver.time(call)
         if self._ahead is None:
             self._ahead = self.driver.alloc(AHEAD_BYTES)
@@ -90,7 +89,7 @@ class DeviceStepper(Stepper):
     def peaks(self) -> Peaks | None:
         """Those of the data sheet of a device of this architecture; nothing bounds the interpreter."""
         known = DEVICES.get(self.driver.arch)
-        if known is None or isinstance(self.driver, Emulator):
+        if known is None or self.driver.is_emulated:
             return None
         return Peaks(
             1e9 * known.flops,

@@ -1,7 +1,7 @@
 """Launches of a module for cuda as threads: their PTX in the interpreter, on the memory of a check.
 
 What loops of a processor cannot show, that threads of a block do not wait for each other or touch one element at once, shows here. Imports the
-emitter of PTX and the runtime's interpreter.
+emitter of PTX; the driver opens the interpreter.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.dialects.cuda_checks import block_of
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_launches
 from lightnet.dialects.launch import kernels
-from lightnet.runtime.cuda.driver import Launch, arguments
-from lightnet.runtime.cuda.emulator import Emulator
+from lightnet.runtime.cuda.driver import Launch, arguments, open_driver
 from lightnet.runtime.cuda.tensor_map import TensorMap
 from lightnet.trust.loop_cost import LoopCost
 
@@ -32,7 +31,7 @@ class Threads:
         self.arch, self.launches = arch, cuda_launches(module)
         self._functions = kernels(module)
         self._loaded: dict[str, tuple[Any, tuple[TensorMap | None, ...]]] = {}
-        self._gpu = Emulator(arch)
+        self._gpu = open_driver(emulate=True, arch=arch)
         self._steps_of = LoopCost(self._functions).of
 
     def cost(self, line: CudaLaunchOp) -> int:

@@ -31,7 +31,9 @@ from mutations.faults import Fault, sample
 from mutations.watching import MODULE, Marks
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("lightnet", "tests", "tools", "docs", "examples", "editors", "pyproject.toml", "README.md", "Makefile", "LICENSE",
+#: What comes from this tree, the package and those that stand beside it.
+PACKAGES = ("lightnet", "lightnet_lsp", "lightnet_ptx")
+COPIED = (*PACKAGES, "tests", "tools", "docs", "examples", "editors", "pyproject.toml", "README.md", "Makefile", "LICENSE",
           "NOTICE", "MANIFEST.in")  # fmt: skip
 #: Tests that judge survivors cold: of those that ran warm, and of those that run most of the file.
 COLD, COLD_NEAR = 30, 10
@@ -87,8 +89,8 @@ class Run:
             self._take(verdicts)
 
     def texts(self) -> dict[str, str]:
-        """The package's files in the copy."""
-        return texts(self.tree, "lightnet")
+        """The packages' files in the copy."""
+        return texts(self.tree, *PACKAGES)
 
     def _mend(self, job: Path) -> None:
         """Take the fault out of the copy that a job left there when it was killed."""
@@ -121,7 +123,7 @@ class Run:
         """The sample of another folder's copy as it is in this one, and its verdicts that still hold, where none is known here; the
         map comes along. What that folder carried itself is its sample."""
         self.carried = work
-        old, new = ({**texts(tree, "lightnet"), **texts(tree, "tests")} for tree in (work / "tree", self.tree))
+        old, new = (texts(tree, *PACKAGES, "tests") for tree in (work / "tree", self.tree))
         results = json.loads((work / "results.json").read_text("utf-8"))
         if (path := work / f"sample.{seed}.json").exists():
             faults = [Fault(**row) for row in json.loads(path.read_text("utf-8"))]
@@ -248,7 +250,7 @@ class Run:
         """What the map of another folder says of tests that are as they were."""
         if self.carried is None or not (self.carried / "map.npz").exists():
             return []
-        old, new = (texts(tree, "lightnet") for tree in (self.carried / "tree", self.tree))
+        old, new = (texts(tree, *PACKAGES) for tree in (self.carried / "tree", self.tree))
         watched = json.loads((self.carried / "lines.json").read_text("utf-8"))
         same = {name for name, digest in _digests(self.tree).items() if watched.get("tests", {}).get(name) == digest}
         return [
@@ -285,9 +287,10 @@ class Run:
         return 0 if counts[FOUND] + counts[EQUIVALENT] == len(chosen) else 1
 
 
-def texts(tree: Path, folder: str) -> dict[str, str]:
-    """The Python files of a folder, by path in its tree."""
-    return {str(p.relative_to(tree)): p.read_text("utf-8") for p in sorted((tree / folder).rglob("*.py"))}
+def texts(tree: Path, *folders: str) -> dict[str, str]:
+    """The Python files of folders, by path in their tree."""
+    paths = [p for folder in folders for p in sorted((tree / folder).rglob("*.py"))]
+    return {str(p.relative_to(tree)): p.read_text("utf-8") for p in paths}
 
 
 def _digests(tree: Path) -> dict[str, str]:
@@ -301,9 +304,9 @@ def _copy_folder(source: Path, to: Path) -> None:
 
 def _compile(tree: Path) -> None:
     """Byte code that is used as long as its file is as it was, whatever the clock says."""
-    compileall.compile_dir(
-        tree / "lightnet", quiet=1, force=True, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH
-    )
+    mode = py_compile.PycInvalidationMode.CHECKED_HASH
+    for package in PACKAGES:
+        compileall.compile_dir(tree / package, quiet=1, force=True, invalidation_mode=mode)
 
 
 def _environment(tree: Path) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What a device can do, as far as a compiled network asks it: the `Driver` protocol, and how to get a driver.
 
-There are two drivers: `libcuda.LibCuda`, NVIDIA's, and `emulator.Emulator`, which executes the same PTX on NumPy. All that runs on a
+There are two drivers: `libcuda.LibCuda`, NVIDIA's, and the `Emulator` of the package `lightnet_ptx`, which executes the same PTX on NumPy. All that runs on a
 device goes through this protocol, so that the emulator tests the program that ships. Imports the standard library, NumPy (as a type)
 and `diagnostics`; a driver is imported where it is opened.
 """
@@ -11,6 +11,7 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lightnet.diagnostics import LightNetError
@@ -28,6 +29,9 @@ MAPS_CAPABILITY = (9, 0)
 
 #: An argument of a kernel: a device address, a scalar with its type, such as ``("f32", 0.5)``, or the bytes of a tensor map.
 Argument = int | bytes | tuple[str, int | float]
+
+#: The package of the interpreter of PTX.
+INTERPRETER = "lightnet_ptx"
 
 _FORMATS = {"u32": "<I", "s32": "<i", "u64": "<Q", "s64": "<q", "f32": "<f", "f64": "<d"}
 
@@ -124,6 +128,7 @@ class Driver(Protocol):
     name: str
     arch: str
     memory_bytes: int
+    is_emulated: bool  # its times are no device's
 
     def load(self, ptx: str) -> Module:
         """Make the kernels of a PTX text ready; LightNetError, at the line of the PTX, if it is refused."""
@@ -192,14 +197,27 @@ def encode(argument: Argument) -> bytes:
 
 def open_driver(emulate: bool = False, arch: str = "sm_80") -> Driver:
     """The first supported device that the NVIDIA driver shows (``CUDA_VISIBLE_DEVICES`` selects), or the emulator of one of `arch` (``sm_90a``: of
-    one that runs code for it). Raises CudaUnavailable."""
+    one that runs code for it). Raises CudaUnavailable, and LightNetError where there is no emulator."""
     if emulate:
-        from lightnet.runtime.cuda.emulator import Emulator
-
-        return Emulator(arch)
+        return _emulator(arch)
     from lightnet.runtime.cuda.libcuda import LibCuda
 
     return LibCuda()
+
+
+def _emulator(arch: str) -> Driver:
+    """The emulator of a device: the one place where this package imports the interpreter, which stands beside it."""
+    try:
+        found = import_module(f"{INTERPRETER}.emulator")
+    except ModuleNotFoundError as e:
+        if e.name != INTERPRETER:
+            raise
+        raise LightNetError(
+            f"emulation needs the PTX interpreter, the package {INTERPRETER}, which is not installed: lightnet-compiler "
+            "brings it, and beside lightnet-runtime, pip install lightnet-ptx does"
+        ) from None
+    emulator: Driver = found.Emulator(arch)
+    return emulator
 
 
 def devices() -> list[Device]:

@@ -62,6 +62,7 @@ class LibCuda:
     def __init__(self, library: Api | None = None):
         library = library or api.connect()
         device = _choose(api.device_list(library))
+        self.is_emulated = False
         self.name, self.arch, self.memory_bytes = device.name, device.arch, device.memory_bytes
         self._waits = os.environ.get("LIGHTNET_CUDA_SYNC", "") not in ("", "0")
         try:

@@ -1,0 +1,90 @@
+"""Packages that stand beside `lightnet`: it imports none of them but by one named hook, and works where they are not."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BESIDE = sorted(path.parent.name for path in ROOT.glob("lightnet_*/__init__.py"))
+#: Which file of the package may name which of them.
+HOOKS = {"lightnet_ptx": ["runtime/cuda/driver.py"]}
+
+
+def test_what_stands_beside() -> None:
+    assert BESIDE == ["lightnet_lsp", "lightnet_ptx"]
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_package_names_it_in_its_hook_alone(name: str) -> None:
+    """In no import, and in no string that an import could be made of; in what is there for readers it may stand."""
+    found = []
+    for path in sorted((ROOT / "lightnet").rglob("*.py")):
+        text = path.read_text("utf-8")
+        if name in text and names(ast.parse(text), name):
+            found.append(path.relative_to(ROOT / "lightnet").as_posix())
+    assert found == HOOKS.get(name, [])
+
+
+def names(tree: ast.AST, name: str) -> bool:
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and node.body and isinstance(node.body[0], ast.Expr)
+    }  # fmt: skip
+    word = re.compile(rf"\b{name}\b")
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import() if any(word.match(alias.name) for alias in node.names):
+                return True
+            case ast.ImportFrom(module=str(module)) if word.match(module):
+                return True
+            case ast.Constant(value=str(text)) if id(node) not in docs and word.search(text):
+                return True
+    return False
+
+
+#: Run with the folder of the package, a network, and the packages that are not there, though they may be installed.
+WITHOUT = """
+import sys
+folder, net, *missing = sys.argv[1:]
+class Missing:
+    def find_spec(name, *_):
+        if name in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing)
+import lightnet
+from lightnet.cli.lightnet import main
+assert lightnet.__file__.startswith(folder), lightnet.__file__
+for words in (["run", net, "-i", "random"], ["compile", net, "-t", "cuda", "-o", "net.lnx"],
+              ["run", net, "-t", "cuda", "--on-cpu", "-i", "random"]):
+    assert main(words) == 0, words
+for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"]):
+    assert main(words) == 1, words
+"""
+
+
+def test_the_package_works_without(tmp_path: Path) -> None:
+    """Networks run, and are compiled for every target; what asks for a device that is not there says how to get one."""
+    (tmp_path / "lightnet").symlink_to(ROOT / "lightnet")
+    command = [sys.executable, "-c", WITHOUT, str(tmp_path), str(ROOT / "examples" / "nets" / "mlp.net"), *BESIDE]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("error: emulation needs the PTX interpreter, the package lightnet_ptx") == 2
+    assert "Traceback" not in done.stderr and "pip install lightnet-ptx" in done.stderr
+
+
+def test_a_broken_interpreter_is_not_taken_for_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lightnet.runtime.cuda.driver import open_driver
+
+    monkeypatch.delitem(sys.modules, "lightnet_ptx.emulator", raising=False)
+    monkeypatch.setitem(sys.modules, "lightnet_ptx.clocks", None)
+    with pytest.raises(ModuleNotFoundError, match=r"lightnet_ptx\.clocks"):
+        open_driver(emulate=True)
