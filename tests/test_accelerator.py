@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sampled_weights import sampled_weights
 
 import lightnet
 from lightnet.backends.interpreter.static import static_values
@@ -24,7 +25,6 @@ from lightnet.ir.target import get_target
 from lightnet.ir.views import place_of
 from lightnet.plugins import load
 from lightnet.runtime.program import Tensor
-from lightnet.sampling import sampled_weights
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples" / "accelerator"

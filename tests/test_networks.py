@@ -3,16 +3,16 @@ detection op against vectors of the C implementation."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
+import compare_onnxruntime as compare
 import numpy as np
 import pytest
+from sampled_weights import sampled_weights
 
 import lightnet
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.initial import sample
-from lightnet.sampling import sampled_weights
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -20,19 +20,6 @@ pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).parent.parent
 NETS = ROOT / "tests" / "data" / "nets"
 
-
-def tool():
-    spec = importlib.util.spec_from_file_location("compare_tool", ROOT / "tools" / "compare_onnxruntime.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules[spec.name] = module  # dataclasses look their annotations up there
-    spec.loader.exec_module(module)
-    return module
-
-
-compare = tool()
 SLOW = {"erfnet_samepad.net", "yolov3_bak.net"}
 IL = [
     pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else (), id=p.stem)

@@ -6,7 +6,6 @@ published pool addresses, and the MiniMalloc instances, whose capacity is known 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import re
@@ -20,12 +19,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minimalloc import Instance, main, read, write
 
 from lightnet.diagnostics import LightNetError
 from lightnet.passes.planning import Buffer, Plan, check, lower_bound, pack
 from lightnet.passes.planning.buffers import Conflicts
 from lightnet.passes.planning.greedy import UNPLACED, conflict_weights, contention, place
-from lightnet.passes.planning.minimalloc import Instance, read, write
 from lightnet.passes.planning.report import human, report
 from lightnet.passes.planning.upstream import Pool
 
@@ -181,12 +180,14 @@ def test_equal_arguments_give_equal_plans():
     assert pack(buffers, effort=1500, seed=2).offsets != first.offsets
     program = (
         "from pathlib import Path; from lightnet.passes.planning import pack\n"
-        "from lightnet.passes.planning.minimalloc import read\n"
+        "from minimalloc import read\n"
         f"b = read(Path({str(DATA / 'E.1048576.csv')!r}).read_text(), 'E').buffers\n"
         "print(sorted(pack(b, effort=1500, seed=1).offsets.items()))"
     )
     # Another process has other string hashes.
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "tools"
+    )
     assert out.stdout.strip() == str(sorted(first.offsets.items()))
 
 
@@ -508,26 +509,19 @@ def test_a_broken_file_is_refused_with_its_place(text, where, message):
     assert message in caught.value.message
 
 
-def tool():
-    spec = importlib.util.spec_from_file_location("minimalloc_tool", ROOT / "tools" / "minimalloc.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
-
-
 def test_the_tool_packs_checks_and_writes_answers(tmp_path, capsys):
     answer, page = tmp_path / "answer.csv", tmp_path / "plan.html"
     example = str(DATA / "input.12.csv")
-    assert tool()([example, "-o", str(answer), "-c", "12", "--html", str(page)]) == 0
+    assert main([example, "-o", str(answer), "-c", "12", "--html", str(page)]) == 0
     assert re.search(r"input\.12 +5 +12 +12 +1\.0000", capsys.readouterr().out)
-    assert tool()(["--check", str(answer)]) == 0
+    assert main(["--check", str(answer)]) == 0
     assert "<svg" in page.read_text()
     answer.write_text(re.sub(r"\d+$", "0", answer.read_text(), flags=re.MULTILINE))
     capsys.readouterr()
-    assert tool()(["--check", str(answer)]) == 1
+    assert main(["--check", str(answer)]) == 1
     assert "share bytes" in capsys.readouterr().err
-    assert tool()([example, "-c", "11"]) == 1
-    assert tool()([str(tmp_path / "none.csv")]) == 1
+    assert main([example, "-c", "11"]) == 1
+    assert main([str(tmp_path / "none.csv")]) == 1
     assert "Traceback" not in capsys.readouterr().err
 
 

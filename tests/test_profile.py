@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sampled_weights import sampled_weights
 from xdsl.dialects.func import ReturnOp
 
 import lightnet
@@ -22,7 +23,6 @@ from lightnet.report import costs, roofline
 from lightnet.report.profile import KernelTime, by_function, profile, profiled
 from lightnet.report.roofline import Peaks
 from lightnet.report.steps import idle, stepper, steps_of
-from lightnet.sampling import sampled_weights
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
 SMALL = (

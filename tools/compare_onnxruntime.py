@@ -1,6 +1,6 @@
 """Compare a network's outputs with ONNX Runtime's on its ONNX export: ``python tools/compare_onnxruntime.py NET… [--seed N]``.
 
-Weights are sampled (`lightnet.sampling`), unless --weights gives a file. Every output has to agree within 1e-4 of the largest
+Weights are sampled (`sampled_weights.py`), unless --weights gives a file. Every output has to agree within 1e-4 of the largest
 value, and to be finite and not constant. Prints one line an output; the exit status is 1 when one fails.
 
 Which of two nearly equal scores a sort puts first is a matter of rounding. An output picked by sorted indices (`pick1d` of
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from sampled_weights import sampled_weights
 from xdsl.ir import SSAValue
 
 import lightnet
@@ -25,7 +26,6 @@ from lightnet.frontends.onnx.export.model import input_contents, to_onnx
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.model import Model
-from lightnet.sampling import sampled_weights
 
 TOLERANCE = 1e-4
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from compare_onnxruntime import Ranking, rankings
+from sampled_weights import sampled_weights
 
 import lightnet
 from benching.engines import write_arrays
@@ -29,7 +30,6 @@ from lightnet.model import Model
 from lightnet.report import costs
 from lightnet.runtime.dtypes import BY_NP
 from lightnet.runtime.initial import sample
-from lightnet.sampling import sampled_weights
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "bench"
@@ -42,7 +42,7 @@ UPSTREAM = {"squeezedet": "squeezedet", "shuffledet": "shuffledet_dac_demo", "sh
 #: The set over which the geometric mean is taken.
 NETWORKS = {n: EXAMPLES / f"{n}.net" for n in STANDARD} | {n: DATA / f"{f}.net" for n, f in UPSTREAM.items()}
 #: Code that decides what a network is made into.
-_SOURCES = ("lightnet/dialects/ln", "lightnet/frontends", "lightnet/runtime", "lightnet/sampling.py", "tools/benching/networks.py",
+_SOURCES = ("lightnet/dialects/ln", "lightnet/frontends", "lightnet/runtime", "tools/sampled_weights.py", "tools/benching/networks.py",
             "tools/benching/reference.py")  # fmt: skip
 
 
