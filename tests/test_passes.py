@@ -17,6 +17,7 @@ from xdsl.ir import Block, Operation, Region
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 import lightnet
+from lightnet import plugins
 from lightnet.cli.ln_opt import split_input
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.conv import Conv2d
@@ -74,18 +75,20 @@ def cases() -> list:
         runs = re.findall(r"^// RUN: ln-opt %s.*?--pass=('[^']+'|\S+)(?: --target=(\S+))?", text, re.MULTILINE)
         runs = [(passes.strip("'\""), target) for passes, target in runs]
         assert runs, path
+        files = [str(CASES / name) for name in dict.fromkeys(re.findall(r"--load %S/(\S+)", text))]
         for i, (_, part) in enumerate(split_input(text)):
-            found += [pytest.param(part, *run, id=f"{name}-{i}-{run[0]}{run[1]}") for run in runs]
+            found += [pytest.param(part, *run, files, id=f"{name}-{i}-{run[0]}{run[1]}") for run in runs]
     return found
 
 
-@pytest.mark.parametrize(("text", "pipeline", "target"), cases())
-def test_execution(text: str, pipeline: str, target: str) -> None:
+@pytest.mark.parametrize(("text", "pipeline", "target", "files"), cases())
+def test_execution(text: str, pipeline: str, target: str, files: list[str]) -> None:
     """A pass changes no output, no output's name, and nothing that is printed."""
-    module = parse(text)
-    feeds = feeds_of(module)
-    before = run_graph(module, feeds)
-    after = run_graph(passed(module, pipeline, target or "cpu"), feeds)
+    with plugins.loaded(files):
+        module = parse(text)
+        feeds = feeds_of(module)
+        before = run_graph(module, feeds)
+        after = run_graph(passed(module, pipeline, target or "cpu"), feeds)
     assert_equal(before, after, max((ROUNDING.get(p.name, 0) for p in parse_pipeline(pipeline)), default=0))
 
 

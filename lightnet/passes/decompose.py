@@ -18,14 +18,21 @@ class DecomposePass(LnPass):
     """Replace each op that has a decomposition by it.
 
     ```mlir
-    %y = ln.gelu %x : tensor<3xf32>    ->    the ops that gelu's class returns from `decomposition`
+    %y = ln.leaky_sum %x {slope = 0.5} : tensor<3xf32> as ("y")
+    ```
+    ->
+    ```mlir
+    %0 = ln.lrelu %x {negslope = 0.5} : tensor<3xf32>
+    %y = ln.elew %0, %x {elew_op = "TL_SUM"} : tensor<3xf32> as ("y")
     ```
 
-    An op class of this kind has a method ``decomposition(self) -> Sequence[Operation]``: new ops on the operands of
-    `self`, in order, the last of which has as many results as the op (or a pair of them and the values that take the places of its results). They
-    may decompose further; the rewriting is bounded, so that two ops that decompose into each other are an error. LightNet's own ops are defined
-    in index notation, by a builder or by a call of the host. Ops of descriptions whose C calls ops, or that stand for one of ours, are of this kind;
-    pipelines begin with the pass where there are any. Ops of one target stay: `expand` makes them kernels of what they are.
+    These are ops of descriptions whose C calls ops (here ``tl_tensor_lrelu(src, dst, slope); tl_tensor_elew(dst, src, dst, TL_SUM);``), or that
+    stand for one of ours; pipelines begin with the pass where there are any. LightNet's own ops are defined in index notation, by a builder or by
+    a call of the host. Ops of one target stay: `expand` makes them kernels of what they are.
+
+    An op class of this kind has a method ``decomposition(self) -> Sequence[Operation]``: new ops on the operands of `self`, in order, the last of
+    which has as many results as the op (or a pair of them and the values that take the places of its results). They may decompose further; the
+    rewriting is bounded, so that two ops that decompose into each other are an error.
     """
 
     name = "decompose"
