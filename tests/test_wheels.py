@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -160,6 +161,14 @@ def test_pages_name_our_distributions() -> None:
             if "pip install" in line:
                 words = line.split("pip install", 1)[1].partition("`")[0].replace("'", " ").replace('"', " ").split()
                 assert not any(w == "lightnet" or w.startswith("lightnet[") for w in words), f"{page}: {line}"
+
+
+def test_the_version_is_the_one_of_the_changes() -> None:
+    """It counts: the first section is this version, and they only rise."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    versions = [tuple(map(int, v)) for v in re.findall(r"^## (\d+)\.(\d+)\.(\d+)$", text, re.MULTILINE)]
+    assert ".".join(map(str, versions[0])) == lightnet.__version__
+    assert versions == sorted(set(versions), reverse=True) and len(versions) == text.count("\n## ")
 
 
 @pytest.mark.slow

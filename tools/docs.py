@@ -15,7 +15,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 from unittest import mock
@@ -406,24 +405,22 @@ def action_row(action: argparse.Action) -> tuple[str, str]:
 
 def upstream_ops_page() -> str:
     """Upstream's own ops, which `tools/upstream_ops.py` finds out about."""
-    return MADE + _tool("upstream_ops").page()
+    return MADE + import_module("upstream_ops").page()
 
 
 def edge_values_page() -> str:
     """What floats at the edge become: `tools/edge_page.py`."""
-    return MADE + _tool("edge_page").page()
+    return MADE + import_module("edge_page").page()
 
 
-def _tool(name: str) -> Any:
-    spec = spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def tour_page() -> str:
+    """The tour, with what a network is at each of its stops: `tools/tour.py`."""
+    return import_module("tour").page((DOCS / "tour.md").read_text("utf-8"))
 
 
 PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page,
-                                        "patterns.md": patterns_page, "upstream-ops.md": upstream_ops_page, "edge-values.md": edge_values_page}  # fmt: skip
+                                        "patterns.md": patterns_page, "upstream-ops.md": upstream_ops_page, "edge-values.md": edge_values_page,
+                                        "tour.md": tour_page}  # fmt: skip
 
 
 def stale() -> list[tuple[str, str]]:
