@@ -20,7 +20,7 @@ from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.backends.loops import lower_definition
 from lightnet.dialects.ln.dialect import optypes
-from lightnet.ir.fusion import Part, compose, identity_reads, inline, merge, nests
+from lightnet.ir.fusion import Part, compose, inline, merge, nests
 from lightnet.ir.notation import bind
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DTYPES
@@ -278,16 +278,6 @@ def test_yielding_an_operand_or_a_value_twice():
     assert [a.tolist() for a in out] == [[1] * 5, [1] * 5, [0] * 5]
     named = compose(parts, [last, last, "v0"], results=["x", "y", "z"])
     assert [n for n, _ in named.results] == [last, "y", "z"]
-
-
-def test_identity_reads():
-    a = {"a": np.zeros((3, 4), np.float32), "b": np.zeros((3, 4), np.float32), "v": np.zeros(4, np.float32)}
-    pairs = lambda text: identity_reads(t.bound(text, a, dst=(3, 4)))  # noqa: E731
-    assert pairs("dst[i...] = a[i...] + b[i...]") == {"a": ("dst",), "b": ("dst",)}
-    assert pairs("dst[i, j] = a[i, j] + b[i, 3 - j] + v[j]") == {"a": ("dst",)}
-    assert pairs("dst[i, j] = b[i, j]\ndst[i, j] = dst[i, j] + a[i, j]") == {"b": ("dst",)}
-    assert pairs("t[i] max= a[i, j]\ndst[i, j] = a[i, j] - t[i]") == {}
-    assert pairs("dst[i, j] = v[j]\ndst[i, j] += a[i, k]") == {}
 
 
 def test_each_point_of_the_loops_may_be_a_block():

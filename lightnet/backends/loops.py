@@ -51,7 +51,7 @@ def lower_definition(
     """Lower a definition (of one op, or composed) to kernel functions called `name`, `name_1`, ….
 
     `order` is the order of the memref arguments (operands and results; unused ones of a launch are left out); workspace
-    tensors follow. `aliases` maps an operand to the result that shares its memory (`fusion.identity_reads`); both then
+    tensors follow. `aliases` maps an operand to the result that shares its memory; both then
     stand for one argument, under the result's name. `blocks` is the number of blocks to aim for; None: each point of the
     loops that are independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands may lie in `layouts`; only of
     single points may results, too: zeros are written behind their last channel.

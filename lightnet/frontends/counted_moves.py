@@ -6,7 +6,7 @@ axes in front, or as they are, is free. Imports the counted values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -330,8 +330,3 @@ def _gather_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, A
     index = from_front(g, index, x.dims[batch : batch + depth], along=True)
     x = _pickable(g, x, range(batch, batch + depth))
     return derived(g, optype, [x, index], params, by_index=True)
-
-
-def sizes_in(params: Mapping[str, Any]) -> bool:
-    """Whether a parameter names a size."""
-    return any(isinstance(d, Size) for v in params.values() for d in (v if isinstance(v, tuple | list) else (v,)))

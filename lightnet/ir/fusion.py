@@ -313,38 +313,6 @@ def _select(cond: Node, a: Node, b: Node) -> Node:
     return a if isinstance(cond, Const) else Apply("select", (cond, a, b), a.dtype)
 
 
-# --- In-place candidates --------------------------------------------------------------------------------------------
-
-
-def identity_reads(d: BoundDefinition) -> dict[str, tuple[str, ...]]:
-    """For each operand, the results that may overwrite it: it is read at exactly the index that is written.
-
-    A pair (operand, result) is listed when shapes and dtypes are equal, every read of the operand is in an ``=``
-    statement at exactly the index of its target, no statement reads the operand after one that wrote the result, and
-    the statements that write the result read it at no other index. Exact: reductions never qualify.
-    """
-    found: dict[str, tuple[str, ...]] = {}
-    for operand, spec in d.operands:
-        pairs = [r for r, result in d.results if result == spec and _may_share(d, operand, r)]
-        if pairs:
-            found[operand] = tuple(pairs)
-    return found
-
-
-def _may_share(d: BoundDefinition, operand: str, result: str) -> bool:
-    dims = d.specs[operand].dims
-    written = seen = False
-    for s in (s for nest in nests(d) for s in nest.statements):  # the order in which they run
-        own = [r for r in reads(s.value) if r.tensor == operand]
-        seen = seen or bool(own)
-        if own and (written or s.op != "=" or d.specs[s.tensor].dims != dims):
-            return False
-        if any(r.subs != s.subs or r.flat != s.flat or r.filler is not None for r in own):
-            return False
-        written = written or result in s.targets
-    return seen
-
-
 # --- Loop nests -----------------------------------------------------------------------------------------------------
 
 

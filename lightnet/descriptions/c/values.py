@@ -28,7 +28,6 @@ SIZES = {
 }  # fmt: skip
 #: What their elements are.
 FLOATS = ("float", "double")
-_UNSIGNED = ("size_t",)
 #: Characters of a text that is put together.
 MAX_TEXT = 1 << 14
 
