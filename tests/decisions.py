@@ -15,6 +15,7 @@ from blocked_kernels import kernel_of
 from blocked_networks import random_network
 from blocked_windows import MACHINES
 from cuda_cases import CASES, graph_of
+from kernel_families import FAMILIES, family
 from test_blocked_bands import chain
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
@@ -50,6 +51,10 @@ CHAINS = (
     ((1, 160, 7, 7), 960, 320, (1, 1)), ((2, 32, 112, 112), 0, 16, (1, 1)), ((1, 32, 28, 28), 192, 0, (1, 1)),
     ((1, 24, 56, 80), 144, 24, (1, 1)), ((3, 40, 19, 120), 240, 112, (2, 1)), ((1, 17, 90, 44), 0, 33, (1, 2)),
 )  # fmt: skip
+#: Processors for families of kernels, whose sizes put every term of a model to work: threads, narrow registers, small caches.
+PROCESSORS = (
+    replace(MACHINES[0], threads=8), replace(MACHINES[1], threads=3, l2=256 << 10), replace(MACHINES[2], growth=1.0),
+)  # fmt: skip
 PASSES = "bind,simplify,fold-batchnorm,hoist,expand,subgraph,hoist,combine"
 #: Networks, by what makes one, and for whom they are lowered: registers of three widths, one thread and several, maps in blocks and plain
 #: ones; devices with and without warpgroups.
@@ -57,6 +62,7 @@ CODE = {
     **{f"random {seed}": (lambda seed=seed: random_network(seed)[0]) for seed in range(4)},
     "cases f32": lambda: graph_of([c for c in CASES if "f32" in c.dtypes], "f32").module(),
     "cases f16": lambda: graph_of([c for c in CASES if "f16" in c.dtypes], "f16").module(),
+    **{name: (lambda name=name: family(name)) for name in FAMILIES},
 }
 LOWERED = (
     ("random 0", "cpu", {"features": "avx512"}), ("random 1", "cpu", {"features": "avx2", "threads": 4}),
@@ -86,7 +92,7 @@ def of_cpu(network: str) -> dict[str, list[str]]:
     """For each kernel and machine, every generator that takes it: its cost in ns, and its choices."""
     found: dict[str, list[str]] = {}
     for name, kernel in kernels(network, "cpu"):
-        for machine in MACHINES[:2]:
+        for machine in PROCESSORS if network in FAMILIES else MACHINES[:2]:
             for generator, _ in blocked.candidates(kernel, machine.lanes):
                 copy = kernel.clone()
                 copy.attributes |= {"alg": StringAttr(generator.alg), "lanes": ParamAttr(machine.lanes)}
@@ -154,7 +160,7 @@ def _text(value: object) -> str:
 
 
 def record() -> dict[str, dict]:
-    return {network: {"cpu": of_cpu(network), "cuda": of_cuda(network)} for network in NETWORKS} | {
+    return {network: {"cpu": of_cpu(network), "cuda": of_cuda(network)} for network in (*NETWORKS, *FAMILIES)} | {
         "chains": of_chains(),
         "code": {code_name(*one): of_code(*one) for one in LOWERED},
     }

@@ -11,6 +11,11 @@ import numpy as np
 RNG = np.random.default_rng(9)
 
 
+def seeded(seed: int = 9) -> None:
+    """Begin to draw anew."""
+    RNG.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+
+
 class Case(NamedTuple):
     """A node: inputs by name, how many outputs, the version of the domain, names of inputs that are constants, attributes."""
 

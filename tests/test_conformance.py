@@ -7,16 +7,16 @@ import faulthandler
 import os
 import re
 import signal
-import string
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sampling
 
 import lightnet
 
@@ -24,7 +24,7 @@ onnx = pytest.importorskip("onnx")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 from suites import floor, page, pool, runners  # noqa: E402
-from suites.cases import Case, Problem, collect  # noqa: E402
+from suites.cases import Case, Problem, cases_in, collect, modules  # noqa: E402
 from suites.runners import CRASH, ERROR, PASS, TIMEOUT, UNSUPPORTED, WRONG, Result  # noqa: E402
 
 TOOL = [sys.executable, str(ROOT / "tools" / "conformance.py"), "--check", "--jobs", "1"]
@@ -79,24 +79,29 @@ def test_cases_know_what_they_test(suite):
     assert by_key["node/loop11"].tags >= {"control flow"} and "string" in by_key["node/string_split_basic"].tags
 
 
-#: Cases of an op at most, spread over all that it has.
+#: The core of an op's cases, spread over all that it has; a date draws from the others.
 OF_AN_OP = 4
 
 
-@pytest.mark.parametrize("letter", string.ascii_uppercase)
-def test_what_ops_compute(suite, letter):
+@pytest.mark.parametrize("module", modules())
+def test_what_ops_compute(module):
     """Cases of every op, by the references of the ops that it is made of: without machine code most of them take milliseconds."""
     known = floor.read()
-    ops = {c.op: [] for c in suite if c.suite == "node" and c.op.startswith(letter)}
-    for case in suite:
-        if case.op in ops and case.suite == "node" and case.key in known:
+    ops = defaultdict(list)
+    for case in cases_in(module):
+        if case.key in known:
             ops[case.op].append(case)
-    for cases in ops.values():
-        for case in cases[:: -(-len(cases) // OF_AN_OP) or 1]:
+    for op, cases in ops.items():
+        for case in sampling.draw(cases, op, every=-(-len(cases) // OF_AN_OP)):
             problem = case.load()
             run = lightnet.compile(problem.model.SerializeToString(), "none")
             for feeds, expected in problem.sets:
                 assert not runners.compare(problem, expected, run(feeds)), case.key
+
+
+def test_modules_have_all_cases(suite):
+    found = {c.key for module in modules() for c in cases_in(module)}
+    assert found == {c.key for c in suite if c.suite == "node"}
 
 
 def problem(want: np.ndarray = X, **options) -> Problem:

@@ -61,7 +61,8 @@ def model(op: str, cases: list[Case], domain: str = MICROSOFT, opset: int = 17) 
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString(), feeds
 
 
-def compare(op: str, cases: list[Case], domain: str = MICROSOFT, tolerance: float = 2e-6) -> None:
+def compare(op: str, cases: list[Case], domain: str = MICROSOFT, tolerance: float = 2e-6,
+            target: str = "cpu") -> None:  # fmt: skip
     """Every output of every case, with the case that differs named."""
     runtime = pytest.importorskip("onnxruntime")
     options = runtime.SessionOptions()
@@ -72,7 +73,7 @@ def compare(op: str, cases: list[Case], domain: str = MICROSOFT, tolerance: floa
     session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     want = dict(zip(names, session.run(names, feeds)))
-    got = lightnet.compile(source)(feeds)
+    got = lightnet.compile(source, target)(feeds)
     for name in names:
         inputs, attributes, *_ = cases[int(name[1:].split("_")[0])]
         told = {k: v.shape for k, v in inputs.items() if v is not None}
@@ -122,21 +123,21 @@ def test_simplified_layer_normalization_stands_in_the_standards_domain() -> None
     )
 
 
-@pytest.mark.slow
-def test_ops_for_devices_only() -> None:
+@pytest.mark.parametrize("target", ["none", pytest.param("cpu", marks=pytest.mark.slow)])
+def test_ops_for_devices_only(target: str) -> None:
     """ONNX Runtime has kernels of these for GPUs alone: so NumPy."""
     erf = np.vectorize(__import__("math").erf)
     x, b = f32(2, 3, 8), f32(8)
     source, feeds = model("BiasSplitGelu", [({"x": x, "b": b}, {}, 1, ())])
     left, right = np.split((x + b).astype(np.float64), 2, axis=2)
     same(
-        lightnet.compile(source)(feeds)["y0_0"],
+        lightnet.compile(source, target)(feeds)["y0_0"],
         (left * right * 0.5 * (1 + erf(right / sqrt(2)))).astype(np.float32),
         2e-6,
         "split",
     )
     source, feeds = model("BiasAdd", [({"x": x, "b": b, "s": f32(2, 3, 8)}, {}, 1, ())])
-    same(lightnet.compile(source)(feeds)["y0_0"], x + b + feeds["s_0"], 2e-6, "BiasAdd")
+    same(lightnet.compile(source, target)(feeds)["y0_0"], x + b + feeds["s_0"], 2e-6, "BiasAdd")
     cases = []
     for last, activation, skip in product((0, 1), (0, 1), ("no", "whole", "one", "flat")):
         picture = f32(2, 3, 4, 8) if last else f32(2, 8, 3, 4)
@@ -151,7 +152,7 @@ def test_ops_for_devices_only() -> None:
     for op in ("GroupNorm", "SkipGroupNorm"):
         mine = [c for c in cases if ("s" in c[0]) == (op == "SkipGroupNorm")]
         source, feeds = model(op, mine)
-        got = lightnet.compile(source)(feeds)
+        got = lightnet.compile(source, target)(feeds)
         for at, (inputs, attributes, count, _) in enumerate(mine):
             y, total = group_norm(inputs, attributes)
             same(got[f"y{at}_0"], y.astype(np.float32), 1e-5, f"{op} {attributes}")
@@ -178,19 +179,21 @@ def group_norm(inputs: dict, attributes: dict) -> tuple[np.ndarray, np.ndarray]:
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
-#: Every case is slow: each has kernels of its own. Quick tests take each so-many-th.
-SOME = [pytest.param(1, marks=pytest.mark.slow, id="all"), pytest.param(7, id="some")]
+#: What the ops mean is quick to say; machine code of every case is slow, as each has kernels of its own: quick tests take each so-many-th.
+SOME = [
+    pytest.param(1, "cpu", marks=pytest.mark.slow, id="all"), pytest.param(7, "cpu", id="some"), pytest.param(1, "none", id="meaning"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("each", SOME)
+@pytest.mark.parametrize("each, target", SOME)
 @pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
-def test_attention(op: str, each: int) -> None:
+def test_attention(op: str, each: int, target: str) -> None:
     cases = list(attentions() if op == "Attention" else multi_head_attentions())
-    compare(op, cases[::each], tolerance=1e-5)
+    compare(op, cases[::each], tolerance=1e-5, target=target)
 
 
-@pytest.mark.slow
-def test_packed_queries_keys_and_values_are_those_apart() -> None:
+@pytest.mark.parametrize("target", ["none", pytest.param("cpu", marks=pytest.mark.slow)])
+def test_packed_queries_keys_and_values_are_those_apart(target: str) -> None:
     """ONNX Runtime's CPU kernels lack these two forms: they give what the plain one gives."""
     q, k, v = (f32(2, 4, 3, 5) for _ in range(3))
     flat = [x.reshape(2, 4, 15) for x in (q, k, v)]
@@ -202,13 +205,13 @@ def test_packed_queries_keys_and_values_are_those_apart() -> None:
         ("pair", {"q": flat[0], "k": np.stack([k, v], 3)}),
     ):
         source, feeds = model("MultiHeadAttention", [(inputs, attributes, 1, ())])
-        run[name] = lightnet.compile(source)(feeds)["y0_0"]
+        run[name] = lightnet.compile(source, target)(feeds)["y0_0"]
     np.testing.assert_array_equal(run["apart"], run["all"])
     np.testing.assert_array_equal(run["apart"], run["pair"])
 
 
-@pytest.mark.parametrize("each", SOME)
-def test_group_query_attention(each: int) -> None:
+@pytest.mark.parametrize("each, target", SOME)
+def test_group_query_attention(each: int, target: str) -> None:
     """Of a shorter batch entry, the rows and the keys behind its end are nobody's: they are left out."""
     runtime = pytest.importorskip("onnxruntime")
     cases = list(grouped())[::each]
@@ -217,7 +220,7 @@ def test_group_query_attention(each: int) -> None:
     options.log_severity_level = 4
     want = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"]).run(None, feeds)
     names = [f"y{at}_{k}" for at in range(len(cases)) for k in range(3)]
-    got = lightnet.compile(source)(feeds)
+    got = lightnet.compile(source, target)(feeds)
     for name, array in zip(names, want):
         at, k = (int(x) for x in name[1:].split("_"))
         inputs, attributes = cases[at][:2]
@@ -228,9 +231,9 @@ def test_group_query_attention(each: int) -> None:
             same(mine, other, 1e-5, f"case {at} {attributes} rows {rows}, entry {b}, output {k}")
 
 
-@pytest.mark.parametrize("each", SOME)
-def test_rotary_embedding(each: int) -> None:
-    compare("RotaryEmbedding", list(rotaries())[::each])
+@pytest.mark.parametrize("each, target", SOME)
+def test_rotary_embedding(each: int, target: str) -> None:
+    compare("RotaryEmbedding", list(rotaries())[::each], target=target)
 
 
 # -- weights of some bits ------------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx_ml import GRID, MODES, RNG, f32, forest, machine, rows
+from onnx_ml import GRID, MODES, RNG, f32, forest, machine, rows, seeded
 
 import lightnet
 from lightnet.diagnostics import LightNetError
@@ -16,7 +17,26 @@ from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 ML = "ai.onnx.ml"
-TRANSFORMS = ["LOGISTIC", *(pytest.param(t, marks=pytest.mark.slow) for t in ("NONE", "SOFTMAX", "SOFTMAX_ZERO"))]
+
+
+@pytest.fixture(autouse=True)
+def own_data() -> None:
+    """A test draws the same numbers whichever run before it: ONNX Runtime refuses some random forests of BRANCH_NEQ."""
+    seeded()
+
+
+def ways(first: Any, *others: Any) -> list:
+    """Parameters and targets: what an op means is quick to say, machine code of all but the `first` is slow."""
+    return [
+        (first, "cpu"),
+        *((x, "none") for x in (first, *others)),
+        *(pytest.param(x, "cpu", marks=pytest.mark.slow) for x in others),
+    ]
+
+
+TARGETS = ["none", pytest.param("cpu", marks=pytest.mark.slow)]
+NAMES = ("LOGISTIC", "NONE", "SOFTMAX", "SOFTMAX_ZERO")
+TRANSFORMS = ways(*NAMES)
 
 
 def model(op: str, inputs: dict, outputs: int, version: int = 3, constants: tuple = (), **attributes) -> bytes:
@@ -42,11 +62,12 @@ def compare(
     version: int = 3,
     constants: tuple = (),
     tolerance: float = 1e-5,
+    target: str = "cpu",
     **attributes,
 ) -> None:
     source = model(op, inputs, outputs, version, constants, **attributes)
     feeds = {k: v for k, v in inputs.items() if k not in constants}
-    got = lightnet.compile(source)(feeds)
+    got = lightnet.compile(source, target)(feeds)
     for k, want in enumerate(runtime(source, feeds)):
         same(got[f"y{k}"], want, tolerance, f"{op} {attributes.get('post_transform', '')} output {k}")
 
@@ -63,30 +84,33 @@ def same(got: np.ndarray, want: np.ndarray, tolerance: float, what: str) -> None
 # -- trees ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("mode", "missing"),
-    [*(pytest.param(*c, marks=pytest.mark.slow) for c in product(MODES, (False, True))), ("all", False), ("all", True)],
-)
-def test_every_condition_of_a_tree(mode: str, missing: bool) -> None:
+@pytest.mark.parametrize("mode, target", ways("all", *MODES))
+@pytest.mark.parametrize("missing", [False, True])
+def test_every_condition_of_a_tree(mode: str, target: str, missing: bool) -> None:
     """Values equal to thresholds, and NaN that is tracked or not; ONNX Runtime walks trees of several conditions one by one."""
     attributes = forest("target", 3, 4, 4, [0, 1], MODES if mode == "all" else (mode,), GRID, tracks=missing)
-    compare("TreeEnsembleRegressor", {"x": rows(40, 4, missing)}, n_targets=2, **attributes)
+    compare("TreeEnsembleRegressor", {"x": rows(40, 4, missing)}, target=target, n_targets=2, **attributes)
 
 
-@pytest.mark.parametrize(
-    "aggregate", ["SUM", *(pytest.param(a, marks=pytest.mark.slow) for a in ("AVERAGE", "MIN", "MAX"))]
-)
-def test_regressors(aggregate: str) -> None:
+@pytest.mark.parametrize("aggregate, target", ways("SUM", "AVERAGE", "MIN", "MAX"))
+def test_regressors(aggregate: str, target: str) -> None:
     for targets, several in ((1, True), (3, True), (3, False)):
         attributes = forest("target", 7, 5, 5, list(range(targets)), MODES[:1], GRID, several)
-        compare("TreeEnsembleRegressor", {"x": rows(20, 5)}, n_targets=targets, aggregate_function=aggregate,
+        compare("TreeEnsembleRegressor", {"x": rows(20, 5)}, target=target, n_targets=targets, aggregate_function=aggregate,
                 **({"base_values": [0.5] * targets} if several else {}), **attributes)  # fmt: skip
     attributes = forest("target", 1, 0, 2, [0], MODES[:1], GRID)  # a tree that is one leaf
-    compare("TreeEnsembleRegressor", {"x": rows(3, 2)}, n_targets=1, aggregate_function=aggregate, **attributes)
+    compare(
+        "TreeEnsembleRegressor",
+        {"x": rows(3, 2)},
+        target=target,
+        n_targets=1,
+        aggregate_function=aggregate,
+        **attributes,
+    )
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
-def test_classifiers(transform: str) -> None:
+@pytest.mark.parametrize("transform, target", TRANSFORMS)
+def test_classifiers(transform: str, target: str) -> None:
     for classes, ids, base in ((3, [0, 1, 2], 0), (3, [0, 1, 2], 3), (2, [0, 1], 0), (2, [1], 0), (2, [0], 1)):
         attributes = forest("class", 5, 4, 4, ids, MODES[:1], GRID)
         if len(ids) == 1 and transform != "NONE":  # as gradient boosting has it: weights of both signs
@@ -103,7 +127,7 @@ def test_classifiers(transform: str) -> None:
             **more,
             **attributes,
         )
-        got, (label, score) = lightnet.compile(source)({"x": x}), runtime(source, {"x": x})
+        got, (label, score) = lightnet.compile(source, target)({"x": x}), runtime(source, {"x": x})
         if ids == [0, 1]:  # ONNX Runtime takes the second class wherever its score is positive
             label = np.array(labels)[score.argmax(1)]
         np.testing.assert_allclose(got["y1"], score, rtol=1e-5, atol=1e-6, err_msg=f"{classes} classes, ids {ids}")
@@ -172,50 +196,45 @@ def test_a_tree_that_is_a_cycle() -> None:
 # -- linear and kernel models ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
-def test_linear_models(transform: str) -> None:
+@pytest.mark.parametrize("transform, target", TRANSFORMS)
+def test_linear_models(transform: str, target: str) -> None:
     x = f32(9, 5)
     for targets in (1, 3):
         if transform == "NONE" or targets == 3:
-            compare("LinearRegressor", {"x": x}, version=1, coefficients=f32(targets * 5).tolist(), intercepts=f32(targets).tolist(),
+            compare("LinearRegressor", {"x": x}, version=1, target=target, coefficients=f32(targets * 5).tolist(), intercepts=f32(targets).tolist(),
                     targets=targets, post_transform=transform)  # fmt: skip
     for count, labels in ((3, [4, 9, 2]), (2, [0, 1])):
-        compare("LinearClassifier", {"x": x}, 2, version=1, coefficients=f32(count * 5).tolist(), intercepts=f32(count).tolist(),
+        compare("LinearClassifier", {"x": x}, 2, version=1, target=target, coefficients=f32(count * 5).tolist(), intercepts=f32(count).tolist(),
                 classlabels_ints=labels, post_transform=transform)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "kernel", ["RBF", *(pytest.param(k, marks=pytest.mark.slow) for k in ("LINEAR", "POLY", "SIGMOID"))]
-)
-def test_support_vectors(kernel: str) -> None:
+@pytest.mark.parametrize("kernel, target", ways("RBF", "LINEAR", "POLY", "SIGMOID"))
+def test_support_vectors(kernel: str, target: str) -> None:
     x = f32(9, 4)
     for one_class in (0, 1):
-        compare("SVMRegressor", {"x": x}, version=1, kernel_type=kernel, kernel_params=[0.3, 0.5, 3.0], n_supports=6, one_class=one_class,
+        compare("SVMRegressor", {"x": x}, version=1, target=target, kernel_type=kernel, kernel_params=[0.3, 0.5, 3.0], n_supports=6, one_class=one_class,
                 support_vectors=f32(24).tolist(), coefficients=f32(6).tolist(), rho=[0.2])  # fmt: skip
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize(
-    "kernel", ["RBF", pytest.param("LINEAR", marks=pytest.mark.slow), pytest.param("POLY", marks=pytest.mark.slow)]
-)
-def test_votes_of_support_vectors(kernel: str, transform: str) -> None:
+@pytest.mark.parametrize("pair, target", ways(*((k, t) for k in ("RBF", "LINEAR", "POLY") for t in NAMES)))
+def test_votes_of_support_vectors(pair: tuple[str, str], target: str) -> None:
     """Of two classes under SOFTMAX, ONNX Runtime has something that is no softmax: there ONNX's reference."""
-    x = f32(30, 4)
+    (kernel, transform), x = pair, f32(30, 4)
     for count in (2, 3, 4):
         attributes = {"kernel_type": kernel, "post_transform": transform, **machine(count, False)}
         if count > 2 or transform in ("LOGISTIC", "NONE"):
-            compare("SVMClassifier", {"x": x}, 2, version=1, **attributes)
+            compare("SVMClassifier", {"x": x}, 2, version=1, target=target, **attributes)
             continue
         source = model("SVMClassifier", {"x": x}, 2, version=1, **attributes)
-        got = lightnet.compile(source)({"x": x})
+        got = lightnet.compile(source, target)({"x": x})
         for k, want in enumerate(ReferenceEvaluator(source).run(None, {"x": x})):
             same(got[f"y{k}"], want, 1e-5, f"{transform} output {k}")
 
 
-@pytest.mark.slow
-def test_classifiers_without_support_vectors() -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_classifiers_without_support_vectors(target: str) -> None:
     for count in (3, 4):
-        compare("SVMClassifier", {"x": f32(30, 4)}, 2, version=1, kernel_type="LINEAR", kernel_params=[0.0] * 3, coefficients=f32(count * 4).tolist(), rho=[0.3, 0.0],
+        compare("SVMClassifier", {"x": f32(30, 4)}, 2, version=1, target=target, kernel_type="LINEAR", kernel_params=[0.0] * 3, coefficients=f32(count * 4).tolist(), rho=[0.3, 0.0],
                 classlabels_ints=list(range(count)))  # fmt: skip
 
 
@@ -254,42 +273,51 @@ def test_machines_that_are_none() -> None:
 # -- features ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_features() -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_features(target: str) -> None:
     x, whole = f32(6, 4), RNG.integers(-2, 5, (6, 4))
-    compare("Scaler", {"x": x}, version=1, offset=f32(4).tolist(), scale=f32(4).tolist())
-    compare("Scaler", {"x": whole}, version=1, offset=[0.5], scale=[2.0])
+    compare("Scaler", {"x": x}, version=1, target=target, offset=f32(4).tolist(), scale=f32(4).tolist())
+    compare("Scaler", {"x": whole}, version=1, target=target, offset=[0.5], scale=[2.0])
     for norm in ("L1", "L2"):
-        compare("Normalizer", {"x": x}, version=1, norm=norm)
-    compare("Normalizer", {"x": np.abs(x)}, version=1, norm="MAX")
-    compare("Binarizer", {"x": x}, version=1, threshold=0.25)
+        compare("Normalizer", {"x": x}, version=1, target=target, norm=norm)
+    compare("Normalizer", {"x": np.abs(x)}, version=1, target=target, norm="MAX")
+    compare("Binarizer", {"x": x}, version=1, target=target, threshold=0.25)
     holes = np.where(RNG.random(x.shape) < 0.3, np.float32(np.nan), x)
     compare(
-        "Imputer", {"x": holes}, version=1, imputed_value_floats=[1.0, 2.0, 3.0, 4.0], replaced_value_float=float("nan")
+        "Imputer",
+        {"x": holes},
+        version=1,
+        target=target,
+        imputed_value_floats=[1.0, 2.0, 3.0, 4.0],
+        replaced_value_float=float("nan"),
     )
-    compare("Imputer", {"x": whole}, version=1, imputed_value_int64s=[7], replaced_value_int64=0)
+    compare("Imputer", {"x": whole}, version=1, target=target, imputed_value_int64s=[7], replaced_value_int64=0)
     for cats in ([0, 1, 2, 3], [4, -2, 9]):
-        compare("OneHotEncoder", {"x": whole}, version=1, cats_int64s=cats, zeros=1)
+        compare("OneHotEncoder", {"x": whole}, version=1, target=target, cats_int64s=cats, zeros=1)
     compare(
         "LabelEncoder",
         {"x": whole},
         version=2,
+        target=target,
         keys_int64s=[0, 3, -2],
         values_floats=[0.5, 1.5, 2.5],
         default_float=9.0,
     )
-    compare("LabelEncoder", {"x": whole}, version=2, keys_int64s=[0, 3, -2], values_int64s=[10, 20, 30])
+    compare("LabelEncoder", {"x": whole}, version=2, target=target, keys_int64s=[0, 3, -2], values_int64s=[10, 20, 30])
     compare(
         "LabelEncoder",
         {"x": holes},
         version=2,
+        target=target,
         keys_floats=[float("nan"), float(x[0, 0])],
         values_int64s=[4, 5],
         default_int64=-7,
     )
-    compare("FeatureVectorizer", {"a": x, "b": whole.astype(np.float32)}, version=1, inputdimensions=[4, 4])
-    compare("ArrayFeatureExtractor", {"x": x, "i": np.array([3, 0, 0])}, version=1, constants=("i",))
-    compare("ArrayFeatureExtractor", {"x": x[0], "i": np.array([3, 0])}, version=1, constants=("i",))
+    compare(
+        "FeatureVectorizer", {"a": x, "b": whole.astype(np.float32)}, version=1, target=target, inputdimensions=[4, 4]
+    )
+    compare("ArrayFeatureExtractor", {"x": x, "i": np.array([3, 0, 0])}, version=1, target=target, constants=("i",))
+    compare("ArrayFeatureExtractor", {"x": x[0], "i": np.array([3, 0])}, version=1, target=target, constants=("i",))
 
 
 def test_label_encoder_of_tensors() -> None:

@@ -12,10 +12,10 @@ import numpy as np
 
 from mutations.faults import Fault
 
-#: Tests for one fault at most, for each CPU second that they may take.
-MOST = 10
-#: CPU seconds of any test, however quick.
-SETUP = 0.1
+#: CPU seconds of any test beyond those recorded, and of any when tests are weighed by what they run.
+TURN, SETUP = 0.005, 0.1
+#: The part of a fault's CPU seconds that one test may take before others have their turn.
+PART = 0.1
 #: Blocks behind a line whose tests come first, and how many of each.
 AHEAD, EACH = 4, 4
 #: Test functions for a line that none of the recorded cases runs.
@@ -47,12 +47,13 @@ class Tests:
         within = self._within(fault)
         hits = np.flatnonzero(self.marks[:, mark >> 3] & (0x80 >> (mark & 7)))
         about = within / self.sizes / (SETUP + self.costs)
+        branches = _once(np.concatenate([hits[:0], *self._branches(hits, mark, fault)]))
         both = np.stack(
             [hits[np.argsort(self.costs[hits], kind="stable")], hits[np.argsort(-about[hits], kind="stable")]], 1
         )
         others = np.flatnonzero(within)
-        order = [*self._branches(hits, mark, fault), both.ravel(), others[np.argsort(-about[others], kind="stable")]]
-        return self._choose(_once(np.concatenate(order)), cpu, hits)
+        order = [branches, both.ravel(), others[np.argsort(-about[others], kind="stable")]]
+        return self._choose(_once(np.concatenate(order)), cpu, len(branches), hits)
 
     def _branches(self, hits: np.ndarray, mark: int, fault: Fault) -> list[np.ndarray]:
         """The quickest of `hits` that run each of the blocks behind a mark, but for blocks that all of them run."""
@@ -81,21 +82,24 @@ class Tests:
         functions = (self.names[i].partition("[")[0] for i in np.argsort(-share, kind="stable").tolist() if share[i])
         return list(dict.fromkeys(functions))[:NEAR]
 
-    def _choose(self, order: np.ndarray, cpu: float, hits: np.ndarray | None = None) -> list[str]:
-        """The first of each function, then the second, within the limits, in an order; `hits` before all others."""
+    def _choose(self, order: np.ndarray, cpu: float, ahead: int = 0, hits: np.ndarray | None = None) -> list[str]:
+        """Tests of an order that `cpu` seconds allow: the first `ahead`, then the first of each function, then the second, and
+        `hits` before all others. A test that takes a large part of the time waits as many rounds as it takes such parts."""
         rounds: dict[str, int] = defaultdict(int)
         first = set(order.tolist() if hits is None else hits.tolist())
         ranked = []
         for rank, i in enumerate(order.tolist()):
             function = self.names[i].partition("[")[0]
-            ranked.append((i not in first, rounds[function], rank, i))
-            rounds[function] += 1
+            waits = int(self.costs[i] / (PART * cpu))
+            ranked.append((i not in first, waits + (rank >= ahead) * (1 + rounds[function]), rank, i))
+            rounds[function] += rank >= ahead
         chosen, total = [], 0.0
         for *_, i in sorted(ranked):
-            if chosen and (total + self.costs[i] > cpu or len(chosen) >= max(20, MOST * cpu)):
+            cost = float(self.costs[i]) + TURN
+            if chosen and total + cost > cpu:
                 continue
             chosen.append(self.names[i])
-            total += float(self.costs[i])
+            total += cost
         return chosen
 
 

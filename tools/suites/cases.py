@@ -6,10 +6,12 @@ and NumPy, not LightNet: every runner gets the same cases.
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,28 @@ def _node_cases() -> list[Case]:
         found = collect_testcases(None)
     plain = {c.name: c for c in found if "_expanded" not in c.name}
     return [_node_case(c, plain.get(c.name.partition("_expanded")[0], c)) for c in found]
+
+
+def modules() -> list[str]:
+    """The modules of ONNX's node cases: an op each, or a few that belong together."""
+    from onnx.backend.test.case import node
+
+    found = pkgutil.walk_packages(node.__path__, f"{node.__name__}.")
+    return [m.name.removeprefix(f"{node.__name__}.") for m in found if not m.ispkg and "._" not in m.name]
+
+
+def cases_in(module: str) -> list[Case]:
+    """The node cases of one of `modules`, bodies of functions left out; those of other ops are not made for it."""
+    from onnx.backend.test.case import node
+    from onnx.backend.test.case.base import Base
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        here = import_module(f"{node.__name__}.{module}")
+    names = {name.lower() for name, found in vars(here).items() if isinstance(found, type) and issubclass(found, Base)}
+    names |= {module}  # one is called by another op's name
+    cases = [c for c in node._NodeTestCases if "_expanded" not in c.name]
+    return [_node_case(c, c) for c in cases if any(n.op_type.lower() in names for n in c.model.graph.node)]
 
 
 def _node_case(case: Any, plain: Any) -> Case:

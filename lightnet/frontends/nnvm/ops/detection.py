@@ -25,7 +25,7 @@ def box_decode(n: Node, deltas: Value, anchors: Value) -> Value:
     g = n.g
     n.at_least(deltas, 1)
     n.at_least(anchors, 1)
-    if n.choice("format", "corner", "center") == "corner":
+    if n.choice("format", "center", "corner") == "corner":
         anchors = boxes.other_form(n, anchors, "corner")
     stds = np.asarray([n.float(f"std{i}", 1.0) for i in range(4)])
     scaled = g.op("mul", deltas, g.constant(stds, deltas.dtype))
