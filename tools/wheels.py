@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ PACKAGE = "lightnet"
 ENTRIES = (
     PACKAGE,
     "lightnet.runtime.artifact",
+    "lightnet.runtime.listed",
     "lightnet.runtime.rows",
     "lightnet.cli.lightnet",
     "lightnet.cli.run",
@@ -41,6 +43,10 @@ EXTRAS = ("sign", "serve")
 #: What they may import beside the standard library.
 ALLOWED = frozenset({"numpy", *sys.stdlib_module_names})
 COMPILER, RUNTIME = "lightnet-compiler", "lightnet-runtime"
+
+
+#: A row of a table, which is imported by its name: a target's runtime (`ir/registry.py`), or a form of code (`runtime/formats.py`).
+_ROW = re.compile(r"(lightnet(?:\.\w+)+:RUNTIME|lightnet\.runtime(?:\.\w+)+:\w+)")
 
 
 class Imports:
@@ -68,6 +74,8 @@ class Imports:
                 case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                     for other in child.orelse:
                         self._read(other, module, found)
+                case ast.Constant(value=str(text)) if match := _ROW.fullmatch(text):
+                    self.later[module].add(match[1].partition(":")[0])
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                     self._read(child, module, self.later[module])
                 case _:

@@ -21,7 +21,6 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from lightnet.backends.cuda.arch import arch_of
 from lightnet.backends.interpreter.arena import POISON
 from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.diagnostics import LightNetError
@@ -37,6 +36,7 @@ from lightnet.ir.module import main_of
 from lightnet.ir.names import PLACES, WORKSPACE
 from lightnet.ir.op import tensor_name
 from lightnet.ir.rewrites import op_and_name
+from lightnet.ir.target import lowered_by
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 from lightnet.trust.baseline import Baseline
@@ -63,10 +63,10 @@ def check_level4(
     """The first difference between a planned module and what `pass_` lowered it to, and notes on what was not executed."""
     if not memory_of(before):
         return None, ["nothing is compared, as the module before it is not planned"]
-    arch = arch_of(module)
-    threads = None if arch is None else _threads(module, arch)
+    runtime = lowered_by(pass_.name)
+    threads = runtime.as_threads(module)
     try:
-        module = _as_loops(ctx, module)
+        module = runtime.as_loops(ctx, module)
         lines = lines_by_op(ctx, pass_, before, module)
     except LightNetError as e:
         return None, [f"nothing is compared: {e.message}"]
@@ -99,23 +99,6 @@ def lines_by_op(ctx: Context, pass_: ModulePass, before: ModuleOp, module: Modul
     return found
 
 
-def _threads(module: ModuleOp, arch: str) -> Threads:
-    from lightnet.trust.threads import Threads  # the emitter of PTX takes a while to import
-
-    return Threads(module, arch)
-
-
-def _as_loops(ctx: Context, module: ModuleOp) -> ModuleOp:
-    """A module whose functions the interpreter of loops can run: where they are kernels of threads, a copy of other form."""
-    if arch_of(module) is None:
-        return module
-    from lightnet.passes.simt_to_cpu import SimtToCpuPass
-
-    copy = module.clone()
-    SimtToCpuPass().apply(ctx, copy)
-    return copy
-
-
 def _lowered_alone(ctx: Context, pass_: ModulePass, before: ModuleOp, op: Operation) -> ModuleOp:
     block = Block()
     values: dict[SSAValue, SSAValue] = {}
@@ -141,7 +124,7 @@ class _Check:
 
     module: ModuleOp
     lines: dict[Operation, list[LaunchOp]]
-    #: Of a module for cuda, its launches as threads; of each launch of loops there is one.
+    #: Of kernels of threads, their launches as these; of each launch of loops there is one.
     threads: Threads | None = None
     as_loops: set[str] = field(default_factory=set)
     as_threads: set[str] = field(default_factory=set)
