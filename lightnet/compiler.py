@@ -125,7 +125,7 @@ def compile(
         )
     said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": asked.number, "exact": exact,
             "weight_memory": weight_memory, "pipeline": pipeline, **compilation.options, "disable": tuple(disable)}  # fmt: skip
-    said = {name: value for name, value in said.items() if value not in (None, False, ())}
+    said = {name: value for name, value in said.items() if value is not None and value is not False and value != ()}
     return Executable(compilation, store, model.seed, options=said, tied=tied)
 
 

@@ -84,7 +84,11 @@ class SpecializingExecutable(Compiled):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {name: value for name, value in self._options.items() if value not in (None, False, ())}
+        return {
+            name: value
+            for name, value in self._options.items()
+            if value is not None and value is not False and value != ()
+        }
 
     @property
     def threads(self) -> int:

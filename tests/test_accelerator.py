@@ -76,12 +76,6 @@ def agrees(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
         np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5 * scale)
 
 
-def test_it_is_small() -> None:
-    """What people copy: one folder, under 300 lines of code."""
-    lines = [line for path in FOLDER.glob("*.py") for line in path.read_text("utf-8").splitlines()]
-    assert len([line for line in lines if line.strip()]) < 300
-
-
 def test_small_network(npu) -> None:
     """Groups are split, epilogues fused, each kernel has a unit and its cycles; results are the graph's."""
     model = lightnet.loads(SMALL, ".mlir")

@@ -19,6 +19,7 @@ import lightnet
 from lightnet.backends.cuda import native
 from lightnet.backends.cuda.module import CudaModule
 from lightnet.backends.cuda.tensor_maps import maps_of
+from lightnet.backends.cuda.threads import Threads
 from lightnet.cli.network import run_options
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
@@ -29,7 +30,6 @@ from lightnet.runtime.cuda.emulator import Emulator
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance, HostLine, KernelLine
 from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap, check
 from lightnet.runtime.program import HostCall, Program, Tensor
-from lightnet.trust.threads import Threads
 
 TILED = TensorMap("f16", (3, 20, 72), box=(1, 16, 64))
 WINDOWS = TensorMap("bf16", (2, 9, 7, 64), im2col=Im2col(128, 64, (-1, -2), (-1, 0), (1, 2)))

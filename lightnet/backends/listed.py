@@ -6,10 +6,12 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lightnet.ir.runtime import Runtime, Settings
+from lightnet.ir.runtime import Content, Files, Runtime, Settings
 from lightnet.runtime.listed import COPY, HOST, KERNEL, ListedCode, ListedFormat, ListedLine
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from xdsl.dialects.builtin import ModuleOp
 
     from lightnet.executable import Executable
@@ -21,6 +23,13 @@ class Listed(NamedTuple):
 
     code: ListedCode
     assembly: str
+
+
+class Sources(Files):
+    """The source that the kernels were made of, as a file of whatever kind."""
+
+    def make(self, kind: str, path: Path, folder: Path) -> Content:
+        return self.executable.native.assembly
 
 
 class ListedRuntime(Runtime):
@@ -46,6 +55,9 @@ class ListedRuntime(Runtime):
 
     def code(self, made: Listed) -> ListedCode:
         return made.code
+
+    def writer(self, executable: Executable, name: str) -> Files:
+        return Sources(executable, name)
 
     def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
         from lightnet.report.steps import InstanceStepper

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.peers import PEERS
+from lightnet.cli.targets import DEFAULT
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import runtime_of
 from lightnet.ir.runtime import RUN
@@ -35,7 +36,7 @@ class SavedNetwork:
     def __init__(self, args: argparse.Namespace, path: str):
         given = [spelt for name, spelt in _NEEDS_NETWORK.items() if getattr(args, name, None)]
         given += [f"--compare {args.compare}"] if args.compare in PEERS else []
-        given += [f"-t {args.target}"] if args.target != "cpu" else []
+        given += [f"-t {args.target}"] if args.target != DEFAULT else []
         if given:
             raise LightNetError(f"{given[0]} needs the network, and this is a compiled executable", SourceLoc(path))
         self.path, self.trust = path, args.trust
@@ -58,7 +59,7 @@ def profiled(saved: SavedExecutable) -> Executable:
         from lightnet.model import loads
     except ImportError:
         raise LightNetError("--profile needs the compiler, which is not installed here") from None
-    target = saved.options.get("target", "cpu")
+    target = saved.options.get("target", DEFAULT)
     own = {
         o.name: saved.options[o.name] for o in runtime_of(target).options if RUN in o.tools and o.name in saved.options
     }

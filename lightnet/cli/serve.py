@@ -164,7 +164,10 @@ def _load(path: str, args: argparse.Namespace) -> Any:
     from lightnet.runtime.artifact import is_saved, load_executable
 
     if path.endswith(".lnx") or is_saved(path):
-        run: Any = load_executable(path, trust=args.trust, **targets.given(args))
+        from lightnet.plugins import loaded
+
+        with loaded(args.load):
+            run: Any = load_executable(path, trust=args.trust, **targets.given(args))
     elif args.trust:
         raise LightNetError("--trust is for executables, and this is a network", SourceLoc(path))
     else:

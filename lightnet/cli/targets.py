@@ -12,6 +12,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import RUNTIMES, runtime_of
 from lightnet.ir.runtime import Option, Runtime
 
+#: The target where nobody names one.
+DEFAULT = "cpu"
 #: The attribute of the arguments that has what is given: values by name.
 GIVEN = "own_options"
 
@@ -32,7 +34,7 @@ class _Own(argparse.Action):
 
 
 def add_target(
-    parser: argparse.ArgumentParser, tool: str, argv: Sequence[str] | None, help: str, default: str | None = "cpu"
+    parser: argparse.ArgumentParser, tool: str, argv: Sequence[str] | None, help: str, default: str | None = DEFAULT
 ) -> None:
     """The option ``--target``, and those of `tool` that targets have of their own. Where `argv` names a target, the help shows its options alone; an option
     of another one is accepted here and refused by the compiler, which knows better what to say."""

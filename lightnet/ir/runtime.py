@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lightnet.executable import Executable
     from lightnet.report.steps import Stepper
     from lightnet.runtime.program import Program
-    from lightnet.trust.threads import Threads
+    from lightnet.trust.level4 import Threads
 
 #: The tools that an option may be one of: those that run networks (`lightnet`, `lightnet run`, `lightnet serve`), `lightnet compile`, `ln-opt`.
 RUN, COMPILE, PASSES = "run", "compile", "passes"

@@ -1,7 +1,7 @@
 """A compiled network one kernel at a time: which launches belong to which kernel, and running them singly.
 
 What profiling and looking at intermediate tensors have in common. The kernels that are called are the ones that the network
-ships; nothing is instrumented. A target's runtime says which of the classes here it is, or one of its own (`device_steps.py`). Imports `ir`, the
+ships; nothing is instrumented. A target's runtime says which of the classes here it is, or one of its own (`backends/cuda/steps.py`). Imports `ir`, the
 launches of level 4, the builder, the JIT and the runtime.
 """
 

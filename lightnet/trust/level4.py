@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 from xdsl.context import Context
@@ -45,8 +46,19 @@ from lightnet.trust.loop_cost import LoopCost
 from lightnet.trust.record import Difference, DifferenceError
 from lightnet.trust.trace import TracedPlanned
 
-if TYPE_CHECKING:
-    from lightnet.trust.threads import Threads
+
+class Threads(Protocol):
+    """Launches as the threads that they are (`Runtime.as_threads`)."""
+
+    #: The launches of the module, in order: of each launch of loops there is one.
+    launches: Sequence[Any]
+
+    def cost(self, line: Any) -> int:
+        """About how many ops all threads of a launch execute."""
+
+    def run(self, lines: Sequence[Any], spaces: Mapping[str, np.ndarray]) -> None:
+        """Run launches on memory spaces, which then hold what they wrote. LightNetError for what is wrong in them."""
+
 
 PRIVATE = StringAttr("private")
 #: Steps (ops of loops, roughly a microsecond each) that one kernel, and all of them, may take.
@@ -85,7 +97,7 @@ def check_level4(
 def lines_by_op(ctx: Context, pass_: ModulePass, before: ModuleOp, module: ModuleOp) -> dict[Operation, list[LaunchOp]]:
     """The launches that each op of a planned module became. How many there are follows from lowering the op alone; it is the
     lowered module's own launches that are returned. Raises `LightNetError` where the numbers do not fit."""
-    lines = launch.launches(module)
+    lines = launch.lines_of(module)
     found: dict[Operation, list[LaunchOp]] = {}
     at = 0
     for op in main_of(before).body.block.ops:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from lightnet.backends.cuda.module import CudaModule
+    from lightnet.backends.cuda.threads import Threads
     from lightnet.executable import Executable
     from lightnet.report.steps import Stepper
     from lightnet.runtime.cuda.program import CudaCode
-    from lightnet.trust.threads import Threads
 
 #: The triple of the code, as LLVM names it.
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -93,7 +93,7 @@ class CudaRuntime(Runtime):
         return made.code
 
     def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
-        from lightnet.report.device_steps import DeviceStepper
+        from lightnet.backends.cuda.steps import DeviceStepper
 
         return DeviceStepper(executable, feeds)
 
@@ -109,7 +109,7 @@ class CudaRuntime(Runtime):
 
         if (arch := arch_of(module)) is None:
             return None
-        from lightnet.trust.threads import Threads  # the emitter of PTX takes a while to import
+        from lightnet.backends.cuda.threads import Threads  # the emitter of PTX takes a while to import
 
         return Threads(module, arch)
 
