@@ -137,7 +137,11 @@ def test_tools(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for words in (["--load", str(FOLDER), "-t", "npu"], ["-t", "none"]):
         assert lightnet_main([*words, str(net)]) == 0
         seen.append(capsys.readouterr().out.split("info:")[0])
-    assert seen[0] == seen[1] and seen[0].startswith("y:\n[[[[")
+    got, want = (
+        np.array(text.removeprefix("y:\n").replace("[", " ").replace("]", " ").split(), float) for text in seen
+    )
+    assert seen[0].startswith("y:\n[[[[") and got.size == 64 * 16 * 16
+    np.testing.assert_allclose(got, want, atol=0.0011)  # three digits, of sums in another order
     passes = "--pass=bind,expand,hoist,combine,choose,plan"
     assert ln_opt.main(["--load", str(FOLDER), "-t", "npu", passes, str(net)]) == 0
     out = capsys.readouterr().out

@@ -239,9 +239,9 @@ def test_a_network_is_compiled_without_a_device(monkeypatch):
             {"pipeline": "bind,expand,plan{plan=upstream alignment=1},choose,lower-cuda"},
             "elements of 4 bytes at multiples of 4 alone: plan with the default plan",
         ),
-        ("cuda", {"cpu": "x86-64-v3"}, "target 'cuda' has no option 'cpu'; its own are arch, emulate, on_cpu"),
+        ("cuda", {"cpu": "x86-64-v3"}, "target 'cuda' has no option 'cpu' .'cpu' is of target cpu.; its own are arch, emulate, on_cpu"),
         ("cpu", {"emulate": True}, "'emulate' is of target cuda"),
-        ("none", {"arch": "sm_80"}, "it has none of its own .'arch' is of target cuda"),
+        ("none", {"arch": "sm_80"}, ".'arch' is of target cuda.; it has none of its own"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(target, options, match):

@@ -99,7 +99,7 @@ def test_a_third_target_from_python(folder: Path) -> None:
         for options, message in [
             ({"efort": 1}, r"no option 'efort'; did you mean effort\?; its own are cc, effort"),
             ({"effort": "1"}, "the option 'effort' takes int, not '1'"),
-            ({"arch": "sm_80"}, r"its own are cc, effort \('arch' is of target cuda\)"),
+            ({"arch": "sm_80"}, r"\('arch' is of target cuda\); its own are cc, effort"),
             ({"cc": "no-such-compiler"}, "the C compiler does not run"),
         ]:
             with pytest.raises(LightNetError, match=message):

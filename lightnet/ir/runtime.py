@@ -115,7 +115,8 @@ class Runtime:
         for name in options:
             if name not in known:
                 there = f"its own are {', '.join(known)}" if known else "it has none of its own"
-                raise LightNetError(f"target '{target}' has no option '{name:.40}'{_near(name, known)}; {there}{_others(name)}",
+                hint = _others(name) or _near(name, known)
+                raise LightNetError(f"target '{target}' has no option '{name:.40}'{hint}; {there}",
                                     label="runtime.option")  # fmt: skip
         return {name: known[name].checked(value) for name, value in options.items() if value is not None}
 
