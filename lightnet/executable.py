@@ -10,15 +10,17 @@ import io
 import os
 import tempfile
 import threading
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.interpreter.static import static_values
+from lightnet.compilation import Compilation
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.ir.collector import collector_paused
@@ -27,28 +29,70 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import tensor_names
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.runtime import Runtime
 from lightnet.ir.types import spec_of
-from lightnet.runtime import artifact, processor
+from lightnet.programs import build_program, interface_of
+from lightnet.runtime import artifact
 from lightnet.runtime.arrays import aligned, by_name, checked_array
 from lightnet.runtime.calls import Call
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.instance import Arena, Instance
-from lightnet.runtime.machine import PROCESS, Opened
+from lightnet.runtime.instance import Callee
+from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.runnable import Runnable
-from lightnet.runtime.threads import threads_of, threads_of_call
 from lightnet.runtime.weights import WeightStore
 from lightnet.tying import Tied, check_fed
 
-if TYPE_CHECKING:
-    from lightnet.compiler import Compilation
-    from lightnet.runtime.cuda.program import CudaInstance
 
-#: Bytes of static tensors from which on it pays to give back the pages of LLVM's code.
-_MANY = 8 << 20
+class Compiled(Runnable):
+    """What `lightnet.compile` gives: an `Executable`, or, of a network whose shapes are open, a `SpecializingExecutable`. Both have all that is here; of
+    the latter, what there is for each set of shapes is an error that names `specialized`, and lists tell of what has been compiled so far."""
+
+    @abstractmethod
+    def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
+        """The executable that runs inputs like `feeds`, compiled if there is none yet: itself, where shapes are not open."""
+
+    @property
+    @abstractmethod
+    def is_native(self) -> bool:
+        """Whether there is code; else the reference interpreter runs the network."""
+
+    @property
+    @abstractmethod
+    def missing(self) -> list[str]:
+        """The tensors that should come from the weight store, and are not in it: they hold zeros."""
+
+    @property
+    @abstractmethod
+    def weight_warnings(self) -> list[str]:
+        """What is odd about the weights."""
+
+    @property
+    @abstractmethod
+    def planned(self) -> ModuleOp:
+        """The planned module (level 3); of target none the bound network."""
+
+    @property
+    @abstractmethod
+    def program(self) -> Program:
+        """The code and its interface."""
+
+    @abstractmethod
+    def ir(self, stage: str | None = None) -> str:
+        """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned module."""
+
+    @abstractmethod
+    def save(
+        self, path: str | Path, variants: Sequence[Executable] = (), sign: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling.
+
+        `variants` are the same network compiled for other processors, in descending order of what they ask for: a loader takes
+        the first that it can run, this one above all. `sign` is the file of the private key to sign it with (`runtime.signing`).
+        """
 
 
-class Executable(Runnable):
+class Executable(Compiled):
     """A compiled network, called with arrays by input (or param) name; every call starts from the loaded data. It goes to other
     processes (`pickle`) as the contents of the file that `save` writes, and is a `SavedExecutable` there."""
 
@@ -66,7 +110,8 @@ class Executable(Runnable):
         self._compilation = compilation
         self._store = store
         self._seed = seed
-        self._machine = machine or _default_machine(compilation)
+        threads = {"threads": compilation.threads.used}
+        self._machine = machine or Opened(compilation.machine, {**compilation.options, **threads})
         self._lock = threading.RLock()
         self._parts: dict[str, Any] = {}
         planned = main_of(compilation.planned)
@@ -113,37 +158,14 @@ class Executable(Runnable):
         """What the target's machine gave this executable when it was opened (document 004's `priv`)."""
         return self._machine.state
 
-    def started(self, feeds: Mapping[str, Any] | None = None, arena: Arena | None = None) -> tuple[Arena, np.ndarray]:
-        """The memory that a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): an
-        arena with inputs and ports in place, and the bytes of the static tensors. Of an `arena` from an earlier call the inputs are
-        written again, and the ports stay. Raises as a call does, and for target `none`."""
+    def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
+        return self
+
+    def filled(self, feeds: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """What a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): what the inputs and residents that are fed
+        hold, and the bytes of the static tensors. Raises as a call does, and where there is no code."""
         if not self.is_native:
             raise LightNetError("there is no machine code to run: compile for a target other than none")
-        if self.arch is not None:
-            raise LightNetError("the memory of target cuda is its device's: `started_apart` has it")
-        filled, static = self._filled(feeds)
-        if arena is not None:
-            self.instance.fill(arena, filled, static)
-        else:
-            arena = Arena(self.program)
-            self.instance.start(arena, filled, static)
-        return arena, static
-
-    def started_apart(
-        self, feeds: Mapping[str, Any] | None = None, instance: CudaInstance | None = None
-    ) -> CudaInstance:
-        """As `started`, for target cuda: the program on its device, on memory of its own, or an `instance` from an earlier call again.
-        Raises as a call does, and for other targets."""
-        if self.arch is None:
-            raise LightNetError("there is no program for a device: compile for target cuda")
-        filled, static = self._filled(feeds)
-        if instance is None:
-            instance = cast("CudaInstance", self.instance).apart()
-        instance.start(filled, static)
-        return instance
-
-    def _filled(self, feeds: Mapping[str, Any] | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """What the inputs and residents that are fed hold, and the bytes of the static tensors."""
         arrays = self._feeds(feeds)
         static, residents = self._params(arrays)
         return {**(residents or {}), **arrays}, static
@@ -187,7 +209,7 @@ class Executable(Runnable):
         """A call on the reference interpreter."""
         from lightnet.backends.interpreter import graph
 
-        threads_of_call(call.threads, self.program.threads)
+        self.program.bound.of_call(call.threads)
         planned, _ = self._compilation.planned, self._machine.state
         shown = {"stream": call.stream} if call.stream else {}
         return graph.run(planned, arrays, self._store, seed=self._seed, copy=self._machine.copy, **shown)
@@ -249,7 +271,6 @@ class Executable(Runnable):
 
     @property
     def missing(self) -> list[str]:
-        """The tensors that should come from the weight store, and are not in it: they hold zeros."""
         from_file = [name for name, op in self._sources.items() if op.from_file]
         return [name for name in from_file if self._store is None or name not in self._store]
 
@@ -287,19 +308,23 @@ class Executable(Runnable):
 
     @property
     def threads(self) -> int:
-        return threads_of(self._compilation.threads)
+        return self._compilation.threads.used
 
     # -- the parts
 
     @property
     def is_native(self) -> bool:
-        """Whether there is machine code; target `none` has the reference interpreter instead."""
         return self._compilation.loops is not None
 
     @property
+    def runtime(self) -> Runtime:
+        """How its code is made, loaded and called: that of its target."""
+        return self._compilation.runtime
+
+    @property
     def arch(self) -> str | None:
-        """The architecture (``sm_80``) that the code is for, of target cuda; None of any other."""
-        return self._compilation.arch
+        """The architecture that the code is for, of a target that has such (``sm_80`` of cuda)."""
+        return self._compilation.options.get("arch") if self._compilation.is_own else None
 
     def _part(self, name: str, make: Any) -> Any:
         with self._lock:
@@ -309,60 +334,50 @@ class Executable(Runnable):
 
     @property
     def program(self) -> Program:
-        """The machine code and its interface."""
-        from lightnet.compiler import build_program
-
         return self._part("program", lambda: build_program(self._compilation))
 
     @property
     def _interface(self) -> dict[str, Any]:
         """What the program takes and gives. Asking does not make machine code, which a first call makes while it loads the data."""
-        from lightnet.compiler import interface_of
-
         return self._part("interface", lambda: interface_of(self._compilation))
 
     @property
     def native(self) -> Any:
-        """The native module: LLVM IR, assembly, objects."""
-        from lightnet.compiler import native_module
-
-        return native_module(self._compilation)
+        """The code as the target's runtime makes it: its texts `llvm_ir` and `assembly`, and what these are of (objects, PTX)."""
+        return self._compilation.native
 
     @property
     def ptx(self) -> str:
-        """The PTX text of the program's kernels. Raises `LightNetError` for a target other than cuda."""
-        if self.arch is None:
+        """The PTX text of the program's kernels. Raises `LightNetError` where there is none."""
+        if "ptx" not in self.runtime.files:
             raise LightNetError("there is no PTX: compile for target cuda")
         return self.native.assembly
 
     @property
-    def instance(self) -> Instance | CudaInstance:
-        """The program linked into this process, with its static tensors."""
+    def instance(self) -> Callee:
+        """The program loaded where it runs, with its static tensors."""
         return self._part("instance", self._link)
 
-    def _link(self) -> Instance | CudaInstance:
-        state = self._machine.state  # before all work, since there may be no such machine
-        if self._compilation.machine is not None:
-            processor.check(self.program.cpu, self.program.features, self.program.triple)
+    def _link(self) -> Callee:
+        _ = self._machine.state  # before all work, since there may be no such machine
+        self.runtime.check_runs(self.program, self._compilation.settings)
         # LLVM works while the params are loaded: neither holds the interpreter's lock for long.
         with collector_paused(), ThreadPoolExecutor(1) as other:
             code = other.submit(self._compiled)
             static, residents = self._static({})
             code.result()
-        defaults = {t.name: self.loaded(t.name) for t in self.program.inputs}
-        if self.arch is not None:
-            from lightnet.runtime.cuda.program import CudaInstance
+        return self._loaded_with(static, {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}})
 
-            return CudaInstance(self.program, self.native.code, static, {**residents, **defaults}, state, self._machine)
-        return Instance(self.program, static, {**residents, **defaults})
+    def _loaded_with(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Callee:
+        """The program on these tensors."""
+        return self.runtime.format.instance(
+            self.program, self.runtime.code(self.native), static, defaults, self._machine
+        )
 
     def _compiled(self) -> None:
-        """Make machine code; where many weights follow, let go of what only that needed."""
+        """Make code; where many weights follow, let go of what only that needed."""
         _ = self.native
-        if self.arch is None and memory_of(self.loops).get("static", 0) > _MANY:
-            from lightnet.backends.llvm.unlocked import release_code
-
-            release_code()
+        self.runtime.made_all(memory_of(self.loops).get("static", 0))
 
     def with_tensors(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Executable:
         """This executable on static tensors and contents that another one of the same plan holds; itself. Raises LightNetError where they
@@ -375,7 +390,7 @@ class Executable(Runnable):
             raise LightNetError("this version of the compiler plans the network otherwise: profile the network itself")
         self._lacking = []
         with self._lock:
-            self._parts["instance"] = Instance(self.program, static, defaults)
+            self._parts["instance"] = self._loaded_with(static, defaults)
         return self
 
     def _with_params(self, params: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -441,7 +456,6 @@ class Executable(Runnable):
 
     @property
     def planned(self) -> ModuleOp:
-        """The planned module (level 3); of target none the bound network."""
         return self._compilation.planned
 
     @property
@@ -455,7 +469,6 @@ class Executable(Runnable):
         return self._compilation.loops
 
     def ir(self, stage: str | None = None) -> str:
-        """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned module."""
         return str(self.planned if stage is None else self._compilation.stage(stage))
 
     @property
@@ -473,11 +486,6 @@ class Executable(Runnable):
     def save(
         self, path: str | Path, variants: Sequence[Executable] = (), sign: str | os.PathLike[str] | None = None
     ) -> None:
-        """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling.
-
-        `variants` are the same network compiled for other processors, in descending order of what they ask for: a loader takes
-        the first that it can run, this one above all. `sign` is the file of the private key to sign it with (`runtime.signing`).
-        """
         signer = None
         if sign is not None:
             from lightnet.runtime.signing import Signer
@@ -494,23 +502,14 @@ class Executable(Runnable):
         if not self.is_native:
             raise LightNetError("there is no machine code to save: compile for a target other than none")
         self._check_weights()
-        cuda = None if self.arch is None else self.native.code
+        code = self.runtime.code(self.native)
         if (made := self._parts.get("instance")) is not None:
             static, defaults = made.static, made.defaults
         else:
             self._compiled()
             static, residents = self._static({})
             defaults = {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}}
-        return artifact.Variant(self.program, static, defaults, cuda, self._options, self.warnings)
-
-
-def _default_machine(compilation: Compilation) -> Opened:
-    """The machine of a compilation that no target is said for: a device where its code is for one, else the process."""
-    if compilation.arch is None:
-        return Opened(PROCESS)
-    from lightnet.runtime.cuda.machine import MACHINE
-
-    return Opened(MACHINE, {"emulate": compilation.emulate, "arch": compilation.arch})
+        return artifact.Variant(self.program, static, defaults, code, self._options, self.warnings)
 
 
 def _name(op: Source) -> str:

@@ -10,22 +10,22 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.executable import Executable
+from lightnet.executable import Compiled, Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.model import Model
 from lightnet.runtime.arrays import as_array, checked_array
 from lightnet.runtime.calls import Call
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import not_fed, unknown
-from lightnet.runtime.runnable import Runnable
-from lightnet.runtime.threads import bound_of, threads_of
+from lightnet.runtime.threads import Threads
 
 #: Executables that are kept, the last used ones.
 CAPACITY = 16
@@ -33,8 +33,8 @@ CAPACITY = 16
 Key = tuple[tuple[str, tuple[int, ...], bytes | None], ...]
 
 
-class SpecializingExecutable(Runnable):
-    """Called like an `Executable`; compiles itself for the shapes and values that it is called with.
+class SpecializingExecutable(Compiled):
+    """Called like an `Executable`; compiles itself for the shapes and values that it is called with, by `compile`: `lightnet.compile` and its options.
 
     `deciding` are the inputs whose values have turned out to decide shapes. It goes to other processes (`pickle`) as the path or the
     bytes of its model, which is read and compiled again there.
@@ -43,14 +43,12 @@ class SpecializingExecutable(Runnable):
     def __init__(
         self,
         opened: OpenError,
-        compile: Callable[[Model], Executable],
-        target: str = "cpu",
-        options: Mapping[str, Any] | None = None,
+        compile: partial[Any],
         source: Any = None,
     ):
         self._again, self._compile = opened.again, compile
         self._source = opened.loc.file if opened.loc is not None else "<model>"
-        self._made_of, self._options = source, {"target": target, **(options or {})}
+        self._made_of, self._options = source, compile.keywords
         self.signature = dict(opened.signature)
         self.deciding = {name for name in opened.inputs if _is_closed(self.signature[name][1])}
         self._cache: OrderedDict[Key, Executable] = OrderedDict()
@@ -71,10 +69,8 @@ class SpecializingExecutable(Runnable):
             raise LightNetError(
                 "an executable whose shapes are open goes to other processes as the path of its model, and this one has none"
             )
-        from lightnet.compiler import compile
-
         source = os.path.abspath(self._made_of) if isinstance(self._made_of, str | os.PathLike) else self._made_of
-        return partial(compile, **self._options), (source,)
+        return self._compile, (source,)
 
     @property
     def is_closed(self) -> bool:
@@ -88,39 +84,75 @@ class SpecializingExecutable(Runnable):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {name: value for name, value in self._options.items() if value not in (None, False, ())}
+        return {
+            name: value
+            for name, value in self._options.items()
+            if value is not None and value is not False and value != ()
+        }
 
     @property
     def threads(self) -> int:
-        return threads_of(bound_of(self._options.get("threads")))
+        return Threads.asked(self._options.get("threads")).used
 
     @property
     def warnings(self) -> list[str]:
         """What is odd about the weights and the plan, of all that has been compiled so far."""
-        return list(dict.fromkeys(w for e in list(self._cache.values()) for w in e.warnings))
+        return list(dict.fromkeys(w for e in self._all() for w in e.warnings))
 
     @property
     def params(self) -> dict[str, Any]:
         """Shape and dtype of every param by name, as far as something has been compiled."""
-        return {name: kind for e in list(self._cache.values()) for name, kind in e.params.items()}
+        return {name: kind for e in self._all() for name, kind in e.params.items()}
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[int | None, ...] | None, np.dtype]]:
         """Shape (None where it has differed) and dtype of every output by name, as far as something has been compiled."""
         found: dict[str, Any] = {}
-        for executable in list(self._cache.values()):
+        for executable in self._all():
             for name, (dims, dtype) in executable.outputs.items():
                 found[name] = _either(found[name][0] if name in found else dims, dims), dtype
         return found
 
+    def _all(self) -> list[Executable]:
+        """What has been compiled so far, and is kept."""
+        return list(self._cache.values())
+
+    @property
+    def missing(self) -> list[str]:
+        return list(dict.fromkeys(name for e in self._all() for name in e.missing))
+
+    @property
+    def weight_warnings(self) -> list[str]:
+        return list(dict.fromkeys(w for e in self._all() for w in e.weight_warnings))
+
     @property
     def plan(self) -> Any:
-        raise LightNetError("there is a memory plan for each set of shapes: `specialized(feeds).plan`")
+        raise self._of_each("memory plan", "plan")
 
-    def specialized(self, feeds: Mapping[str, Any]) -> Executable:
-        """The executable for inputs like `feeds`, compiled if there is none yet."""
+    @property
+    def planned(self) -> Any:
+        raise self._of_each("planned module", "planned")
+
+    @property
+    def program(self) -> Any:
+        raise self._of_each("program", "program")
+
+    def ir(self, stage: str | None = None) -> str:
+        raise self._of_each("module", "ir(stage)")
+
+    def save(
+        self, path: str | Path, variants: Sequence[Executable] = (), sign: str | os.PathLike[str] | None = None
+    ) -> None:
+        raise self._of_each("file", "save(path)")
+
+    def _of_each(self, what: str, how: str) -> LightNetError:
+        return LightNetError(
+            f"there is a {what} for each set of shapes: `specialized(feeds).{how}`", label="specialize.each"
+        )
+
+    def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
         self._check_open()
-        given = {name: self._checked(name, value) for name, value in feeds.items()}
+        given = {name: self._checked(name, value) for name, value in (feeds or {}).items()}
         if missing := [name for name in self.signature if name not in given]:
             raise not_fed(dict.fromkeys(missing, ""))
         arrays = {name: given[name] for name in self.signature}  # in one order, whatever that of the feeds
@@ -164,7 +196,7 @@ class SpecializingExecutable(Runnable):
     @property
     def is_native(self) -> bool:
         """Whether there is machine code for everything compiled so far."""
-        return all(e.is_native for e in list(self._cache.values()))
+        return all(e.is_native for e in self._all())
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int | str | None, ...] | None, np.dtype]]:

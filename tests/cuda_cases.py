@@ -13,12 +13,13 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda import selection
-from lightnet.compiler import Compilation
+from lightnet.compilation import Compilation
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.target import get_target
 from lightnet.passes import pipelines
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -243,7 +244,9 @@ def pinned(
     for kernel in _kernels(module):
         if any(g.alg == alg for g, _ in selection.candidates(kernel)):
             kernel.attributes["alg"] = StringAttr(alg)
-    return Compilation(module, parse_pipeline(rest, options), make_context(), emulate=True), [c.name for c in wanted]
+    stages = pipelines.staged(rest, options).parsed(options)
+    settings = get_target("cuda").settings(emulate=True)
+    return Compilation(module, *stages, make_context(), target="cuda", settings=settings), [c.name for c in wanted]
 
 
 def _is_taken(case: Case, dtype: str, alg: str) -> bool:

@@ -17,6 +17,7 @@ import pytest
 
 import lightnet
 from lightnet.diagnostics import LightNetError
+from lightnet.report.steps import started
 from lightnet.report.tables import size
 from lightnet.runtime import instance, threads
 from lightnet.runtime.arrays import aligned
@@ -68,7 +69,7 @@ def by_team(executable, count: int) -> dict[str, bytes]:
     """The outputs of a run on just so many threads, each of which but the first has exactly the scratch that the program says, full of NaN, in the
     middle of bytes that nobody may touch."""
     program, made = executable.program, executable.instance
-    arena, static = executable.started(fed(executable))
+    arena, static = started(executable, fed(executable))
     arena.frame[1] = static.ctypes.data
     room, margin = threading.Barrier(count), 4096
     wait = WAIT(lambda _: room.wait(60) and None)

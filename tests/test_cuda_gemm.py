@@ -37,7 +37,7 @@ from lightnet.backends.cuda.gemm.mma_core import shapes
 from lightnet.backends.cuda.gemm.model import Pinned
 from lightnet.backends.cuda.gemm.problem import match
 from lightnet.backends.cuda.simt import Simt
-from lightnet.compiler import Compilation
+from lightnet.compilation import Compilation
 from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
 from lightnet.ir.body import OfEqualKernels
@@ -45,7 +45,6 @@ from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import layout_of
 from lightnet.ir.module import main_of
-from lightnet.ir.passes import parse_pipeline
 from lightnet.ir.target import Request
 from lightnet.ir.views import alignment_of
 from lightnet.passes import pipelines
@@ -394,7 +393,9 @@ def test_both_launches_of_a_split_product_belong_to_its_kernel():
     graph = Graph()
     graph.conv(graph.input(1, 512, 4, 4), 512, 3)
     executable = Executable(
-        Compilation(graph.module(), parse_pipeline(pipelines.default("cuda"), {"target": "cuda"}), make_context()),
+        Compilation(
+            graph.module(), *pipelines.pipeline_of("cuda").parsed({"target": "cuda"}), make_context(), target="cuda"
+        ),
         None,
         0,
     )

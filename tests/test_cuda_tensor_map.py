@@ -19,6 +19,7 @@ import lightnet
 from lightnet.backends.cuda import native
 from lightnet.backends.cuda.module import CudaModule
 from lightnet.backends.cuda.tensor_maps import maps_of
+from lightnet.backends.cuda.threads import Threads
 from lightnet.cli.network import run_options
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
@@ -28,7 +29,6 @@ from lightnet.runtime.cuda.driver import CudaUnavailable, Device, capability_of,
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance, HostLine, KernelLine
 from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap, check
 from lightnet.runtime.program import HostCall, Program, Tensor
-from lightnet.trust.threads import Threads
 from lightnet_ptx.emulator import Emulator
 
 TILED = TensorMap("f16", (3, 20, 72), box=(1, 16, 64))
@@ -353,8 +353,8 @@ def test_an_interpreter_runs_code_for_its_own_architecture():
 
 def test_what_is_run_is_compiled_for_the_device(monkeypatch: pytest.MonkeyPatch):
     def options(**given: object) -> dict[str, object]:
-        defaults = {"target": "cuda", "arch": None, "emulate": False, "on_cpu": False, "precision": None}
-        return run_options(argparse.Namespace(**{**defaults, **given}))
+        own = {name: given.pop(name) for name in ("arch", "emulate", "on_cpu") if name in given}
+        return run_options(argparse.Namespace(**{"target": "cuda", "precision": None, **given}, own_options=own))
 
     monkeypatch.setattr(native, "devices", lambda: [device(9, 0, 227)])
     assert options() == {"arch": "sm_90a"}
@@ -375,5 +375,5 @@ def test_compiling_for_this_device(monkeypatch: pytest.MonkeyPatch):
     assert lightnet.compile(model, "cuda", arch="native").arch == "sm_89"
     assert lightnet.compile(model, "cuda").arch == "sm_80"
     monkeypatch.setattr(native, "devices", lambda: drivers.devices())
-    with pytest.raises(LightNetError, match="arch, emulate and on_cpu are for target cuda"):
+    with pytest.raises(LightNetError, match="'arch' is of target cuda"):
         lightnet.compile(model, "cpu", arch="native")

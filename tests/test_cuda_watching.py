@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import lightnet
-from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_launch import CudaLaunchOp
 from lightnet.report import html
 from lightnet.report.alone import alone
@@ -128,13 +127,6 @@ def test_memory_is_given_back():
     gc.collect()
     assert taken and sorted(taken) == sorted(freed)
     assert executable(feeds).keys() == {"y", "z"}
-
-
-def test_memory_of_a_processor_is_not_a_devices():
-    with pytest.raises(LightNetError, match="is its device's"):
-        compiled().started()
-    with pytest.raises(LightNetError, match="no program for a device"):
-        compiled(target="cpu").started_apart()
 
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from lightnet.backends.cuda.device import Device, device_of
 from lightnet.backends.cuda.gemm.generator import SIMT_TILES
 from lightnet.backends.cuda.gemm.mma_core import shapes
 from lightnet.backends.cuda.gemm.wgmma import TILES
-from lightnet.compiler import Compilation
+from lightnet.compilation import Compilation
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.conv_nd import Conv, Deconv
@@ -36,6 +36,7 @@ from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import byte_size, layout_of, to_memory
 from lightnet.ir.module import main_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of, storage_type
 from lightnet.ir.views import place_of
 from lightnet.model import Model
@@ -362,7 +363,9 @@ def compiled(module: ModuleOp, seed: int, how: str, emulate: bool) -> Compilatio
     rest = (
         rest.replace("plan,", "plan{alignment=8},") if rng.random() < 0.4 else rest
     )  # less than a thread copies at a time
-    return Compilation(module, parse_pipeline(rest, options), make_context(), emulate=emulate)
+    settings = get_target("cuda").settings(**{"emulate" if emulate else "on_cpu": True})
+    stages = pipelines.staged(rest, options).parsed(options)
+    return Compilation(module, *stages, make_context(), target="cuda", settings=settings)
 
 
 def executable_of(module: ModuleOp, seed: int, emulate: bool = False) -> tuple[Executable, str]:

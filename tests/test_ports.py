@@ -15,6 +15,7 @@ import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
 from lightnet.report.profile import profiled
+from lightnet.report.steps import started
 from lightnet.runtime.program import FRAME, Program, is_port, ports_of
 
 CHAIN = """
@@ -172,9 +173,9 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 def test_kernels_one_by_one_stay_where_they_are() -> None:
     """Who calls kernels at addresses (the profiler) writes inputs again, and the ports stay."""
     run = compiled(CHAIN)
-    arena, _ = run.started({"x": random(2, 3, 4).astype(np.float64)})
+    arena, _ = started(run, {"x": random(2, 3, 4).astype(np.float64)})
     before = list(arena.frame)
-    run.started({"x": random(2, 3, 4).astype(np.float64)}, arena)
+    started(run, {"x": random(2, 3, 4).astype(np.float64)}, arena)
     assert list(arena.frame) == before and set(arena.ports) == {"in0", "out0"}
     assert profiled(run, {"x": random(2, 3, 4)}, rounds=1).kernels
 

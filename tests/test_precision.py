@@ -243,8 +243,8 @@ def test_refusals(text, message):
 
 
 @pytest.mark.parametrize("target, options, message", [
-    ("cpu", {"precision": "tf32"}, "has no tf32"),
-    ("cpu", {"precision": "f8"}, "unknown precision 'f8'; there are: f32, tf32, f16, bf16"),
+    ("cpu", {"precision": "tf32"}, "'tf32' is of target cuda"),
+    ("cpu", {"precision": "f8"}, "target 'cpu' has no precision 'f8'; there are: f32, f16, bf16"),
     ("cpu", {"precision": "f16", "plan": "upstream"}, "upstream's plans"),
     ("cpu", {"precision": "f16", "pipeline": "bind,expand,plan,lower-cpu"}, "put precision"),
 ])  # fmt: skip

@@ -177,7 +177,11 @@ LAYERS = {
 }  # fmt: skip
 API = 6  # the modules of the package itself: model, compiler, executable, context
 #: A file that stands higher than its folder.
-HIGHER = {"lightnet.frontends.onnx.export.model": API}
+HIGHER = {
+    "lightnet.frontends.onnx.export.model": API,
+    "lightnet.backends.cuda.steps": 6,  # what reports and checks ask of a target
+    "lightnet.backends.cuda.threads": 6,
+}
 
 
 def imports(path: Path, *, on_load: bool) -> Iterator[str]:

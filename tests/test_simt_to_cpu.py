@@ -453,7 +453,7 @@ def test_an_executable_of_loops_is_one_of_the_cpu(tmp_path):
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
-        ("cpu", {"on_cpu": True}, "are for target cuda"),
+        ("cpu", {"on_cpu": True}, "'on_cpu' is of target cuda"),
         ("cuda", {"on_cpu": True, "emulate": True}, "choose one of them"),
     ],
 )

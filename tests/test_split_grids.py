@@ -26,6 +26,7 @@ from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.matmul import Matmul
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
+from lightnet.report.steps import started
 from lightnet.runtime.arrays import align_up, aligned
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -203,7 +204,7 @@ def test_a_network_block_by_block(name, layout):
     rng = np.random.default_rng(5)
     feeds = {n: rng.normal(size=dims).astype(dtype) for n, (dims, dtype) in executable.inputs.items()}
     want = executable(feeds, threads=1)
-    arena, static = executable.started(feeds)
+    arena, static = started(executable, feeds)
     memory, other = arena.memory(static), aligned(max(executable.program.scratch, 1))
     for line in launches(executable.loops):
         assert isinstance(line, LaunchOp)

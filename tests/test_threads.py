@@ -22,8 +22,9 @@ from lightnet.backends.llvm.launch_list import touches
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import Use, use_of
 from lightnet.dialects.launch import LaunchOp, kernels, launches
+from lightnet.report.steps import started
 from lightnet.runtime.arrays import aligned
-from lightnet.runtime.threads import MAX_THREADS, processors, quota, thread_count
+from lightnet.runtime.threads import MAX_THREADS, Threads, processors, quota
 
 ROOT = Path(__file__).parent.parent
 SQUEEZENET, LENET = (ROOT / "examples" / "nets" / name for name in ("squeezenet1.1.net", "lenet.net"))
@@ -94,7 +95,7 @@ def test_a_detector():
 def test_level4_runs_on_any_threads_scratch():
     """The interpreter gives each block the scratch of some thread, poisoned before."""
     executable = lightnet.compile(LENET, threads=4, pipeline=None)
-    arena, static = executable.started(feeds(executable))
+    arena, static = started(executable, feeds(executable))
     outputs = image(executable(feeds(executable)))
     for op in launches(executable.loops):
         assert isinstance(op, LaunchOp)
@@ -258,7 +259,10 @@ builtin.module { func.func @main() -> tensor<4xf32> {
 def test_how_many(monkeypatch, squeezenet):
     monkeypatch.delenv("LIGHTNET_THREADS", raising=False)
     assert (
-        thread_count() == processors() == lightnet.compile(LENET).threads == min(len(os.sched_getaffinity(0)), quota())
+        Threads.asked().used
+        == processors()
+        == lightnet.compile(LENET).threads
+        == min(len(os.sched_getaffinity(0)), quota())
     )
     assert lightnet.compile(LENET, "none").threads == 1
     monkeypatch.setenv("LIGHTNET_THREADS", " 2 ")

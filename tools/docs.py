@@ -1,4 +1,4 @@
-"""Write the reference pages, docs/ops.md, passes.md, patterns.md, cli.md, upstream-ops.md and edge-values.md, from the code: ``python tools/docs.py [--check]``.
+"""Write the reference pages, docs/ops.md, passes.md, patterns.md, cli.md, targets.md, upstream-ops.md and edge-values.md, from the code: ``python tools/docs.py [--check]``.
 
 With ``--check`` nothing is written, and the exit status is 1 if a page is not what would be written. Imports lightnet.
 """
@@ -23,10 +23,14 @@ from xdsl.ir import Block
 
 from lightnet.cli.common import Parser
 from lightnet.cli.lightnet import SUBCOMMANDS
+from lightnet.deploy import kinds_of
 from lightnet.ir.op import LnOp, Operand, Param, Result
 from lightnet.ir.passes import option_text
-from lightnet.ir.registry import FAMILIES, PASSES
+from lightnet.ir.registry import FAMILIES, PASSES, RUNTIMES, TARGETS
 from lightnet.ir.rewrites import pattern_name
+from lightnet.ir.runtime import COMPILE, RUN
+from lightnet.ir.runtime import PASSES as PASSES_TOOL
+from lightnet.ir.target import get_target
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes import pipelines
 from lightnet.passes.levels import LEVELS
@@ -369,6 +373,47 @@ def cli_page() -> str:
     return "\n".join(lines)
 
 
+def targets_page() -> str:
+    """What each target has: how it runs, its own options, layouts, precisions and files."""
+    lines = [
+        MADE,
+        "# The targets\n",
+        "`-t NAME`, or `lightnet.compile(model, NAME, **options)`. An option stands at the command line as `--name`; one that a target has not is refused,",
+        "with those that it has. A target of your own says its options in the same way ([add-a-target.md](add-a-target.md)).\n",
+    ]
+    for name in RUNTIMES:
+        target = get_target(name)
+        runtime = target.own_runtime
+        lines += [f"## {name}\n", f"{doc(sys.modules[TARGETS.where(name).partition(':')[0]])}\n"]
+        has_code = target.lowering is not None
+        lines.append(
+            f"* code: {doc(type(runtime)).split('. ')[0].rstrip('.') if has_code else 'none; the planned network runs in the reference interpreter'}"
+        )
+        lines.append(
+            f"* layouts: {', '.join(target.layouts)}; precisions: {', '.join((*pipelines.PRECISIONS, *target.precisions))}"
+        )
+        if has_code:
+            lines.append(
+                f"* files of `lightnet compile --emit`: {', '.join(kinds_of(runtime))}; of `ln-opt --emit`: {', '.join(target.emitters)}"
+            )
+        rows = [
+            (
+                f"`{o.name}`",
+                o.type.__name__,
+                f"`{o.default}`",
+                ", ".join(OPTION_TOOLS[t] for t in o.tools) or "Python",
+                o.help,
+            )
+            for o in runtime.options
+        ]
+        lines += ["", *md_table(("option", "type", "default", "in", ""), rows)]
+    return "\n".join(lines)
+
+
+#: The tools that an option is one of, as people know them.
+OPTION_TOOLS = {RUN: "`lightnet`, `run`, `serve`", COMPILE: "`compile`", PASSES_TOOL: "`ln-opt`"}
+
+
 def parser_of(main: Callable[[list[str]], int]) -> argparse.ArgumentParser:
     """The argument parser that a tool makes, taken when it parses."""
 
@@ -418,7 +463,7 @@ def tour_page() -> str:
     return import_module("tour").page((DOCS / "tour.md").read_text("utf-8"))
 
 
-PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page,
+PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page, "targets.md": targets_page,
                                         "patterns.md": patterns_page, "upstream-ops.md": upstream_ops_page, "edge-values.md": edge_values_page,
                                         "tour.md": tour_page}  # fmt: skip
 

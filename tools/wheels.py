@@ -35,6 +35,7 @@ PACKAGES = sorted(path.parent.name for path in ROOT.glob(f"{PACKAGE}*/__init__.p
 ENTRIES = (
     PACKAGE,
     "lightnet.runtime.artifact",
+    "lightnet.runtime.listed",
     "lightnet.runtime.rows",
     "lightnet.cli.lightnet",
     "lightnet.cli.run",
@@ -46,6 +47,10 @@ EXTRAS = ("sign", "serve")
 #: What they may import beside the standard library.
 ALLOWED = frozenset({"numpy", *sys.stdlib_module_names})
 COMPILER, RUNTIME, INTERPRETER = "lightnet-compiler", "lightnet-runtime", "lightnet-ptx"
+
+
+#: A row of a table, which is imported by its name: a target's runtime (`ir/registry.py`), or a form of code (`runtime/formats.py`).
+_ROW = re.compile(r"(lightnet(?:\.\w+)+:RUNTIME|lightnet\.runtime(?:\.\w+)+:\w+)")
 
 
 class Imports:
@@ -73,6 +78,8 @@ class Imports:
                 case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                     for other in child.orelse:
                         self._read(other, module, found)
+                case ast.Constant(value=str(text)) if match := _ROW.fullmatch(text):
+                    self.later[module].add(match[1].partition(":")[0])
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                     self._read(child, module, self.later[module])
                 case _:

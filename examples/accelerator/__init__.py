@@ -1,10 +1,10 @@
 """The target `npu`: a made-up accelerator, whole. It has an array of multipliers, a vector unit, and 192 KiB of memory of its own.
 
-    ln-opt --load examples/accelerator -t npu --pass=bind,expand,combine,choose,plan net.mlir
+    lightnet run --load examples/accelerator -t npu net.onnx -i random
 
 It computes in f32 only. Results that fit stand in `sram`, everything else in `arena`, its DRAM; what several kernels read of an input is
-copied there once. `dma.py` is what copies; `emit_c.py` writes the planned network
-as C, which stands for the code that a real machine's compiler would take.
+copied there once. `emit_c.py` writes C, which stands for the code that a real machine's compiler would take; `runtime.py` has it compiled, and runs it;
+`dma.py` is what copies.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ from lightnet.ir.registry import pattern
 from lightnet.ir.target import Space, Target
 from lightnet.ir.types import spec_of
 
-from .dma import Dma
 from .emit_c import emit_c
+from .runtime import RUNTIME
 
 SRAM = 192 * 1024  # bytes
 POOLS = {"maxpool2d", "avgpool2d"}
@@ -142,7 +142,9 @@ NPU = Target(
     accepts=accepts,
     choose=choose,
     home=home,
-    machine=Dma(),
+    machine=RUNTIME.form.machine,
+    lowering="lower-cpu",
+    runtime=RUNTIME,
     emitters={"c": emit_c},
 )
 Npu = Dialect("npu", [NpuKernelOp], [])

@@ -1,4 +1,4 @@
-"""The planned network as C: one function a kernel, and `npu_run`, which calls them in order. Level 4 is a handful of ops on numbers
+"""A network as C: one function a kernel (`kernels_c`), and with `npu_run`, which calls them in order (`emit_c`). Level 4 is a handful of ops on numbers
 and memories, so an emitter is a table from op to text."""
 
 import math
@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import Float64Type, IntegerAttr, IntegerType, MemRefT
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import CopyOp, LaunchOp
+from lightnet.dialects.launch import CopyOp, LaunchOp, kernels, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
@@ -44,28 +44,27 @@ CMPI = ("==", "!=", "<", "<=", ">", ">=")
 CMPF = {1: "{} == {}", 2: "{} > {}", 3: "{} >= {}", 4: "{} < {}", 5: "{} <= {}", 9: "!({} > {})", 10: "!({} <= {})",
         11: "!({} < {})", 12: "!({} >= {})", 13: "!({} == {})", 6: "{0} < {1} || {0} > {1}"}  # fmt: skip
 C_TYPES = {
-    "f32": "float",
-    "f64": "double",
-    "index": "long",
-    "i1": "int",
-    "i8": "int8_t",
-    "i32": "int32_t",
-    "i64": "int64_t",
-}
+    "f32": "float", "f64": "double", "index": "long", "i1": "int", "i8": "int8_t", "i32": "int32_t", "i64": "int64_t",
+}  # fmt: skip
+
+
+def kernels_c(lowered: ModuleOp) -> str:
+    """C99 source of the kernels of a lowered network: ``void name(long first, long end, float *, ...)``."""
+    return "\n".join(
+        [PROLOGUE, *(line for function in kernels(lowered).values() for line in Function(function).lines), ""]
+    )
 
 
 def emit_c(module: ModuleOp) -> str:
-    """C99 source of a planned network: ``void npu_run(unsigned char *arena, unsigned char *static_)``, places as planned."""
+    """C99 source of a planned or lowered network: ``void npu_run(unsigned char *arena, unsigned char *static_)``, places as planned."""
     lowered = module.clone()
-    LowerCpuPass().apply(Context(), lowered)
-    lines = [PROLOGUE, f"static unsigned char sram[{max(memory_of(lowered).get('sram', 0), 1)}];"]
-    for function in lowered.body.block.ops:
-        if function.sym_name.data != "main":
-            lines += Function(function).lines
+    if not lines_of(lowered):
+        LowerCpuPass().apply(Context(), lowered)
+    lines = [kernels_c(lowered), f"static unsigned char sram[{max(memory_of(lowered).get('sram', 0), 1)}];"]
     calls = [call(line) for line in main_of(lowered).body.block.ops if isinstance(line, LaunchOp | CopyOp)]
     network = main_of(module).body.block
     sources = [describe(op.results[0]) for op in network.ops if isinstance(op, Source)]
-    outputs = [describe(value) for value in network.last_op.operands]
+    outputs = [describe(value) for value in network.last_op.operands]  # none of what is lowered
     cycles = sum(op.attributes["cycles"].value.data for op in module.walk() if "cycles" in op.attributes)
     lines += [f"\n/* {cycles} cycles", *(f"   {text}" for text in (*sources, "->", *outputs)), "*/"]
     return "\n".join([*lines, "void npu_run(unsigned char *arena, unsigned char *static_)\n{", *calls, "}", ""])
@@ -90,7 +89,7 @@ class Function:
         self.names: dict[SSAValue, str] = {}
         block = function.body.block
         arguments = [self.declared(a, star=True) for a in block.args]
-        self.lines = [f"\nstatic void {function.sym_name.data}({', '.join(arguments)})", "{"]
+        self.lines = [f"\nvoid {function.sym_name.data}({', '.join(arguments)})", "{"]
         self.block(block, "    ")
         self.lines.append("}")
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lightnet.cli import common
-from lightnet.cli.network import Network, add_loading, add_pipeline, add_precision, cuda_options
+from lightnet.cli import common, targets
+from lightnet.cli.network import Network, add_loading, add_pipeline, add_precision, compile_options
 from lightnet.cli.progress import stages
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.registry import runtime_of
+from lightnet.ir.runtime import COMPILE
 from lightnet.report.tables import size
-from lightnet.runtime.threads import ANY, shown
+from lightnet.runtime.threads import ANY, Threads
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -26,16 +28,14 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
-    args = _parser().parse_args(argv)
-    kinds = _kinds(args)
-    files = _files(args, kinds)
+    args = _parser(argv).parse_args(argv)
     from lightnet.plugins import loaded
 
     with loaded(args.load):
-        return _compile(args, files)
+        return _compile(args, _files(args, _kinds(args)))
 
 
-def _parser() -> common.Parser:
+def _parser(argv: Sequence[str] | None = None) -> common.Parser:
     from lightnet.deploy import KINDS
 
     parser = common.Parser(
@@ -49,23 +49,19 @@ def _parser() -> common.Parser:
         metavar="FILE",
         help="the file to write (default: NET.lnx); of several kinds: what their names begin with",
     )
-    option("--emit", metavar="KIND,...", default="lnx", help=f"what to write: {', '.join(KINDS)} (default: lnx)")
+    option(
+        "--emit",
+        metavar="KIND,...",
+        default="lnx",
+        help=f"what to write, of what the target has: {', '.join(KINDS)} (default: lnx)",
+    )
     option("--name", metavar="NAME", help="what the C symbols begin with (default: from the name of the output)")
-    option(
-        "-t",
-        "--target",
-        metavar="NAME",
-        default="cpu",
-        help="cpu (default), or cuda, of which there are lnx, ptx, llvm and mlir",
+    targets.add_target(
+        parser,
+        COMPILE,
+        argv,
+        "cpu (default), cuda, of which there are lnx, ptx, llvm and mlir, or a target of your own",
     )
-    option(
-        "--arch",
-        metavar="NAME",
-        help="cuda: the architecture: sm_80 (default), which later ones run, sm_90, …; native: this machine's device",
-    )
-    option("--cpu", metavar="NAME", default="host", help="the processor: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, "
-           "generic-aarch64, or baseline, avx2, avx512, neon")  # fmt: skip
-    option("--triple", metavar="TRIPLE", help="the system to make code for, as LLVM names it (default: this one)")
     option(
         "--variants",
         metavar="NAME,...",
@@ -109,39 +105,42 @@ def _parser() -> common.Parser:
 
 
 def _kinds(args: argparse.Namespace) -> list[str]:
-    from lightnet.deploy import KINDS
+    from lightnet.deploy import check_kinds, kinds_of
 
+    runtime = runtime_of(args.target)
     kinds = list(dict.fromkeys(kind.strip() for kind in args.emit.split(",") if kind.strip()))
     if not kinds:
-        raise LightNetError(f"--emit names nothing; there are: {', '.join(KINDS)}")
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise LightNetError(f"--emit: unknown kind '{unknown[0]:.40}'; there are: {', '.join(KINDS)}")
+        raise LightNetError(f"--emit names nothing; there are: {', '.join(kinds_of(runtime))}")
+    check_kinds(kinds, args.target, runtime)
     if args.sign is not None and "lnx" not in kinds:
         raise LightNetError("--sign is for --emit=lnx: only executables of ours are signed")
     if args.variants is not None and kinds != ["lnx"]:
         raise LightNetError("--variants is for --emit=lnx: one file with code for several processors")
-    if args.target != "cpu" and (args.variants is not None or args.cpu != "host" or args.triple):
-        raise LightNetError(f"--cpu, --triple and --variants are for target cpu, and the target is {args.target}")
-    if args.variants is not None and (args.cpu != "host" or args.triple):
-        raise LightNetError("--variants and --cpu both name processors: give one of them")
+    if args.variants is not None:
+        runtime.variants(args.variants)
+        if given := targets.given(args):
+            raise LightNetError(
+                f"--variants and --{next(iter(given))} both say what code is made for: give one of them"
+            )
     return kinds
 
 
 def _files(args: argparse.Namespace, kinds: list[str]) -> dict[str, str]:
     """The path of each kind."""
-    from lightnet.deploy import KINDS
+    from lightnet.deploy import kinds_of
 
+    suffixes = kinds_of(runtime_of(args.target))
     if args.output == "":
         raise LightNetError("-o is empty: it takes a name")
     if args.output is None and args.network == "-":
         raise LightNetError("a network from stdin needs -o FILE")
     output = args.output or Path(args.network).stem
     if len(kinds) == 1:
-        return {kinds[0]: args.output or f"{output}{KINDS[kinds[0]]}"}
+        return {kinds[0]: args.output or f"{output}{suffixes[kinds[0]]}"}
     if output == "-":
         raise LightNetError("-o -, standard output, is for one kind of file")
-    prefix = str(Path(output).with_suffix("")) if Path(output).suffix in KINDS.values() else output
-    return {kind: f"{prefix}{KINDS[kind]}" for kind in kinds}
+    prefix = str(Path(output).with_suffix("")) if Path(output).suffix in suffixes.values() else output
+    return {kind: f"{prefix}{suffixes[kind]}" for kind in kinds}
 
 
 def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
@@ -153,12 +152,11 @@ def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
 def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warnings) -> int:
     from lightnet import deploy
     from lightnet.backends.llvm.cheader import identifier
-    from lightnet.backends.llvm.machines import variants
     from lightnet.runtime.artifact import is_saved
 
     if args.network != "-" and is_saved(args.network):
         raise LightNetError("compile needs the network, and this is a compiled executable", SourceLoc(args.network))
-    names = variants(args.variants) if args.variants is not None else []
+    variants = runtime_of(args.target).variants(args.variants) if args.variants is not None else []
     if args.sign is not None:
         from lightnet.runtime.signing import Signer
 
@@ -168,7 +166,7 @@ def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warning
         stage("reading")
         network = Network(args, args.network)
         warnings.show(network.warnings)
-        made = _made(args, network, names, stage)
+        made = _made(args, network, variants, stage)
         warnings.show(made[0].warnings if args.datafile or made[0].missing else ())
         stem = next((Path(path).stem for path in files.values() if path != "-"), "network")
         stage("writing")
@@ -188,18 +186,16 @@ def _summary(made: list[Executable], written: list[str], seconds: float) -> str:
     programs = [executable.program for executable in made]
     sizes = ", ".join(f"{path} ({size(Path(path).stat().st_size)})" for path in written)
     cpus = ", ".join(program.cpu for program in programs)
-    return f"{sizes}: for {cpus}, {shown(programs[0].threads)}, {seconds:.1f} s"
+    return f"{sizes}: for {cpus}, {programs[0].bound}, {seconds:.1f} s"
 
 
 def _made(
-    args: argparse.Namespace, network: Network, names: list[str], stage: Callable[[str], None]
+    args: argparse.Namespace, network: Network, variants: list[dict[str, Any]], stage: Callable[[str], None]
 ) -> list[Executable]:
     """The executables, the best first, with their machine code."""
     outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
-    from lightnet.runtime.threads import is_said
-
     threads = args.threads
-    if threads is None and not is_said(threads) and args.emit != "lnx":
+    if threads is None and not Threads.asked().is_said and args.emit != "lnx":
         threads = 1  # what C is linked with has a pool of threads only where that is asked for
     options = {
         "plan": args.plan,
@@ -210,16 +206,13 @@ def _made(
     }
     if args.layout is not None:
         options["layout"] = args.layout
-    if args.target == "cpu":
-        options["cpu"], options["triple"] = args.cpu, args.triple
-    options |= cuda_options(args)
+    options |= compile_options(args)
     network.model()  # open shapes are an error that says how to close them
     made = []
-    for name in names or [""]:
-        of = f" for {name}" if name else ""
+    for variant in variants or [{}]:
+        of = f" for {' '.join(map(str, variant.values()))}" if variant else ""
         stage(f"passes{of}")
-        given = {**options, "cpu": name} if name else options
-        made.append(network.compile("cpu" if name else args.target, **given))
+        made.append(network.compile(args.target, **{**options, **variant}))
         stage(f"machine code{of}")
         if made[-1].is_native:
             _ = made[-1].program

@@ -12,13 +12,16 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 
 from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
-from lightnet.cli.network import SEED, add_budget, add_cuda, add_load, add_shapes, cuda_options, seed_of
+from lightnet.cli.network import SEED, add_budget, add_load, add_shapes, compile_options, seed_of
+from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings, coloured
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.runtime import RUN
 
 #: Subcommands: name -> "module:function" taking argv.
 SUBCOMMANDS = {
@@ -43,7 +46,7 @@ def _main(argv: list[str]) -> int:
 
         module, _, function = SUBCOMMANDS[argv[0]].partition(":")
         return getattr(import_module(module), function)(argv[1:])
-    parser = _parser()
+    parser = _parser(argv)
     args = parser.parse_args(canonical(argv, *_names(parser)))
     if args.source is None:
         raise LightNetError("no input file")
@@ -56,7 +59,7 @@ def _main(argv: list[str]) -> int:
         raise
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     parser = common.Parser(
         prog="lightnet",
         description="Compile a network and run it (`lightnet run --help`: on inputs that you give; `lightnet inspect --help`: look at it).",
@@ -73,14 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     option("-h", "--help", action="help", help="show this help and exit")
     option("-v", "--version", action="version", version=f"lightnet {__version__}")
     option("-o", "--outfile", metavar="FILE", help="write the compiled network as JSON IR; - is stdout, ! is nowhere")
-    option(
-        "-t",
-        "--target",
-        metavar="NAME",
-        default="cpu",
-        help="the target: cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`",
+    add_target(
+        parser,
+        RUN,
+        argv,
+        "the target: cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`",
     )
-    add_cuda(parser)
     option("-f", "--datafile", metavar="FILE", help="weights: .wts, .npz, .safetensors or .params")
     option("-c", "--compile", action="store_true", help="compile only")
     option("-r", "--run", action="store_true", help="run only: SOURCE is a compiled network")
@@ -173,7 +174,7 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
         compiled=only_run,
         instrumentation=watchers,
         budget=args.compile_budget,
-        **cuda_options(args),
+        **compile_options(args),
     )
     if args.datafile and args.compile and not args.run:
         warnings.show(executable.weight_warnings)

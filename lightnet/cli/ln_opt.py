@@ -19,12 +19,14 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightnet.cli import checking, watching
+from lightnet.cli import checking, targets, watching
 from lightnet.cli.common import Parser, run, write_atomic
 from lightnet.cli.network import add_budget, add_disable, add_load, add_shapes, names_of
+from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.ir.registry import FRONTENDS, TARGETS
+from lightnet.ir.registry import FRONTENDS, TARGETS, runtime_of
+from lightnet.ir.runtime import PASSES
 from lightnet.source import STDIN_NAME, read_text
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    args = _parser().parse_args([_OPTIONAL_VALUE.get(arg, arg) for arg in argv])
+    args = _parser(argv).parse_args([_OPTIONAL_VALUE.get(arg, arg) for arg in argv])
     try:
         return _run(args)
     except LightNetError:
@@ -79,7 +81,7 @@ def _run(args: argparse.Namespace) -> int:
         return _Run(args, warnings).run()
 
 
-def _parser() -> Parser:
+def _parser(argv: Sequence[str] | None = None) -> Parser:
     p = Parser("ln-opt", description="Run passes on a module of any level and print the result.", allow_abbrev=False)
     p.add_argument("file", nargs="?", default="-", help=".mlir, .net, .json or .onnx file; - is stdin")
     p.add_argument(
@@ -109,8 +111,12 @@ def _parser() -> Parser:
     p.add_argument("--max-tokens", type=int, metavar="N", help="read larger .mlir files (default: 1000000 tokens)")
     p.add_argument("--split-input-file", action="store_true", help="process the parts between // ----- separately")
     options = p.add_argument_group("options of passes")
-    options.add_argument(
-        "-t", "--target", help="what passes compile for (default: the target of a pipeline that --pass names, else cpu)"
+    add_target(
+        options,
+        PASSES,
+        argv,
+        "what passes compile for (default: the target of a pipeline that --pass names, else cpu)",
+        None,
     )
     options.add_argument("--plan", metavar="KIND", help="option `plan` of the passes that have it: default, upstream")
     options.add_argument(
@@ -147,11 +153,6 @@ def _parser() -> Parser:
         help="print what the target makes of the module: llvm, asm or obj of cpu, llvm, ptx (or asm) or obj of cuda, once it is lowered; c of one of "
         "yours; several go to files whose names begin with that of -o",
     )
-    form.add_argument(
-        "--cpu", metavar="NAME", help="the processor that passes and --emit make code for, as `lightnet compile` has it"
-    )
-    form.add_argument("--triple", metavar="TRIPLE", help="the system that --emit makes code for, as LLVM names it")
-    form.add_argument("--arch", metavar="NAME", help="the architecture of cuda that passes and --emit make code for")
     form.add_argument("--print-locations", action="store_true", help="print the source location of every op")
     for name in ("passes", "ops", "targets"):
         p.add_argument(f"--list-{name}", action="store_true", help=f"list the {name} and stop")
@@ -173,7 +174,7 @@ class _Run:
             formats = ", ".join(suffix[1:] for suffix in FRONTENDS)
             raise LightNetError(f"unknown format '{args.format}'; there are: {formats}")
         self.emit = _Emission(args) if args.emit else None
-        defaults = {"target": args.target, "plan": args.plan, "layout": args.layout, **_machine(args)}
+        defaults = {"target": args.target, "plan": args.plan, "layout": args.layout, **_told(args)}
         self.passes = parse_pipeline(",".join(args.passes), defaults)
         self.before, self.after = (_names(v) for v in (args.print_ir_before, args.print_ir_after))
         self._check_names(self.passes)
@@ -261,12 +262,10 @@ class _Run:
         return module
 
     def run_passes(self, ctx: LnContext, module: ModuleOp) -> None:
-        from lightnet.ir.rewrites import disabling
-        from lightnet.passes.levels import NothingToDo, not_disabled
+        from lightnet.passes.levels import driven
 
-        with disabling(names_of(self.args.disable)) as disabled:
-            self.checking.run(ctx, module, self.passes, [*self.watchers(), NothingToDo()])
-        not_disabled(disabled.unknown)
+        with driven(names_of(self.args.disable)) as watchers:
+            self.checking.run(ctx, module, self.passes, [*self.watchers(), *watchers])
 
     def read(self, ctx: LnContext, text: str, file: str, first_line: int) -> ModuleOp:
         from lightnet.ir.instrumentation import count_ops
@@ -338,7 +337,7 @@ class _Emission:
 
         self.output, self.target = args.output, get_target(args.target)
         self.forms = list(dict.fromkeys(form.strip() for form in args.emit.split(",") if form.strip()))
-        self.options = {name: v for name in ("cpu", "triple", "arch") if (v := getattr(args, name)) is not None}
+        self.options = targets.given(args)
         if not self.forms:
             raise LightNetError(f"--emit names nothing; there are: {', '.join(self.target.emitters) or 'none'}")
         for form in self.forms:
@@ -357,8 +356,9 @@ class _Emission:
         if len(self.forms) > 1:
             from lightnet.deploy import KINDS
 
+            suffixes = {**KINDS, **self.target.own_runtime.files}
             for form, content in zip(self.forms, parts[0]):
-                write_atomic(f"{self.output}{KINDS.get(form, f'.{form}')}", content)
+                write_atomic(f"{self.output}{suffixes.get(form, f'.{form}')}", content)
             return
         contents = [part[0] for part in parts]
         if all(isinstance(content, str) for content in contents):
@@ -371,19 +371,18 @@ class _Emission:
             )
 
 
-def _machine(args: argparse.Namespace) -> dict[str, str]:
-    """The options of passes that follow from --cpu and --arch."""
-    if args.cpu is None and args.arch is None:
+def _told(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of passes that follow from those of the target, where some are given."""
+    given = targets.given(args)
+    if not given:
         return {}
-    if args.target == "cpu" and args.cpu is not None:
-        from lightnet.backends.llvm.machines import machine
-        from lightnet.compiler import host_features
-
-        return {"features": host_features(machine(args.cpu, args.triple))}
-    if args.target == "cuda" and args.arch is not None:
-        return {"features": args.arch, "arch": args.arch}
-    wrong = "--cpu" if args.cpu is not None else "--arch"
-    raise LightNetError(f"{wrong} says nothing to target '{args.target}'")
+    runtime = runtime_of(args.target)
+    known = {option.name for option in runtime.options}
+    for name in given:
+        if name not in known:
+            raise LightNetError(f"--{name.replace('_', '-')} says nothing to target '{args.target}'")
+    told = runtime.settle(runtime.given(args.target, given)).passes
+    return dict(told)
 
 
 def _target_of(passes: Sequence[str]) -> str:

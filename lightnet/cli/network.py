@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightnet.cli import targets
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.registry import runtime_of
 
 if TYPE_CHECKING:
     from lightnet.diagnostics import SourceLoc
@@ -41,26 +42,6 @@ def add_shapes(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
                         help="the dims of an input; those of everything behind it follow")  # fmt: skip
     parser.add_argument("--value", metavar="NAME=VALUE", action="append", default=[], dest="values",
                         help="make an input of an ONNX model a constant: @FILE.npy, @FILE.npz:key, or 1,2,3")  # fmt: skip
-
-
-def add_cuda(parser: argparse.ArgumentParser) -> None:
-    """The options of target cuda, for tools that run networks."""
-    parser.add_argument(
-        "--arch",
-        metavar="NAME",
-        help="cuda: the architecture to compile for: sm_80, which later ones run, sm_90, …, or native: the best for this machine's device; "
-        "the default of `run` on a device, otherwise sm_80",
-    )
-    parser.add_argument(
-        "--emulate",
-        action="store_true",
-        help="cuda: run in the PTX interpreter, which needs no device and checks every access",
-    )
-    parser.add_argument(
-        "--on-cpu",
-        action="store_true",
-        help="cuda: run its kernels as loops on this processor, which needs no device and is fast, and checks no access",
-    )
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
@@ -96,24 +77,17 @@ def names_of(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-def cuda_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `lightnet.compile` that `add_cuda`, `add_precision` and `add_pipeline` add, as far as they are given."""
-    names = ("arch", "emulate", "on_cpu", "precision", "check_indices", "pipeline")
-    given = {name: getattr(args, name, None) for name in names} | {"disable": names_of(getattr(args, "disable", ()))}
-    return {name: value for name, value in given.items() if value}
+def compile_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `lightnet.compile` that `add_precision`, `add_pipeline` and `targets.add_target` add, as far as they are given."""
+    named = {name: getattr(args, name, None) for name in ("precision", "check_indices", "pipeline")}
+    named |= {"disable": names_of(getattr(args, "disable", ()))}
+    return {**{name: value for name, value in named.items() if value}, **targets.given(args)}
 
 
 def run_options(args: argparse.Namespace) -> dict[str, Any]:
-    """`cuda_options` of a network that is compiled to be run here and now: unless given otherwise, code is for the device that is there
-    (`native.native_arch`). Where there is none, the run will say so."""
-    options = cuda_options(args)
-    if args.target == "cuda" and not options.keys() & {"arch", "emulate", "on_cpu"}:
-        from lightnet.backends.cuda.native import native_arch
-        from lightnet.runtime.cuda.driver import CudaUnavailable
-
-        with suppress(CudaUnavailable):
-            options["arch"] = native_arch()
-    return options
+    """`compile_options` of a network that is compiled to be run here and now (`Runtime.here`)."""
+    own = runtime_of(args.target).here(targets.given(args))
+    return {**compile_options(args), **own}
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

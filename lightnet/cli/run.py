@@ -19,7 +19,6 @@ from typing import Any, cast
 from lightnet.cli import common
 from lightnet.cli.network import (
     Network,
-    add_cuda,
     add_loading,
     add_pipeline,
     add_precision,
@@ -28,8 +27,10 @@ from lightnet.cli.network import (
     run_options,
 )
 from lightnet.cli.peers import PEERS, check_peer, expectation, rounding
+from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.runtime import RUN
 from lightnet.report.tables import table
 
 #: Outputs that are listed above a profile.
@@ -38,14 +39,14 @@ SHOWN_BESIDE_PROFILE = 8
 
 def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
-    args = _parser().parse_args(["--profile=-" if word == "--profile" else word for word in argv])
+    args = _parser(argv).parse_args(["--profile=-" if word == "--profile" else word for word in argv])
     from lightnet.plugins import loaded
 
     with loaded(args.load):
         return _Run(args).run()
 
 
-def _parser() -> common.Parser:
+def _parser(argv: Sequence[str] | None = None) -> common.Parser:
     parser = common.Parser("lightnet run", description="Compile a network and run it on inputs.", allow_abbrev=False)
     option = parser.add_argument
     option(
@@ -90,17 +91,12 @@ def _parser() -> common.Parser:
     option("--repeat", metavar="N", type=int, default=0, help="then run N times more and print the latency")
     option("--threads", metavar="N", type=int,
            help="how many threads the call uses (LIGHTNET_THREADS, else as many as there are processors, and it was compiled for)")  # fmt: skip
-    option(
-        "-t",
-        "--target",
-        metavar="NAME",
-        default="cpu",
-        help="cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`",
+    add_target(
+        parser, RUN, argv, "cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`"
     )
     add_trust(parser)
     add_precision(parser)
     add_pipeline(parser)
-    add_cuda(parser)
     add_loading(parser)
     add_warnings(parser)
     return parser

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.peers import PEERS
+from lightnet.cli.targets import DEFAULT
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.registry import runtime_of
+from lightnet.ir.runtime import RUN
 from lightnet.report.tables import shape, size, table
-from lightnet.runtime.threads import ANY, number_of, shown
+from lightnet.runtime.threads import ANY
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -33,9 +36,7 @@ class SavedNetwork:
     def __init__(self, args: argparse.Namespace, path: str):
         given = [spelt for name, spelt in _NEEDS_NETWORK.items() if getattr(args, name, None)]
         given += [f"--compare {args.compare}"] if args.compare in PEERS else []
-        given += ["--arch"] if args.arch else []
-        given += ["--on-cpu"] if args.on_cpu else []
-        given += [f"-t {args.target}"] if args.target != "cpu" else []
+        given += [f"-t {args.target}"] if args.target != DEFAULT else []
         if given:
             raise LightNetError(f"{given[0]} needs the network, and this is a compiled executable", SourceLoc(path))
         self.path, self.trust = path, args.trust
@@ -43,25 +44,27 @@ class SavedNetwork:
         self.shapes: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
 
-    def compile(self, target: str, threads: int | None = None, emulate: bool = False) -> SavedExecutable:
-        """The executable; nothing is compiled, and how many threads it may use is its own."""
+    def compile(self, target: str, threads: int | None = None, **options: Any) -> SavedExecutable:
+        """The executable; nothing is compiled, how many threads it may use is its own, and `options` are those of loading it."""
         from lightnet.runtime.artifact import load_executable
 
-        return load_executable(self.path, emulate=emulate, trust=self.trust)
+        return load_executable(self.path, trust=self.trust, **options)
 
 
 def profiled(saved: SavedExecutable) -> Executable:
-    """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for this processor,
-    with its own tensors. Raises LightNetError for code for a device, and where the compiler is not installed."""
-    if saved.options.get("target", "cpu") != "cpu":
-        raise LightNetError("the kernels of an executable for a device are profiled from its network")
+    """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for this machine,
+    with its own tensors. Raises LightNetError where the compiler is not installed."""
     try:
         from lightnet.compiler import compile
         from lightnet.model import loads
     except ImportError:
         raise LightNetError("--profile needs the compiler, which is not installed here") from None
+    target = saved.options.get("target", DEFAULT)
+    own = {
+        o.name: saved.options[o.name] for o in runtime_of(target).options if RUN in o.tools and o.name in saved.options
+    }
     made = compile(
-        loads(saved.texts["planned"], ".mlir"), compiled=True, threads=number_of(saved.program.threads) or ANY
+        loads(saved.texts["planned"], ".mlir"), target, compiled=True, threads=saved.program.bound.number or ANY, **own
     )
     return made.with_tensors(saved.instance.static, saved.instance.defaults)
 
@@ -79,7 +82,7 @@ def inspect(args: argparse.Namespace) -> int:
     print(f"{args.network}: a compiled executable{', signed' if found['signed'] else ''}\n")
     print(table(("", "name", "dtype", "shape"), rows))
     print(f"\ncompiled for  {', '.join(found['processors'])}; this processor takes {found['processor']}")
-    print(f"threads       {shown(saved.program.threads)}")
+    print(f"threads       {saved.program.bound}")
     print(f"options       {', '.join(f'{k}={v}' for k, v in found['options'].items())}")
     memory = [f"{name} {size(n)}" for name, n in found["memory"].items()]
     scratch = f"; each thread but the first {size(found['scratch'])}" if found["scratch"] else ""
@@ -97,7 +100,7 @@ def described(saved: SavedExecutable) -> dict[str, Any]:
 
     return {
         "inputs": types(saved.inputs), "outputs": types(saved.outputs), "processors": saved.variants, "processor": saved.program.cpu,
-        "threads": number_of(saved.program.threads), "options": saved.options,
+        "threads": saved.program.bound.number, "options": saved.options,
         "memory": dict(saved.program.memory), "scratch": saved.program.scratch, "params": list(saved.program.params),
         "warnings": saved.warnings, "signed": saved.is_signed,
     }  # fmt: skip

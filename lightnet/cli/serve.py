@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightnet.cli import common
-from lightnet.cli.network import Network, add_cuda, add_loading, add_precision, add_trust, run_options
+from lightnet.cli import common, targets
+from lightnet.cli.network import Network, add_loading, add_precision, add_trust, run_options
+from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.runtime import RUN
 
 if TYPE_CHECKING:
     from lightnet.serving.repository import Options, Source
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
-    args = _parser().parse_args(argv)
+    args = _parser(argv).parse_args(argv)
     options = _options(args)
     _check_installed()
     from lightnet.serving import server
@@ -34,7 +36,7 @@ def main(argv: list[str]) -> int:
         return server.serve(service, sock, grace=args.grace, connections=args.connections, log_level=args.log_level)
 
 
-def _parser() -> common.Parser:
+def _parser(argv: Sequence[str] | None = None) -> common.Parser:
     parser = common.Parser("lightnet serve", description="Answer requests for networks over HTTP, by the Open Inference Protocol v2.",
                            allow_abbrev=False)  # fmt: skip
     option = parser.add_argument
@@ -100,14 +102,7 @@ def _parser() -> common.Parser:
         choices=["critical", "error", "warning", "info", "debug"],
         help="what the server logs (default: warning)",
     )
-    option(
-        "-t",
-        "--target",
-        metavar="NAME",
-        default="cpu",
-        help="of networks that are compiled first: the target (default: cpu)",
-    )
-    add_cuda(parser)
+    add_target(parser, RUN, argv, "of networks that are compiled first: the target (default: cpu)")
     add_precision(parser)
     add_loading(parser)
     add_trust(parser)
@@ -116,7 +111,7 @@ def _parser() -> common.Parser:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    from lightnet.runtime.threads import thread_count
+    from lightnet.runtime.threads import counted
     from lightnet.serving.repository import Options
 
     for name, least in (
@@ -132,7 +127,7 @@ def _options(args: argparse.Namespace) -> Options:
         if value is not None and not least <= value < 2**40:
             raise LightNetError(f"--{name.replace('_', '-')} should be at least {least}, and is {value}")
     if args.threads is not None:
-        thread_count(args.threads)
+        counted(args.threads)
     delay = None if args.batch_delay is None else args.batch_delay / 1000
     workers = args.workers or len(os.sched_getaffinity(0))
     return Options(delay, args.timeout, args.queue, workers, args.max_body, args.control)
@@ -169,7 +164,10 @@ def _load(path: str, args: argparse.Namespace) -> Any:
     from lightnet.runtime.artifact import is_saved, load_executable
 
     if path.endswith(".lnx") or is_saved(path):
-        run: Any = load_executable(path, emulate=args.emulate, trust=args.trust)
+        from lightnet.plugins import loaded
+
+        with loaded(args.load):
+            run: Any = load_executable(path, trust=args.trust, **targets.given(args))
     elif args.trust:
         raise LightNetError("--trust is for executables, and this is a network", SourceLoc(path))
     else:

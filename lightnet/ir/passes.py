@@ -56,6 +56,8 @@ class LnPass(ModulePass):
 
     #: The level from which on it finds something to do (`passes/levels.py`); None: at any, as far as is known.
     level: ClassVar[str | None] = None
+    #: The level that it makes of the one before (``loops``); None: as long as one does not matter.
+    makes: ClassVar[str | None] = None
 
     @property
     def rounds_to(self) -> DType | None:

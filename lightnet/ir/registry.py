@@ -176,6 +176,16 @@ TARGETS = Table("target", {
     "dpu": "lightnet.backends.dpu.target:DPU",
 })  # fmt: skip
 
+#: The runtimes of our targets, as `Target.runtime` has them too: what asks for options, or loads code, does not import a whole target for that.
+RUNTIMES = Table("runtime", {
+    "none": "lightnet.ir.runtime:INTERPRETED",
+    "cpu": "lightnet.backends.cpu.runtime:RUNTIME",
+    "cuda": "lightnet.backends.cuda.runtime:RUNTIME",
+    "cudnn": "lightnet.ir.runtime:INTERPRETED",
+    "tensorrt": "lightnet.ir.runtime:INTERPRETED",
+    "dpu": "lightnet.ir.runtime:INTERPRETED",
+})  # fmt: skip
+
 #: The kernel op of each target that has one.
 KERNELS = Table("kernel op", {
     "cpu": "lightnet.dialects.cpu:CpuKernelOp",
@@ -344,6 +354,13 @@ def patterns(pass_name: str, target: str) -> list[type]:
 def all_patterns() -> list[tuple[str, str, type]]:
     """(pass, target, class) of every registered pattern."""
     return [(name, target, cls) for (name, target), rows in _PATTERNS.items() for cls in rows]
+
+
+def runtime_of(target: str) -> Any:
+    """The runtime of a target, one of a plugin's too. Raises `LightNetError` for an unknown one."""
+    if target in RUNTIMES._rows:
+        return RUNTIMES.get(target)
+    return TARGETS.get(target).own_runtime
 
 
 # -- plugins ---------------------------------------------------------------------------------------------------------

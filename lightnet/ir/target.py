@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
@@ -24,6 +24,7 @@ from lightnet.ir.layout import Layout
 from lightnet.ir.memory import ARENA, memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS, patterns, resolve
+from lightnet.ir.runtime import INTERPRETED, Runtime, Settings
 from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import ALIGNMENT
 
@@ -173,7 +174,8 @@ class Target:
     `upstream` names the passes that upstream's architecture runs behind its expander, when its plans are reproduced.
     `pipeline` makes its own pipeline of the default one: ``lambda default: default.after("combine", "tile-rows")``; it is called ``@name``.
     `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
-    interpreter. `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
+    interpreter. `runtime` is how launches become code, and how that is loaded, called, stepped through and saved, with which options and files
+    (a `Runtime`, or ``module:Attribute``). `precisions` are what it may compute in beside what every target may (tf32 of tensor cores). `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
     take options by name (`cpu`, `triple`, `arch`: of what machine the code is).
     """
 
@@ -203,6 +205,8 @@ class Target:
     upstream: tuple[str, ...] = ()
     pipeline: Callable[[Pipeline], Pipeline] | None = None
     arches: tuple[str, ...] = ()
+    runtime: str | Runtime = INTERPRETED
+    precisions: tuple[str, ...] = ()
     emitters: Mapping[str, Callable[..., str | bytes]] = field(default_factory=dict)
 
     @property
@@ -216,6 +220,15 @@ class Target:
     def opened_by(self) -> Machine:
         """Its machine."""
         return resolve(self.machine) if isinstance(self.machine, str) else self.machine
+
+    @property
+    def own_runtime(self) -> Runtime:
+        """Its runtime."""
+        return resolve(self.runtime) if isinstance(self.runtime, str) else self.runtime
+
+    def settings(self, **options: Any) -> Settings:
+        """What options of its own come to. Raises `LightNetError` as `Runtime.given` and `Runtime.settle` do."""
+        return self.own_runtime.settle(self.own_runtime.given(self.name, options))
 
     def emitter(self, form: str, options: Iterable[str] = ()) -> Callable[..., str | bytes]:
         """What makes a module into `form`. Raises LightNetError for a form that the target has not, and for options that it does not take."""
@@ -260,6 +273,16 @@ def get_target(name: str) -> Target:
     if not isinstance(target, Target):
         raise LightNetError(f"target '{name}' ({TARGETS.where(name)}) is not a Target")
     return target
+
+
+def lowered_by(pass_name: str) -> Runtime:
+    """The runtime of the launches that a pass makes: that of the first target whose `lowering` it is. One that is no target's has
+    launches of loops, as far as anybody knows."""
+    for name in TARGETS:
+        target = get_target(name)
+        if target.lowering == pass_name:
+            return target.own_runtime
+    return INTERPRETED
 
 
 def with_capacity(target: Target, space: str, capacity: int) -> Target:

@@ -7,7 +7,8 @@ the dialects' launches, and `check_plan` when there is a plan.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
@@ -27,6 +28,7 @@ from lightnet.ir.names import PLACES
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import Instrumentation
 from lightnet.ir.registry import TARGETS
+from lightnet.ir.rewrites import disabling
 from lightnet.ir.target import get_target
 
 
@@ -91,9 +93,13 @@ class NothingToDo(Instrumentation):
         self._warnings.clear()
 
 
-def not_disabled(names: Iterable[str]) -> None:
-    """Warn of names to be switched off that nothing had."""
-    for name in names:
+@contextmanager
+def driven(disable: Iterable[str] = (), named: bool = True) -> Iterator[tuple[Instrumentation, ...]]:
+    """What every tool puts around passes: switches off by name what somebody `disable`s, gives what watches them where somebody `named` them, and warns
+    in the end of names that nothing had."""
+    with disabling(disable) as disabled:
+        yield (NothingToDo(),) if named else ()
+    for name in disabled.unknown:
         text = f"nothing is switched off by '{name}': no pass of that name ran, and no pattern of it matched"
         warnings.warn(PipelineWarning(text), stacklevel=2)
 

@@ -33,7 +33,7 @@ class LowerCpuPass(LnPass):
     """Lower planned kernels to functions of loops and a list of launches."""
 
     name = "lower-cpu"
-    level = "plan"
+    level, makes = "plan", "loops"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         _Lowering(op).run()

@@ -40,7 +40,7 @@ class LowerCudaPass(LnPass):
     """
 
     name = "lower-cuda"
-    level = "plan"
+    level, makes = "plan", "loops"
     arch: str = "sm_80"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

@@ -13,18 +13,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
+
+from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.ir.op import LnOp
-from lightnet.ir.registry import FAMILIES, TARGETS
+from lightnet.ir.passes import parse_pipeline
+from lightnet.ir.registry import FAMILIES, PASSES, RUNTIMES, TARGETS
 from lightnet.ir.target import Target, get_target
-from lightnet.passes.levels import BY_NAME, GRAPH, KERNELS, LOOPS, PLAN, Level
+from lightnet.passes.levels import BY_NAME, GRAPH, KERNELS, LEVELS, LOOPS, PLAN, Level
 from lightnet.runtime.dtypes import SHORT
 
-#: What a network may compute in: as it is written; with the factors of products rounded to tf32, where a target has such; or in a short type,
-#: by the pass `precision`, behind what folds weights, and before `hoist`, so that they are rounded once.
-PRECISIONS = ("f32", "tf32", *SHORT)
+#: What a network may compute in on every target: as it is written, or in a short type, by the pass `precision`, behind what folds weights, and
+#: before `hoist`, so that they are rounded once. `Target.precisions` are further ones, of which kernels are told.
+PRECISIONS = ("f32", *SHORT)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,20 @@ class Pipeline:
     def __str__(self) -> str:
         """As `parse_pipeline` reads it."""
         return ",".join(self.passes)
+
+    def parsed(self, options: Mapping[str, Any]) -> tuple[list[ModulePass], list[ModulePass]]:
+        """The passes that lead to a plan, and those behind it (`parse_pipeline` of each, with `options`)."""
+        found: tuple[list[str], list[str]] = ([], [])
+        for stage in self.stages:
+            found[stage.level is LOOPS].extend(stage.passes)
+        planning, lowering = (parse_pipeline(",".join(names), options) if names else [] for names in found)
+        return planning, lowering
+
+    def around(self, first: tuple[str, ...], last: tuple[str, ...]) -> Pipeline:
+        """With passes in front of all, and behind all."""
+        head, *rest = self.stages
+        *most, end = (replace(head, passes=(*first, *head.passes)), *rest)
+        return replace(self, stages=(*most, replace(end, passes=(*end.passes, *last))))
 
     def until(self, level: str) -> Pipeline:
         """The passes up to the end of a level: ``graph``, ``kernels``, ``plan`` or ``loops``."""
@@ -167,15 +185,50 @@ def expanded(text: str, defaults: Mapping[str, Any]) -> tuple[str, dict[str, Any
         if not entry.startswith("@"):
             found.append(entry)
             continue
-        target, edits = _split(entry)
-        if options.setdefault("target", target) != target:
-            raise LightNetError(f"pipeline '{entry:.60}' is of target {target}, and the target is {options['target']}",
-                                label="pipelines.target")  # fmt: skip
-        given = {
-            key: options[key] for key in ("plan", "planned", "layout", "precision") if options.get(key) is not None
-        }
-        found += _edited(pipeline_of(target, **given), entry, edits).passes
+        options["target"], pipeline = _named(entry, options)
+        found += pipeline.passes
     return ",".join(found), options
+
+
+def _named(entry: str, options: Mapping[str, Any]) -> tuple[str, Pipeline]:
+    """The target of a pipeline's name, and the pipeline, with the changes that the name asks for."""
+    target, edits = _split(entry)
+    if options.get("target", target) != target:
+        raise LightNetError(f"pipeline '{entry:.60}' is of target {target}, and the target is {options['target']}",
+                            label="pipelines.target")  # fmt: skip
+    given = {key: options[key] for key in ("plan", "planned", "layout", "precision") if options.get(key) is not None}
+    return target, _edited(pipeline_of(target, **given), entry, edits)
+
+
+def staged(text: str, defaults: Mapping[str, Any]) -> Pipeline:
+    """A list of passes by level, as `pipeline_of` has them: those of a pipeline that it names stand at their levels, any other one at that of the pass in
+    front of it. What lowers begins the last level, with the choices right in front of it (of networks that are planned already, to whose plan workspace
+    is added). Raises `LightNetError` as `expanded` does, and for a precision that the passes do not speak of."""
+    target, precision = get_target(defaults["target"]), defaults.get("precision") or "f32"
+    if "@" not in text and precision != "f32" and precision not in target.precisions:
+        raise LightNetError(
+            f"a pipeline says itself what it rounds: put precision{{to={precision:.40}}} into it, and leave out the option"
+        )
+    found: list[tuple[Level, str]] = []
+    for entry in entries(text):
+        if entry.startswith("@"):
+            found += [(stage.level, name) for stage in _named(entry, defaults)[1].stages for name in stage.passes]
+            continue
+        level = found[-1][0] if found else GRAPH
+        if level is not LOOPS and _lowers(name_of(entry), target):
+            level, at = LOOPS, len(found)
+            while at and name_of(found[at - 1][1]) == "choose":
+                at -= 1
+            found[at:] = [(LOOPS, name) for _, name in found[at:]]
+        found.append((level, entry))
+    groups = groupby(found, lambda pair: pair[0].number)
+    stages = tuple(Stage(LEVELS[number - 1], tuple(name for _, name in pairs)) for number, pairs in groups)
+    return Pipeline(target.name, stages)
+
+
+def _lowers(name: str, target: Target) -> bool:
+    """Whether a pass makes launches."""
+    return name == target.lowering or (name in PASSES and getattr(PASSES.get(name), "makes", None) == LOOPS.name)
 
 
 def target_of(texts: Iterable[str]) -> str | None:
@@ -243,14 +296,15 @@ def decomposes() -> bool:
 
 def _shorten(target: str, plan: str, planned: bool, precision: str) -> tuple[str, ...]:
     """The pass that a precision asks for beside those that there are."""
-    if precision not in PRECISIONS:
-        raise LightNetError(
-            f"unknown precision '{precision:.40}'; there are: {', '.join(PRECISIONS)}", label="pipelines.precision"
-        )
+    own = get_target(target).precisions
+    if precision not in (*PRECISIONS, *own):
+        whose = [name for name in RUNTIMES if precision in get_target(name).precisions]
+        hint = f" ('{precision}' is of target {' and '.join(whose)})" if whose else ""
+        there = ", ".join((*PRECISIONS, *own))
+        raise LightNetError(f"target '{target}' has no precision '{precision:.40}'; there are: {there}{hint}",
+                            label="pipelines.precision")  # fmt: skip
     why = None
-    if precision == "tf32" and target != "cuda":
-        why = f"target '{target}' has no tf32, which is of tensor cores"
-    elif precision != "f32" and (planned or plan == "upstream"):
+    if precision != "f32" and (planned or plan == "upstream"):
         why = (
             "a network that is planned keeps its types"
             if planned

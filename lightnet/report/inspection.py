@@ -107,16 +107,14 @@ class _Failure(Instrumentation):
 
 def _planned(found: Inspection, model: Model, target: str) -> Inspection:
     """With what planning for a target says: memory, or what the target cannot run."""
-    from lightnet.compiler import host_features
-
-    if get_target(target).kernel is None:
+    architecture = get_target(target)
+    if architecture.kernel is None:
         return found
     module = model.module.clone()
     text = pipelines.default(target, until="plan", planned=bool(memory_of(module)))
     failure = _Failure()
     try:
-        features = host_features() if target == "cpu" else ""
-        options = {"target": target, "plan": "default", "layout": "plain", "features": features}
+        options = {"target": target, "plan": "default", "layout": "plain", **architecture.settings().passes}
         run_pipeline(model.ctx, module, parse_pipeline(text, options), [failure])
     except LightNetError as e:
         if failure.name == "expand" and (missing := _unsupported(module, target)):

@@ -21,6 +21,7 @@ from typing import Any
 from xdsl.ir import Operation
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.dialects.launch import CopyOp, LaunchLine
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import op_label
@@ -191,9 +192,13 @@ def _timed(step: Step, seconds: float, peaks: roofline.Peaks | None) -> KernelTi
     item = max((spec_of(v.type).dtype.size for v in op.results if spec_of(v.type).dtype.is_float), default=4)
     bound = 0.0 if peaks is None else peaks.bound(flops, nbytes, item)
     return KernelTime(
-        kernel_name(op), step.lines[0].callee.string_value(), ops_of(op), len(step.lines), seconds, flops, nbytes, bound,
+        kernel_name(op), _function(step.lines[0]), ops_of(op), len(step.lines), seconds, flops, nbytes, bound,
         shapes_of(op), loc_of(op),
     )  # fmt: skip
+
+
+def _function(line: LaunchLine | CopyOp) -> str:
+    return line.callee.string_value() if isinstance(line, LaunchLine) else line.name
 
 
 def kernel_name(op: Operation) -> str:

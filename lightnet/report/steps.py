@@ -1,20 +1,21 @@
 """A compiled network one kernel at a time: which launches belong to which kernel, and running them singly.
 
 What profiling and looking at intermediate tensors have in common. The kernels that are called are the ones that the network
-ships; nothing is instrumented. Here is what runs on a processor, in `device_steps.py` what runs on a device. Imports `ir`, the launches
-of level 4, the builder, the JIT and the runtime.
+ships; nothing is instrumented. A target's runtime says which of the classes here it is, or one of its own (`backends/cuda/steps.py`). Imports `ir`, the
+launches of level 4, the builder, the JIT and the runtime.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -24,7 +25,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import LaunchLine, LaunchOp, lines_of
+from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.layout import byte_size, from_memory
@@ -32,6 +33,7 @@ from lightnet.ir.module import main_of, op_label
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
 from lightnet.report.roofline import Peaks, measured, raised
+from lightnet.runtime.instance import Arena, Instance
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -43,21 +45,19 @@ IDLE_CALLS = 3
 
 @dataclass(frozen=True)
 class Step:
-    """A kernel of a planned network (or a host op), and what it became: its launches, in order. A move whose pieces stand in
-    place has none."""
+    """A kernel of a planned network (or a host op), and what it became: its launches, in order, and copies between memory spaces. A move whose
+    pieces stand in place has none."""
 
     op: Operation
-    lines: tuple[LaunchLine, ...]
+    lines: tuple[LaunchLine | CopyOp, ...]
 
 
 def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Executable, dict[str, Any]]:
     """The executable that runs `feeds`, and what it is fed: of one whose shapes a call decides, the one for these shapes, which
     does not take the values that decided them."""
     feeds = dict(feeds or {})
-    if not hasattr(executable, "specialized"):
-        return executable, feeds
     found = executable.specialized(feeds)
-    return found, {name: value for name, value in feeds.items() if name in found.inputs}
+    return found, feeds if found is executable else {n: v for n, v in feeds.items() if n in found.inputs}
 
 
 def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
@@ -67,7 +67,7 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
     one of a function ``f``, and then those of ``f_1``, ``f_2`` and so on, each of which may be launched again. Raises `LightNetError`
     where the two modules do not go together (a lowering that names its functions in another way).
     """
-    lines = [line for line in lines_of(loops) if isinstance(line, LaunchLine)]
+    lines = [line for line in lines_of(loops) if isinstance(line, LaunchLine | CopyOp)]
     steps, at = [], 0
     for op in main_of(planned).body.block.ops:
         if isinstance(op, Source | OnceOp | ReturnOp):
@@ -82,13 +82,13 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
     return steps
 
 
-def _launch_count(op: Operation, lines: Sequence[LaunchLine], at: int) -> int:
+def _launch_count(op: Operation, lines: Sequence[LaunchLine | CopyOp], at: int) -> int:
     if getattr(op, "is_host", False) or not any(spec_of(r.type).len for r in op.results):
         return 0
     left = moves_left(op)
     if all(operand is not None for _, operand in left):
         return len(left)
-    callees = (line.callee.string_value() for line in islice(lines, at, None))
+    callees = (line.callee.string_value() if isinstance(line, LaunchLine) else "" for line in islice(lines, at, None))
     first, count = next(callees, None), 1
     for name in callees:
         if not name.startswith(f"{first}_") or not name.removeprefix(f"{first}_").isdecimal():
@@ -148,11 +148,63 @@ class Stepper(ABC):
 def stepper(executable: Executable, feeds: Mapping[str, Any] | None = None) -> Stepper:
     """The kernels of an executable, to be called one by one on `feeds`, arrays by input or param name, as for a call. Raises
     `LightNetError` as a call does, and where there is no machine code."""
-    if executable.arch is None:
-        return NativeStepper(executable, feeds or {})
-    from lightnet.report.device_steps import DeviceStepper
+    return executable.runtime.stepper(executable, feeds or {})
 
-    return DeviceStepper(executable, feeds or {})
+
+def started(
+    executable: Executable, feeds: Mapping[str, Any] | None = None, arena: Arena | None = None
+) -> tuple[Arena, np.ndarray]:
+    """The memory that a call of machine code on `feeds` starts from: an arena with inputs and ports in place, and the bytes of the static tensors. Of
+    an `arena` from an earlier call the inputs are written again, and the ports stay. Raises as a call does."""
+    filled, static = executable.filled(feeds)
+    instance = cast(Instance, executable.instance)
+    if arena is not None:
+        instance.fill(arena, filled, static)
+    else:
+        arena = Arena(executable.program)
+        instance.start(arena, filled, static)
+    return arena, static
+
+
+class InstanceStepper(Stepper):
+    """Of a target whose instance runs its launch list itself (`runtime.spaces.SpacesInstance`), which has `launches` in the order of the list, and
+    `launch` for one by its number. Times are processor time of the calling thread."""
+
+    clock = "processor time of one thread"
+
+    def __init__(self, executable: Executable, feeds: Mapping[str, Any]):
+        super().__init__(executable, feeds)
+        filled, static = executable.filled(feeds)
+        self.instance: Any = executable.instance.apart()  # type: ignore[union-attr]
+        weakref.finalize(self, self.instance.release).atexit = False  # the machine takes everything back then
+        self.instance.start(filled, static)
+        numbers = iter(range(len(self.instance.launches)))
+        self._launches = {step.op: [next(numbers) for _ in step.lines] for step in self.steps}
+
+    def restart(self) -> None:
+        self.instance.start(*self.executable.filled(self.feeds))
+
+    def call_whole(self) -> None:
+        self.instance.launch_all()
+        self.instance.wait()
+
+    def calls(self, step: Step) -> list[Call]:
+        return [partial(self.instance.launch, k) for k in self._launches[step.op]]
+
+    def read(self, value: SSAValue) -> np.ndarray:
+        place = place_of(value)
+        assert place is not None
+        raw = self.instance.bytes_at((place.space.data, place.offset.data), byte_size(value.type))
+        return from_memory(value.type, raw)
+
+    def seconds(self, step: Step) -> float:
+        return sum(map(_seconds, self.calls(step)))
+
+    def whole_seconds(self) -> float:
+        return _seconds(self.call_whole)
+
+    def peaks(self) -> Peaks | None:
+        return None
 
 
 class NativeStepper(Stepper):
@@ -161,13 +213,13 @@ class NativeStepper(Stepper):
     clock = "processor time of one thread"
 
     def __init__(self, executable: Executable, feeds: Mapping[str, Any]):
-        self.arena, self.static = executable.started(feeds)
+        self.arena, self.static = started(executable, feeds)
         super().__init__(executable, feeds)
         self._functions: dict[tuple[str, int], Any] = {}
         self._timed: dict[Operation, list[tuple[Call, Call]]] = {}
 
     def restart(self) -> None:
-        self.executable.started(self.feeds, self.arena)
+        started(self.executable, self.feeds, self.arena)
 
     def call_whole(self) -> None:
         self.executable.instance.run(self.arena, self.static)  # type: ignore[union-attr]

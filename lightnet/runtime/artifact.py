@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.runtime import dtypes, lnx, processor
+from lightnet.runtime import dtypes, lnx
 from lightnet.runtime.copies import LEAST
 from lightnet.runtime.files import open_file, reason_of, write_atomic
+from lightnet.runtime.formats import format_of
 from lightnet.runtime.lnx_check import needs
 from lightnet.runtime.program import Program
 from lightnet.runtime.saved import SavedExecutable, types_of
 
 if TYPE_CHECKING:
-    from lightnet.runtime.cuda.program import CudaCode
     from lightnet.runtime.signing import Signer, Trust
 
 __all__ = ["SavedExecutable", "Variant", "is_saved", "load_executable", "save", "saved_bytes", "types_of"]
@@ -37,13 +37,13 @@ __all__ = ["SavedExecutable", "Variant", "is_saved", "load_executable", "save", 
 
 @dataclass(frozen=True)
 class Variant:
-    """A network compiled for one kind of processor: the program, the bytes of its static space, what inputs (and residents)
-    hold that nobody feeds, and, where a device runs it, the code for that; what it was compiled with, and is warned of."""
+    """A network compiled for one kind of machine: the program, the bytes of its static space, what inputs (and residents)
+    hold that nobody feeds, and what else its format packs (`formats.py`); what it was compiled with, and is warned of."""
 
     program: Program
     static: np.ndarray
     defaults: Mapping[str, np.ndarray]
-    cuda: CudaCode | None = None
+    code: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[str] = ()
 
@@ -124,21 +124,11 @@ def _laid_out(variants: Sequence[Variant], texts: Mapping[str, str]) -> tuple[by
 
 
 def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
-    from lightnet.runtime import linker
-
     program = variant.program
-    requires = [] if variant.cuda is not None else processor.required(program.cpu, program.features)
-    facts: dict[str, Any] = {**needs(program), "requires": requires}
-    if variant.cuda is not None:
-        body = variant.cuda.ptx.encode()
-        facts |= {"kind": "ptx", **variant.cuda.header()}
-    elif linker.can_link(program.objects):
-        image = linker.link(program.objects, linker.entries(program.objects))
-        body = bytes(image.data)
-        facts |= {"kind": "image", **image.header()}
-    else:
-        body = b"".join(program.objects)
-        facts |= {"kind": "objects", "objects": [len(o) for o in program.objects]}
+    form = format_of(program.triple, variant.options.get("target"))
+    requires = form.requires(program)
+    found, body = form.packed(program, variant.code)
+    facts: dict[str, Any] = {**needs(program), "requires": requires, **found}
     code = sections.add(f"code{i}", lnx.packed_code(facts, body))
     defaults = {k: sections.add_array(f"default{i}:{k}", v) for k, v in variant.defaults.items()}
     static = sections.add_array(f"static{i}", variant.static)
@@ -161,10 +151,10 @@ def is_saved(path: str | Path) -> bool:
 
 
 def load_executable(
-    source: str | os.PathLike[str] | bytes, *, emulate: bool = False, trust: Trust | None = None
+    source: str | os.PathLike[str] | bytes, *, trust: Trust | None = None, **options: Any
 ) -> SavedExecutable:
-    """Load what `Executable.save` wrote: a file, or its bytes. `emulate` runs code for cuda in the PTX interpreter instead of on a device.
-    With `trust`, files of public keys or folders of them, only a file is accepted that one of these keys signed.
+    """Load what `Executable.save` wrote: a file, or its bytes. `options` are those of the code's format (`Format.options`): ``emulate=True`` runs code
+    for cuda in the PTX interpreter instead of on a device. With `trust`, files of public keys or folders of them, only a file is accepted that one of these keys signed.
 
     The file may be replaced, changed or removed afterwards. Raises `LightNetError` for what cannot be opened or read, is damaged,
     says what cannot be, is for another machine, or is not signed by whom it should.
@@ -174,7 +164,7 @@ def load_executable(
             raise LightNetError(
                 "these bytes are no saved executable: load_executable takes its path, or what the file holds"
             )
-        return SavedExecutable.of_bytes(source, emulate, trust)
+        return SavedExecutable.of_bytes(source, trust, options)
     if not isinstance(source, str | os.PathLike):
         raise LightNetError(f"a saved executable is a path, or the bytes of a file, not a {type(source).__name__}")
-    return SavedExecutable(source, emulate, trust)
+    return SavedExecutable(source, trust, options)

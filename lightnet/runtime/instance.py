@@ -21,7 +21,7 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
 from lightnet.runtime.program import BODY, FRAME, HostCall, Program, sized
-from lightnet.runtime.threads import processors, threads_of_call, unless_told
+from lightnet.runtime.threads import processors
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
 _NONE: Mapping[str, np.ndarray] = {}
@@ -55,6 +55,30 @@ class Code(Protocol):
         """`ENTRY`, as a function of the address of a frame."""
 
 
+class Callee(Protocol):
+    """A program ready to be called, wherever it runs: an `Instance`, or a `spaces.SpacesInstance`."""
+
+    program: Program
+    static: np.ndarray
+    defaults: dict[str, np.ndarray]
+    inputs: dict[str, Any]
+
+    def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
+        """What `call` gives in the common case, or None."""
+
+    def call(
+        self,
+        feeds: Mapping[str, Any],
+        *,
+        static: np.ndarray | None = None,
+        stream: TextIO | None = None,
+        residents: Mapping[str, np.ndarray] | None = None,
+        threads: int | None = None,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Run once."""
+
+
 Quick = Callable[["Instance", Arena, Any], dict[str, np.ndarray] | None]
 
 
@@ -85,7 +109,7 @@ class Instance:
         self._native = code
         self._main = self._native.entry()
         self._body = self._native.address(BODY) if program.widest > 1 else 0
-        self._most = min(unless_told(program.threads), program.widest)
+        self._most = min(program.bound.wanted, program.widest)
         self._static_address = static.ctypes.data
         self._idle: list[Arena] = []
         self._fed = set(self.inputs)
@@ -176,7 +200,7 @@ class Instance:
         `static` and `residents` replace the loaded contents of the static space and of residents, for this call; `threads`
         is the number of threads, at most that which the program is compiled for (unless given also no more than processors).
         """
-        threads = threads_of_call(threads, self.program.threads, self._most)
+        threads = self.program.bound.of_call(threads, self._most)
         arrays = self.program.fed(feeds)
         static = self.static if static is None else static
         try:

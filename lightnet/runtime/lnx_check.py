@@ -161,6 +161,8 @@ def check_program(header: Mapping[str, Any]) -> None:
         _check_host(host)
     threads, widest = (_natural(header.get(name), name, MAX_THREADS) for name in ("threads", "widest"))
     _require(1 <= widest <= threads, f"{widest} of {threads} threads")
+    is_any = header.get("any_threads", threads == MAX_THREADS)
+    _require(type(is_any) is bool and (not is_any or threads == MAX_THREADS), "any number of threads, and fewer")
     _natural(header.get("scratch"), "the scratch of a thread")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.threads import MAX_THREADS
+from lightnet.runtime.threads import MAX_THREADS, Threads
 
 #: The symbol of the machine entry, ``void (ptr frame)``: the emitter defines it, the linker finds it.
 ENTRY = "ln_main"
@@ -26,8 +26,6 @@ BODY = "ln_body"
 #: The words of a frame, which is all that the machine code gets to know of a call: the addresses of the arena and of the static
 #: space, of the function for host calls (or null), and of each port.
 FRAME = ("arena", "static", "host")
-#: The `Program.triple` of code for cuda, as LLVM names it.
-CUDA_TRIPLE = "nvptx64-nvidia-cuda"
 _PORT = re.compile(r"(in|out)(0|[1-9][0-9]*)")
 
 
@@ -88,9 +86,9 @@ class Program:
     loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes over them (only plans of
     upstream's kind have any). `fused` names tensors of the source network that passes removed, `reused` those whose memory
     serves others later: both for clear errors only. `order` has the names of all inputs as the network declares them. `counts` has (output, axis, output that is its count), see
-    `sized`. `threads` is how many a call may use at most (`MAX_THREADS` where nobody gave a number), `widest` how many
+    `sized`. `threads` is how many a call may use at most, and `any_threads` that nobody gave a number (it is `MAX_THREADS` then), `widest` how many
     any launch makes use of (with more than one, the objects have the pool), `scratch` how many bytes each thread of a call but the first
-    needs beside the arena. `cpu`, `features` and `triple` are those of the machine code.
+    needs beside the arena. `cpu`, `features` and `triple` are those of the code: the first word of the triple is its format (`formats.py`).
     """
 
     objects: tuple[bytes, ...]
@@ -109,11 +107,17 @@ class Program:
     unread: tuple[Tensor, ...] = ()
     counts: tuple[tuple[str, int, str], ...] = ()
     threads: int = 1
+    any_threads: bool = False
     widest: int = 1
     scratch: int = 0
     cpu: str = ""
     features: str = ""
     triple: str = ""
+
+    @property
+    def bound(self) -> Threads:
+        """How many threads a call may use."""
+        return Threads(None if self.any_threads else self.threads)
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -152,6 +156,9 @@ class Program:
         values: dict[str, Any] = {}
         for f in fields(cls):
             if f.name == "objects":
+                continue
+            if f.name == "any_threads":  # which files of before have not
+                values[f.name] = bool(header.get(f.name, header["threads"] == MAX_THREADS))
                 continue
             value = header[f.name]
             if f.name in ("inputs", "outputs", "residents", "unread"):

@@ -107,6 +107,11 @@ class Runnable(ABC):
 
     @property
     @abstractmethod
+    def params(self) -> dict[str, Any]:
+        """Shape and dtype of every param that a call may feed, by name."""
+
+    @property
+    @abstractmethod
     def threads(self) -> int:
         """How many threads a call may use: as many as it is compiled for, or where nobody gave a number as many as a call uses here unless it is told."""
 

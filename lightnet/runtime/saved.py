@@ -21,17 +21,19 @@ from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.calls import Call
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import check_regular, open_file, reason_of
-from lightnet.runtime.image import Image, LoadedImage
+from lightnet.runtime.formats import Format, format_of
 from lightnet.runtime.index_checks import is_check
-from lightnet.runtime.instance import Instance
-from lightnet.runtime.machine import Opened
-from lightnet.runtime.program import CUDA_TRIPLE, Program
+from lightnet.runtime.program import Program
 from lightnet.runtime.runnable import Runnable, closed
-from lightnet.runtime.threads import threads_of
 
 if TYPE_CHECKING:
-    from lightnet.runtime.cuda.program import CudaCode, CudaInstance
+    from lightnet.runtime.instance import Callee
+    from lightnet.runtime.machine import Opened
     from lightnet.runtime.signing import Trust
+
+
+#: The name of the format of machine code.
+NATIVE = "native"
 
 
 class _File:
@@ -95,12 +97,12 @@ class _File:
         return self.section(name).view(BY_NAME[entry["dtype"]].np).reshape(entry["dims"])
 
     def chosen(self) -> dict[str, Any]:
-        """The first variant that this processor runs; LightNetError, which says what it lacks, where there is none."""
-        if self.header["variants"][0]["program"]["triple"] == CUDA_TRIPLE:
-            return self.header["variants"][0]
+        """The first variant that this machine runs; LightNetError, which says what it lacks, where there is none."""
+        variants = self.header["variants"]
+        if format_of(*self._made_for(variants[0])).name != NATIVE:
+            return variants[0]
         here, have = processor.architecture(), processor.supported()
         lacking: list[tuple[str, list[str]]] = []
-        variants = self.header["variants"]
         fitting = [v for v in variants if processor.architecture_of(v["program"]["triple"]) == here]
         if not fitting:
             archs = ", ".join({processor.architecture_of(v["program"]["triple"]): None for v in variants})
@@ -117,57 +119,51 @@ class _File:
         raise LightNetError(f"the executable is for {cpu}, and this processor ({processor.name()}) lacks "
                             f"{', '.join(missing[:8])}{more}: compile it here, or with --variants", self.where)  # fmt: skip
 
-    def program(self, variant: Mapping[str, Any]) -> tuple[Program, dict[str, Any], memoryview]:
-        """The program of a variant, checked against the facts of its code; these; and the code."""
+    def program(self, variant: Mapping[str, Any]) -> tuple[Program, Format, Any]:
+        """The program of a variant, checked against the facts of its code; its format; and its code."""
         header, name = variant["program"], variant["code"]
         lnx_check.checked(lambda: lnx_check.check_program(header))
         try:
             facts, body = lnx.unpacked_code(memoryview(self.section(name)))
         except (ValueError, RecursionError) as error:
             raise LightNetError(f"the file is damaged or cut short: section '{name}' {error}", self.where) from None
-        objects = ()
-        if facts.get("kind") == "objects":
-            sizes = lnx_check.checked(lambda: lnx_check.check_objects(facts, len(body)))
-            objects = tuple(bytes(body[sum(sizes[:k]) : sum(sizes[: k + 1])]) for k in range(len(sizes)))
+        form = format_of(*self._made_for(variant))
+        objects = lnx_check.checked(lambda: form.objects(facts, body))
         program = lnx_check.checked(lambda: Program.from_header(header, objects))
         lnx_check.checked(lambda: lnx_check.check_needs(program, facts, variant["requires"]))
         sections = self.header["sections"]
         defaults = {k: sections[v] for k, v in variant["defaults"].items()}
         lnx_check.checked(lambda: lnx_check.check_contents(program, sections[variant["static"]], defaults))
-        return program, facts, body
+        return program, form, lnx_check.checked(lambda: form.unpacked(program, facts, body))
 
-    def cuda(self, facts: Mapping[str, Any], body: memoryview, program: Program) -> CudaCode:
-        """The code that a device runs."""
-        from lightnet.runtime.cuda.program import CudaCode
-
-        return lnx_check.checked(lambda: CudaCode.from_header(facts, bytes(body).decode(), program))
-
-    def code(self, facts: Mapping[str, Any], body: memoryview) -> LoadedImage | None:
-        """The linked machine code; None where the file has objects, which LLVM links."""
-        if facts.get("kind") == "objects":
-            return None
-        lnx_check.checked(lambda: lnx_check.check_image(facts, len(body)))
-        return LoadedImage(Image(body, facts["writable"], facts["exports"], facts["imports"], tuple(facts["relative"])))
+    def _made_for(self, variant: Mapping[str, Any]) -> tuple[str, str | None]:
+        """The triple of a variant, and the target that it was compiled for."""
+        target = self.header["options"].get("target")
+        return variant["program"]["triple"], target if isinstance(target, str) else None
 
 
 class SavedExecutable(Runnable):
-    """An executable read from a file: called like `lightnet.Executable`; needs no compiler, and its params are fixed. `emulate`: of
-    one for cuda, in the PTX interpreter; `trust`: as `load_executable`.
+    """An executable read from a file: called like `lightnet.Executable`; needs no compiler, and its params are fixed. `trust` and `options`: as
+    `load_executable`.
 
     It goes to other processes (`pickle`) as its path, which there has to hold what it holds here; one that was loaded from bytes, as
     these. The file itself is not needed while it runs.
     """
 
-    def __init__(self, path: str | os.PathLike[str], emulate: bool = False, trust: Trust | None = None):
+    def __init__(
+        self, path: str | os.PathLike[str], trust: Trust | None = None, options: Mapping[str, Any] | None = None
+    ):
         fd = open_file(path)
         try:
-            self._load(fd, os.fsdecode(path), emulate, trust)
+            self._load(fd, os.fsdecode(path), trust, options or {})
         finally:
             os.close(fd)
-        self._made = partial(_reloaded, str(Path(os.fsdecode(path)).absolute()), self._head, emulate, trust)
+        self._made = partial(_reloaded, str(Path(os.fsdecode(path)).absolute()), self._head, trust, options)
 
     @classmethod
-    def of_bytes(cls, data: bytes, emulate: bool = False, trust: Trust | None = None) -> SavedExecutable:
+    def of_bytes(
+        cls, data: bytes, trust: Trust | None = None, options: Mapping[str, Any] | None = None
+    ) -> SavedExecutable:
         """What a file of these bytes holds."""
         import tempfile
 
@@ -178,14 +174,14 @@ class SavedExecutable(Runnable):
                 file.flush()
             except OSError as error:
                 raise LightNetError(f"cannot write a temporary file: {reason_of(error)}") from None
-            self._load(file.fileno(), "<bytes>", emulate, trust)
-        self._made = partial(cls.of_bytes, bytes(data), emulate, trust)
+            self._load(file.fileno(), "<bytes>", trust, options or {})
+        self._made = partial(cls.of_bytes, bytes(data), trust, options)
         return self
 
-    def _load(self, fd: int, name: str, emulate: bool, trust: Trust | None) -> None:
+    def _load(self, fd: int, name: str, trust: Trust | None, options: Mapping[str, Any]) -> None:
         where = SourceLoc(name)
         try:
-            self._open(_File(fd, where, trust), emulate)
+            self._open(_File(fd, where, trust), options)
         except LightNetError as e:
             raise e.at(where) from e.__cause__
         except (lnx_check.Lie, ValueError, RecursionError) as e:
@@ -197,12 +193,12 @@ class SavedExecutable(Runnable):
         except OSError as e:
             raise LightNetError(f"cannot read: {reason_of(e)}", where) from None
 
-    def _open(self, file: _File, emulate: bool) -> None:
-        self._head, self._opened = file.head.raw, None
+    def _open(self, file: _File, options: Mapping[str, Any]) -> None:
+        self._head = file.head.raw
         #: Whether the file has a signature, whosever.
         self.is_signed = file.head.signature is not None
         variant = file.chosen()
-        self.program, facts, body = file.program(variant)
+        self.program, form, code = file.program(variant)
         #: The processors that the file has code for, the best first; `program.cpu` is the one that runs.
         self.variants: list[str] = [v["program"]["cpu"] for v in file.header["variants"]]
         self._options, self._warnings = file.header["options"], file.header["warnings"]
@@ -212,18 +208,13 @@ class SavedExecutable(Runnable):
             static, mapped = aligned(max(static.nbytes, 1)), static
             static[: mapped.nbytes] = mapped
         defaults = {k: file.array(v) for k, v in variant["defaults"].items()}
-        self._instance: Instance | CudaInstance | None = None
-        if facts.get("kind") == "ptx":
-            from lightnet.runtime.cuda.machine import MACHINE
-            from lightnet.runtime.cuda.program import CudaInstance
-
-            cuda = file.cuda(facts, body, self.program)
-            self._opened = Opened(MACHINE, {"emulate": emulate, "arch": cuda.arch})
-            self._instance = CudaInstance(self.program, cuda, static, defaults, self._opened.state, self._opened)
-            return
-        if emulate:
-            raise LightNetError("the executable is for processors: only code for cuda can be emulated")
-        self._instance = Instance(self.program, static, defaults, file.code(facts, body))
+        given = {name: value for name, value in options.items() if value not in (None, False)}
+        if unknown := [name for name in given if name not in form.options]:
+            there = ", ".join(form.options) or "none"
+            raise LightNetError(f"the executable's code ({form.name}) takes no option '{unknown[0]:.40}' when it is loaded; there are: {there}",
+                                label="lnx.option")  # fmt: skip
+        self._opened: Opened | None = form.opened(self.program, code, given)
+        self._instance: Callee | None = form.instance(self.program, code, static, defaults, self._opened)
         self._quick = self._instance.quick
 
     def __reduce__(self) -> Any:
@@ -231,7 +222,7 @@ class SavedExecutable(Runnable):
         return self._made.func, self._made.args
 
     @property
-    def instance(self) -> Instance | CudaInstance:
+    def instance(self) -> Callee:
         """The program in this process. LightNetError once it is closed."""
         if (found := self._instance) is None:
             raise closed()
@@ -272,7 +263,7 @@ class SavedExecutable(Runnable):
 
     @property
     def threads(self) -> int:
-        return threads_of(self.program.threads)
+        return self.program.bound.used
 
     @property
     def options(self) -> dict[str, Any]:
@@ -294,9 +285,9 @@ class SavedExecutable(Runnable):
         return plan_report(loads(self.texts["planned"], ".mlir").module)
 
 
-def _reloaded(path: str, head: bytes, emulate: bool, trust: Trust | None) -> SavedExecutable:
+def _reloaded(path: str, head: bytes, trust: Trust | None, options: Mapping[str, Any] | None) -> SavedExecutable:
     """The executable at a path, which should be the one whose file begins with `head`: sections are named there by their digests."""
-    found = SavedExecutable(path, emulate, trust)
+    found = SavedExecutable(path, trust, options)
     if found._head != head:
         raise LightNetError("the executable is another one than that which was handed over", SourceLoc(path))
     return found

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from lightnet.diagnostics import LightNetError
 
@@ -73,11 +74,60 @@ def quota(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") ->
     return max(most, 1)
 
 
-def thread_count(value: object = None) -> int:
-    """The number of threads that a caller asks for (None: that of the environment, else that of `processors`). Raises `LightNetError` for
-    what is no integer from 1 to `MAX_THREADS`."""
-    if value is None:
-        return _said_by_environment() or processors()
+class Threads(NamedTuple):
+    """How many threads calls of a network may use: a number that somebody gave, or (`number` None) as many as there are. The two differ even where
+    that number is `MAX_THREADS`: what a call uses that says nothing then follows the environment, and the processors that there are."""
+
+    number: int | None = None
+
+    @classmethod
+    def asked(cls, value: object = None) -> Threads:
+        """What a caller of the compiler says: a number, `ANY`, or nothing, for which the environment may have a number. Raises `LightNetError` for what is
+        no integer from 1 to `MAX_THREADS`."""
+        if isinstance(value, str) and value == ANY:
+            return cls()
+        return cls(_said_by_environment() if value is None else counted(value))
+
+    @property
+    def is_said(self) -> bool:
+        """Whether there is a number."""
+        return self.number is not None
+
+    @property
+    def bound(self) -> int:
+        """The most threads of a call: what `Program.threads` has."""
+        return MAX_THREADS if self.number is None else self.number
+
+    @property
+    def wanted(self) -> int:
+        """How many threads calls are meant to use that say nothing, on a machine with enough processors: where nobody gave a number, what the environment
+        says now."""
+        return self.number or _said_by_environment() or MAX_THREADS
+
+    @property
+    def used(self) -> int:
+        """What an executable tells of its threads: its number, or, where nobody gave one, how many a call uses here that says nothing."""
+        return self.number or min(self.wanted, processors())
+
+    def of_call(self, value: object, most: int | None = None) -> int:
+        """The threads of one call (`value` None: `most`, else as many as may be, and no more than there are processors). Raises `LightNetError` for more
+        than the bound."""
+        if value is None:
+            most = self.bound if most is None else most
+            return min(most, processors()) if most > 1 else 1
+        count = counted(value)
+        if count > self.bound:
+            raise LightNetError(f"the network is compiled for {self}, and cannot run on {count}: "
+                                f"compile it with threads={count}, or without a number")  # fmt: skip
+        return count
+
+    def __str__(self) -> str:
+        """For people."""
+        return "any number of threads" if self.number is None else f"{self.number} thread{'s' * (self.number != 1)}"
+
+
+def counted(value: object) -> int:
+    """A number of threads. Raises `LightNetError` for what is no integer from 1 to `MAX_THREADS`."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise LightNetError(f"threads is a number of threads, not {str(value)[:40]!r}")
     return _in_range(value.__index__(), "threads ")
@@ -92,55 +142,7 @@ def _said_by_environment() -> int | None:
     return _in_range(int(text[:9]), f"{VARIABLE} ")
 
 
-def is_said(value: object) -> bool:
-    """Whether a caller of the compiler, or the environment, says a number."""
-    if isinstance(value, str) and value == ANY:
-        return False
-    return value is not None or bool(os.environ.get(VARIABLE, "").strip())
-
-
 def _in_range(count: int, what: str) -> int:
     if not 1 <= count <= MAX_THREADS:
         raise LightNetError(f"{what}should be from 1 to {MAX_THREADS}, and is {count}")
     return count
-
-
-def bound_of(value: object) -> int:
-    """The most threads of a network for which a caller of the compiler says `value`: that, else what the environment says, else
-    (or where that is `ANY`) `MAX_THREADS`. Raises `LightNetError` as `thread_count`."""
-    return thread_count(value) if is_said(value) else MAX_THREADS
-
-
-def unless_told(bound: int) -> int:
-    """How many threads calls of a network are meant to use that say nothing, on a machine with enough processors: the bound that it was
-    compiled for, or, where nobody gave one, what the environment says now. Raises `LightNetError` as `thread_count`."""
-    return bound if bound < MAX_THREADS else _said_by_environment() or MAX_THREADS
-
-
-def threads_of(bound: int) -> int:
-    """What an executable tells of its threads: the bound that it was compiled for, or, where nobody gave one, how many a call uses here
-    that says nothing."""
-    return bound if bound < MAX_THREADS else min(unless_told(bound), processors())
-
-
-def threads_of_call(value: object, bound: int, most: int | None = None) -> int:
-    """The threads of one call of a network that is compiled for `bound` of them at most (`value` None: `most`, else as many, and no more
-    than there are processors). Raises `LightNetError` for more than the bound."""
-    if value is None:
-        most = bound if most is None else most
-        return min(most, processors()) if most > 1 else 1
-    count = thread_count(value)
-    if count > bound:
-        raise LightNetError(f"the network is compiled for {bound} thread{'s' * (bound > 1)}, and cannot run on {count}: "
-                            f"compile it with threads={count}, or without a number")  # fmt: skip
-    return count
-
-
-def number_of(bound: int) -> int | None:
-    """The number that a network was compiled for, None for any."""
-    return bound if bound < MAX_THREADS else None
-
-
-def shown(bound: int) -> str:
-    """The bound of a network, for people."""
-    return "any number of threads" if bound == MAX_THREADS else f"{bound} thread{'s' * (bound != 1)}"

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import HostOp, LaunchLine
+from lightnet.dialects.launch import Line
 from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -178,7 +178,7 @@ def is_level4(module: ModuleOp) -> bool:
     for op in module.ops:
         if isinstance(op, func.FuncOp) and op.sym_name.data == "main" and len(op.body.blocks) == 1:
             lines = list(op.body.block.ops)
-            kinds = LaunchLine | HostOp | func.ReturnOp
+            kinds = Line | func.ReturnOp
             launched = all(isinstance(line, kinds) and not line.operands for line in lines)
             return launched and (len(lines) > 1 or bool(memory_of(module)))
     return False

@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 from xdsl.context import Context
@@ -21,7 +22,6 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from lightnet.backends.cuda.arch import arch_of
 from lightnet.backends.interpreter.arena import POISON
 from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.diagnostics import LightNetError
@@ -37,6 +37,7 @@ from lightnet.ir.module import main_of
 from lightnet.ir.names import PLACES, WORKSPACE
 from lightnet.ir.op import tensor_name
 from lightnet.ir.rewrites import op_and_name
+from lightnet.ir.target import lowered_by
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 from lightnet.trust.baseline import Baseline
@@ -45,8 +46,19 @@ from lightnet.trust.loop_cost import LoopCost
 from lightnet.trust.record import Difference, DifferenceError
 from lightnet.trust.trace import TracedPlanned
 
-if TYPE_CHECKING:
-    from lightnet.trust.threads import Threads
+
+class Threads(Protocol):
+    """Launches as the threads that they are (`Runtime.as_threads`)."""
+
+    #: The launches of the module, in order: of each launch of loops there is one.
+    launches: Sequence[Any]
+
+    def cost(self, line: Any) -> int:
+        """About how many ops all threads of a launch execute."""
+
+    def run(self, lines: Sequence[Any], spaces: Mapping[str, np.ndarray]) -> None:
+        """Run launches on memory spaces, which then hold what they wrote. LightNetError for what is wrong in them."""
+
 
 PRIVATE = StringAttr("private")
 #: Steps (ops of loops, roughly a microsecond each) that one kernel, and all of them, may take.
@@ -63,10 +75,10 @@ def check_level4(
     """The first difference between a planned module and what `pass_` lowered it to, and notes on what was not executed."""
     if not memory_of(before):
         return None, ["nothing is compared, as the module before it is not planned"]
-    arch = arch_of(module)
-    threads = None if arch is None else _threads(module, arch)
+    runtime = lowered_by(pass_.name)
+    threads = runtime.as_threads(module)
     try:
-        module = _as_loops(ctx, module)
+        module = runtime.as_loops(ctx, module)
         lines = lines_by_op(ctx, pass_, before, module)
     except LightNetError as e:
         return None, [f"nothing is compared: {e.message}"]
@@ -85,7 +97,7 @@ def check_level4(
 def lines_by_op(ctx: Context, pass_: ModulePass, before: ModuleOp, module: ModuleOp) -> dict[Operation, list[LaunchOp]]:
     """The launches that each op of a planned module became. How many there are follows from lowering the op alone; it is the
     lowered module's own launches that are returned. Raises `LightNetError` where the numbers do not fit."""
-    lines = launch.launches(module)
+    lines = launch.lines_of(module)
     found: dict[Operation, list[LaunchOp]] = {}
     at = 0
     for op in main_of(before).body.block.ops:
@@ -97,23 +109,6 @@ def lines_by_op(ctx: Context, pass_: ModulePass, before: ModuleOp, module: Modul
     if at != len(lines):
         raise LightNetError(f"its {len(lines)} launches cannot be told apart: one op at a time gives {at}")
     return found
-
-
-def _threads(module: ModuleOp, arch: str) -> Threads:
-    from lightnet.trust.threads import Threads  # the emitter of PTX takes a while to import
-
-    return Threads(module, arch)
-
-
-def _as_loops(ctx: Context, module: ModuleOp) -> ModuleOp:
-    """A module whose functions the interpreter of loops can run: where they are kernels of threads, a copy of other form."""
-    if arch_of(module) is None:
-        return module
-    from lightnet.passes.simt_to_cpu import SimtToCpuPass
-
-    copy = module.clone()
-    SimtToCpuPass().apply(ctx, copy)
-    return copy
 
 
 def _lowered_alone(ctx: Context, pass_: ModulePass, before: ModuleOp, op: Operation) -> ModuleOp:
@@ -141,7 +136,7 @@ class _Check:
 
     module: ModuleOp
     lines: dict[Operation, list[LaunchOp]]
-    #: Of a module for cuda, its launches as threads; of each launch of loops there is one.
+    #: Of kernels of threads, their launches as these; of each launch of loops there is one.
     threads: Threads | None = None
     as_loops: set[str] = field(default_factory=set)
     as_threads: set[str] = field(default_factory=set)

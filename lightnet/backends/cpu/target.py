@@ -135,5 +135,6 @@ CPU = Target(
     packing=packing,
     ports=PORTS,
     lowering="lower-cpu",
+    runtime="lightnet.backends.cpu.runtime:RUNTIME",
     emitters={form: _emitter(f"emit_{form}") for form in ("llvm", "asm", "obj")},
 )

@@ -77,6 +77,8 @@ CUDA = Target(
     reorder=reorder_time,
     apart=APART,
     lowering="lower-cuda",
+    runtime="lightnet.backends.cuda.runtime:RUNTIME",
+    precisions=("tf32",),
     machine="lightnet.runtime.cuda.machine:MACHINE",
     emitters={"ptx": emit_ptx, "llvm": emit_llvm, "asm": emit_ptx, "obj": emit_obj},
 )

@@ -1,23 +1,17 @@
 """A network compiled for cuda, one kernel at a time: on a device, or in the PTX interpreter.
 
-Imports steps, the model of devices and, through the executable, the runtime of cuda.
+Imports steps, the model of devices and the runtime of cuda.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from xdsl.ir import SSAValue
-
 from lightnet.backends.cuda.device import DEVICES
-from lightnet.ir.layout import byte_size, from_memory
-from lightnet.ir.views import place_of
 from lightnet.report.roofline import Peaks
-from lightnet.report.steps import Call, Step, Stepper
+from lightnet.report.steps import InstanceStepper, Step
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -26,7 +20,7 @@ if TYPE_CHECKING:
 AHEAD_BYTES = 64 << 20
 
 
-class DeviceStepper(Stepper):
+class DeviceStepper(InstanceStepper):
     """Of target cuda. Times of a device are its own, by events.
 
     A device is ahead of the Python that launches: it would wait between an event and its kernel, and the wait would count. So before each
@@ -34,8 +28,6 @@ class DeviceStepper(Stepper):
     """
 
     def __init__(self, executable: Executable, feeds: Mapping[str, Any]):
-        self.instance = executable.started_apart(feeds)
-        weakref.finalize(self, self.instance.release).atexit = False  # the driver gives everything back then
         super().__init__(executable, feeds)
         self.driver = self.instance.driver
         self._ahead: int | None = None
@@ -43,25 +35,6 @@ class DeviceStepper(Stepper):
             self.clock, self.rounds = "of the PTX interpreter, which say nothing about a device", 1
         else:
             self.clock = f"of {self.driver.name}, by events, caches empty"
-        numbers = iter(range(len(self.instance.launches)))
-        self._launches = {step.op: [next(numbers) for _ in step.lines] for step in self.steps}
-
-    def restart(self) -> None:
-        self.executable.started_apart(self.feeds, self.instance)
-
-    def call_whole(self) -> None:
-        self.instance.launch_all()
-        self.driver.synchronize()
-
-    def calls(self, step: Step) -> list[Call]:
-        return [partial(self.driver.launch, self.instance.launches[k]) for k in self._launches[step.op]]
-
-    def read(self, value: SSAValue) -> np.ndarray:
-        place = place_of(value)
-        assert place is not None
-        return from_memory(
-            value.type, self.instance.bytes_at((place.space.data, place.offset.data), byte_size(value.type))
-        )
 
     def seconds(self, step: Step) -> float:
         def run() -> None:
@@ -73,7 +46,7 @@ class DeviceStepper(Stepper):
     def whole_seconds(self) -> float:
         return self._timed(self.instance.launch_all)
 
-    def _timed(self, call: Call) -> float:
+    def _timed(self, call: Callable[[], None]) -> float:
         """What a call takes on the device, less what two events in a row take."""
         if self.driver.is_emulated:
             return self.driver.time(call)

@@ -1,0 +1,38 @@
+"""PTX in a file. Imports NumPy and the runtime of cuda."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lightnet.runtime.cuda.machine import MACHINE
+from lightnet.runtime.cuda.program import CudaCode, CudaInstance
+from lightnet.runtime.formats import Format
+from lightnet.runtime.machine import Opened
+from lightnet.runtime.program import Program
+
+
+class PtxFormat(Format):
+    """Code for a device, a `CudaCode`; with the option `emulate`, for the PTX interpreter."""
+
+    name = "nvptx64"
+    options = ("emulate",)
+
+    def packed(self, program: Program, code: CudaCode) -> tuple[dict[str, Any], bytes]:
+        return {"kind": "ptx", **code.header()}, code.ptx.encode()
+
+    def unpacked(self, program: Program, facts: Mapping[str, Any], body: memoryview) -> CudaCode:
+        return CudaCode.from_header(facts, bytes(body).decode(), program)
+
+    def opened(self, program: Program, code: CudaCode, options: Mapping[str, Any]) -> Opened:
+        return Opened(MACHINE, {"emulate": False, **options, "arch": code.arch})
+
+    def instance(self, program: Program, code: CudaCode, static: np.ndarray, defaults: Mapping[str, np.ndarray],
+                 opened: Opened | None) -> CudaInstance:  # fmt: skip
+        assert opened is not None
+        return CudaInstance(program, code, static, defaults, opened.state, opened)
+
+
+PTX = PtxFormat()
