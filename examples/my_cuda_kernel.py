@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import Generator, memory_time
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.backends.generator import Plan
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Transpose
 from lightnet.ir.kernel import KernelOp
@@ -31,24 +32,22 @@ class Turn(Generator):
 
     alg = "turn"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         if len(ops) != 1 or not isinstance(ops[0], Transpose) or tuple(ops[0].axes) != (1, 0):
             return []
         spec = ops[0].operand_specs[0]
         return [Form({}, plain_results=True)] if spec.dtype.name in ("f32", "i32") and spec.len else []
 
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
-        return memory_time(2 * spec_of(kernel.results[0].type).nbytes, device)
-
-    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
-        """`side`: rows and columns of the tile that a block moves."""
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+        """Of its choices `side`: rows and columns of the tile that a block moves."""
         side = kernel.attributes.get("side", IntegerAttr(32, i64))
         if not isinstance(side, IntegerAttr) or side.value.data not in (16, 32):
             raise LightNetError(f"side = {side}: a tile has 16 or 32 rows", loc_of(kernel), label="turn.side")
-        return {"side": side}
+        time = memory_time(2 * spec_of(kernel.results[0].type).nbytes, device)
+        return Plan.of(self, kernel, form, time, schedule=side.value.data, choices={"side": side})
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        side = kernel.attributes["side"].value.data
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        side = plan.schedule
         spec = kernel.ops[0].operand_specs[0]
         height, width = spec.dims
         function = KernelFunction(kernel, name, (side, ROWS, 1), aliases)

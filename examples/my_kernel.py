@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.forms import epilogue_form
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Slice
@@ -29,35 +30,33 @@ class Crop(Generator):
 
     alg = "crop"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         if not ops or not isinstance(ops[0], Slice) or ops[0].axis not in (2, 3):
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].src: NO_HALO})
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        """`pixels`: how many pixels of a row are in registers at once."""
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        """Of its choices `pixels`: how many pixels of a row are in registers at once."""
         pixels = kernel.attributes.get("pixels", IntegerAttr(min(8, machine.registers // 4), i64))
         if not isinstance(pixels, IntegerAttr) or not 1 <= pixels.value.data <= 16:
             raise LightNetError(
                 f"pixels = {pixels}: 1 to 16 are in registers at once", loc_of(kernel), label="crop.pixels"
             )
-        return {"pixels": pixels}
-
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
         size = 2 * byte_size(kernel.results[0].type)
-        return size / read_rate(machine, size)
+        time = size / read_rate(machine, size)
+        return Plan.of(self, kernel, form, time, schedule=pixels.value.data, choices={"pixels": pixels})
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [CropKernel(kernel, name, lanes_of(kernel), aliases).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [CropKernel(kernel, name, lanes_of(kernel), aliases).build(plan.schedule)]
 
 
 class CropKernel(BlockedKernel):
     """Builds the kernel function. A block of the grid is one picture in one block of channels."""
 
-    def build(self) -> Launch:
+    def build(self, pixels: int) -> Launch:
         b, spec = self.b, self.anchor.result_specs[0]
         pictures, channels, height, width = spec.dims
-        pixels = min(self.kernel.attributes["pixels"].value.data, width)
+        pixels = min(pixels, width)
         grid = (pictures, blocks_of(channels, self.lanes))
         with b.loop(b.lo, b.hi) as number:
             n, block = self.coordinates(number.iv, grid)

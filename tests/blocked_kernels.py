@@ -12,12 +12,13 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked.base import Generator, Machine
+from lightnet.backends.generator import Plan
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, byte_size, from_memory, layout_of, to_memory, with_layout
 from lightnet.ir.parser import parse_mlir
-from lightnet.ir.target import Halo
+from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.runtime.arrays import aligned
 
@@ -41,10 +42,22 @@ def set_layout(value: SSAValue, layout: Layout) -> None:
     value._type = with_layout(value.type, layout)
 
 
-def lay_out(kernel: KernelOp, generator: Generator, machine: Machine, extra: Halo = (0, 0), out: Halo = (0, 0)) -> None:
+def form_of(generator: Generator, kernel: KernelOp, machine: Machine = Machine()) -> Form | None:
+    """What a generator needs for the body of a kernel."""
+    return generator.form(kernel.ops, list(kernel.terminator.operands), machine)
+
+
+def planned(generator: Generator, kernel: KernelOp, machine: Machine = Machine()) -> Plan:
+    """The plan of a generator for a kernel as it is."""
+    form = form_of(generator, kernel, machine)
+    assert form is not None, "the generator does not take the body"
+    return generator.plan(kernel, form, machine)
+
+
+def lay_out(kernel: KernelOp, generator: Generator, machine: Machine, extra: Halo = (0, 0), out: Halo = (0, 0)) -> Plan:
     """Give the kernel the layouts that the generator asks for, `extra` halo more than it needs, and results of halo `out`; its
-    choices; and packed weights."""
-    form = generator.takes(kernel.ops, list(kernel.terminator.operands), machine.lanes)
+    choices; and packed weights. The plan of what it is then."""
+    form = form_of(generator, kernel, machine)
     assert form is not None, "the generator does not take the body"
     for arg, operand in zip(kernel.body.args, kernel.operands):
         if arg in form.maps:
@@ -57,10 +70,12 @@ def lay_out(kernel: KernelOp, generator: Generator, machine: Machine, extra: Hal
                 set_layout(value, Blocked(machine.lanes, out))
     kernel.attributes["alg"] = StringAttr(generator.alg)
     kernel.attributes["lanes"] = ParamAttr(machine.lanes)
-    kernel.attributes.update(generator.choices(kernel, machine))
-    for number, layout in generator.weights(kernel).items():
+    plan = generator.plan(kernel, form, machine)
+    kernel.attributes.update(plan.choices)
+    for number, layout in plan.weights.items():
         for value in (kernel.body.args[number], kernel.operands[number]):
             set_layout(value, layout)
+    return planned(generator, kernel, machine)
 
 
 def check_blocked(
@@ -83,20 +98,20 @@ def check_blocked(
     divided by the root of the length of a sum."""
     kernel = kernel_of(operands, body)
     kernel.attributes.update(choices or {})
-    lay_out(kernel, generator, machine, extra, out)
+    plan = lay_out(kernel, generator, machine, extra, out)
     kernel.verify()
     random = np.random.default_rng(seed)
     if arrays is None:
         arrays = [_normal(random, spec_of(v.type).dims) for v in kernel.operands]
-    launches = generator.build(kernel, "kernel", aliases := dict(aliases or {}))
+    launches = plan.build(kernel, "kernel", aliases := dict(aliases or {}))
     module = ModuleOp([launch.function for launch in launches])
     module.verify()
     native = compile_module(module, verify=True)
     inputs = [_placed(to_memory(v.type, a)) for v, a in zip(kernel.operands, arrays)]
     before = [m.copy() for m in inputs]
     results = [_placed(np.full(byte_size(v.type), 0xFF, np.uint8)) for v in kernel.results]
-    scratch = aligned(max(generator.scratch_bytes(kernel), 64) + 128)
-    shared = getattr(generator, "workspace_bytes", lambda _: 0)(kernel)
+    scratch = aligned(max(plan.scratch_bytes, 64) + 128)
+    shared = plan.workspace_bytes
     workspace = aligned(shared + 128)
     workspace[:] = 0xFF
     for launch in launches:
@@ -113,7 +128,7 @@ def check_blocked(
         for i in random.permutation(len(parts)):
             scratch[:] = 0xFF
             function(*parts[i], *pointers)
-            size = max(generator.scratch_bytes(kernel), 64)
+            size = max(plan.scratch_bytes, 64)
             assert (scratch[:64] == 0xFF).all() and (scratch[64 + size :] == 0xFF).all(), "it writes beside its scratch"
             assert (workspace[:64] == 0xFF).all() and (workspace[64 + shared :] == 0xFF).all(), "beside its workspace"
     for result, operand in aliases.items():

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cuda_plans import candidates
 from networks import Network
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda import selection
 from lightnet.compilation import Compilation
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.context import make_context
@@ -242,7 +242,7 @@ def pinned(
     module = graph_of(wanted, dtype).module()
     run_pipeline(make_context(), module, parse_pipeline(first, options))
     for kernel in _kernels(module):
-        if any(g.alg == alg for g, _ in selection.candidates(kernel)):
+        if any(g.alg == alg for g, _ in candidates(kernel)):
             kernel.attributes["alg"] = StringAttr(alg)
     stages = pipelines.staged(rest, options).parsed(options)
     settings = get_target("cuda").settings(emulate=True)
@@ -252,4 +252,4 @@ def pinned(
 def _is_taken(case: Case, dtype: str, alg: str) -> bool:
     module = graph_of([case], dtype).module()
     run_pipeline(make_context(), module, parse_pipeline(_stages()[0], {"target": "cuda"}))
-    return any(g.alg == alg for kernel in _kernels(module) for g, _ in selection.candidates(kernel))
+    return any(g.alg == alg for kernel in _kernels(module) for g, _ in candidates(kernel))

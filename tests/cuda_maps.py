@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from cuda_plans import candidates
 from cuda_runs import Regions
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda import selection
 from lightnet.backends.cuda.base import MAP
+from lightnet.backends.cuda.device import device_of
+from lightnet.backends.cuda.selection import SELECTION, has_maps
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import byte_size, from_memory, layout_of, to_memory
 from lightnet.ir.target import Form
@@ -20,7 +22,7 @@ from lightnet.passes.layout import follow, set_layout
 
 def map_forms(kernel: KernelOp, alg: str) -> list[Form]:
     """The forms in which the generator `alg` takes a kernel on maps."""
-    return [form for g, form in selection.candidates(kernel) if g.alg == alg and selection.has_maps(form)]
+    return [form for g, form in candidates(kernel) if g.alg == alg and has_maps(form)]
 
 
 def laid_out(kernel: KernelOp, form: Form, alg: str, **choices: int) -> KernelOp:
@@ -34,8 +36,8 @@ def laid_out(kernel: KernelOp, form: Form, alg: str, **choices: int) -> KernelOp
         for result in kernel.results:
             set_layout(result, MAP)
     if form.weights:
-        generator = next(g for g in selection.generators() if g.alg == alg)
-        for number, layout in generator.weights(kernel).items():
+        generator = next(g for g in SELECTION.generators() if g.alg == alg)
+        for number, layout in generator.plan(kernel, form, device_of("")).weights.items():
             set_layout(kernel.operands[number], layout)
     follow(kernel)
     return kernel

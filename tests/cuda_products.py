@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from cuda_maps import Maps
+from cuda_plans import candidates
 from kernels import agree
 from xdsl.ir import Block, SSAValue
 
-from lightnet.backends.cuda import selection
+from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.gemm.problem import match
+from lightnet.backends.cuda.selection import SELECTION
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.body import Body, build
@@ -86,12 +88,12 @@ class Case:
             region = build(Body(tuple(ops), (ops[-1].results[0],)), CudaKernelOp)
             region.attributes["alg"] = choice_attr(alg)
             region.attributes.update({k: choice_attr(v) for k, v in choices.items()})
-            made.append(laid_out(region, [f for g, f in selection.candidates(region) if g.alg == alg][number]))
+            made.append(laid_out(region, [f for g, f in candidates(region) if g.alg == alg][number]))
             self.keep = [block, *getattr(self, "keep", [])]
         return made
 
     def forms(self, alg: str) -> list[Form]:
-        generator = next(g for g in selection.generators() if g.alg == alg)
+        generator = next(g for g in SELECTION.generators() if g.alg == alg)
         return list(generator.takes(self.ops, [self.ops[-1].results[0]]))
 
 
@@ -103,12 +105,12 @@ def laid_out(kernel: KernelOp, form: Form) -> KernelOp:
     """The kernel with the types that a form asks for, weights packed."""
     for arg, operand in zip(kernel.body.args, kernel.operands):
         if arg in form.maps:
-            set_layout(operand, selection.MAP)
+            set_layout(operand, MAP)
         if arg in form.weights:
             set_layout(operand, match(kernel.ops, list(kernel.terminator.operands))[0].packed)
     if not form.plain_results:
         for result in kernel.results:
-            set_layout(result, selection.MAP)
+            set_layout(result, MAP)
     follow(kernel)
     for op in kernel.ops:
         for value in op.results:

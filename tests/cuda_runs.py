@@ -9,8 +9,8 @@ from cuda_drivers import driver
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 
-from lightnet.backends.cuda import selection as generators
 from lightnet.backends.cuda.nvptx import emit_program
+from lightnet.backends.cuda.selection import SELECTION
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.dialects.cuda_launch import dynamic_shared
@@ -26,9 +26,7 @@ class Regions:
 
     def __init__(self, regions: Sequence, arch: str = "sm_80"):
         self.regions = list(regions)
-        self.launches: list[list[SimtLaunch]] = [
-            generators.generate(k, f"k{i}", {}) for i, k in enumerate(self.regions)
-        ]
+        self.launches: list[list[SimtLaunch]] = [SELECTION.generate(k, f"k{i}", {}) for i, k in enumerate(self.regions)]
         functions = dict.fromkeys(f for made in self.launches for launch in made for f in launch.functions)
         module = ModuleOp([*functions])
         module.verify()
@@ -47,7 +45,7 @@ class Regions:
 
     def launch(self, number: int, memory: dict[tuple[str, int], int]) -> None:
         """Run a region on operands and results at these addresses."""
-        workspace = self.gpu.alloc(max(1, generators.workspace_bytes(self.regions[number])))
+        workspace = self.gpu.alloc(max(1, SELECTION.workspace_bytes(self.regions[number])))
         for launch in self.launches[number]:
             addresses = [
                 workspace + a.number if a.kind == "workspace" else memory[a.kind, a.number] for a in launch.args

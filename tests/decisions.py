@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from blocked_kernels import kernel_of
+from blocked_kernels import kernel_of, planned
 from blocked_networks import random_network
 from blocked_windows import MACHINES
 from cuda_cases import CASES, graph_of
@@ -21,12 +21,12 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 
 import lightnet
-from lightnet.backends.cpu.blocked import selection as blocked
 from lightnet.backends.cpu.blocked.bands import BANDS
 from lightnet.backends.cpu.blocked.bands_body import chain_of
-from lightnet.backends.cpu.blocked.bands_model import best_plan, gain
-from lightnet.backends.cuda import selection as cuda
+from lightnet.backends.cpu.blocked.bands_model import best_schedule, gain
+from lightnet.backends.cpu.selection import SELECTION as blocked
 from lightnet.backends.cuda.device import device_of
+from lightnet.backends.cuda.selection import SELECTION as cuda
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
@@ -93,12 +93,13 @@ def of_cpu(network: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, kernel in kernels(network, "cpu"):
         for machine in PROCESSORS if network in FAMILIES else MACHINES[:2]:
-            for generator, _ in blocked.candidates(kernel, machine.lanes):
-                copy = kernel.clone()
-                copy.attributes |= {"alg": StringAttr(generator.alg), "lanes": ParamAttr(machine.lanes)}
-                cost = generator.cost(copy, machine)
-                chosen = _texts(generator.choices(copy, machine))
-                found.setdefault(name, []).append(f"{machine.lanes} {generator.alg} {cost:.6g} {chosen}")
+            for generator, form in blocked.candidates(kernel, machine):
+                if not generator.on_maps:
+                    continue
+                plan = generator.plan(kernel, form, machine)
+                found.setdefault(name, []).append(
+                    f"{machine.lanes} {generator.alg} {plan.time:.6g} {_texts(plan.choices)}"
+                )
     return found
 
 
@@ -111,9 +112,9 @@ def of_cuda(network: str) -> dict[str, list[str]]:
             for generator in cuda.generators():
                 if not generator.is_for(device):
                     continue
-                for form in generator.takes(kernel.ops, list(kernel.terminator.operands)):
-                    cost = generator.cost(kernel, form, device)
-                    found.setdefault(name, []).append(f"{arch} {generator.alg} {cost:.6g}")
+                for form in generator.takes(kernel.ops, list(kernel.terminator.operands), device):
+                    time = generator.plan(kernel, form, device).time
+                    found.setdefault(name, []).append(f"{arch} {generator.alg} {time:.6g}")
     return found
 
 
@@ -124,12 +125,12 @@ def of_chains() -> dict[str, list[str]]:
         kernel = kernel_of(*chain(src, wide, outputs, stride=stride))
         for machine in (m for one in MACHINES[:2] for m in (one, replace(one, threads=8))):
             kernel.attributes |= {"alg": StringAttr(BANDS.alg), "lanes": ParamAttr(machine.lanes)}
-            plan = best_plan(chain_of(kernel.ops), machine)
-            saved = gain(chain_of(kernel.ops), machine, plan)
+            saved = gain(chain_of(kernel.ops), machine, best_schedule(chain_of(kernel.ops), machine))
+            plan = planned(BANDS, kernel, machine)
             rows = found.setdefault(f"{src} {wide} {outputs} {stride}", [])
             where = f"{machine.lanes}x{machine.threads}"
-            rows.append(f"{where} saved {saved:.6g} {_texts(BANDS.choices(kernel, machine))}")
-            rows.append(f"{where} cost {BANDS.cost(kernel, machine):.6g}")
+            rows.append(f"{where} saved {saved:.6g} {_texts(plan.choices)}")
+            rows.append(f"{where} cost {plan.time:.6g}")
     return found
 
 

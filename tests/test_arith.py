@@ -10,8 +10,8 @@ from test_ops import run_kernel
 from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.test import TestOp as Source
 
-from lightnet.backends.cpu import generators
 from lightnet.backends.cpu.combiners import accepts
+from lightnet.backends.cpu.plain import tiles_of
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln import activation, arith, elementwise, unary
 from lightnet.dialects.ln.arith import Add, Cast, Less, Maximum, Where
@@ -208,7 +208,7 @@ def test_a_mask_in_memory_chooses_on_tiles() -> None:
     first = Conv2d.make([x, w, b], {"size": (1, 1)})
     where = Where.make([mask, first.dst, other])
     kernel = build(body(first, where), CpuKernelOp)
-    assert generators.tiled_generator(kernel.ops, kernel.terminator.operands) is not None
+    assert tiles_of(kernel.ops, kernel.terminator.operands) is not None
     kernel.attributes |= {"alg": StringAttr("direct")}
     (got,) = run_kernel(kernel, arrays)
     want = np.einsum("ncyx,oc->noyx", arrays[0], arrays[1][:, :, 0, 0]) + arrays[2][:, None, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of
+from blocked_kernels import check_blocked, form_of, kernel_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -106,7 +106,7 @@ def test_a_shuffle_has_few_runs_of_code():
 )
 def test_other_moves_are_left_to_others(operands, body):
     kernel = kernel_of(operands, body)
-    assert CHANNELS.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+    assert form_of(CHANNELS, kernel) is None
 
 
 @pytest.mark.parametrize("picks", [[3, 3, 9, 15, 0, 8, 1, 7], [12], [1, 9, 3]], ids=len)

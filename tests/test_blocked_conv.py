@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of, lay_out
+from blocked_kernels import check_blocked, form_of, kernel_of, lay_out
 from blocked_windows import EPILOGUES, MACHINES, convolution, tensor, with_epilogue
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.conv import DIRECT
-from lightnet.backends.cpu.blocked.conv_choices import geometry_of, machine_of
+from lightnet.backends.cpu.blocked.conv_choices import geometry_of
 from lightnet.backends.cpu.blocked.deconv import DECONV
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.layout import Packed
@@ -163,7 +163,7 @@ def test_choices_that_do_not_fit_are_refused(choices, message):
 )
 def test_other_bodies_are_left_to_others(body):
     kernel = kernel_of(*body)
-    assert DIRECT.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+    assert form_of(DIRECT, kernel) is None
 
 
 DECONVS = [
@@ -223,15 +223,14 @@ def test_pytorch_agrees_on_transposed():
 
 def test_rows_of_padding_need_no_halo():
     kernel = kernel_of(*convolution((1, 16, 45, 80), 16, (3, 1), dilation=(16, 1), pad=(16, 0, 16, 0)))
-    form = DIRECT.takes(kernel.ops, list(kernel.terminator.operands), 16)
+    form = form_of(DIRECT, kernel)
     assert form.maps[kernel.body.args[0]] == (0, 0)
 
 
 def test_weights_are_packed_by_the_tile():
     kernel = kernel_of(*convolution((1, 16, 13, 17), 64, (3, 3), pad=SAME))
     kernel.attributes["tile"] = ParamAttr((1, 6, 4, 8))
-    lay_out(kernel, DIRECT, Machine())
-    assert DIRECT.weights(kernel) == {1: Packed("o", 64, 16), 2: Packed("v", 16)}
+    assert lay_out(kernel, DIRECT, Machine()).weights == {1: Packed("o", 64, 16), 2: Packed("v", 16)}
 
 
 @settings(max_examples=200, deadline=None)
@@ -255,11 +254,11 @@ def test_the_model_chooses_what_runs_at_the_peak(machine):
     """Tiles fill the registers, split widths evenly, and blocks are enough for eight threads."""
     for src, outputs, size in (((1, 64, 56, 56), 64, 3), ((1, 256, 28, 28), 256, 1), ((1, 512, 14, 14), 512, 3)):
         kernel = kernel_of(*convolution(src, outputs, (size, size), pad=[size // 2] * 4))
-        lay_out(kernel, DIRECT, machine_of(machine.lanes))
+        plan = lay_out(kernel, DIRECT, machine)
         rows, columns, vectors, unroll = kernel.attributes["tile"].data
         sums = rows * columns * vectors
         assert sums >= 0.8 * {16: 28, 8: 12, 4: 24}[machine.lanes] and sums * unroll <= model.BODY
         geometry = geometry_of(kernel)
         assert sum(c * n for c, n in model.column_tiles(geometry, columns)) <= 1.04 * geometry.out_hw[1]
-        (launch,) = DIRECT.build(kernel, "kernel", {})
+        (launch,) = plan.build(kernel, "kernel", {})
         assert launch.grid >= 16 and sum(1 for _ in launch.function.walk()) <= 110

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of, lay_out
+from blocked_kernels import check_blocked, form_of, kernel_of, lay_out, planned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lightnet
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.dense import DENSE
-from lightnet.backends.cpu.blocked.dense_model import CHAINS, FEW, TRIP, best_tile, plan_of, product_time
+from lightnet.backends.cpu.blocked.dense_model import CHAINS, FEW, TRIP, best_tile, product_time, scheduled
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.tile import LoadOp, PrefetchOp
 from lightnet.ir.body import choice
@@ -63,7 +63,7 @@ def test_products(a, n, machine):
 @pytest.mark.parametrize("m, k, n", [(30, 3000, 70), (61, 2560, 64), (25, 5120, 20)])
 def test_long_sums_wait_in_scratch(m, k, n):
     kernel = check_blocked(DENSE, *product((m, k), n, "bias", "relu"), tolerance=4e-6)
-    assert DENSE.scratch_bytes(kernel) > 0 or n == 20
+    assert planned(DENSE, kernel).scratch_bytes > 0 or n == 20
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
@@ -71,8 +71,7 @@ def test_long_sums_wait_in_scratch(m, k, n):
 def test_few_rows_fetch_what_they_read_ahead(m, k, n, machine):
     """A trip asks for as many bytes as it reads, and reads few; products of more rows leave that to the processor."""
     kernel = kernel_of(*product((m, k), n))
-    lay_out(kernel, DENSE, machine)
-    (launch,) = DENSE.build(kernel, "kernel", {})
+    (launch,) = lay_out(kernel, DENSE, machine).build(kernel, "kernel", {})
     fetches = [op for op in launch.function.walk() if isinstance(op, PrefetchOp)]
     assert bool(fetches) == (m <= FEW)
     matrix = launch.function.body.block.args[3]
@@ -85,7 +84,7 @@ def test_few_rows_fetch_what_they_read_ahead(m, k, n, machine):
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 3000), st.sampled_from(MACHINES))
 def test_trips_have_sums_that_do_not_wait(m, vectors, k, machine):
     """A trip has a step of K at least, none beyond K, and in narrow tiles of few rows sums of their own for parts of its steps."""
-    plan = plan_of(m, k, vectors * machine.lanes, (min(m, 6), vectors), machine.lanes, 1)
+    plan = scheduled(m, k, vectors * machine.lanes, (min(m, 6), vectors), machine.lanes, 1)
     steps, parts = plan.trip(plan.rows)
     assert 1 <= parts <= steps <= plan.depth
     assert parts * plan.rows * vectors >= min(CHAINS, steps) or not plan.few
@@ -131,7 +130,7 @@ def test_any_shape_and_tile(m, k, n, tile, machine):
 )
 def test_other_products_are_left_to_others(operands, body):
     kernel = kernel_of(operands, body)
-    assert DENSE.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+    assert form_of(DENSE, kernel) is None
 
 
 @pytest.mark.parametrize("plan, expected", [("default", {"packed"}), ("upstream", {None})])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of, lay_out
+from blocked_kernels import check_blocked, form_of, kernel_of, lay_out
 from blocked_windows import EPILOGUES, MACHINES, out_dim, tensor, with_epilogue
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -76,7 +76,7 @@ def test_any_windows_in_any_bands(src, outputs, conv, pool, band, kind, machine,
     assume(min(maps) > 0 and all(m + 2 * pool[2] >= pool[0] for m in maps))
     body = pooled(src, outputs, conv, pool, kind=kind)
     kernel = kernel_of(*body)
-    assume(FIRST_POOL.takes(kernel.ops, list(kernel.terminator.operands), machine.lanes) is not None)
+    assume(form_of(FIRST_POOL, kernel, machine) is not None)
     height = kernel.results[0].type.get_shape()[2]
     choices = {"band": ParamAttr((min(band, height),))}
     check_blocked(FIRST_POOL, *body, out=halo, machine=machine, choices=choices, tolerance=4e-6)
@@ -104,7 +104,7 @@ def test_other_bodies_are_left_to_others():
     bodies.append((used_twice[0], used_twice[1].replace("ln.yield %s", f"%y = ln.add %s, %p : {t} ln.yield %y")))
     for body in bodies:
         kernel = kernel_of(*body)
-        assert FIRST_POOL.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+        assert form_of(FIRST_POOL, kernel) is None
 
 
 NETWORK = """

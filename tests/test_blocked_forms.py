@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from blocked_kernels import kernel_of
+from blocked_kernels import form_of, kernel_of
 
 from lightnet.backends.cpu.blocked.base import Generator
 from lightnet.ir.registry import GENERATORS
@@ -18,7 +18,7 @@ def taken(alg: str, n: int, anchor: str, rest: str, operands: str = "xwb") -> Fo
     types = {"x": dims, "w": dims, "b": f"tensor<{n}xf32>"}
     kernel = kernel_of({k: types[k] for k in operands}, f"%s = {anchor} : {dims} {rest}".replace(": T", f": {dims}"))
     generator: Generator = GENERATORS.get(alg)
-    return generator.takes(kernel.ops, list(kernel.terminator.operands), 16)
+    return form_of(generator, kernel)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of
+from blocked_kernels import check_blocked, form_of, kernel_of
 from blocked_windows import MACHINES, convolution, tensor, with_epilogue
 from test_blocked_first_pool import pooled
 from test_blocked_winograd import body_of
@@ -102,7 +102,7 @@ def test_a_value_by_picture_is_none_by_channel():
     """[N, 1, 1, 1] where there are as many pictures as channels."""
     t = tensor(5, 5, 3, 3)
     kernel = kernel_of({"x": t, "v": tensor(5, 1, 1, 1)}, f"%y = ln.add %x, %v : {t} ln.yield %y")
-    assert MAPS.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+    assert form_of(MAPS, kernel) is None
 
 
 def test_channels_last_of_no_channels():
@@ -111,4 +111,4 @@ def test_channels_last_of_no_channels():
         f"%y = ln.transpose %s {{axes = [0, 2, 3, 1]}} : {tensor(1, 3, 3, 0)} ln.yield %y"
     )
     kernel = kernel_of({"x": tensor(1, 20, 3, 3)}, body)
-    assert NHWC.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+    assert form_of(NHWC, kernel) is None

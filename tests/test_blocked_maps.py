@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of
+from blocked_kernels import check_blocked, form_of, kernel_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -99,4 +99,4 @@ def test_any_shape(dims, extra, out, machine, op):
 )
 def test_other_bodies_are_left_to_others(operands, body):
     kernel = kernel_of(operands, body)
-    assert MAPS.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+    assert form_of(MAPS, kernel) is None

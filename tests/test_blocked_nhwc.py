@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from blocked_kernels import check_blocked, kernel_of
+from blocked_kernels import check_blocked, form_of, kernel_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -86,4 +86,4 @@ def test_channels_in_another_order():
 )
 def test_other_orders_are_left_to_others(operands, body):
     kernel = kernel_of(operands, body)
-    assert NHWC.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+    assert form_of(NHWC, kernel) is None

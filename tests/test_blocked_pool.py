@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of
+from blocked_kernels import check_blocked, form_of, kernel_of
 from blocked_windows import EPILOGUES, MACHINES, out_dim, tensor, with_epilogue
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -120,7 +120,7 @@ def test_any_window(src, kind, size, stride, dilation, pad, ceil, counted, machi
     assume(all(src[2 + i] + pad[i] + pad[i + 2] > (size[i] - 1) * dilation[i] for i in (0, 1)))
     body = general_pool(kind, src, size, stride, dilation, pad, ceil, counted)
     kernel = kernel_of(*body)
-    assume(POOL.takes(kernel.ops, list(kernel.terminator.operands), machine.lanes) is not None)
+    assume(form_of(POOL, kernel, machine) is not None)
     check_blocked(POOL, *body, extra=halo, out=halo[::-1], machine=machine, tolerance=4e-6)
 
 
@@ -139,4 +139,4 @@ def test_other_bodies_are_left_to_others():
     ]
     for body in bodies:
         kernel = kernel_of(*body)
-        assert POOL.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+        assert form_of(POOL, kernel) is None

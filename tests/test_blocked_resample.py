@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of
+from blocked_kernels import check_blocked, form_of, kernel_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -101,6 +101,6 @@ def test_bilinear_upsampling_is_pytorchs():
 def test_other_bodies_are_left_to_others():
     body = f'%y = ln.resize %x {{mode = "TL_NEAREST"}} : {tensor(1, 6, 4, 4)} ln.yield %y'
     kernel = kernel_of({"x": tensor(1, 3, 4, 4)}, body)
-    assert RESAMPLE.takes(kernel.ops, list(kernel.terminator.operands), 16) is None  # channels
+    assert form_of(RESAMPLE, kernel) is None  # channels
     kernel = kernel_of(*interpolate((1, 3, 4, 4), 1, 5, 2))
-    assert RESAMPLE.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+    assert form_of(RESAMPLE, kernel) is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, kernel_of, lay_out
+from blocked_kernels import check_blocked, form_of, kernel_of, lay_out, planned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.winograd import WINOGRAD2, WINOGRAD4
-from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, plan_of
+from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, scheduled
 from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.emitter import Vectors, emit_module
@@ -162,8 +162,8 @@ def test_other_widths(m, lanes):
     check(m, (1, 24, 9, 9), 12, size=(3, 1), pad=(1, 0, 1, 0), machine=MACHINES[lanes])
     operands, text = body_of((1, 24, 9, 9), 12)
     kernel = kernel_of(operands, text)
-    lay_out(kernel, GENERATORS[m], MACHINES[lanes])
-    functions = [launch.function for launch in GENERATORS[m].build(kernel, "kernel", {})]
+    plan = lay_out(kernel, GENERATORS[m], MACHINES[lanes])
+    functions = [launch.function for launch in plan.build(kernel, "kernel", {})]
     assert f"<{lanes} x float>" in str(emit_module(ModuleOp(functions), Vectors(lanes)))
 
 
@@ -205,8 +205,7 @@ def test_every_access_is_inside(m, src, body, choices):
     operands, text = body_of(src, 18, **body)
     kernel = kernel_of(operands, text)
     kernel.attributes.update({k: StringAttr(v) if isinstance(v, str) else ParamAttr(v) for k, v in choices.items()})
-    lay_out(kernel, GENERATORS[m], Machine(), out=(1, 1))
-    for launch in GENERATORS[m].build(kernel, "kernel", {}):
+    for launch in lay_out(kernel, GENERATORS[m], Machine(), out=(1, 1)).build(kernel, "kernel", {}):
         types = [arg.type for arg in launch.function.body.block.args[2:]]
         arrays = [np.zeros(t.get_shape(), memory_dtype(t)) for t in types]
         program = LoopProgram(ModuleOp([launch.function]))
@@ -216,8 +215,7 @@ def test_every_access_is_inside(m, src, body, choices):
 def test_prefetches_are_hints_to_read_and_to_write():
     operands, text = body_of((1, 16, 8, 8), 32)
     kernel = kernel_of(operands, text)
-    lay_out(kernel, WINOGRAD4, Machine())
-    functions = [launch.function for launch in WINOGRAD4.build(kernel, "kernel", {})]
+    functions = [launch.function for launch in lay_out(kernel, WINOGRAD4, Machine()).build(kernel, "kernel", {})]
     ((emitted, _),) = emit_module(ModuleOp(functions), Vectors(16)).kernels.values()
     found = re.findall(r"call void @llvm.prefetch.p0\(ptr %\w+, i32 (.),", emitted)
     assert set(found) == {"0", "1"}
@@ -295,7 +293,7 @@ def test_bodies_of_other_kinds_are_not_taken():
         hw = 8 if "stride" in extra else 16 + 3 - size[0]
         text = f"%s = ln.conv2d %x, %w, %b {{size = {list(size)}, padding = [1, 1, 1, 1]{extra}}} : {tensor(1, 8, hw, hw)} ln.yield %s"
         kernel = kernel_of({"x": tensor(1, 8, 16, 16), "w": tensor(8, c, *size), "b": tensor(8)}, text)
-        assert WINOGRAD4.takes(kernel.ops, list(kernel.terminator.operands), 16) is None
+        assert form_of(WINOGRAD4, kernel) is None
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -305,7 +303,7 @@ def speedup(m, channels, outputs, pixels, machine=Machine()) -> float:
     """The direct convolution's time over that of F(m, 3), by the models."""
     operands, text = body_of((1, channels, pixels, pixels), outputs)
     kernel = kernel_of(operands, text)
-    return DIRECT.cost(kernel, machine) / GENERATORS[m].cost(kernel, machine)
+    return planned(DIRECT, kernel, machine).time / planned(GENERATORS[m], kernel, machine).time
 
 
 def test_the_model_knows_where_winograd_wins():
@@ -329,7 +327,7 @@ def test_grids_split_well(channels, pixels, threads):
     operands, text = body_of((1, channels, pixels, pixels), channels)
     kernel = kernel_of(operands, text)
     for m in (2, 4):
-        plan = plan_of(kernel, m, Machine(threads=threads))
+        plan = scheduled(kernel, m, Machine(threads=threads))
         blocks = plan.all_groups if plan.order == TILES else plan.all_groups * -(-plan.panels // plan.share)
         assert -(-blocks // threads) * threads <= 1.35 * blocks
 

@@ -11,21 +11,18 @@ import onnx
 import onnxruntime as ort
 import pytest
 from cuda_cases import Graph
+from cuda_plans import timed
 from cuda_products import EPILOGUES, Case, check, made
 from onnx import helper
 from sampling import draw
 from xdsl.ir import SSAValue
 
 import lightnet
-from lightnet.backends.cuda import selection
-from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.gemm.problem import match
 from lightnet.backends.cuda.gemm.windows import interleave_of, window_of
 from lightnet.backends.cuda.loops import LOOPS
-from lightnet.ir.body import OfEqualKernels
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
-from lightnet.ir.target import Form
 
 #: What a transposed convolution may be: phases with as many taps as others and with fewer, positions that are cut off or not, channels to fill up.
 DECONVS: dict[str, Callable[[Case], SSAValue]] = {
@@ -125,12 +122,7 @@ def test_positions_and_phases_are_those_pixels(build):
 def products_first(monkeypatch):
     """No convolution is left to the loops where a product can do it, whatever the model says of networks so small."""
 
-    def cost(kernel: KernelOp, form: Form, device: Device) -> float:
-        return 1e9 if any("conv" in op.optype for op in kernel.ops) else 1.0
-
-    monkeypatch.setattr(LOOPS, "cost", cost)
-    for name in ("_BLOCKINGS", "_CHOICES"):
-        monkeypatch.setattr(selection, name, OfEqualKernels())
+    timed(monkeypatch, LOOPS, lambda kernel: 1e9 if any("conv" in op.optype for op in kernel.ops) else 1.0)
 
 
 def compared(model: lightnet.Model, want: dict[str, np.ndarray] | None = None, **options) -> dict[str, set[str]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cuda_cases import Graph
 from cuda_maps import Maps
+from cuda_plans import timed
 from cuda_products import (
     CONVS,
     EPILOGUES,
@@ -29,18 +30,17 @@ from xdsl.dialects.builtin import IntegerAttr, f16, i64
 from xdsl.utils.exceptions import VerifyException
 
 import lightnet
-from lightnet.backends.cuda import selection
 from lightnet.backends.cuda.device import DEVICES
 from lightnet.backends.cuda.gemm import epilogue
 from lightnet.backends.cuda.gemm.generator import MMA, SIMT, SIMT_TILES, mma_across
 from lightnet.backends.cuda.gemm.mma_core import shapes
 from lightnet.backends.cuda.gemm.model import Pinned
 from lightnet.backends.cuda.gemm.problem import match
+from lightnet.backends.cuda.selection import SELECTION, choose
 from lightnet.backends.cuda.simt import Simt
 from lightnet.compilation import Compilation
 from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
-from lightnet.ir.body import OfEqualKernels
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import layout_of
@@ -145,12 +145,12 @@ class Aliased(Maps):
     """A region whose result takes an operand's memory."""
 
     def __init__(self, regions: Sequence[KernelOp], aliases: dict[int, int]):
-        self.aliases, known = aliases, selection.generate
+        self.aliases, known = aliases, SELECTION.generate
         try:
-            selection.generate = lambda kernel, name, _: known(kernel, name, aliases)
+            SELECTION.generate = lambda kernel, name, _: known(kernel, name, aliases)
             super().__init__(regions)
         finally:
-            selection.generate = known
+            del SELECTION.generate
 
     def launch(self, number, memory) -> None:
         super().launch(number, memory | {("result", r): memory["operand", o] for r, o in self.aliases.items()})
@@ -193,7 +193,7 @@ def test_rings(stages):
 
 
 def chosen(kernel: KernelOp, arch: str = "sm_80", **request) -> dict[str, object]:
-    return {name: str(value) for name, value in selection.choose(kernel, Request(arch, **request)).items()}
+    return {name: str(value) for name, value in choose(kernel, Request(arch, **request)).items()}
 
 
 def numbers(*values: int) -> str:
@@ -231,7 +231,7 @@ def test_bad_choices_are_refused(name, value, label):
     case = made("f32", Case.conv, (1, 8, 5, 5), 8, (1, 1))
     (kernel,) = case.kernels("simt", **{name: value})
     with pytest.raises(LightNetError) as error:
-        selection.choose(kernel, Request("sm_80"))
+        choose(kernel, Request("sm_80"))
     assert error.value.label == label
 
 
@@ -239,7 +239,7 @@ def test_tensor_cores_need_whole_fragments():
     case = made("f16", Case.conv, (1, 8, 5, 5), 8, (1, 1))
     (kernel,) = case.kernels("mma", tile=(24, 8, 16))
     with pytest.raises(LightNetError) as error:
-        selection.choose(kernel, Request("sm_80"))
+        choose(kernel, Request("sm_80"))
     assert error.value.label == "cuda.mma"
 
 
@@ -332,9 +332,7 @@ def test_what_is_left_out_is_noticed(what, monkeypatch):
 @pytest.fixture
 def products_first(monkeypatch):
     """All that it takes goes to `simt`, whatever the model says of networks so small."""
-    monkeypatch.setattr(SIMT, "cost", lambda kernel, form, device: 1.0)
-    for name in ("_BLOCKINGS", "_CHOICES"):
-        monkeypatch.setattr(selection, name, OfEqualKernels())
+    timed(monkeypatch, SIMT, lambda kernel: 1.0)
 
 
 @pytest.mark.parametrize("net", ["cnn.net", "nets/lenet.net", "nets/mlp.net"])

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cuda_plans import timed
 
 import lightnet
-from lightnet.backends.cuda import selection
 from lightnet.backends.cuda.gemm.join import JOIN, JOIN_MMA
 from lightnet.backends.cuda.loops import LOOPS
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.body import OfEqualKernels, choice
+from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
 from lightnet.passes import pipelines
@@ -59,10 +59,8 @@ def made_by(monkeypatch):
     """A function that says which generator makes what it takes, whatever the model says of networks so small."""
 
     def chosen(generator, time: float = 1.0) -> None:
-        for other, cost in ((LOOPS, 1e9), (generator, time)):
-            monkeypatch.setattr(other, "cost", lambda kernel, form, device, cost=cost: cost)
-        for name in ("_BLOCKINGS", "_CHOICES"):
-            monkeypatch.setattr(selection, name, OfEqualKernels())
+        timed(monkeypatch, LOOPS, lambda kernel: 1e9)
+        timed(monkeypatch, generator, lambda kernel: time)
 
     return chosen
 

@@ -15,8 +15,9 @@ from sampling import draw
 from xdsl.ir import Block
 
 import lightnet
-from lightnet.backends.cuda import selection
 from lightnet.backends.cuda.base import MAP
+from lightnet.backends.cuda.selection import SELECTION, choose
+from lightnet.backends.selection import PINNED
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
@@ -138,7 +139,7 @@ def test_strips_that_cannot_be_are_refused(strip):
     """Where choices are made, and where a kernel comes with its layouts and choices from a file."""
     kernel = depthwise(*WINDOWS[0][:2], "f32", "", padding=(1, 1, 1, 1))
     laid_out(kernel, map_forms(kernel, "depthwise")[0], "depthwise", strip=strip)
-    for lower in (lambda: selection.choose(kernel, Request("sm_80")), lambda: selection.generate(kernel, "k", {})):
+    for lower in (lambda: choose(kernel, Request("sm_80")), lambda: SELECTION.generate(kernel, "k", {})):
         with pytest.raises(LightNetError) as error:
             lower()
         assert error.value.label == "cuda.strip"
@@ -181,14 +182,14 @@ def test_a_network_on_maps_has_the_results_of_the_cpu(channels, monkeypatch):
     finds who reads what is not written."""
     text = NETWORK.format(c=channels, cc=2 * channels, n=100 * channels)
     on_cpu = lightnet.compile(lightnet.loads(text, ".net"))
-    blocking, fresh = selection._blocking, body.OfEqualKernels()
+    blocking, fresh = SELECTION._blocking, body.OfEqualKernels()
 
     def on_maps(*args):
         found = blocking(*args)
-        return None if found is None else replace(found, plain=selection.PINNED)
+        return None if found is None else replace(found, plain=PINNED)
 
-    monkeypatch.setattr(selection, "_blocking", on_maps)
-    monkeypatch.setattr(selection, "_BLOCKINGS", fresh)
+    monkeypatch.setattr(SELECTION, "_blocking", on_maps)
+    monkeypatch.setattr(SELECTION, "_blockings", fresh)
     on_cuda = lightnet.compile(lightnet.loads(text, ".net"), "cuda", emulate=True)
     kernels = [op for op in on_cuda.planned.walk() if isinstance(op, CudaKernelOp)]
     changes = [k for k in kernels if [op.optype for op in k.ops] == ["forward"]]

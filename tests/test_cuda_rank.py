@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block
 
 import lightnet
-from lightnet.backends.cuda import selection
+from lightnet.backends.cuda.selection import choose
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
@@ -112,4 +112,4 @@ def test_threads_wait_for_each_other(monkeypatch):
 def test_it_is_taken_where_comparing_all_pairs_is_faster_than_one_thread(n, alg):
     kernel = sort_of(n, "f32", DIRECTIONS[0])
     del kernel.attributes["alg"]
-    assert selection.choose(kernel, Request("sm_80"))["alg"] == StringAttr(alg)
+    assert choose(kernel, Request("sm_80"))["alg"] == StringAttr(alg)

@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import ptxas
 import pytest
+from cuda_plans import planned
 from cuda_runs import Regions
 from kernels import agree, op_of
 from sampling import draw
@@ -17,9 +18,9 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block
 
 import lightnet
-from lightnet.backends.cuda import selection
 from lightnet.backends.cuda.device import DEVICES, device_of
 from lightnet.backends.cuda.recurrent import RECURRENT
+from lightnet.backends.cuda.selection import SELECTION, choose
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
@@ -60,7 +61,7 @@ def pinned(kernel: KernelOp, **choices) -> KernelOp:
     """The kernel with the generator pinned, and with choices: those given, and the rest by the model."""
     kernel.attributes["alg"] = StringAttr("recurrent")
     kernel.attributes.update({k: choice_attr(v) for k, v in choices.items()})
-    own = RECURRENT.choices(kernel, device_of(""))
+    own = planned(RECURRENT, kernel).choices
     kernel.attributes.update({k: v for k, v in own.items() if k not in kernel.attributes})
     return kernel
 
@@ -245,19 +246,20 @@ def test_layers_of_onnx_agree_with_its_runtime(kind, hidden, where):
 def test_it_is_chosen(name, params, steps, batch, hidden):
     kernel = layer(name, steps, batch, hidden, **params)
     kernel.attributes.clear()
-    assert selection.choose(kernel, Request())["alg"] == StringAttr("recurrent")
+    assert choose(kernel, Request())["alg"] == StringAttr("recurrent")
 
 
 def test_what_the_model_chooses():
     """The weights of 64 units are held by a block, those of 512 are read by many, a launch a step; a large batch shares what is read."""
     small, large, many = (
-        RECURRENT.choices(layer("lstm", 9, b, h), device_of("sm_90")) for b, h in ((1, 64), (1, 512), (4000, 96))
+        planned(RECURRENT, layer("lstm", 9, b, h), device_of("sm_90")).choices
+        for b, h in ((1, 64), (1, 512), (4000, 96))
     )
     assert small["units"].value.data == 0 and small["held"].value.data == 1 and small["sequences"].value.data == 1
     assert large["units"].value.data > 0
     assert many["units"].value.data == 0 and many["sequences"].value.data > 1
     for kernel in (layer("gru", 600, 1, 512), layer("lstm", 5000, 1, 512), layer("lstm", 0, 1, 512)):
-        own = RECURRENT.choices(kernel, device_of("sm_90"))
+        own = planned(RECURRENT, kernel, device_of("sm_90")).choices
         assert own["units"].value.data == 0, "too many lines, and no step that writes the state"
 
 
@@ -266,18 +268,15 @@ def test_a_way_for_a_larger_device_is_built():
     way = {"units": 0, "threads": 1024, "sequences": 12, "held": 0}
     kernel = layer("lstm", 2, 12, 256)
     kernel.attributes.update({k: choice_attr(v) for k, v in way.items()})
-    assert dynamic_shared(RECURRENT.build(kernel, "k", {})[0].function) > ARCHS["sm_80"]
+    assert dynamic_shared(SELECTION.generate(kernel, "k", {})[0].function) > ARCHS["sm_80"]
     with pytest.raises(LightNetError):
-        RECURRENT.choices(kernel, device_of("sm_80"))
+        planned(RECURRENT, kernel, device_of("sm_80"))
 
 
 def test_more_steps_more_sequences_and_more_units_cost_more():
     for arch in DEVICES:
         sizes = [(10, 1, 32), (100, 1, 32), (100, 1, 300), (100, 5000, 300)]
-        costs = [
-            RECURRENT.cost(layer("lstm", *s), RECURRENT.takes(*_body(layer("lstm", *s)))[0], device_of(arch))
-            for s in sizes
-        ]
+        costs = [planned(RECURRENT, layer("lstm", *s), device_of(arch)).time for s in sizes]
         assert costs == sorted(set(costs))
 
 

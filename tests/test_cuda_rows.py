@@ -9,6 +9,7 @@ import numpy as np
 import ptxas
 import pytest
 from cuda_maps import Maps, laid_out, map_forms
+from cuda_plans import planned
 from cuda_runs import Regions
 from kernels import agree, op_of
 from sampling import draw
@@ -16,9 +17,8 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block
 
 import lightnet
-from lightnet.backends.cuda import selection
-from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.rows.generator import ROWS
+from lightnet.backends.cuda.selection import SELECTION, choose
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
@@ -50,7 +50,7 @@ def by_rows(kernel: KernelOp, **choices) -> KernelOp:
         return kernel
     kernel.attributes["alg"] = StringAttr("rows")
     kernel.attributes.update({k: choice_attr(v) for k, v in choices.items()})
-    own = ROWS.choices(kernel, device_of(""))
+    own = planned(ROWS, kernel).choices
     kernel.attributes.update({k: v for k, v in own.items() if k not in kernel.attributes})
     return kernel
 
@@ -315,19 +315,19 @@ def test_windows_and_maps_are_left_to_others():
     ("layernorm", (512, 768), {"axis": 1}), ("avgpool2d", (1, 1280, 7, 7), {"size": (7, 7)}), ("argmax", (32, 1000), {"axis": 1}),
 ])  # fmt: skip
 def test_it_is_chosen_for_reductions(name, shape, params):
-    choices = selection.choose(kernel_of(name, [shape], **params), Request())
+    choices = choose(kernel_of(name, [shape], **params), Request())
     assert choices["alg"] == StringAttr("rows")
 
 
 def test_few_long_rows_are_cut_and_many_short_ones_are_not():
-    long = ROWS.choices(kernel_of("reduce_sum", [(1 << 22,)], axes=(0,)), device_of(""))
-    short = ROWS.choices(kernel_of("reduce_sum", [(1 << 12, 1 << 10)], axes=(1,)), device_of(""))
+    long = planned(ROWS, kernel_of("reduce_sum", [(1 << 22,)], axes=(0,))).choices
+    short = planned(ROWS, kernel_of("reduce_sum", [(1 << 12, 1 << 10)], axes=(1,))).choices
     assert long["pieces"].value.data > 50 and short["pieces"].value.data == 1
 
 
 def test_columns_are_read_along_rows():
     """Where points lie along memory, neighbours work on neighbouring points."""
-    found = ROWS.choices(kernel_of("reduce_max", [(64, 1 << 12)], axes=(0,)), device_of(""))
+    found = planned(ROWS, kernel_of("reduce_max", [(64, 1 << 12)], axes=(0,))).choices
     order, across = found["order"].data, found["team"].data[0].value.data
     assert across >= 32 or order == "column"
 
@@ -358,11 +358,11 @@ class InPlace(Regions):
 
     def __init__(self, regions, aliases: dict[int, int]):
         self.aliases = aliases
-        generate, selection.generate = selection.generate, lambda k, name, _: generate(k, name, aliases)
+        generate, SELECTION.generate = SELECTION.generate, lambda k, name, _: generate(k, name, aliases)
         try:
             super().__init__(regions)
         finally:
-            selection.generate = generate
+            del SELECTION.generate
 
     def launch(self, number: int, memory) -> None:
         for result, operand in self.aliases.items():

@@ -9,11 +9,11 @@ from cuda_products import CONVS, EPILOGUES, Case, check, finished_conv, finished
 from sampling import draw
 
 import lightnet
-from lightnet.backends.cuda import selection
 from lightnet.backends.cuda.device import DEVICES
 from lightnet.backends.cuda.gemm.core import Tile
 from lightnet.backends.cuda.gemm.wgmma import TILES, WGMMA
 from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore
+from lightnet.backends.cuda.selection import choose
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.target import Request
 from lightnet.ir.types import storage_type
@@ -167,8 +167,8 @@ def test_it_is_for_one_architecture():
     assert [d.arch for d in DEVICES.values() if WGMMA.is_for(d)] == [ARCH]
     (kernel,) = made("f16", Case.conv, (1, 64, 5, 4), 64, (3, 3)).kernels("wgmma")
     with pytest.raises(LightNetError, match="'wgmma' is not for sm_90 "):
-        selection.choose(kernel, Request(features="sm_90"))
-    assert selection.choose(kernel, Request(features=ARCH))["tile"]
+        choose(kernel, Request(features="sm_90"))
+    assert choose(kernel, Request(features=ARCH))["tile"]
 
 
 COMPUTED = """builtin.module {

@@ -17,11 +17,11 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda import selection
 from lightnet.backends.cuda.device import Device, device_of
 from lightnet.backends.cuda.gemm.generator import SIMT_TILES
 from lightnet.backends.cuda.gemm.mma_core import shapes
 from lightnet.backends.cuda.gemm.wgmma import TILES
+from lightnet.backends.cuda.selection import SELECTION
 from lightnet.compilation import Compilation
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
@@ -326,7 +326,7 @@ def pin(module: ModuleOp, rng: np.random.Generator, how: str, device: Device) ->
     for kernel in main_of(module).body.block.ops:
         if not isinstance(kernel, KernelOp):
             continue
-        algs = list(dict.fromkeys(g.alg for g, _ in selection.candidates(kernel, device)))
+        algs = list(dict.fromkeys(g.alg for g, _ in SELECTION.candidates(kernel, device)))
         alg = algs[int(rng.integers(len(algs)))]
         if warpgroups := [a for a in algs if "wgmma" in a]:
             alg = warpgroups[0] if rng.random() < 0.8 else alg

@@ -11,7 +11,7 @@ from sampling import draw
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
 
-from lightnet.backends.cpu import generators
+from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
 from lightnet.backends.interpreter.notation import evaluate
 from lightnet.dialects.cpu import CpuKernelOp
@@ -66,13 +66,13 @@ def test_loops_agree_with_the_reference(name, index):
 
 def run_kernel(kernel, arrays) -> list[np.ndarray]:
     """All launches of a kernel region, natively."""
-    launches = generators.generate(kernel, "k", {})
+    launches = SELECTION.generate(kernel, "k", {})
     specs = kernel.ops[-1].result_specs
     memory = {("operand", i): aligned(a.nbytes) for i, a in enumerate(arrays)}
     for i, a in enumerate(arrays):
         memory["operand", i][:] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
     memory |= {("result", i): aligned(s.nbytes) for i, s in enumerate(specs)}
-    workspace = aligned(generators.workspace_bytes(kernel))
+    workspace = aligned(SELECTION.workspace_bytes(kernel))
     for launch in launches:
         run_launch(launch, memory, workspace)
     return [memory["result", i].view(s.dtype.np).reshape(s.dims) for i, s in enumerate(specs)]

@@ -15,9 +15,10 @@ from cuda_cases import CASES, DTYPES, pinned
 from sampling import draw
 
 import lightnet
-from lightnet.backends.cuda import assembler, codegen, selection
+from lightnet.backends.cuda import assembler, codegen
 from lightnet.backends.cuda.device import DEVICES
 from lightnet.backends.cuda.nvptx import emit_program
+from lightnet.backends.cuda.selection import SELECTION
 from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.runtime.cuda.program import KernelLine
 
@@ -38,7 +39,7 @@ EXPECTED: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
 
 def arch_of(alg: str) -> str:
     """The oldest architecture that a generator is for."""
-    generator = next(g for g in selection.generators() if g.alg == alg)
+    generator = next(g for g in SELECTION.generators() if g.alg == alg)
     return next(arch for arch, device in DEVICES.items() if generator.is_for(device))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lightnet.backends.generator import Generator
 from lightnet.ir.context import make_context
 from lightnet.ir.op import LnOp
 from lightnet.ir.parser import parse_mlir
@@ -29,6 +30,7 @@ from lightnet.ir.registry import (
     TARGETS,
     Table,
 )
+from lightnet.ir.target import get_target
 from lightnet.ir.verify import verify_module
 
 PACKAGE = Path(__file__).parent.parent / "lightnet"
@@ -99,16 +101,22 @@ def test_every_family_of_a_format_has_a_row(table: Table, files: str, others: tu
 
 
 def test_every_generator_has_a_row() -> None:
-    """An object of a class of a file of `blocked` that takes bodies and builds kernels, under its `alg`."""
-    made = [
-        f"lightnet.backends.cpu.blocked.{path.stem}:{name}"
-        for path in (PACKAGE / "backends" / "cpu" / "blocked").glob("*.py")
-        for name, value in vars(import_module(f"lightnet.backends.cpu.blocked.{path.stem}")).items()
-        if all(hasattr(value, a) for a in ("takes", "cost", "build"))
-        and type(value).__module__.endswith(f".{path.stem}")
-    ]
-    assert sorted(made) == sorted(map(GENERATORS.where, GENERATORS))
-    assert all(GENERATORS.get(name).alg == name for name in GENERATORS)
+    """An object of a class of a file of a target, under its `alg`; those of row-major tensors share one with that of maps."""
+    for target in ("cpu", "cuda"):
+        modules = [
+            ".".join(("lightnet", *path.relative_to(PACKAGE).with_suffix("").parts))
+            for path in (PACKAGE / "backends" / target).rglob("*.py")
+        ]
+        made = [
+            f"{module}:{name}"
+            for module in modules
+            for name, value in vars(import_module(module)).items()
+            if isinstance(value, Generator) and type(value).__module__ == module
+        ]
+        table = get_target(target).generators
+        assert sorted(made) == sorted(map(table.where, table))
+        shared = {"windows": "direct", "products": "direct"}
+        assert all(table.get(name).alg == shared.get(name, name) for name in table)
 
 
 @pytest.mark.parametrize("table", [PASSES, TARGETS, KERNELS, FRONTENDS, FAMILIES, GENERATORS], ids=lambda t: t.kind)

@@ -12,7 +12,7 @@ from sampling import draw
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block
 
-from lightnet.backends.cpu import generators
+from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
 from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loops import LoopProgram
@@ -178,7 +178,7 @@ def check(case, direct: bool) -> None:
     kernel = CpuKernelOp.wrap([op])
     if direct:
         kernel.attributes["alg"] = StringAttr("direct")
-        if not generators.uses_tiles(kernel):
+        if SELECTION.plan_of(kernel).alg != "direct":
             return
     with np.errstate(all="ignore"):
         want = op.evaluate(arrays)
@@ -209,9 +209,9 @@ def agree(got: np.ndarray, want: np.ndarray, label: str, exact: bool) -> None:
 
 
 def loops(case: KernelCase, run) -> list[np.ndarray]:
-    memory = Memory(case, generators.workspace_bytes(case.kernel))
+    memory = Memory(case, SELECTION.workspace_bytes(case.kernel))
     spaces = {"operand": memory.operands, "result": memory.results}
-    launches = generators.generate(case.kernel, "k", {})
+    launches = SELECTION.generate(case.kernel, "k", {})
     beside = {"workspace": memory.workspace, "scratch": memory.workspace[align_up(memory_of(launches).shared) :]}
     for launch in launches:
         views = [beside[a.kind][a.number :] if a.kind in beside else spaces[a.kind][a.number] for a in launch.args]

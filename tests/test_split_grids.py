@@ -15,7 +15,7 @@ from xdsl.ir import Block
 
 import lightnet
 from lightnet.backends import loop_function
-from lightnet.backends.cpu import generators
+from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.launches import Launch, Memory, memory_of
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
@@ -91,7 +91,7 @@ def _filled(array: np.ndarray) -> np.ndarray:
 
 def check(cases: list[tuple], seed: int) -> int:
     """Compare both ways of (kernel, arrays, aliases, label); how many launches had several blocks."""
-    built = [generators.generate(kernel, f"k{i}", aliases) for i, (kernel, _, aliases, _) in enumerate(cases)]
+    built = [SELECTION.generate(kernel, f"k{i}", aliases) for i, (kernel, _, aliases, _) in enumerate(cases)]
     native = compile_module(ModuleOp([launch.function for made in built for launch in made]))
     rng, split = np.random.default_rng(seed), 0
     for made, (kernel, arrays, aliases, label) in zip(built, cases):
@@ -121,7 +121,7 @@ def test_every_op(monkeypatch):
 
 def direct(kernel: CpuKernelOp, lanes: int = 16) -> CpuKernelOp:
     kernel.attributes.update({"alg": StringAttr("direct"), "lanes": IntegerAttr(lanes, i64)})
-    assert generators.uses_tiles(kernel)
+    assert SELECTION.plan_of(kernel).alg == "direct"
     return kernel
 
 
@@ -168,8 +168,8 @@ def conv(c: int, o: int, size: int, hw: tuple[int, int], group: int = 1, stride:
 def test_outputs_are_cut_into_pieces(case):
     """Grids that bands of rows leave too coarse; the staged input is staged again by whoever starts in the middle of a band."""
     kernel, *rest = conv(*case)
-    launches = generators.generate(kernel, "k", {})
-    assert sum(launch.grid for launch in launches) == generators.most_blocks(kernel)
+    launches = SELECTION.generate(kernel, "k", {})
+    assert sum(launch.grid for launch in launches) == SELECTION.plan_of(kernel).blocks
     assert launches[0].grid >= (4 if case[1] > 16 else 1)
     check([(kernel, *rest)], 2)
 
@@ -183,7 +183,7 @@ def test_products_of_matrices():
         block.add_op(op)
         arrays = [rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n))]
         kernel = direct(CpuKernelOp.wrap([op]))
-        assert generators.generate(kernel, "k", {})[0].grid == generators.most_blocks(kernel)
+        assert SELECTION.generate(kernel, "k", {})[0].grid == SELECTION.plan_of(kernel).blocks
         cases.append((kernel, arrays, {}, f"{m}x{k}x{n}"))
     assert check(cases, 3) == 3
 

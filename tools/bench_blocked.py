@@ -328,9 +328,9 @@ def prepare(case: Case, model: Machine, processor: Processor, source: np.ndarray
     operands = {name: type.replace('"c16"', own) for name, type in case.operands.items()}
     kernel = kernel_of(operands, case.body.replace('"c16"', own))
     kernel.attributes.update({k: ParamAttr(v) for k, v in case.choices.items()})
-    lay_out(kernel, generator, model, out=case.out)
+    plan = lay_out(kernel, generator, model, out=case.out)
     start = time.thread_time()
-    launches = generator.build(kernel, "kernel", {})
+    launches = plan.build(kernel, "kernel", {})
     module = ModuleOp([launch.function for launch in launches])
     emit_module(module, processor.vectors)
     python = time.thread_time() - start
@@ -343,9 +343,9 @@ def prepare(case: Case, model: Machine, processor: Processor, source: np.ndarray
         assert source.nbytes == inputs[0].nbytes, "what a case makes is laid out as the one behind it reads"
         inputs[0] = source
     results = [_placed(np.zeros(byte_size(v.type), np.uint8)) for v in kernel.results]
-    scratch = aligned(max(generator.scratch_bytes(kernel), 64))
+    scratch = aligned(max(plan.scratch_bytes, 64))
     scratch[:] = 0  # pages that were never written are all one page of zeros, which stays in the first-level cache
-    workspace = aligned(max(getattr(generator, "workspace_bytes", lambda _: 0)(kernel), 64))
+    workspace = aligned(max(plan.workspace_bytes, 64))
     workspace[:] = 0
     calls = []
     for launch in launches:

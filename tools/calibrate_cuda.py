@@ -28,11 +28,12 @@ from benching import cuda_work
 import lightnet
 from lightnet.backends.cuda.device import Device, device_of
 from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, problem_of
-from lightnet.backends.cuda.gemm.kernel import Plan
+from lightnet.backends.cuda.gemm.kernel import Schedule
 from lightnet.backends.cuda.gemm.model import SPLITS, STAGES, Tile, time_of
 from lightnet.backends.cuda.gemm.problem import Problem
 from lightnet.backends.cuda.gemm.wgmma import WGMMA
 from lightnet.backends.cuda.nvptx import emit_program
+from lightnet.backends.cuda.selection import SELECTION
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.diagnostics import LightNetError
@@ -81,7 +82,7 @@ class Row:
     why: str = ""
 
 
-def plans(p: Problem, gemm: Gemm, device: Device) -> Iterator[tuple[float, Plan]]:
+def plans(p: Problem, gemm: Gemm, device: Device) -> Iterator[tuple[float, Schedule]]:
     """All plans of a family that the device can run, with the model's nanoseconds."""
     speed = gemm.family.speed(p, device)
     for tile in gemm.family.tiles(p):
@@ -93,16 +94,16 @@ def plans(p: Problem, gemm: Gemm, device: Device) -> Iterator[tuple[float, Plan]
             for splits in SPLITS:
                 if splits > max(1, core.stages(p) // 2):
                     break
-                plan = Plan(ring, splits)
+                plan = Schedule(ring, splits)
                 yield time_of(p, plan, core, speed, device), plan
                 if plan.blocks(p) > 4 * device.processors:
                     break
 
 
-def worth_trying(p: Problem, gemm: Gemm, device: Device, count: int) -> list[tuple[float, Plan]]:
+def worth_trying(p: Problem, gemm: Gemm, device: Device, count: int) -> list[tuple[float, Schedule]]:
     """The best by the model, the best of other tiles, and some at random of those within three times the best's time."""
     found = sorted(plans(p, gemm, device), key=lambda f: f[0])
-    kept: list[tuple[float, Plan]] = []
+    kept: list[tuple[float, Schedule]] = []
     seen: set[Tile] = set()
     for nanoseconds, plan in found:
         if (shape := replace(plan.tile, stages=2)) not in seen and len(kept) < 2 * count // 3:
@@ -119,7 +120,7 @@ def products(work: cuda_work.Work, arch: str, seen: set[Any]) -> Iterator[tuple[
     executable = lightnet.compile(work.model, "cuda", precision=work.compiled, arch=arch, emulate=True)
     for op in executable.planned.walk():
         if isinstance(op, KernelOp) and choice(op, "alg") in FAMILIES:
-            p = problem_of(op)
+            p = problem_of(op, SELECTION.plan_of(op).form)
             key = (
                 p.kind,
                 p.dtype.name,
@@ -252,7 +253,7 @@ def predicted_again(rows: Sequence[Row]) -> list[Row]:
                 family = FAMILIES[row.alg].family
                 tile = Tile(*row.tile, row.stages, family.across(*row.tile[:2]))
                 core, speed = family.make(p, tile), family.speed(p, device)
-                found.append(replace(row, predicted=time_of(p, Plan(tile, row.splits), core, speed, device)))
+                found.append(replace(row, predicted=time_of(p, Schedule(tile, row.splits), core, speed, device)))
     return found
 
 

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Dialect, Operation, OpResult
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from lightnet.backends.cpu.generators import workspace_bytes
+from lightnet.backends.kernel_loops import workspace_bytes
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.move import Concat, Copy, Slice
 from lightnet.dialects.ln.source import Input

@@ -5,7 +5,7 @@ A `Body` may be the union of two kernels that are not merged yet, so that a refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -118,14 +118,27 @@ class OfEqualKernels(Generic[_T]):
 
     def get(self, kernel: KernelOp, beside: Hashable, make: Callable[[], _T]) -> _T:
         """What `make` gives for a kernel, where all that it depends on beside the kernel itself is `beside`."""
-        ops = [*kernel.body.ops]
-        inside = structure(ops, {a: ("arg", i) for i, a in enumerate(kernel.body.args)})
-        kinds = kernel.name, *map(type, ops)  # a plugin's op may have the name of one that went with another plugin
-        key = kinds, inside, tuple(kernel.operand_types), attribute_key(kernel), beside
+        key = identity(kernel, kernel.operand_types, kernel.attributes), beside
         try:
             return self._found[key]
         except KeyError:
-            if len(self._found) >= self.MOST:
-                self._found.clear()
-        found = self._found[key] = make()
-        return found
+            return self.keep(key, make())
+
+    def find(self, key: Hashable) -> _T | None:
+        """What was kept under a key."""
+        return self._found.get(key)
+
+    def keep(self, key: Hashable, value: _T) -> _T:
+        """Keep `value` under a key of one's own, made of `identity`."""
+        if len(self._found) >= self.MOST:
+            self._found.clear()
+        self._found[key] = value
+        return value
+
+
+def identity(kernel: KernelOp, types: Sequence[Attribute], attributes: Mapping[str, Attribute]) -> Hashable:
+    """What tells kernels apart that would be built differently: bodies, types of operands, and choices; these two may be others than it has."""
+    ops = [*kernel.body.ops]
+    inside = structure(ops, {a: ("arg", i) for i, a in enumerate(kernel.body.args)})
+    kinds = kernel.name, *map(type, ops)  # a plugin's op may have the name of one that went with another plugin
+    return kinds, inside, tuple(types), tuple(sorted((k, v) for k, v in attributes.items() if k not in SUFFIX))

@@ -195,8 +195,8 @@ KERNELS = Table("kernel op", {
     "dpu": "lightnet.dialects.arches:DpuKernelOp",
 })  # fmt: skip
 
-#: Generators of kernels on blocked maps by the choice `alg` that names them (`backends/cpu/blocked`); of two that cost the same, the
-#: first one is chosen.
+#: Generators of the CPU's kernels; of two that cost the same, the first one is chosen. A row is called as the choice `alg` that names its
+#: generator, but those of row-major tensors on register tiles, which share one with that of convolutions on maps.
 GENERATORS = Table("generator", {
     "direct": "lightnet.backends.cpu.blocked.conv:DIRECT",
     "winograd4": "lightnet.backends.cpu.blocked.winograd:WINOGRAD4",
@@ -214,6 +214,9 @@ GENERATORS = Table("generator", {
     "reorder": "lightnet.backends.cpu.blocked.reorder:REORDER",
     "nhwc": "lightnet.backends.cpu.blocked.nhwc:NHWC",
     "packed": "lightnet.backends.cpu.blocked.dense:DENSE",
+    "windows": "lightnet.backends.cpu.plain:WINDOWS",
+    "products": "lightnet.backends.cpu.plain:PRODUCTS",
+    "loops": "lightnet.backends.cpu.plain:LOOPS",
 })  # fmt: skip
 
 #: Generators of kernels of threads by the choice `alg` that names them (`backends/cuda/base.py`); of two that cost the same, the first one

@@ -23,7 +23,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
 from lightnet.ir.memory import ARENA, memory_of
 from lightnet.ir.op import LnOp
-from lightnet.ir.registry import KERNELS, TARGETS, patterns, resolve
+from lightnet.ir.registry import KERNELS, TARGETS, Table, patterns, resolve
 from lightnet.ir.runtime import INTERPRETED, Runtime, Settings
 from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import ALIGNMENT
@@ -159,7 +159,7 @@ class Target:
     of several ops, None if there is none; `refuses(body)` why it cannot be one kernel at all, for fusion that a description asks
     for. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
     `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `descriptions` has more of them, as data;
-    `schedule` gives a block's ops another order. `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it costs;
+    `schedule` gives a block's ops another order. `generators` is the table of those that make its kernels (`backends/generator.py`). `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it costs;
     `settle(kernels, request)` then may change those of kernels whose algorithm nobody pinned, for what only all of them together show.
     `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
     fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are memory of the caller, read and written where it
@@ -185,6 +185,7 @@ class Target:
     supports: Callable[[LnOp], bool] = _everything
     accepts: Callable[[Body], str | None] = _nothing
     refuses: Callable[[Body], str | None] = unfusable
+    generators: Table | None = None
     choose: Callable[[KernelOp, Request], Mapping[str, Attribute]] = _no_choices
     settle: Callable[[Sequence[KernelOp], Request], None] = _settled
     expanders: tuple[type[RewritePattern], ...] = ()

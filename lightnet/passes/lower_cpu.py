@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.cpu.generators import generate
 from lightnet.backends.cpu.parallel import THREADS, threads_of
+from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.launches import Launch, Memory
 from lightnet.dialects.launch import LaunchOp
 from lightnet.ir.kernel import KernelOp
@@ -44,7 +44,7 @@ class _Lowering(Lowering[Launch]):
     free = (WORKSPACE_SIZE, THREADS)
 
     def generate(self, op: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return generate(op, name, aliases)
+        return SELECTION.generate(op, name, aliases)
 
     def adapted(self, launch: Launch) -> Launch:
         return launch

@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from lightnet.backends.cuda.arch import ARCH
 from lightnet.backends.cuda.loops import simt
-from lightnet.backends.cuda.selection import generate
+from lightnet.backends.cuda.selection import SELECTION
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.launches import Launch, Memory
 from lightnet.diagnostics import LightNetError
@@ -67,7 +67,7 @@ class _Lowering(Lowering[SimtLaunch]):
         super().launch(op)
 
     def generate(self, op: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        return generate(op, name, aliases)
+        return SELECTION.generate(op, name, aliases)
 
     def adapted(self, launch: Launch) -> SimtLaunch:
         return simt(launch)

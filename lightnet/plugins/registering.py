@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 
-from lightnet.backends.cpu.blocked.base import Generator
-from lightnet.backends.cuda.base import Generator as CudaGenerator
+from lightnet.backends.generator import Generator
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.loading import FrontEnd
 from lightnet.ir import registry
@@ -24,11 +23,8 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import XDSL_PASSES
 from lightnet.ir.rewrites import pattern_name
-from lightnet.ir.target import Target
+from lightnet.ir.target import Target, get_target
 from lightnet.passes.patterns import built_in
-
-#: Where generators go, by what they are.
-GENERATORS: dict[type, registry.Table] = {Generator: registry.GENERATORS, CudaGenerator: registry.CUDA_GENERATORS}
 
 
 class Added(NamedTuple):
@@ -110,8 +106,7 @@ def register(values: dict[str, Any], module: str) -> None:
             for suffix in value.suffixes:
                 registry.FRONTENDS.add(suffix, where)
         elif _is_generator(value):
-            kind = next(kind for kind in GENERATORS if isinstance(value, kind))
-            GENERATORS[kind].add(_alg(value, kind, where), where)
+            _table(value, where).add(value.alg, where)
         elif isclass(value) and value.__module__ == module:
             ops += _class(value)
     families = registry.FAMILIES
@@ -121,19 +116,20 @@ def register(values: dict[str, Any], module: str) -> None:
 
 
 def _is_generator(value: Any) -> bool:
-    """Whether a value is a generator of kernels, of cpu or of cuda (a class of them is none)."""
-    return not isclass(value) and isinstance(value, tuple(GENERATORS))
+    """Whether a value is a generator of kernels (a class of them is none)."""
+    return isinstance(value, Generator)
 
 
-def _alg(generator: Any, kind: type, where: str) -> str:
-    """The name of a generator. Raises `LightNetError` for one that is not whole."""
+def _table(generator: Generator, where: str) -> registry.Table:
+    """The table of a generator: that of its target. Raises `LightNetError` for one without a name, and where its target has none."""
     alg = getattr(generator, "alg", None)
     if not isinstance(alg, str) or not alg:
         raise LightNetError(f'generator {where} has no name: its class says alg = "..."')
-    lacking = [n for n in ("takes", "cost", "build") if getattr(type(generator), n) is getattr(kind, n)]
-    if lacking:
-        raise LightNetError(f"generator {where} lacks {', '.join(lacking)}")
-    return alg
+    target = getattr(generator, "target", None)
+    table = get_target(target).generators if isinstance(target, str) else None
+    if table is None:
+        raise LightNetError(f"generator {where} is of target {target!r}, which has no table of generators")
+    return table
 
 
 def _class(cls: type) -> list[type[LnOp]]:

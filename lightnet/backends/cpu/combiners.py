@@ -5,7 +5,7 @@ nothing in that does not.
 from __future__ import annotations
 
 from lightnet.backends.bodies import kind_of
-from lightnet.backends.cpu.generators import tiled_generator
+from lightnet.backends.cpu.plain import tiles_of
 from lightnet.backends.expressions import runs_on_tiles
 from lightnet.ir.body import Body
 
@@ -19,7 +19,7 @@ def accepts(body: Body) -> str | None:
 def _stays_tiled(body: Body) -> bool:
     """Whether a body runs on register tiles if its anchor alone does."""
     anchor, *rest = body.ops
-    generator = tiled_generator([anchor], ())
-    return generator is None or all(
-        op.result_specs == anchor.result_specs and runs_on_tiles(op, generator.readable(anchor)) for op in rest
+    tiles = tiles_of([anchor], ())
+    return tiles is None or all(
+        op.result_specs == anchor.result_specs and runs_on_tiles(op, tiles.make.readable(anchor)) for op in rest
     )

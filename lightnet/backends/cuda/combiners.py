@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.bodies import has_epilogue, kind_of
 from lightnet.backends.cuda.base import Generator
-from lightnet.backends.cuda.selection import ANYTHING, generators
+from lightnet.backends.cuda.selection import ANYTHING, SELECTION
 from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
 from lightnet.ir.op import LnOp
@@ -28,7 +28,7 @@ def accepts(body: Body) -> str | None:
         return kind if own is None or len(body.ops) == 1 or all(_all_take([own], body)) else None
     if kind is not None:
         return kind
-    if own := [g for g in generators() if isinstance(body.ops[-1], g.ends)]:
+    if own := [g for g in SELECTION.generators() if isinstance(body.ops[-1], g.ends)]:
         return next((g.alg for g, taken in zip(own, _all_take(own, body)) if taken), None)
     at = next((i for i, op in enumerate(body.ops) if not is_elementwise(op)), 0)
     before = sum(op.flops() / max(1, op.result_specs[0].len) for op in body.ops[:at])
@@ -40,7 +40,7 @@ def accepts(body: Body) -> str | None:
 
 def _maker(op: LnOp) -> Generator | None:
     """The first generator of the table that makes an op alone, other than that of plain loops."""
-    return next((g for g in generators() if _takes(g, [op], op.results)), None)
+    return next((g for g in SELECTION.generators() if _takes(g, [op], op.results)), None)
 
 
 def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:

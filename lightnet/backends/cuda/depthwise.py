@@ -12,19 +12,20 @@ from math import prod
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import f32
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cuda.base import Generator, memory_time
-from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
 from lightnet.backends.expressions import Evaluator, Tile, runs_on_tiles
+from lightnet.backends.generator import Plan
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
-from lightnet.ir.layout import Layout, Packed
+from lightnet.ir.layout import Packed
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
@@ -44,7 +45,7 @@ class Depthwise(Generator):
 
     alg = "depthwise"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         if not ops or not isinstance(ops[0], Conv2d) or not _is_depthwise(ops[0]) or not _is_epilogue(ops, yielded):
             return []
         src, weight, _ = ops[0].operands
@@ -56,18 +57,15 @@ class Depthwise(Generator):
             return []  # seen in two ways
         return [Form(dict.fromkeys((src, *wide), (0, 0)), frozenset([weight]))] if weight in others else []
 
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+        conv, strip = kernel.ops[0], strip_of(kernel, device)
         size = sum(spec_of(v.type).nbytes for v in (*kernel.operands, *kernel.results))
-        return max(memory_time(size, device), device.launch + kernel.ops[0].flops() / (0.25 * device.flops))
+        time = max(memory_time(size, device), device.launch + conv.flops() / (0.25 * device.flops))
+        weights = {list(kernel.body.args).index(conv.operands[1]): Packed("d", LANES)}
+        return Plan.of(self, kernel, form, time, strip, choices={"strip": choice_attr(strip)}, weights=weights)
 
-    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
-        return {"strip": choice_attr(strip_of(kernel, device))}
-
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        return {list(kernel.body.args).index(kernel.ops[0].operands[1]): Packed("d", LANES)}
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        return [_Kernel(kernel, name, aliases).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        return [_Kernel(kernel, plan.schedule, name, aliases).build()]
 
 
 def _is_depthwise(conv: Conv2d) -> bool:
@@ -122,11 +120,10 @@ def _columns(conv: Conv2d, strip: int) -> list[int]:
 class _Kernel:
     """Builds one function. Threads run through the channels, then along rows, so that neighbours read neighbouring addresses."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
+    def __init__(self, kernel: KernelOp, strip: int, name: str, aliases: Mapping[int, int]):
         conv = kernel.ops[0]
         assert isinstance(conv, Conv2d)
-        self.kernel, self.conv = kernel, conv
-        self.strip = strip_of(kernel, device_of("")) if "strip" in kernel.attributes else 1
+        self.kernel, self.conv, self.strip = kernel, conv, strip
         self.function = KernelFunction(kernel, name, (THREADS, 1, 1), aliases)
         self.b = self.function.b
         self.src, self.weight, self.bias = (self.function.inputs[v] for v in conv.operands)

@@ -20,6 +20,7 @@ from lightnet.backends.bodies import is_free
 from lightnet.backends.cuda.base import MAP, Generator
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.backends.loops import launches_by_point
 from lightnet.dialects.ln.move import Forward
@@ -47,7 +48,7 @@ class Loops(Generator):
 
     alg = "loops"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         plain = Form({}, plain_results=True)
         if any(op.has_builder or op.definition is None for op in ops):
             return [plain]
@@ -62,24 +63,27 @@ class Loops(Generator):
             found += [Form({}), Form(maps, plain_results=True)]
         return found
 
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
-        values = [*kernel.operands, *kernel.results]
-        if (alone := kernel_loops.builder_op(kernel)) is not None:
-            return device.launch + ALONE * sum(spec_of(v.type).len for v in values) / alone.blocks()
-        on_maps = bool(form.maps) or not form.plain_results
-        if not on_maps and len(kernel.ops) == 1 and is_free(kernel.ops[0]):
-            return 0.0
-        cores, memory = SEVERAL if _fills_accesses(kernel, on_maps, form.plain_results) else ONE
-        flops, each = sum(op.flops() for op in kernel.ops), max((_flops_of_one(op) for op in kernel.ops), default=0.0)
-        cores = cores if each < SHORT_SUM else SUMS
-        traffic = sum(_bytes(v, on_maps) for v in values) / (memory * device.bytes)
-        return _launches(kernel) * device.launch + max(flops / (cores * device.flops), traffic) + STEP * each
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+        size = kernel_loops.workspace_bytes(kernel, None)
+        return Plan.of(self, kernel, form, _time(kernel, form, device), workspace_bytes=size)
 
-    def workspace_bytes(self, kernel: KernelOp) -> int:
-        return kernel_loops.workspace_bytes(kernel, None)
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         return [simt(launch) for launch in kernel_loops.generate(kernel, name, aliases, None) if launch.grid]
+
+
+def _time(kernel: KernelOp, form: Form, device: Device) -> float:
+    """Nanoseconds of a kernel in a form."""
+    values = [*kernel.operands, *kernel.results]
+    if (alone := kernel_loops.builder_op(kernel)) is not None:
+        return device.launch + ALONE * sum(spec_of(v.type).len for v in values) / alone.blocks()
+    on_maps = bool(form.maps) or not form.plain_results
+    if not on_maps and len(kernel.ops) == 1 and is_free(kernel.ops[0]):
+        return 0.0
+    cores, memory = SEVERAL if _fills_accesses(kernel, on_maps, form.plain_results) else ONE
+    flops, each = sum(op.flops() for op in kernel.ops), max((_flops_of_one(op) for op in kernel.ops), default=0.0)
+    cores = cores if each < SHORT_SUM else SUMS
+    traffic = sum(_bytes(v, on_maps) for v in values) / (memory * device.bytes)
+    return _launches(kernel) * device.launch + max(flops / (cores * device.flops), traffic) + STEP * each
 
 
 def is_reorder(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:

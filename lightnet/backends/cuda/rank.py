@@ -17,6 +17,7 @@ from lightnet.backends.cuda.base import Generator
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
+from lightnet.backends.generator import Plan
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.dialects.ln.sort import Sort1d, Sort1dByKey, goes_before
 from lightnet.ir.kernel import KernelOp
@@ -37,21 +38,20 @@ class Rank(Generator):
 
     alg = "rank"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         if len(ops) != 1 or not isinstance(ops[0], Sort1d | Sort1dByKey) or list(yielded) != list(ops[0].results):
             return []
         return [Form({}, plain_results=True)] if ops[0].operand_specs[0].len else []
 
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
         n = kernel.ops[0].operand_specs[0].len
-        return 2 * device.launch + n * n * OPERATIONS / (SHARE * device.flops) + n / WARPS * STEP
-
-    def workspace_bytes(self, kernel: KernelOp) -> int:
+        time = 2 * device.launch + n * n * OPERATIONS / (SHARE * device.flops) + n / WARPS * STEP
         places = {place_of(v) for v in kernel.operands} - {None}
         in_place = any(place_of(r) in places for r in kernel.results)  # which a plan of upstream's kind has
-        return sum(align_up(spec_of(r.type).nbytes) for r in kernel.results) if in_place else 0
+        size = sum(align_up(spec_of(r.type).nbytes) for r in kernel.results) if in_place else 0
+        return Plan.of(self, kernel, form, time, workspace_bytes=size)
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         """Where a result takes an operand's memory, all go through workspace: others still read what would be overwritten."""
         if not aliases:
             return [_ranked(kernel, KernelFunction(kernel, name, (WARP * WARPS, 1, 1), aliases))]

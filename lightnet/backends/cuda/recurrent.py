@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import gcd
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import Generator
-from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.recurrent_kernel import (
     RecurrentFunction,
-    Way,
+    Schedule,
     lanes_of,
     products_of,
     recurrent_of,
@@ -28,6 +28,7 @@ from lightnet.backends.cuda.recurrent_kernel import (
 from lightnet.backends.cuda.recurrent_product import AHEAD, Product
 from lightnet.backends.cuda.recurrent_steps import Steps, step_products, step_shared_bytes, step_workspace
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.backends.generator import Plan
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS, MAX_THREADS, WARP
 from lightnet.dialects.ln.recurrent import Recurrent
@@ -59,7 +60,7 @@ class RecurrentGenerator(Generator):
 
     alg = "recurrent"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         if len(ops) != 1 or not isinstance(op := ops[0], Recurrent):
             return []
         if not set(yielded) <= set(op.results) or len(set(yielded)) != len(yielded):
@@ -67,32 +68,28 @@ class RecurrentGenerator(Generator):
         _, batch, hidden = op.sizes
         if not batch or not 0 < hidden <= MOST_UNITS * MAX_THREADS:
             return []
-        leanest = Way(1, MAX_THREADS, False)
+        leanest = Schedule(1, MAX_THREADS, False)
         return [Form({}, plain_results=True)] if shared_bytes(op, leanest) <= min(ARCHS.values()) else []
 
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
-        op = recurrent_of(kernel)
-        return min(_time(op, way, device) for way in _ways(op, device, {}))
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+        op, made = recurrent_of(kernel), _scheduled(kernel, device)
+        return Plan.of(
+            self, kernel, form, _time(op, made, device), made,
+            choices={name: choice_attr(int(getattr(made, name))) for name in CHOICES},
+            workspace_bytes=step_workspace(op) if made.units else 0,
+        )  # fmt: skip
 
-    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
-        way = _way(kernel, device)
-        return {name: choice_attr(int(getattr(way, name))) for name in CHOICES}
-
-    def workspace_bytes(self, kernel: KernelOp) -> int:
-        return step_workspace(recurrent_of(kernel)) if _chosen(kernel).units else 0
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        way = _chosen(kernel)
-        if way.units:
-            return Steps(kernel, name, way).build()
-        return [RecurrentFunction(kernel, name, way, aliases).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        if plan.schedule.units:
+            return Steps(kernel, name, plan.schedule).build()
+        return [RecurrentFunction(kernel, name, plan.schedule, aliases).build()]
 
 
 # ---- ways --------------------------------------------------------------------------------------------------------------
 
 
-def _way(kernel: KernelOp, device: Device) -> Way:
-    """The way that a kernel's choices name, or of those that they leave the fastest. Raises `LightNetError` where they leave none."""
+def _scheduled(kernel: KernelOp, device: Device) -> Schedule:
+    """The schedule that a kernel's choices name, or of those that they leave the fastest. Raises `LightNetError` where they leave none."""
     op, given = recurrent_of(kernel), {name: _given(kernel, name) for name in CHOICES}
     if (threads := given["threads"]) is not None and (threads % WARP or not 0 < threads <= MAX_THREADS):
         _refuse(kernel, "threads", f"{threads}: they are whole warps of {WARP}, and at most {MAX_THREADS}")
@@ -110,11 +107,6 @@ def _way(kernel: KernelOp, device: Device) -> Way:
             kernel, name, "with the other choices: a block has no room for that, in threads, registers or shared memory"
         )
     return min(found, key=lambda way: _time(op, way, device))
-
-
-def _chosen(kernel: KernelOp) -> Way:
-    """The way of a kernel that is built. Where everything is chosen, that was for a device that we do not know: `verify_cuda` does."""
-    return _way(kernel, device_of("sm_90" if all(name in kernel.attributes for name in CHOICES) else ""))
 
 
 def _given(kernel: KernelOp, name: str) -> int | None:
@@ -136,7 +128,7 @@ def _may_step(op: Recurrent) -> bool:
     return 0 < op.sizes[0] * len(op.products()) <= MOST_LAUNCHES
 
 
-def _ways(op: Recurrent, device: Device, given: Mapping[str, int | None]) -> list[Way]:
+def _ways(op: Recurrent, device: Device, given: Mapping[str, int | None]) -> list[Schedule]:
     """The ways that a block has room for, of those with what is `given`: those that leave registers enough, if there are any."""
 
     def values(name: str, others: Iterable[int]) -> Iterable[int]:
@@ -145,7 +137,7 @@ def _ways(op: Recurrent, device: Device, given: Mapping[str, int | None]) -> lis
     units = (0, *(STEP_UNITS if _may_step(op) else ()))
     sequences = [s for s in values("sequences", SEQUENCES) if s <= op.sizes[1]]
     found = [
-        Way(s, t, bool(h), u)
+        Schedule(s, t, bool(h), u)
         for u in values("units", units)
         for t in values("threads", STEP_THREADS if u else range(WARP, MAX_THREADS + 1, WARP))
         for s, h in product(sequences, values("held", (0, 1)))
@@ -154,7 +146,7 @@ def _ways(op: Recurrent, device: Device, given: Mapping[str, int | None]) -> lis
     return [way for way in found if _registers(op, way) <= _share(way)] or found
 
 
-def _fits(op: Recurrent, way: Way, device: Device) -> bool:
+def _fits(op: Recurrent, way: Schedule, device: Device) -> bool:
     """Whether a block can run all steps."""
     if way.sequences * op.sizes[2] > MOST_UNITS * way.threads or shared_bytes(op, way) > device.shared:
         return False
@@ -162,7 +154,7 @@ def _fits(op: Recurrent, way: Way, device: Device) -> bool:
     return not way.held or (shared and _registers(op, way) <= _share(way))
 
 
-def _fits_step(op: Recurrent, way: Way, device: Device) -> bool:
+def _fits_step(op: Recurrent, way: Schedule, device: Device) -> bool:
     """Whether a block can run a step of its units."""
     if way.units % gcd(lanes_of(op), op.sizes[2]) or way.units > op.sizes[2]:
         return False
@@ -172,17 +164,17 @@ def _fits_step(op: Recurrent, way: Way, device: Device) -> bool:
     return not way.held or _registers(op, way) <= _share(way)
 
 
-def _products(op: Recurrent, way: Way) -> Sequence[Product]:
+def _products(op: Recurrent, way: Schedule) -> Sequence[Product]:
     """The products of a step, as the threads of a block share them."""
     return step_products(op, way) if way.units else products_of(op, way.threads)
 
 
-def _share(way: Way) -> int:
+def _share(way: Schedule) -> int:
     """Registers of a thread: a processor gives them to four warps at a time, eight by eight."""
     return min(MOST_REGISTERS, REGISTERS // align_up(way.threads, 4 * WARP) // 8 * 8)
 
 
-def _registers(op: Recurrent, way: Way) -> int:
+def _registers(op: Recurrent, way: Schedule) -> int:
     """Registers that a thread takes, roughly."""
     products, words = _products(op, way), op.operand_specs[0].dtype.size // 4
     units = -(-way.sequences * (way.units or op.sizes[2]) // way.threads)
@@ -191,7 +183,7 @@ def _registers(op: Recurrent, way: Way) -> int:
     return OTHERS + words * (weights + sums + units * (op.count + len(op.constants()) + 2))
 
 
-def _time(op: Recurrent, way: Way, device: Device) -> float:
+def _time(op: Recurrent, way: Schedule, device: Device) -> float:
     """Nanoseconds of all steps, the launches included. Where steps are launches, blocks that share a processor wait at the same time."""
     (steps, batch, hidden), size, warps = op.sizes, op.operand_specs[0].dtype.size, way.threads // WARP
     units = way.units or hidden

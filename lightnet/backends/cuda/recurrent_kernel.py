@@ -26,7 +26,7 @@ from lightnet.ir.types import storage_type
 
 
 @dataclass(frozen=True)
-class Way:
+class Schedule:
     """How a recurrence runs: the `sequences` and `threads` of a block, and whether threads hold their weights in registers from before the state is
     there; the `units` of a block where each step is a launch (`recurrent_steps.py`), 0 where a block runs through all steps of all units."""
 
@@ -63,7 +63,7 @@ def pitch_of(op: Recurrent, products: Sequence[Product]) -> int:
     return max(p.slices * p.rows for p in products)
 
 
-def shared_bytes(op: Recurrent, way: Way) -> int:
+def shared_bytes(op: Recurrent, way: Schedule) -> int:
     """Bytes of shared memory of a block."""
     products = products_of(op, way.threads)
     states = len(products) * pitch_of(op, products) + (len(op.results) - 2) * op.sizes[2]
@@ -92,7 +92,7 @@ class _Unit:
 class RecurrentFunction:
     """Builds the function."""
 
-    def __init__(self, kernel: KernelOp, name: str, way: Way, aliases: Mapping[int, int]):
+    def __init__(self, kernel: KernelOp, name: str, way: Schedule, aliases: Mapping[int, int]):
         op = recurrent_of(kernel)
         self.op, self.way = op, way
         self.function = KernelFunction(kernel, name, (way.threads, 1, 1), aliases)

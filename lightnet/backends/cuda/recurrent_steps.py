@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import IndexType, MemRefType, i32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
-from lightnet.backends.cuda.recurrent_kernel import Way, lanes_of, recurrent_of, summed
+from lightnet.backends.cuda.recurrent_kernel import Schedule, lanes_of, recurrent_of, summed
 from lightnet.backends.cuda.recurrent_product import Multiplier, Product, share_of
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.launches import Argument
@@ -33,7 +33,7 @@ from lightnet.runtime.arrays import align_up
 NUMBER = MemRefType(i32, [1])
 
 
-def step_products(op: Recurrent, way: Way) -> tuple[Product, ...]:
+def step_products(op: Recurrent, way: Schedule) -> tuple[Product, ...]:
     """How the threads of a block share the products of its units: the columns of one are the units' gate outputs, gate by gate."""
     hidden, lanes, found = op.sizes[2], lanes_of(op), []
     width = gcd(lanes, hidden)
@@ -45,7 +45,7 @@ def step_products(op: Recurrent, way: Way) -> tuple[Product, ...]:
     return tuple(found)
 
 
-def step_shared_bytes(op: Recurrent, way: Way) -> int:
+def step_shared_bytes(op: Recurrent, way: Schedule) -> int:
     """Bytes of shared memory of a block: the state, and the partial sums."""
     most = max(p.slices * (p.rows + p.columns) for p in step_products(op, way))
     return way.sequences * most * op.operand_specs[0].dtype.size
@@ -54,7 +54,7 @@ def step_shared_bytes(op: Recurrent, way: Way) -> int:
 class Steps:
     """The launches of a layer: that of the first step's number, then for each step one a product."""
 
-    def __init__(self, kernel: KernelOp, name: str, way: Way):
+    def __init__(self, kernel: KernelOp, name: str, way: Schedule):
         self.op = recurrent_of(kernel)
         self.kernel, self.name, self.way, self.steps = kernel, name, way, self.op.sizes[0]
         self.names, self.yielded = states_of(self.op), list(kernel.terminator.operands)
@@ -118,7 +118,7 @@ def step_workspace(op: Recurrent) -> int:
 class StepFunction:
     """Builds the function of one product of a step; that of the last one ends the step."""
 
-    def __init__(self, kernel: KernelOp, name: str, way: Way, product: int):
+    def __init__(self, kernel: KernelOp, name: str, way: Schedule, product: int):
         self.op, self.way, self.product = recurrent_of(kernel), way, product
         self.steps, self.batch, self.hidden = self.op.sizes
         self.element, self.p = storage_type(self.op.operand_specs[0].dtype), step_products(self.op, way)[product]

@@ -17,6 +17,7 @@ from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.loops import is_reorder
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.backends.generator import Plan
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.op import LnOp
@@ -36,16 +37,16 @@ class Reorder(Generator):
 
     alg = "reorder"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         if not is_reorder(ops, yielded) or not spec_of(yielded[0].type).len:
             return []
         return [Form({}), Form({ops[0].operands[0]: (0, 0)}, plain_results=True)]
 
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
         spec = spec_of(kernel.results[0].type)
-        return memory_time(spec.nbytes + MAP.size(spec), device)
+        return Plan.of(self, kernel, form, memory_time(spec.nbytes + MAP.size(spec), device))
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         assert not aliases, "memory of two layouts cannot be shared"
         few = MAP.physical_dims(spec_of(kernel.results[0].type).dims)[3] <= FEW
         return [(_Pixels if few else _Tiles)(kernel, name).build()]

@@ -1,60 +1,106 @@
-"""Which generator takes a kernel, and with which choices: what the passes layout, choose and pack, and the lowering, ask of cuda.
-
-Nothing is measured: each generator has a model of its time on a `Device`. Imports the table of generators.
-"""
+"""Which generator takes a kernel of cuda, and by which plan. Imports the table of generators, by what they are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
+from typing import NoReturn
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
 
-from lightnet.backends.cuda.base import MAP, Generator
+from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.device import Device, device_of
-from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.kernel_loops import writes_nothing
+from lightnet.backends.generator import Generator, named
+from lightnet.backends.selection import PINNED, Candidate, Selection, layouts, with_workspace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import OfEqualKernels, choice
-from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import ChannelsLast, Layout, Packed, Phases, layout_of
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import WORKSPACE_SIZE, workspace_size
-from lightnet.ir.names import WORKSPACE
-from lightnet.ir.registry import CUDA_GENERATORS, load_installed
+from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.ir.target import Blocking, Form, Request
-from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 
 #: What factors of products of f32 may be rounded to.
 PRECISIONS = ("f32", "tf32")
 #: The generator that takes every kernel.
 ANYTHING = "loops"
-#: What a pinned `alg` adds to the time of the other way, in nanoseconds: no other reason counts as much.
-PINNED = 1e12
 
 
-def generators() -> tuple[Generator, ...]:
-    """All of them, plugins' included, in order of preference where they cost the same."""
-    load_installed()
-    return _generators(CUDA_GENERATORS.version)
+class CudaSelection(Selection[Device]):
+    """The generators of kernels of threads."""
 
+    def __init__(self) -> None:
+        super().__init__("cuda", CUDA_GENERATORS)
+        self._blockings: OfEqualKernels[Blocking | None] = OfEqualKernels()
 
-@lru_cache(maxsize=1)
-def _generators(version: int) -> tuple[Generator, ...]:
-    return tuple(CUDA_GENERATORS.in_order())
+    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: Device) -> bool:
+        """Weights that are not packed yet are static, and have no place."""
+        planned = any(place_of(r) is not None for r in kernel.results)
+        static = _static(kernel)
 
+        def ok(value: SSAValue) -> bool:
+            layout = layout_of(value.type)
+            if value in form.maps:
+                return layout == MAP
+            if value in form.weights:
+                return isinstance(layout, ChannelsLast | Packed | Phases) or (value in static and not planned)
+            return layout.is_plain
 
-Candidate = tuple[Generator, Form]
+        wanted = Layout() if form.plain_results else MAP
+        return all(layout_of(r.type) == wanted for r in kernel.results) and all(map(ok, kernel.body.args))
 
+    def machine_for(self, kernel: KernelOp) -> Device:
+        """What is chosen was checked then, for a device that may have more than any other; what is not is for all devices."""
+        return device_of("sm_90a" if kernel.choices else "")
 
-def candidates(kernel: KernelOp, device: Device | None = None) -> list[Candidate]:
-    """The generators that take a kernel's body, once for each form: those for `device`, or all."""
-    ops, yielded = kernel.ops, list(kernel.terminator.operands)
-    usable = [g for g in generators() if device is None or g.is_for(device)]
-    return [(g, form) for g in usable for form in g.takes(ops, yielded)]
+    def default(self, kernel: KernelOp) -> str | None:
+        return ANYTHING if choice(kernel, "alg") is None else None
+
+    def refuse(self, kernel: KernelOp, machine: Device, usable: Sequence[Candidate]) -> NoReturn:
+        pinned = choice(kernel, "alg")
+        others = ", ".join(dict.fromkeys(g.alg for g, form in usable if self.fits(g, form, kernel, machine)))
+        text = f"; alg may be {others}" if others else ""
+        if pinned in {g.alg for g in self.generators() if not g.is_for(machine)}:
+            text += f"; '{pinned}' is not for {machine.arch}"
+        elif forms := [form for g, form in usable if g.alg == pinned]:
+            if any(form.weights <= _static(kernel) for form in forms):
+                text += f"; '{pinned}' takes it in other layouts: write choices {{alg = \"{pinned}\"}} on the kernel before the pass layout"
+            else:
+                text += f"; '{pinned}' takes it with weights that are static"
+        what = f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
+        given = f"layouts {layouts(kernel)}" + (f", alg = '{pinned}'" if pinned is not None else "")
+        raise LightNetError(f"no generator of cuda takes {what} with {given}{text}", loc_of(kernel), label="choose.alg")
+
+    # -- before there are layouts
+
+    def blocking(self, kernel: KernelOp, features: str) -> Blocking | None:
+        """How a kernel would run on maps (`Target.blocking`)."""
+        static = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
+        beside = features, static, CUDA_GENERATORS.version
+        found = self._blockings.get(kernel, beside, lambda: self._blocking(kernel, device_of(features)))
+        return found and replace(found, form=named(found.form, kernel))
+
+    def _blocking(self, kernel: KernelOp, device: Device) -> Blocking | None:
+        """`blocking`, asked anew. Products on tensor cores are left out: that they round is decided later, and layouts do not depend on it. Its
+        form names operands by number."""
+        pinned, static = choice(kernel, "alg"), _static(kernel)
+        found = [
+            (g, form)
+            for g, form in self.candidates(kernel, device)
+            if form.weights <= static and (pinned == g.alg or (pinned is None and g.is_exact(kernel.ops)))
+        ]
+        if not any(map(has_maps, (form for _, form in found))):
+            return None
+        plans = self.offers(kernel, found, device)
+        maps = [p for p in plans if has_maps(p.form)]
+        if not maps:
+            return None
+        best = min(maps, key=lambda p: p.time)
+        plain = min((p.time for p in plans if not has_maps(p.form)), default=PINNED)
+        return Blocking(best.form, MAP, best.time, plain)
 
 
 def has_maps(form: Form) -> bool:
@@ -62,47 +108,9 @@ def has_maps(form: Form) -> bool:
     return bool(form.maps) or not form.plain_results
 
 
-def blocking(kernel: KernelOp, features: str) -> Blocking | None:
-    """How a kernel would run on maps (`Target.blocking`)."""
-    args = list(kernel.body.args)
-    static = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
-
-    def make() -> tuple[dict[int, tuple[int, int]], frozenset[int], bool, float, float] | None:
-        found = _blocking(kernel, device_of(features), [a for a, s in zip(args, static) if s])
-        if found is None:
-            return None
-        form = found.form
-        maps = {v.index: halo for v, halo in form.maps.items()}  # type: ignore[attr-defined]
-        weights = frozenset(v.index for v in form.weights)  # type: ignore[attr-defined]
-        return maps, weights, form.plain_results, found.blocked, found.plain
-
-    known = _BLOCKINGS.get(kernel, (features, static, CUDA_GENERATORS.version), make)
-    if known is None:
-        return None
-    maps, weights, plain_results, blocked, plain = known
-    form = Form({args[i]: h for i, h in maps.items()}, frozenset(args[i] for i in weights), plain_results)
-    return Blocking(form, MAP, blocked, plain)
-
-
-#: In terms of the numbers of operands: what is kept keeps no IR.
-_BLOCKINGS: OfEqualKernels[tuple[dict[int, tuple[int, int]], frozenset[int], bool, float, float] | None] = (
-    OfEqualKernels()
-)
-
-
-def _blocking(kernel: KernelOp, device: Device, static: Sequence[SSAValue]) -> Blocking | None:
-    """`blocking`, asked anew. Products on tensor cores are left out: that they round is decided later, and layouts do not depend on it."""
-    pinned = choice(kernel, "alg")
-    found = [(g, form) for g, form in candidates(kernel, device) if form.weights.issubset(static)]
-    ways: dict[bool, list[tuple[float, int]]] = {True: [], False: []}
-    for number, (g, form) in enumerate(found):
-        if pinned == g.alg or (pinned is None and g.is_exact(kernel.ops)):
-            ways[has_maps(form)].append((g.cost(kernel, form, device), number))
-    if not ways[True]:
-        return None
-    cost, number = min(ways[True])
-    plain = min(ways[False])[0] if ways[False] else PINNED
-    return Blocking(found[number][1], MAP, cost, plain)
+def _static(kernel: KernelOp) -> set[SSAValue]:
+    """The block arguments of a kernel that are computed when a network is loaded."""
+    return {a for a, v in zip(kernel.body.args, kernel.operands) if isinstance(v.owner, OnceOp)}
 
 
 def reorder_time(value: SSAValue, layout: Layout) -> float:
@@ -113,129 +121,14 @@ def reorder_time(value: SSAValue, layout: Layout) -> float:
     return device.launch + (spec.nbytes + layout.size(spec)) / (0.6 * device.bytes)
 
 
-def fits(form: Form, kernel: KernelOp) -> bool:
-    """Whether the layouts of a kernel's operands and results are what a form asks for, or will be once `pack` has run: weights that are
-    not packed yet are static, and have no place."""
-    planned = any(place_of(r) is not None for r in kernel.results)
-    static = {a for a, v in zip(kernel.body.args, kernel.operands) if isinstance(v.owner, OnceOp)}
-
-    def ok(value: SSAValue) -> bool:
-        layout = layout_of(value.type)
-        if value in form.maps:
-            return layout == MAP
-        if value in form.weights:
-            return isinstance(layout, ChannelsLast | Packed | Phases) or (value in static and not planned)
-        return layout.is_plain
-
-    wanted = Layout() if form.plain_results else MAP
-    return all(layout_of(r.type) == wanted for r in kernel.results) and all(map(ok, kernel.body.args))
-
-
-def chosen(kernel: KernelOp) -> Generator | None:
-    """The generator that a kernel's choices and layouts name; without a choice the one that takes all."""
-    alg = choice(kernel, "alg") or ANYTHING
-    return next((g for g, form in candidates(kernel) if g.alg == alg and fits(form, kernel)), None)
-
-
-def generator_of(kernel: KernelOp) -> Generator:
-    """The generator that makes a kernel. Raises `LightNetError` where its choices and layouts name none."""
-    if (found := chosen(kernel)) is None:
-        raise LightNetError(f"no generator of cuda takes {_what(kernel)} with {_ways(kernel)}: run choose", loc_of(kernel),
-                            label="cuda.kernel.alg")  # fmt: skip
-    return found
+SELECTION = CudaSelection()
 
 
 def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
-    """The choices of a kernel (`Target.choose`): of the generators that take it with its layouts (that which its `alg` names, if it has
-    one) the one that costs least. Raises `LightNetError` where none does."""
+    """The choices of a kernel (`Target.choose`). Raises `LightNetError` where no generator takes it."""
     if request.precision not in PRECISIONS:
         raise LightNetError(
             f"unknown precision '{request.precision:.40}'; there are: {', '.join(PRECISIONS)}", label="choose.precision"
         )
-    owners = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
-    placed = bool(kernel.results) and place_of(kernel.results[0]) is not None
-    beside = request, owners, placed, CUDA_GENERATORS.version
-    choices = dict(_CHOICES.get(kernel, beside, lambda: _choices(kernel, request)))
-    if WORKSPACE_SIZE in choices:
-        for stale in (WORKSPACE_SIZE, WORKSPACE):  # chosen, and planned, for a body that was another one
-            kernel.attributes.pop(stale, None)
-    return choices
-
-
-_CHOICES: OfEqualKernels[Mapping[str, Attribute]] = OfEqualKernels()
-
-
-def _choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
-    device = device_of(request.features)
-    if "alg" in kernel.attributes and choice(kernel, "alg") is None:
-        raise LightNetError(
-            f'the choice alg of {kernel.name} is a name, as in alg = "loops"', loc_of(kernel), label="choose.alg"
-        )
-    pinned, rounds = choice(kernel, "alg"), request.precision == "tf32" and not request.exact
-    found, usable = [], candidates(kernel, device)
-    for generator, form in usable:
-        if fits(form, kernel) and (
-            pinned == generator.alg or (pinned is None and (rounds or generator.is_exact(kernel.ops)))
-        ):
-            found.append((generator.cost(kernel, form, device), len(found), generator))
-    if not found:
-        others = ", ".join(dict.fromkeys(g.alg for g, form in usable if fits(form, kernel)))
-        text = f"; alg may be {others}" if others else ""
-        if pinned in {g.alg for g in generators() if not g.is_for(device)}:
-            text += f"; '{pinned}' is not for {device.arch}"
-        elif forms := [form for g, form in usable if g.alg == pinned]:
-            static = {a for a, v in zip(kernel.body.args, kernel.operands) if isinstance(v.owner, OnceOp)}
-            if any(form.weights <= static for form in forms):
-                text += f"; '{pinned}' takes it in other layouts: write choices {{alg = \"{pinned}\"}} on the kernel before the pass layout"
-            else:
-                text += f"; '{pinned}' takes it with weights that are static"
-        raise LightNetError(
-            f"no generator of cuda takes {_what(kernel)} with {_ways(kernel)}{text}", loc_of(kernel), label="choose.alg"
-        )
-    generator = min(found, key=lambda f: f[:2])[2]
-    choices: dict[str, Attribute] = {"alg": StringAttr(generator.alg)}
-    before = dict(kernel.attributes)
-    try:
-        kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
-        own = generator.choices(kernel, device)
-        choices |= {k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in own.items()}
-        kernel.attributes.update({k: v for k, v in choices.items() if k not in kernel.attributes})
-        if (size := generator.workspace_bytes(kernel)) > workspace_size(kernel):
-            choices[WORKSPACE_SIZE] = IntegerAttr(size, i64)
-    finally:
-        kernel.attributes = before
-    return choices
-
-
-def packing(kernel: KernelOp) -> Mapping[int, Layout]:
-    """The layouts of a kernel's weights (`Target.packing`)."""
-
-    def make() -> Mapping[int, Layout]:
-        generator = chosen(kernel)
-        return {} if generator is None else generator.weights(kernel)
-
-    owners = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
-    return _PACKINGS.get(kernel, (CUDA_GENERATORS.version, owners), make)
-
-
-_PACKINGS: OfEqualKernels[Mapping[int, Layout]] = OfEqualKernels()
-
-
-def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-    """The launches of a kernel; `aliases` maps a result to the operand whose memory it takes."""
-    return [] if writes_nothing(kernel) else generator_of(kernel).build(kernel, name, aliases)
-
-
-def workspace_bytes(kernel: KernelOp) -> int:
-    """Bytes of workspace that the launches of a kernel share."""
-    return 0 if writes_nothing(kernel) else generator_of(kernel).workspace_bytes(kernel)
-
-
-def _what(kernel: KernelOp) -> str:
-    return f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
-
-
-def _ways(kernel: KernelOp) -> str:
-    layouts = ", ".join(dict.fromkeys(str(layout_of(v.type)) for v in (*kernel.operands, *kernel.results)))
-    pinned = choice(kernel, "alg")
-    return f"layouts {layouts}" + (f", alg = '{pinned}'" if pinned is not None else "")
+    rounds = request.precision == "tf32" and not request.exact
+    return with_workspace(kernel, SELECTION.choose(kernel, device_of(request.features), exact=not rounds))

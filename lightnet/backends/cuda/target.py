@@ -11,13 +11,14 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.backends.cuda.arch import ARCH, arch_of
 from lightnet.backends.cuda.combiners import accepts
 from lightnet.backends.cuda.expanders import EXPANDERS
-from lightnet.backends.cuda.selection import blocking, choose, packing, reorder_time
+from lightnet.backends.cuda.selection import SELECTION, choose, reorder_time
 from lightnet.backends.subgraphs import InterleaveConcat
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import BLOCK
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
+from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.ir.target import Space, Target
 
 #: Up to so many bytes, a launch is too small for a device, and branches should run at the same time.
@@ -68,12 +69,13 @@ CUDA = Target(
     kernel="cuda",
     supports=supports,
     accepts=accepts,
+    generators=CUDA_GENERATORS,
     choose=choose,
     expanders=EXPANDERS,
     subgraphs=(InterleaveConcat,),
     layouts=("nhwc", "plain"),
-    blocking=blocking,
-    packing=packing,
+    blocking=SELECTION.blocking,
+    packing=SELECTION.packing,
     reorder=reorder_time,
     apart=APART,
     lowering="lower-cuda",

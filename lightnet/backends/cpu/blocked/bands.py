@@ -12,69 +12,63 @@ Imports these, the base of blocked kernels and the model in numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import bands_model as model
-from lightnet.backends.cpu.blocked import conv_model
 from lightnet.backends.cpu.blocked.bands_body import EXPAND, WINDOW, chain_of, form_of
-from lightnet.backends.cpu.blocked.bands_parts import parts_of, plan_of, sizes_of, tiles_of
-from lightnet.backends.cpu.blocked.base import Machine, blocks_of, lanes_of
-from lightnet.backends.cpu.blocked.conv import DIRECT, DirectKernel
-from lightnet.backends.cpu.blocked.conv_choices import machine_of
-from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Walk
+from lightnet.backends.cpu.blocked.bands_model import Schedule
+from lightnet.backends.cpu.blocked.bands_parts import parts_of, plan_of_part, scheduled, sizes_of, tiles_of
+from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of
+from lightnet.backends.cpu.blocked.conv import DirectKernel
 from lightnet.backends.cpu.blocked.depthwise import DepthwiseKernel, halo_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
 from lightnet.runtime.arrays import align_up
 
 
-class Bands:
+class Bands(Generator):
     """The generator of chains of convolutions on maps of f32."""
 
     alg = "bands"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        return form_of(Body(tuple(ops), tuple(yielded)), lanes)
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+        return form_of(Body(tuple(ops), tuple(yielded)), machine)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        plan = plan_of(kernel, machine)
-        return {"band": ParamAttr(plan.band), "keep": ParamAttr(plan.keep), **tiles_of(plan)}
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        chain, made, lanes = chain_of(kernel.ops), scheduled(kernel, machine), machine.lanes
+        parts = parts_of(kernel, made, lanes)
+        plans = [plan_of_part(part, chain, made, machine) for part in parts]
+        outer = ((part.outer[i], layout) for part, plan in zip(parts, plans) for i, layout in plan.weights.items())
+        stages = Stages(made, tuple(plans), sizes_of(chain, made, plans, lanes))
+        return Plan.of(
+            self, kernel, form, model.time(chain, machine, made), stages,
+            choices={"band": ParamAttr(made.band), "keep": ParamAttr(made.keep), **tiles_of(made)},
+            weights={number: layout for number, layout in outer if number is not None},
+            scratch_bytes=sum(map(align_up, stages.sizes)),
+        )  # fmt: skip
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
-        chain = chain_of(kernel.ops)
-        return model.time(chain, machine, plan_of(kernel, machine))
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [_BandKernel(kernel, plan.schedule, name, aliases).build()]
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        found: dict[int, Layout] = {}
-        for part in parts_of(kernel):
-            if part.stage.generator is DIRECT:  # how weights lie depends on the vectors of a tile alone
-                part.kernel.attributes["tile"] = ParamAttr((1, *part.kernel.attributes["tile"].data[1:]))
-            for number, layout in part.stage.generator.weights(part.kernel).items():
-                outer = part.outer[number]
-                assert outer is not None
-                found[outer] = layout
-        return found
 
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        lanes = lanes_of(kernel)
-        return sum(map(align_up, sizes_of(kernel, plan_of(kernel, machine_of(lanes)), parts_of(kernel), lanes)))
+class Stages(NamedTuple):
+    """The schedule of a chain, the plans of its stages as parts of the kernel, and bytes of scratch (`sizes_of`)."""
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_BandKernel(kernel, name, aliases).build()]
+    schedule: Schedule
+    plans: tuple[Plan, ...]
+    sizes: tuple[int, int, int]
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -92,17 +86,11 @@ class Rows(NamedTuple):
 
 
 class _Pointwise(DirectKernel):
-    """A pointwise convolution as a stage, of a picture that ends at row `end`. Of `rows` rows from row `first` on, at least, each tile
-    fetches its share of the next group's weights; 0: weights stay near between bands, and nothing is fetched."""
+    """A pointwise convolution as a stage, from row `first` on, of a picture that ends at row `end`."""
 
-    def __init__(self, kernel: KernelOp, aliases: Mapping[int, int], host: Host, first: Index, rows: int, end: int):
-        super().__init__(kernel, "", aliases, host)
-        self.end = end
-        self.origin, width = first, self.geometry.out_hw[1]
-        if rows:
-            band = replace(self.geometry, batch=1, in_hw=(rows, width), out_hw=(rows, width))
-            walk = Walk(OUTPUTS, rows, width)
-            self.weights_ahead = conv_model.weights_ahead(band, machine_of(self.lanes), self.shape, walk)
+    def __init__(self, kernel: KernelOp, plan: Plan, aliases: Mapping[int, int], host: Host, first: Index, end: int):
+        super().__init__(kernel, plan.schedule, "", aliases, host)
+        self.end, self.origin = end, first
 
     def last_row(self) -> int:
         return self.end
@@ -119,16 +107,16 @@ class _Pointwise(DirectKernel):
 class _BandKernel(BlockedKernel):
     """Builds one kernel function over pictures x bands. Maps in between stand in scratch memory, one picture of each."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
+    def __init__(self, kernel: KernelOp, stages: Stages, name: str, aliases: Mapping[int, int]):
         lanes = lanes_of(kernel)
-        self.plan, self.chain = plan_of(kernel, machine_of(lanes)), chain_of(kernel.ops)
-        self.parts, self.aliases = parts_of(kernel), aliases
-        self.sizes = sizes_of(kernel, self.plan, self.parts, lanes)
+        self.schedule, self.plans, self.sizes = stages
+        self.chain, self.aliases = chain_of(kernel.ops), aliases
+        self.parts = parts_of(kernel, self.schedule, lanes)
         super().__init__(kernel, name, lanes, aliases, scratch=sum(map(align_up, self.sizes)))
         source = list(kernel.body.args).index(kernel.ops[0].operands[0])
         assert source not in aliases.values(), "rows of it are read after others are written"
         window = next(p.stage.anchor for p in self.parts if p.stage.kind == WINDOW)
-        self.blocks, self.bands = blocks_of(self.chain.channels, lanes), self.chain.bands(self.plan.band)
+        self.blocks, self.bands = blocks_of(self.chain.channels, lanes), self.chain.bands(self.schedule.band)
         self.batch, self.height = self.chain.window.batch, self.chain.window.out_hw[0]
         #: The width of the expanded map, and its halo.
         self.width, self.halos = self.chain.window.in_hw[1], halo_of(window)
@@ -139,10 +127,10 @@ class _BandKernel(BlockedKernel):
     def scratch_maps(self) -> tuple[SSAValue | None, SSAValue | None]:
         """The memrefs of the rows of both maps in between."""
         shapes = (
-            (self.plan.held(self.blocks), self.chain.ring(self.plan.band), self.width + 2 * self.halos[1]),
+            (self.schedule.held(self.blocks), self.chain.ring(self.schedule.band), self.width + 2 * self.halos[1]),
             (
                 self.blocks,
-                self.plan.band,
+                self.schedule.band,
                 self.chain.window.out_hw[1],
             ),
         )
@@ -159,8 +147,8 @@ class _BandKernel(BlockedKernel):
                 self.zero_columns(self.memories[0])
         with b.loop(b.lo, b.hi) as number:
             n, band = self.coordinates(number.iv, (self.batch, self.bands))
-            first = b.mul(band, self.plan.band)
-            last = self.row_end(first, self.plan.band, self.height)
+            first = b.mul(band, self.schedule.band)
+            last = self.row_end(first, self.schedule.band, self.height)
             if chain.expand is None:
                 with b.loop(0, self.blocks) as block:
                     window = self.stage(WINDOW, first)
@@ -178,8 +166,8 @@ class _BandKernel(BlockedKernel):
 
     def expanded(self, n: Index, rows: Rows, first: Index, last: Index) -> None:
         """The expanded rows that are new, and from them the rows [first, last) of the window's result, some channels after others."""
-        b, vectors = self.b, self.plan.expand.vectors
-        ring = self.chain.ring(self.plan.band) if self.plan.keep else 0
+        b, vectors = self.b, self.schedule.expand.vectors
+        ring = self.chain.ring(self.schedule.band) if self.schedule.keep else 0
         with b.loop(0, self.blocks // vectors) as group:
             block = b.mul(group.iv, vectors)
             start = self.halos[0] - self.chain.window.pad[0] if ring else b.add(rows.low, self.halos[0])
@@ -193,7 +181,7 @@ class _BandKernel(BlockedKernel):
 
     def opened(self, n: Index, rows: Rows, first: Index, last: Index) -> None:
         """The same where a first convolution makes the rows: all channels of some rows at a time."""
-        b, ring = self.b, self.chain.ring(self.plan.band) if self.bands > 1 else 0
+        b, ring = self.b, self.chain.ring(self.schedule.band) if self.bands > 1 else 0
         memory = Window(self.halos[0] - self.chain.window.pad[0], ring)
         expand, window = (self.stage(kind, first, memory) for kind in (EXPAND, WINDOW))
         step = expand.shape.band
@@ -210,7 +198,7 @@ class _BandKernel(BlockedKernel):
         """The kernel of a stage for a band that begins at row `first` of the result, and at row `source` of the expanded map, of which
         `before` is there."""
         number = next(i for i, p in enumerate(self.parts) if p.stage.kind == kind)
-        part, behind = self.parts[number], Window(first)
+        part, plan, behind = self.parts[number], self.plans[number], Window(first)
         outer = list(zip(part.kernel.body.args, part.outer))
         memory, window = (self.memories[0], before) if kind == WINDOW else (self.memories[1], behind)
         inputs = {v: memory if k is None else self.inputs[self.kernel.body.args[k]] for v, k in outer}
@@ -222,14 +210,12 @@ class _BandKernel(BlockedKernel):
             results, aliases = [memory], {}
         host = Host(self.b, inputs, results, windows)
         if kind == WINDOW:
-            return DepthwiseKernel(part.kernel, "", aliases, host)
+            return DepthwiseKernel(part.kernel, plan.schedule, "", aliases, host)
         if part.stage.generator is FIRST:
-            return FirstKernel(part.kernel, "", aliases, host, self.staged)
+            return FirstKernel(part.kernel, plan.schedule, "", aliases, host, self.staged)
         if kind == EXPAND:
-            least, end = self.chain.least_rows(self.plan.band), self.chain.expanded.out_hw[0]
-            return _Pointwise(part.kernel, aliases, host, source, 0 if self.plan.keep else least, end)
-        rows = 0 if self.plan.keep else self.plan.band
-        return _Pointwise(part.kernel, aliases, host, first, rows, self.chain.project.out_hw[0])
+            return _Pointwise(part.kernel, plan, aliases, host, source, self.chain.expanded.out_hw[0])
+        return _Pointwise(part.kernel, plan, aliases, host, first, self.chain.project.out_hw[0])
 
     def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> Rows:
         """The rows of the expanded map that a band needs and that are not there yet: the first block of a range, and the first band of a
@@ -238,7 +224,7 @@ class _BandKernel(BlockedKernel):
         stride, pad, height = chain.window.stride[0], chain.window.pad[0], chain.window.in_hw[0]
         low: Index = b.add(b.mul(first, stride), -pad)
         high: Index = b.add(b.mul(last, stride), chain.span - stride - pad)
-        if chain.overlap and self.plan.keep:
+        if chain.overlap and self.schedule.keep:
             fresh = b.op(arith.OrIOp, b.cmpi("eq", number, b.lo), b.cmpi("eq", b.index(band), b.index(0)))
             low = b.add(low, b.select(fresh, b.index(0), b.index(chain.overlap)))
         start, above, below, end = low, low, high, high

@@ -90,7 +90,7 @@ def _is_depthwise(op: LnOp) -> bool:
     return is_depthwise(op) and not Geometry.of(op).is_pointwise
 
 
-def form_of(body: Body, lanes: int) -> Form | None:
+def form_of(body: Body, machine: Machine) -> Form | None:
     """What a chain needs, None for other bodies: each stage reads what the one before makes once, as its convolution's input."""
     stages = stages_of(body.ops)
     if stages is None or not set(body.yielded) <= set(stages[-1].results):
@@ -104,7 +104,7 @@ def form_of(body: Body, lanes: int) -> Form | None:
         if reads != [source] * bool(made):
             return None
         yielded = body.yielded if following is None else [body.value(following.source)]
-        form = stage.generator.takes(stage.ops, yielded, lanes) if set(yielded) <= set(stage.results) else None
+        form = stage.generator.form(stage.ops, yielded, machine) if set(yielded) <= set(stage.results) else None
         if form is None:
             return None
         for value, (rows, cols) in form.maps.items():
@@ -143,18 +143,18 @@ def chain_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
         if stages_of(ops) is None:
             continue
         chain = chain_of(ops)
-        gain = model.gain(chain, machine, model.best_plan(chain, machine))
-        if gain > best[0] and _is_taken(kernels, machine.lanes):
+        gain = model.gain(chain, machine, model.best_schedule(chain, machine))
+        if gain > best[0] and _is_taken(kernels, machine):
             best = gain, kernels
     return best[1]
 
 
-def _is_taken(kernels: Sequence[KernelOp], lanes: int) -> bool:
+def _is_taken(kernels: Sequence[KernelOp], machine: Machine) -> bool:
     """Whether kernels in order can be one, with the layouts that they have: a first convolution may have been laid out for another
     generator, which reads its picture in blocks."""
     union = union_of(kernels)
-    form = form_of(union, lanes)
-    return form is not None and lies_right(form, union.inputs, kernels[-1].results, lanes)
+    form = form_of(union, machine)
+    return form is not None and lies_right(form, union.inputs, kernels[-1].results, machine.lanes)
 
 
 def union_of(kernels: Sequence[KernelOp]) -> Body:

@@ -83,7 +83,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """How a chain runs: rows of the result in a band, and the tiles. Either expanded rows are kept for the next band (`keep`), or each
     band makes its own, some channels after others, in memory for these alone. Where one band is the picture, tiles may have several
     rows."""
@@ -99,11 +99,11 @@ class Plan:
         return blocks if self.keep or self.expand is None else self.expand.vectors
 
 
-def held_bytes(chain: Chain, plan: Plan, lanes: int) -> tuple[int, int]:
+def held_bytes(chain: Chain, schedule: Schedule, lanes: int) -> tuple[int, int]:
     """Bytes of the rows in memory of both maps in between: of the window's input, and of its result."""
     blocks, width, out_width = blocks_of(chain.channels, lanes), chain.window.in_hw[1], chain.window.out_hw[1]
-    before = plan.held(blocks) * chain.ring(plan.band) * (width + 2 * chain.window.reach(1))
-    behind = blocks * plan.band * out_width
+    before = schedule.held(blocks) * chain.ring(schedule.band) * (width + 2 * chain.window.reach(1))
+    behind = blocks * schedule.band * out_width
     return 4 * lanes * before * (chain.expand is not None), 4 * lanes * behind * (chain.project is not None)
 
 
@@ -119,21 +119,21 @@ def weight_bytes(chain: Chain) -> int:
 
 
 @cache
-def best_plan(chain: Chain, machine: Machine, band: int | None = None, keep: bool | None = None) -> Plan:
+def best_schedule(chain: Chain, machine: Machine, band: int | None = None, keep: bool | None = None) -> Schedule:
     """The rows of a band, whether they are kept for the next (unless that is given), and the tiles that cost least."""
     height, near = chain.window.out_hw[0], MAPS_SHARE * machine.l2
-    plans = [_plan(chain, machine, b, True) for b in ([band] if band else range(1, min(height, MOST_ROWS) + 1))]
+    schedules = [_schedule(chain, machine, b, True) for b in ([band] if band else range(1, min(height, MOST_ROWS) + 1))]
     fitting = [
-        p for p in plans if chain.bands(p.band) >= LEAST_BANDS and sum(held_bytes(chain, p, machine.lanes)) <= near
+        p for p in schedules if chain.bands(p.band) >= LEAST_BANDS and sum(held_bytes(chain, p, machine.lanes)) <= near
     ]
-    found = fitting or plans[:1] if keep is not False or chain.opens else []
+    found = fitting or schedules[:1] if keep is not False or chain.opens else []
     if not keep and not chain.opens:
-        found = [*found, _plan(chain, machine, band or -(-height // machine.threads), False)]
-    return max(found, key=lambda plan: gain(chain, machine, plan))
+        found = [*found, _schedule(chain, machine, band or -(-height // machine.threads), False)]
+    return max(found, key=lambda schedule: gain(chain, machine, schedule))
 
 
 @cache
-def _plan(chain: Chain, machine: Machine, band: int, keep: bool) -> Plan:
+def _schedule(chain: Chain, machine: Machine, band: int, keep: bool) -> Schedule:
     whole = chain.bands(band) == 1
     expand, project = (None if g is None else _shape(g, machine, whole) for g in (chain.expanded, chain.project))
     height, width = chain.window.out_hw
@@ -143,7 +143,7 @@ def _plan(chain: Chain, machine: Machine, band: int, keep: bool) -> Plan:
             1, chain.expand.out_hw[1], blocks_of(chain.channels, machine.lanes), machine.registers
         )
         expand = Shape(1, wide, vectors, 1)
-    return Plan(band, keep, expand, (rows, columns), project)
+    return Schedule(band, keep, expand, (rows, columns), project)
 
 
 @cache
@@ -157,63 +157,63 @@ def _shape(geometry: Geometry, machine: Machine, whole: bool) -> Shape:
 
 
 @cache
-def gain(chain: Chain, machine: Machine, plan: Plan) -> float:
+def gain(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     """Nanoseconds that a chain saves against its convolutions apart (below 0: loses), on the machine's threads together."""
-    saved = TRAFFIC * saved_bytes(chain, machine, plan) / machine.l3_bytes
+    saved = TRAFFIC * saved_bytes(chain, machine, schedule) / machine.l3_bytes
     again = 0.0
     if chain.project is not None:  # apart, its pixels are one long row, which tiles cover better
         height, width = chain.project.in_hw
         flat = replace(chain.project, in_hw=(1, height * width), out_hw=(1, height * width), flat=True)
-        again = conv_model.tiles_time(chain.project, machine, plan.project)
+        again = conv_model.tiles_time(chain.project, machine, schedule.project)
         again -= conv_model.tiles_time(flat, machine, conv_model.best_shape(flat, machine))
-    return saved - overhead(chain, machine, plan) - max(again, 0.0)
+    return saved - overhead(chain, machine, schedule) - max(again, 0.0)
 
 
-def saved_bytes(chain: Chain, machine: Machine, plan: Plan) -> int:
+def saved_bytes(chain: Chain, machine: Machine, schedule: Schedule) -> int:
     """Bytes of maps in between that stay in the second-level cache, where they would not if they were there as a whole."""
-    between, held = between_bytes(chain, machine.lanes), sum(held_bytes(chain, plan, machine.lanes))
+    between, held = between_bytes(chain, machine.lanes), sum(held_bytes(chain, schedule, machine.lanes))
     if between + weight_bytes(chain) <= machine.l2 // 2 or held > machine.l2 // 2:
         return 0
     return between
 
 
-def overhead(chain: Chain, machine: Machine, plan: Plan) -> float:
+def overhead(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     """Nanoseconds that bands cost beside the sums, on the machine's threads together: loops, weights that pass in every band, rows that
     are expanded anew, and the wait for the last."""
-    bands = chain.bands(plan.band) * chain.window.batch
-    near = sum(held_bytes(chain, plan, machine.lanes)) + weight_bytes(chain) <= SHARE * machine.l2
+    bands = chain.bands(schedule.band) * chain.window.batch
+    near = sum(held_bytes(chain, schedule, machine.lanes)) + weight_bytes(chain) <= SHARE * machine.l2
     passed = 0.0
-    for geometry, shape in ((chain.expand, plan.expand), (chain.project, plan.project)):
+    for geometry, shape in ((chain.expand, schedule.expand), (chain.project, schedule.project)):
         if geometry is None:
             continue
         group = 4 * machine.lanes * shape.vectors * geometry.channels
         if not near or group <= machine.l1 * 2 // 3:  # else they pass for every tile, in bands or not
             passed += conv_model.traffic(geometry)[0] / (machine.l2_bytes if near else machine.l3_bytes)
     lost = bands * (BAND_TIME + conv_model.EXPOSED * passed)
-    if plan.keep:  # the first band waits for all weights, which are fetched ahead otherwise
+    if schedule.keep:  # the first band waits for all weights, which are fetched ahead otherwise
         lost += machine.threads * weight_bytes(chain) / (COLD * machine.dram_bytes)
     if machine.threads > 1:
         rounds = -(-bands // machine.threads) * machine.threads
-        lost += (rounds / bands - 1) * sums_time(chain, machine, plan)
+        lost += (rounds / bands - 1) * sums_time(chain, machine, schedule)
     if chain.expand is not None:
-        starts = machine.threads - 1 if plan.keep else chain.window.batch * (chain.bands(plan.band) - 1)
+        starts = machine.threads - 1 if schedule.keep else chain.window.batch * (chain.bands(schedule.band) - 1)
         again = starts * chain.overlap / chain.window.in_hw[0]
-        lost += again * conv_model.tiles_time(chain.expand, machine, plan.expand) / chain.window.batch
+        lost += again * conv_model.tiles_time(chain.expand, machine, schedule.expand) / chain.window.batch
     return lost
 
 
 @cache
-def sums_time(chain: Chain, machine: Machine, plan: Plan) -> float:
+def sums_time(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     """Nanoseconds of the sums of a chain on one core."""
     window = chain.window
     vectors = window.batch * blocks_of(chain.channels, machine.lanes) * window.out_hw[0] * window.out_hw[1]
     total = 0.9 * 2 * machine.lanes * vectors * (window.size[0] * window.size[1] + 3) / machine.flops
-    for geometry, shape in ((chain.expand, plan.expand), (chain.project, plan.project)):
+    for geometry, shape in ((chain.expand, schedule.expand), (chain.project, schedule.project)):
         if geometry is not None:
             total += conv_model.tiles_time(geometry, machine, shape)
     return total
 
 
-def time(chain: Chain, machine: Machine, plan: Plan) -> float:
+def time(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     """Nanoseconds of a chain on one core."""
-    return sums_time(chain, machine, plan) + overhead(chain, replace(machine, threads=1), plan)
+    return sums_time(chain, machine, schedule) + overhead(chain, replace(machine, threads=1), schedule)

@@ -12,14 +12,16 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.cpu.blocked import bands_model as model
-from lightnet.backends.cpu.blocked import conv_choices, depthwise
+from lightnet.backends.cpu.blocked import conv_choices, conv_model, depthwise
 from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, Stage, chain_of, stages_of
-from lightnet.backends.cpu.blocked.bands_model import Plan
-from lightnet.backends.cpu.blocked.base import Machine, choice_ints, lanes_of
-from lightnet.backends.cpu.blocked.conv_choices import machine_of
+from lightnet.backends.cpu.blocked.bands_model import Chain, Schedule
+from lightnet.backends.cpu.blocked.base import Machine, choice_ints
+from lightnet.backends.cpu.blocked.conv import DIRECT
+from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Walk
 from lightnet.backends.cpu.blocked.depthwise import halo_of
 from lightnet.backends.cpu.blocked.first import FIRST
 from lightnet.backends.cpu.blocked.first_model import band_of
+from lightnet.backends.generator import Plan
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, with_layout
@@ -27,7 +29,7 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.types import ParamAttr
 
 
-def plan_of(kernel: KernelOp, machine: Machine) -> Plan:
+def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
     """The band and the tiles of a kernel: its choices where it has them, the model's where not. Raises `LightNetError` for a band that
     is none, and for tiles of several rows where they do not stay in place (what else they must be, the parts' kernels check)."""
     chain = chain_of(kernel.ops)
@@ -39,21 +41,23 @@ def plan_of(kernel: KernelOp, machine: Machine) -> Plan:
             loc_of(kernel),
             label="bands.band",
         )
-    plan = model.best_plan(chain, machine, band, _flag(kernel, "keep"))
+    schedule = model.best_schedule(chain, machine, band, _flag(kernel, "keep"))
     given = {name: tile for name in (EXPAND, WINDOW, PROJECT) if (tile := choice_ints(kernel, name)) is not None}
     if WINDOW in given:
-        plan = replace(plan, window=depthwise.check_tile(kernel, chain.window.out_hw, given[WINDOW]))
+        schedule = replace(schedule, window=depthwise.check_tile(kernel, chain.window.out_hw, given[WINDOW]))
     for name, geometry in ((EXPAND, chain.expanded), (PROJECT, chain.project)):
         if name in given and geometry is not None:
-            plan = replace(plan, **{name: conv_choices.check_tile(kernel, geometry, machine.lanes, given[name], None)})
-    rows = plan.window[0], *(shape.rows for shape in (plan.expand, plan.project) if shape is not None)
-    if max(rows) > 1 and chain.bands(plan.band) > 1:
+            schedule = replace(
+                schedule, **{name: conv_choices.check_tile(kernel, geometry, machine.lanes, given[name], None)}
+            )
+    rows = schedule.window[0], *(shape.rows for shape in (schedule.expand, schedule.project) if shape is not None)
+    if max(rows) > 1 and chain.bands(schedule.band) > 1:
         raise LightNetError(
-            f"band = {plan.band}: tiles of several rows need one band, of all {height} rows",
+            f"band = {schedule.band}: tiles of several rows need one band, of all {height} rows",
             loc_of(kernel),
             label="bands.tile",
         )
-    return plan
+    return schedule
 
 
 def _flag(kernel: KernelOp, name: str) -> bool | None:
@@ -67,10 +71,10 @@ def _flag(kernel: KernelOp, name: str) -> bool | None:
     return bool(value)
 
 
-def tiles_of(plan: Plan) -> dict[str, ParamAttr]:
-    """The tiles of a plan as choices, by stage."""
-    found = {WINDOW: ParamAttr(plan.window)}
-    for name, shape in ((EXPAND, plan.expand), (PROJECT, plan.project)):
+def tiles_of(schedule: Schedule) -> dict[str, ParamAttr]:
+    """The tiles of a schedule as choices, by stage."""
+    found = {WINDOW: ParamAttr(schedule.window)}
+    for name, shape in ((EXPAND, schedule.expand), (PROJECT, schedule.project)):
         if shape is not None:
             found[name] = ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll))
     return found
@@ -87,12 +91,11 @@ class Part:
     holder: Block
 
 
-def parts_of(kernel: KernelOp) -> list[Part]:
+def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> list[Part]:
     """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is read."""
-    stages, lanes = stages_of(kernel.ops), lanes_of(kernel)
+    stages = stages_of(kernel.ops)
     assert stages is not None
-    plan = plan_of(kernel, machine_of(lanes))
-    tiles = tiles_of(plan)
+    tiles = tiles_of(schedule)
     numbers: dict[SSAValue, int] = {v: i for i, v in enumerate(kernel.body.args)}
     types: dict[SSAValue, Attribute] = {v: v.type for v in kernel.body.args}
     parts = []
@@ -113,13 +116,29 @@ def parts_of(kernel: KernelOp) -> list[Part]:
         part.attributes["tile"] = tiles[stage.kind]
         if stage.generator is FIRST:
             part.attributes["tile"] = ParamAttr(tiles[stage.kind].data[:3])
-            step = min(band_of(stage.anchor, 1), chain_of(kernel.ops).ring(plan.band))
+            step = min(band_of(stage.anchor, 1), chain_of(kernel.ops).ring(schedule.band))
             part.attributes["band"] = ParamAttr((min(step, stage.anchor.result_specs[0].dims[2]),))
         parts.append(Part(stage, part, tuple(numbers.get(v) for v in inputs), holder))
     return parts
 
 
-def sizes_of(kernel: KernelOp, plan: Plan, parts: Sequence[Part], lanes: int) -> tuple[int, int, int]:
+def plan_of_part(part: Part, chain: Chain, schedule: Schedule, machine: Machine) -> Plan:
+    """The plan of a stage. Of a pointwise one whose weights do not stay near between bands, each tile fetches its share of the next group's."""
+    kernel, generator = part.kernel, part.stage.generator
+    form = generator.form(kernel.ops, list(kernel.terminator.operands), machine)
+    assert form is not None
+    if generator is not DIRECT:
+        return generator.plan(kernel, form, machine)
+    plan = DIRECT.part(kernel, form, machine, alone=False)
+    if schedule.keep:
+        return plan
+    made, rows = plan.schedule, chain.least_rows(schedule.band) if part.stage.kind == EXPAND else schedule.band
+    width = made.geometry.out_hw[1]
+    band = replace(made.geometry, batch=1, in_hw=(rows, width), out_hw=(rows, width))
+    ahead = conv_model.weights_ahead(band, machine, made.shape, Walk(OUTPUTS, rows, width))
+    return replace(plan, schedule=replace(made, weights_ahead=ahead))
+
+
+def sizes_of(chain: Chain, schedule: Schedule, parts: Sequence[Plan], lanes: int) -> tuple[int, int, int]:
     """Bytes of scratch: the rows of both maps in between, and what a first convolution needs."""
-    staged = (p.stage.generator.scratch_bytes(p.kernel) for p in parts if p.stage.generator is FIRST)
-    return *model.held_bytes(chain_of(kernel.ops), plan, lanes), sum(staged)
+    return *model.held_bytes(chain, schedule, lanes), sum(p.scratch_bytes for p in parts if p.generator is FIRST)

@@ -1,20 +1,20 @@
-"""What a generator of kernels on blocked maps is, the machine that its model of time knows, and what a kernel's choices say.
+"""The machine that models of time on the CPU know, and what a kernel's choices say.
 
-Imports layouts and launches; `forms.py` has what most bodies have in common, `kernel.py` the kernels.
+Imports layouts and what generators are; `forms.py` has what most bodies have in common, `kernel.py` the kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
-from lightnet.backends.launches import Launch
+from lightnet.backends import generator
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp, choice_integers
-from lightnet.ir.layout import Blocked, Layout, layout_of
+from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
@@ -39,40 +39,44 @@ class Machine:
     growth: float = 4.0
 
 
-@runtime_checkable
-class Generator(Protocol):
-    """Makes kernel functions of one family; `alg` is the choice that names it. A class that derives from it has no choices, packs
-    no weights and needs no memory unless it says so."""
+#: What the cost model knows of processors, by the feature that decides.
+MACHINES = {
+    "avx512": Machine(),
+    "avx2": Machine(lanes=8, registers=16, flops=118.0),
+    "neon": Machine(lanes=4, registers=32, flops=59.0),
+}
+#: Channels in a block of the maps that kernels are made for.
+LANES = frozenset(machine.lanes for machine in MACHINES.values())
+_BY_LANES = {machine.lanes: machine for machine in MACHINES.values()}
 
-    alg: str
-    #: Whether results are those of a direct evaluation but for the order of sums (Winograd's are not).
-    exact: bool = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        """What the body needs, None where this is no generator for it. Ops may be those of a kernel, or a union that is not
-        built yet; layouts of types do not count here."""
+def machine_of(features: str, threads: int = 1) -> Machine:
+    """The model of a machine with these features. Raises `LightNetError` for unknown ones."""
+    if features and features not in MACHINES:
+        raise LightNetError(f"unknown CPU feature '{features}'; there are: {', '.join(MACHINES)}")
+    return replace(MACHINES[features or "avx512"], threads=threads)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        """Tile, order and so on, by a model of the machine; those that the kernel has already are kept and may narrow the rest."""
-        return {}
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
-        """Nanoseconds on one thread, roughly, with the kernel's present choices (or the default ones)."""
+def machine_for(kernel: KernelOp) -> Machine | None:
+    """The machine that a kernel's maps and choices are for; None where these say nothing, or name lanes that none has."""
+    return _BY_LANES.get(lanes_of(kernel))
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        """The layouts of operands to be packed, by operand number, for the kernel's choices."""
-        return {}
 
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        """Bytes of memory that one thread uses while it runs."""
-        return 0
+class Generator(generator.Generator[Machine]):
+    """A generator of the CPU's kernels, which takes a body in one form, or in none."""
 
-    def workspace_bytes(self, kernel: KernelOp) -> int:
-        """Bytes that one launch of the kernel leaves for the next, shared by all threads."""
-        return 0
+    target = "cpu"
+    #: Whether its kernels may be on maps, as `layout` should know.
+    on_maps = True
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        """The functions; `aliases` maps a result to the operand whose memory it takes."""
+    @abstractmethod
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+        """What it needs for a body, None where it is no generator for it. Ops may be those of a kernel, or a union that is not built yet; layouts
+        of types do not count here."""
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Sequence[Form]:
+        form = self.form(ops, yielded, machine)
+        return () if form is None else (form,)
 
 
 def read_rate(machine: Machine, size: int) -> float:

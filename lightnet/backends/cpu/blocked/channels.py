@@ -19,6 +19,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
@@ -40,22 +41,21 @@ class Channels(Generator):
     """A body of moves from maps [N, C, H, W] to one map whose channels are channels of these."""
 
     alg = "channels"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        found = channel_sources(ops, yielded) if lanes > 0 else None
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+        found = channel_sources(ops, yielded)
         if found is None or all(isinstance(op, Forward) for op in ops):
             return None
         values, table = found
-        if len(runs_of(table, lanes)) > MAX_RUNS:
+        if len(runs_of(table, machine.lanes)) > MAX_RUNS:
             return None
         return Form(dict.fromkeys(values, NO_HALO))
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         size = 2 * byte_size(kernel.results[0].type)
-        return size / min(read_rate(machine, size), machine.l3_bytes)
+        return Plan.of(self, kernel, form, size / min(read_rate(machine, size), machine.l3_bytes))
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         assert not aliases, "a channel may be read after it was written"
         return [_ChannelKernel(kernel, name).build()]
 

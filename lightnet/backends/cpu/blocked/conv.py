@@ -13,19 +13,20 @@ from contextlib import contextmanager
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import Generator, Machine, lanes_of
-from lightnet.backends.cpu.blocked.conv_choices import chosen, machine_of
+from lightnet.backends.cpu.blocked.conv_choices import Schedule, scheduled
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
-from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
+from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
+from lightnet.ir.layout import Blocked, Packed, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
@@ -35,41 +36,37 @@ class Direct(Generator):
     """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise epilogue."""
 
     alg = "direct"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         def halo_of(conv: Conv2d) -> Halo | None:
             geometry = Geometry.of(conv)
-            if geometry.groups > 1 and (geometry.channels % lanes or geometry.outputs % lanes):
+            if geometry.groups > 1 and (geometry.channels % machine.lanes or geometry.outputs % machine.lanes):
                 return None
-            return model.halo_of(geometry, machine_of(lanes))
+            return model.halo_of(geometry, machine)
 
         return convolution_form(ops, yielded, Conv2d, halo_of)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        _, shape, walk = chosen(kernel, machine)
-        return {
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        return self.part(kernel, form, machine)
+
+    def part(self, kernel: KernelOp, form: Form, machine: Machine, alone: bool = True) -> Plan:
+        """The plan of a kernel, or of a part of another one (not `alone`)."""
+        made = scheduled(kernel, machine, alone)
+        geometry, shape, walk = made.geometry, made.shape, made.walk
+        compute = model.tiles_time(geometry, machine, shape)
+        moved = model.memory_time(geometry, machine, shape, walk.order)
+        choices = {
             "tile": ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll)),
             "order": ParamAttr(walk.order),
             "band": ParamAttr((walk.rows, walk.columns)),
         }
+        packed = {kernel.ops[0].operands[1]: Packed("o", shape.vectors * machine.lanes, machine.lanes)}
+        weights = weight_layouts(kernel, form, machine.lanes, packed)
+        time = 100 + max(compute + model.TRAFFIC * moved, moved)
+        return Plan.of(self, kernel, form, time, made, choices=choices, weights=weights)
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
-        geometry, shape, walk = chosen(kernel, machine)
-        compute = model.tiles_time(geometry, machine, shape)
-        moved = model.memory_time(geometry, machine, shape, walk.order)
-        return 100 + max(compute + model.TRAFFIC * moved, moved)
-
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        lanes = lanes_of(kernel)
-        form = self.takes(kernel.ops, list(kernel.terminator.operands), lanes)
-        assert form is not None
-        _, shape, _ = chosen(kernel, machine_of(lanes))
-        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
-        return {**vector_layouts(kernel, form, lanes), weight: Packed("o", shape.vectors * lanes, lanes)}
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [DirectKernel(kernel, name, aliases).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [DirectKernel(kernel, plan.schedule, name, aliases).build()]
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -80,18 +77,13 @@ class DirectKernel(BlockedKernel):
 
     mixes_channels = True
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
-        lanes = lanes_of(kernel)
-        self.geometry, self.shape, self.walk = chosen(kernel, machine_of(lanes), flat=host is None)
-        super().__init__(kernel, name, lanes, aliases, host=host)
+    def __init__(
+        self, kernel: KernelOp, schedule: Schedule, name: str, aliases: Mapping[int, int], host: Host | None = None
+    ):
+        self.schedule, self.geometry, self.shape, self.walk = schedule, schedule.geometry, schedule.shape, schedule.walk
+        self.skips, self.weights_ahead = schedule.skips, schedule.weights_ahead
+        super().__init__(kernel, name, lanes_of(kernel), aliases, host=host)
         self.src, self.weight, self.bias = self.anchor.operands
-        machine = machine_of(lanes)
-        #: What is fetched ahead, where this is a whole kernel: parts of others read what is near.
-        #: Whether tiles pass over columns of the window.
-        self.skips = model.skips_columns(self.geometry, self.shape.columns) and self.shape.rows == 1
-        alone = host is None and not self.skips
-        self.pixels_ahead = alone and model.pixels_ahead(self.geometry, machine, self.shape)
-        self.weights_ahead = model.weights_ahead(self.geometry, machine, self.shape, self.walk) if alone else 0
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; maps are one row where the geometry is `flat`."""
@@ -220,7 +212,7 @@ class DirectKernel(BlockedKernel):
     def fetch(self, r: Index, block: Index, line: Index, left: Index, rows: int, columns: int, share: Index) -> None:
         """Fetch what is needed soon, beside a block and row of taps: pixels of the next tile, a share of the next group's weights."""
         b = self.b
-        if self.pixels_ahead:
+        if self.schedule.pixels_ahead:
             self.fetch_pixels(b.add(self.source_block, block), r, line, left, rows, columns)
         if self.weights_ahead:
             b.prefetch(self.inputs[self.weight], [b.add(self.group, 1), r, block, 0, 0, share], self.weights_ahead)

@@ -5,6 +5,8 @@ Imports the model in numbers, layouts and kernels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import NO_HALO, Machine, choice_ints
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, Geometry, Shape, Walk
@@ -19,15 +21,27 @@ from lightnet.ir.types import spec_of
 MOST_SUMS = 32
 
 
-def machine_of(lanes: int) -> Machine:
-    """A usual machine of this width, where a kernel's does not tell its rates."""
-    return Machine(lanes=lanes, registers=16 if lanes == 8 else 32, flops=Machine.flops * lanes / 16)
+@dataclass(frozen=True)
+class Schedule:
+    """How a direct convolution runs: its geometry in numbers, tile and walk; whether tiles fetch the next one's pixels, and bytes of the next group's
+    weights that each fetches (`conv_model.weights_ahead`). Where this is a part of another kernel, what is read is near."""
+
+    geometry: Geometry
+    shape: Shape
+    walk: Walk
+    pixels_ahead: bool = False
+    weights_ahead: int = 0
+
+    @property
+    def skips(self) -> bool:
+        """Whether tiles pass over columns of the window."""
+        return model.skips_columns(self.geometry, self.shape.columns) and self.shape.rows == 1
 
 
-def chosen(kernel: KernelOp, machine: Machine, flat: bool = True) -> tuple[Geometry, Shape, Walk]:
-    """The geometry (`flat` where it can be), tile and walk of a kernel: its choices where it has them, the model's where not. Raises
-    `LightNetError` for choices that do not fit the convolution or the layouts."""
-    geometry = geometry_of(kernel) if flat else Geometry.of(kernel.ops[0])
+def scheduled(kernel: KernelOp, machine: Machine, alone: bool = True) -> Schedule:
+    """The schedule of a kernel, or of a part of one, whose maps are not seen as one row (not `alone`): its choices where it has them, the model's
+    where not. Raises `LightNetError` for choices that do not fit the convolution or the layouts."""
+    geometry = geometry_of(kernel) if alone else Geometry.of(kernel.ops[0])
     halo_rows = _halo_rows(kernel)
     given = choice_ints(kernel, "tile")
     if given is None:
@@ -38,9 +52,13 @@ def chosen(kernel: KernelOp, machine: Machine, flat: bool = True) -> tuple[Geome
     if order not in (None, OUTPUTS, ROWS):
         _refuse(kernel, "order", f"order = '{order}': a convolution takes '{OUTPUTS}' or '{ROWS}'")
     walk = model.best_walk(geometry, machine, shape, order)
-    if band is None:
-        return geometry, shape, walk
-    return geometry, shape, _checked_walk(kernel, geometry, shape, walk.order, band)
+    if band is not None:
+        walk = _checked_walk(kernel, geometry, shape, walk.order, band)
+    found = Schedule(geometry, shape, walk)
+    if not alone or found.skips:
+        return found
+    ahead = model.pixels_ahead(geometry, machine, shape), model.weights_ahead(geometry, machine, shape, walk)
+    return Schedule(geometry, shape, walk, *ahead)
 
 
 def geometry_of(kernel: KernelOp) -> Geometry:

@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import summed_channels
-from lightnet.backends.cpu.blocked.conv_choices import check_tile, machine_of
+from lightnet.backends.cpu.blocked.conv_choices import check_tile
 from lightnet.backends.cpu.blocked.conv_model import Geometry, Shape
-from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
+from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Deconv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, Packed
+from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
@@ -33,30 +34,21 @@ class Transposed(Generator):
     """The generator of `deconv2d` on maps of f32, of one group and without dilation, with an elementwise epilogue."""
 
     alg = "deconv"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         return convolution_form(ops, yielded, Deconv2d, _halo_of)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        shape = chosen(kernel, machine)
-        return {"tile": ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll))}
-
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         geometry, shape = phases(kernel.ops[0]), chosen(kernel, machine)
         moved = model.memory_time(geometry, machine, shape, model.ROWS)
-        return 100 + model.tiles_time(geometry, machine, shape) + model.TRAFFIC * moved
+        time = 100 + model.tiles_time(geometry, machine, shape) + model.TRAFFIC * moved
+        packed = {kernel.ops[0].operands[1]: Packed("t", shape.vectors * machine.lanes, machine.lanes)}
+        choices = {"tile": ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll))}
+        weights = weight_layouts(kernel, form, machine.lanes, packed)
+        return Plan.of(self, kernel, form, time, shape, choices=choices, weights=weights)
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        lanes = lanes_of(kernel)
-        form = self.takes(kernel.ops, list(kernel.terminator.operands), lanes)
-        assert form is not None
-        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
-        packed = Packed("t", chosen(kernel, machine_of(lanes)).vectors * lanes, lanes)
-        return {**vector_layouts(kernel, form, lanes), weight: packed}
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_Kernel(kernel, name, aliases).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [_Kernel(kernel, plan.schedule, name, aliases).build()]
 
 
 def _halo_of(op: Deconv2d) -> Halo | None:
@@ -99,12 +91,11 @@ class _Kernel(BlockedKernel):
 
     mixes_channels = True
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
-        lanes = lanes_of(kernel)
-        super().__init__(kernel, name, lanes, aliases)
+    def __init__(self, kernel: KernelOp, shape: Shape, name: str, aliases: Mapping[int, int]):
+        super().__init__(kernel, name, lanes_of(kernel), aliases)
         op = self.anchor
         self.src, self.weight, self.bias = op.operands
-        self.shape = chosen(kernel, machine_of(lanes))
+        self.shape = shape
         self.pad, self.size, self.stride = op.derived_values()["pad"], op.size, op.stride
         self.channels, self.in_height = op.operand_specs[0].dims[1:3]
         self.pictures, self.outputs, self.height, self.width = op.result_specs[0].dims

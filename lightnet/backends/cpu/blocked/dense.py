@@ -15,22 +15,23 @@ from math import prod
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
 from lightnet.backends.cpu.blocked.base import Generator, Machine, choice_ints
-from lightnet.backends.cpu.blocked.dense_model import Plan, best_tile, plan_of, product_time
+from lightnet.backends.cpu.blocked.dense_model import Schedule, best_tile, product_time, scheduled
 from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.registers import cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.expressions import Tile
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Argument, Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, Packed, layout_of
+from lightnet.ir.layout import Packed, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
@@ -44,9 +45,8 @@ class Dense(Generator):
     """One product of f32 with a static matrix B [K, N], and elementwise ops on its result."""
 
     alg = "packed"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         if not gemm.accepts(ops, yielded):
             return None
         anchor = ops[0]
@@ -58,21 +58,18 @@ class Dense(Generator):
             return None  # read plain there
         return Form({}, frozenset([b]), plain_results=True)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        return {"tile": ParamAttr(tile_of(kernel, machine))}
-
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         _, m, k, n = gemm_shape(_product(kernel))
-        return product_time(m, k, n, tile_of(kernel, machine), machine)
+        tile = tile_of(kernel, machine)
+        made = scheduled(m, k, n, tile, machine.lanes, operations(kernel.ops[1:]))
+        number = list(kernel.body.args).index(kernel.ops[0].operands[1])
+        return Plan.of(
+            self, kernel, form, product_time(m, k, n, tile, machine), made,
+            choices={"tile": ParamAttr(tile)}, weights={number: Packed("n", made.columns)}, scratch_bytes=made.scratch,
+        )  # fmt: skip
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        return {list(kernel.body.args).index(kernel.ops[0].operands[1]): Packed("n", _plan(kernel).columns)}
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return _plan(kernel).scratch
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_DenseKernel(kernel, name, dict(aliases)).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [_DenseKernel(kernel, plan.schedule, name, dict(aliases)).build()]
 
 
 def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
@@ -90,39 +87,27 @@ def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
     return given[0], given[1]
 
 
-def _plan(kernel: KernelOp) -> Plan:
-    _, m, k, n = gemm_shape(_product(kernel))
-    lanes = _lanes(kernel)
-    tile = tile_of(kernel, Machine(lanes=lanes, registers=16 if lanes == 8 else 32))
-    return plan_of(m, k, n, tile, lanes, operations(kernel.ops[1:]))
-
-
 def _product(kernel: KernelOp) -> Matmul:
     anchor = kernel.ops[0]
     assert isinstance(anchor, Matmul)
     return anchor
 
 
-def _lanes(kernel: KernelOp) -> int:
-    attr = kernel.attributes["lanes"]
-    return int(attr.data if isinstance(attr, ParamAttr) else attr.value.data)
-
-
 class _DenseKernel(TileKernel):
     """Builds one kernel function. The grid is bands of rows x panels."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: dict[int, int]):
-        self.plan, self.lanes = _plan(kernel), _lanes(kernel)
-        super().__init__(kernel, name, aliases, self.plan.scratch)
+    def __init__(self, kernel: KernelOp, schedule: Schedule, name: str, aliases: dict[int, int]):
+        self.schedule, self.lanes = schedule, schedule.lanes
+        super().__init__(kernel, name, aliases, schedule.scratch)
         _, self.m, self.k, self.n = gemm_shape(_product(kernel))
         fresh = [i for i in range(len(kernel.results)) if i not in aliases]
         arguments = [Argument("operand", i) for i in range(len(kernel.operands))]
         arguments += [Argument("result", i) for i in fresh]
-        self.arguments = (*arguments, *([Argument("scratch", 0)] if self.plan.scratch else []))
+        self.arguments = (*arguments, *([Argument("scratch", 0)] if self.schedule.scratch else []))
         self.sums = None
-        if self.plan.scratch:
-            columns = self.plan.columns
-            type = MemRefType(self.element, [self.plan.scratch // (4 * columns), columns])
+        if self.schedule.scratch:
+            columns = self.schedule.columns
+            type = MemRefType(self.element, [self.schedule.scratch // (4 * columns), columns])
             self.sums = self.b.view(self.b.args[-1], 0, type)
 
     def memref(self, value: SSAValue) -> MemRefType:
@@ -136,20 +121,20 @@ class _DenseKernel(TileKernel):
         return MemRefType(storage_type(spec.dtype), dims)
 
     def build(self) -> Launch:
-        b, plan = self.b, self.plan
+        b, schedule = self.b, self.schedule
         with b.loop(b.lo, b.hi) as block:
-            band, panel = b.divmod(block.iv, plan.panels)  # the rows of A stay near while the panels pass
-            if plan.cuts == 1:
+            band, panel = b.divmod(block.iv, schedule.panels)  # the rows of A stay near while the panels pass
+            if schedule.cuts == 1:
                 self.rows(panel, band, 0)
             else:
-                with b.loop(0, plan.cuts) as cut:
+                with b.loop(0, schedule.cuts) as cut:
                     self.rows(panel, band, cut.iv)
-        return Launch(b.finish(), plan.panels * plan.bands, self.arguments)
+        return Launch(b.finish(), schedule.panels * schedule.bands, self.arguments)
 
     def rows(self, panel: Index, band: Index, cut: Index) -> None:
         """All tiles of a band of rows, on one part of a panel. `even` parts of rows have tiles of one size each."""
-        b, bands, waiting = self.b, self.plan.bands, 0
-        for first, count, size in even(self.m, self.plan.rows):
+        b, bands, waiting = self.b, self.schedule.bands, 0
+        for first, count, size in even(self.m, self.schedule.rows):
             tiles = count // size
             if tiles == 1 and bands == 1:
                 self.tile(panel, first, waiting, size, cut)
@@ -162,65 +147,65 @@ class _DenseKernel(TileKernel):
 
     def tile(self, panel: Index, row: Index, waiting: Index, rows: int, cut: Index) -> None:
         """One tile: its sum over one part of K, which waits at row `waiting` of the scratch memory until the last part is there."""
-        b, plan = self.b, self.plan
-        zero, shape = self.zeros(rows), (rows, plan.columns)
-        if plan.cuts == 1:
+        b, schedule = self.b, self.schedule
+        zero, shape = self.zeros(rows), (rows, schedule.columns)
+        if schedule.cuts == 1:
             self.finished(panel, row, rows, self.summed(panel, row, rows, 0, zero), 0)
             return
         where = [waiting, 0]
         begins = b.cmpi("eq", b.index(cut), b.index(0))
         (start,) = b.choose(begins, lambda: [zero], lambda: [b.tile_load(self.sums, where, [0, 1], shape)])
-        total = self.summed(panel, row, rows, b.mul(cut, plan.depth), start)
-        with b.when(b.cmpi("ne", b.index(cut), b.index(plan.cuts - 1))):
+        total = self.summed(panel, row, rows, b.mul(cut, schedule.depth), start)
+        with b.when(b.cmpi("ne", b.index(cut), b.index(schedule.cuts - 1))):
             b.tile_store(total, self.sums, where, [0, 1])
-        with b.when(b.cmpi("eq", b.index(cut), b.index(plan.cuts - 1))):
+        with b.when(b.cmpi("eq", b.index(cut), b.index(schedule.cuts - 1))):
             self.finished(panel, row, rows, total, waiting)
 
     def zeros(self, rows: int) -> SSAValue:
         """The first sums of a tile."""
-        return self.b.broadcast(self.b.const(0.0, self.element), (rows, self.plan.columns))
+        return self.b.broadcast(self.b.const(0.0, self.element), (rows, self.schedule.columns))
 
     def finished(self, panel: Index, row: Index, rows: int, value: SSAValue, waiting: Index) -> None:
         """The epilogue of a tile, by rows from row `waiting` of the scratch memory where it is long; the last panel may have fewer
         columns."""
-        b, plan = self.b, self.plan
-        if not plan.by_rows:
+        b, schedule = self.b, self.schedule
+        if not schedule.by_rows:
             self.columns(panel, row, rows, value)
             return
         b.tile_store(value, self.sums, [waiting, 0], [0, 1])
         with b.loop(0, rows) as r:
-            one = b.tile_load(self.sums, [b.add(r.iv, waiting), 0], [0, 1], (1, plan.columns))
+            one = b.tile_load(self.sums, [b.add(r.iv, waiting), 0], [0, 1], (1, schedule.columns))
             self.columns(panel, b.add(r.iv, row), 1, one)
 
     def columns(self, panel: Index, row: Index, rows: int, value: SSAValue) -> None:
         """The epilogue of rows of a tile."""
-        b, plan = self.b, self.plan
+        b, schedule = self.b, self.schedule
         ndim = self.anchor.result_specs[0].ndim
-        left = self.n - (plan.panels - 1) * plan.columns
+        left = self.n - (schedule.panels - 1) * schedule.columns
 
         def finish(column: Index, count: int) -> None:
-            valid = None if count == plan.columns else [rows, count]
+            valid = None if count == schedule.columns else [rows, count]
             where = [*(0 for _ in range(ndim - 2)), row, column]
-            self.finish(Tile(where, [ndim - 2, ndim - 1], (rows, plan.columns), [1, 1], valid), value)
+            self.finish(Tile(where, [ndim - 2, ndim - 1], (rows, schedule.columns), [1, 1], valid), value)
 
-        if left == plan.columns or plan.panels == 1:
-            finish(b.mul(panel, plan.columns) if plan.panels > 1 else 0, left)
+        if left == schedule.columns or schedule.panels == 1:
+            finish(b.mul(panel, schedule.columns) if schedule.panels > 1 else 0, left)
             return
-        with b.when(b.cmpi("ne", b.index(panel), b.index(plan.panels - 1))):
-            finish(b.mul(panel, plan.columns), plan.columns)
-        with b.when(b.cmpi("eq", b.index(panel), b.index(plan.panels - 1))):
-            finish((plan.panels - 1) * plan.columns, left)
+        with b.when(b.cmpi("ne", b.index(panel), b.index(schedule.panels - 1))):
+            finish(b.mul(panel, schedule.columns), schedule.columns)
+        with b.when(b.cmpi("eq", b.index(panel), b.index(schedule.panels - 1))):
+            finish((schedule.panels - 1) * schedule.columns, left)
 
     def summed(self, panel: Index, row: Index, rows: int, start: Index, acc: SSAValue) -> SSAValue:
         """`acc` + A[row.., start..] x the panel's rows from `start` on, as far as one part of K goes."""
-        b, plan, matrix = self.b, self.plan, self.inputs[self.anchor.operands[1]]
-        steps, parts = plan.trip(rows)
-        for first, count, step in cover(plan.depth, steps):
+        b, schedule, matrix = self.b, self.schedule, self.inputs[self.anchor.operands[1]]
+        steps, parts = schedule.trip(rows)
+        for first, count, step in cover(schedule.depth, steps):
             cuts = [step * i // min(parts, step) for i in range(min(parts, step) + 1)]
             with b.loop(first, first + count, step, carry=[acc, *(self.zeros(rows) for _ in cuts[2:])]) as k:
                 at = b.add(k.iv, start)
-                if plan.ahead:
-                    b.prefetch(matrix, [panel, b.add(at, plan.ahead), 0], 4 * step * plan.columns)
+                if schedule.ahead:
+                    b.prefetch(matrix, [panel, b.add(at, schedule.ahead), 0], 4 * step * schedule.columns)
                 pieces = zip(pairwise(cuts), k.args)
                 k.yields(*(self.products(panel, row, rows, b.add(at, i), j - i, sums) for (i, j), sums in pieces))
             acc, *others = k.results
@@ -235,7 +220,7 @@ class _DenseKernel(TileKernel):
         ndim = len(left.type.get_shape())
         where = [*(0 for _ in range(ndim - 2)), row, k]
         a = b.tile_load(left, where, [ndim - 2, ndim - 1], (rows, depth))
-        return b.fma(a, b.tile_load(right, [panel, k, 0], [1, 2], (depth, self.plan.columns)), acc)
+        return b.fma(a, b.tile_load(right, [panel, k, 0], [1, 2], (depth, self.schedule.columns)), acc)
 
 
 DENSE = Dense()

@@ -72,7 +72,7 @@ def product_time(m: int, k: int, n: int, tile: tuple[int, int], machine: Machine
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """How a product is cut: tiles of `rows` by `columns`, of vectors of `lanes`; the grid is `bands` of rows by `panels` of columns;
     sums over `cuts` parts of K, of `depth` each, wait in `scratch` bytes; so do tiles whose epilogue runs row by row (`by_rows`). Of
     `few` rows, B is read once."""
@@ -103,8 +103,8 @@ class Plan:
         return max(1, AHEAD // (4 * self.columns)) if self.few else 0
 
 
-def plan_of(m: int, k: int, n: int, tile: tuple[int, int], lanes: int, operations: int) -> Plan:
-    """The plan of [m, k] x [k, n] in tiles (rows, vectors), with an epilogue of so many `operations` a vector."""
+def scheduled(m: int, k: int, n: int, tile: tuple[int, int], lanes: int, operations: int) -> Schedule:
+    """The schedule of [m, k] x [k, n] in tiles (rows, vectors), with an epilogue of so many `operations` a vector."""
     rows, columns = tile[0], tile[1] * lanes
     panels, tiles = -(-n // columns), -(-m // rows)
     bands = max(1, min(max(-(-BLOCKS // panels), -(-4 * m * k // BAND)), tiles // BLOCK_TILES))
@@ -119,4 +119,4 @@ def plan_of(m: int, k: int, n: int, tile: tuple[int, int], lanes: int, operation
     by_rows = operations * rows * tile[1] > EPILOGUE
     waiting = most if cuts > 1 else rows if by_rows else 0
     few = tiles == 1 and m <= FEW
-    return Plan(rows, columns, lanes, panels, bands, cuts, k // cuts, waiting * columns * 4, by_rows, few)
+    return Schedule(rows, columns, lanes, panels, bands, cuts, k // cuts, waiting * columns * 4, by_rows, few)

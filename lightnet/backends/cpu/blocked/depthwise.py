@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import vector
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.conv_model import Geometry
-from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
+from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, Packed
+from lightnet.ir.layout import Packed
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
@@ -37,33 +38,23 @@ class Depthwise(Generator):
     """The generator of `conv2d` with one input channel and one output channel a group, of f32."""
 
     alg = "depthwise"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         return convolution_form(ops, yielded, Conv2d, lambda conv: halo_of(conv) if is_depthwise(conv) else None)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        rows, columns = tile_of(kernel, machine)
-        return {"tile": ParamAttr((rows, columns))}
-
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
-        conv = kernel.ops[0]
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        conv, tile = kernel.ops[0], tile_of(kernel, machine)
         vectors = _vectors(conv, machine.lanes)
         taps = conv.size[0] * conv.size[1]
         compute = 2 * machine.lanes * vectors * (taps + 3) / machine.flops
         traffic = 4 * sum(spec_of(v.type).len for v in (*kernel.operands, *kernel.results))
         # Little arithmetic hides the reads: both count.
-        return 100 + 0.9 * compute + 0.6 * traffic / read_rate(machine, traffic)
+        time = 100 + 0.9 * compute + 0.6 * traffic / read_rate(machine, traffic)
+        weights = weight_layouts(kernel, form, machine.lanes, {conv.operands[1]: Packed("d", machine.lanes)})
+        return Plan.of(self, kernel, form, time, tile, choices={"tile": ParamAttr(tile)}, weights=weights)
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
-        assert form is not None
-        lanes = lanes_of(kernel)
-        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
-        return {**vector_layouts(kernel, form, lanes), weight: Packed("d", lanes)}
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [DepthwiseKernel(kernel, name, aliases).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [DepthwiseKernel(kernel, plan.schedule, name, aliases).build()]
 
 
 def is_depthwise(conv: Conv2d) -> bool:
@@ -119,9 +110,11 @@ def row_tile(width: int, machine: Machine) -> int:
 class DepthwiseKernel(BlockedKernel):
     """Builds one kernel function, or (`walk`) part of another. The grid is pictures x blocks of channels x bands of rows."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
+    def __init__(
+        self, kernel: KernelOp, tile: tuple[int, int], name: str, aliases: Mapping[int, int], host: Host | None = None
+    ):
         super().__init__(kernel, name, lanes_of(kernel), aliases, host=host)
-        self.rows, self.columns = tile_of(kernel, Machine(lanes=self.lanes))
+        self.rows, self.columns = tile
         conv = self.anchor
         self.pad = conv.derived_values()["pad"]
         self.pictures, self.channels, self.height, self.width = conv.result_specs[0].dims

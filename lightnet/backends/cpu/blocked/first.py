@@ -11,18 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.conv_model import TRAFFIC
-from lightnet.backends.cpu.blocked.first_model import scratch_of, shape_of, staged_bytes, staged_dims
-from lightnet.backends.cpu.blocked.forms import epilogue_form, vector_layouts
+from lightnet.backends.cpu.blocked.first_model import Shape, scratch_of, shape_of, staged_bytes, staged_dims
+from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, Packed
+from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
@@ -37,9 +38,8 @@ class First(Generator):
     """The generator of `conv2d` in one group, of f32, on a plain picture of at most `CHANNELS` channels."""
 
     alg = "first"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         if not ops or not isinstance(ops[0], Conv2d):
             return None
         conv, rest = ops[0], ops[1:]
@@ -49,14 +49,9 @@ class First(Generator):
         form = epilogue_form(conv, rest, yielded, {}, [weight], [bias])
         return None if form is None or staged_bytes(conv, 1) > MAX_STAGED else form
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        shape = shape_of(kernel, machine)
-        return {"tile": ParamAttr((shape.rows, shape.columns, shape.vectors)), "band": ParamAttr((shape.band,))}
-
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
-        conv = kernel.ops[0]
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        conv, shape = kernel.ops[0], shape_of(kernel, machine)
         n, channels, height, width = conv.result_specs[0].dims
-        shape = shape_of(kernel, machine)
         taps = conv.operand_specs[1].len // channels
         tiles = (
             n
@@ -68,21 +63,17 @@ class First(Generator):
         compute = 2 * machine.lanes * vectors * (taps + 4) / (0.9 * machine.flops)
         written = 4 * machine.lanes * vectors
         moved = written / read_rate(machine, written)  # weighed as the direct kernel's, beside which it is chosen
-        return 200 + max(compute + TRAFFIC * moved, moved) + conv.operand_specs[0].len / machine.l2_bytes
+        time = 200 + max(compute + TRAFFIC * moved, moved) + conv.operand_specs[0].len / machine.l2_bytes
+        packed = {conv.operands[1]: Packed("o", shape.vectors * machine.lanes)}
+        return Plan.of(
+            self, kernel, form, time, shape,
+            choices={"tile": ParamAttr((shape.rows, shape.columns, shape.vectors)), "band": ParamAttr((shape.band,))},
+            weights=weight_layouts(kernel, form, machine.lanes, packed),
+            scratch_bytes=scratch_of(conv, shape),
+        )  # fmt: skip
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
-        assert form is not None
-        lanes = lanes_of(kernel)
-        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
-        vectors = shape_of(kernel, Machine(lanes=lanes)).vectors
-        return {**vector_layouts(kernel, form, lanes), weight: Packed("o", vectors * lanes)}
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return scratch_of(kernel.ops[0], shape_of(kernel, Machine(lanes=lanes_of(kernel))))
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [FirstKernel(kernel, name, aliases).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [FirstKernel(kernel, plan.schedule, name, aliases).build()]
 
 
 class FirstKernel(BlockedKernel):
@@ -93,16 +84,15 @@ class FirstKernel(BlockedKernel):
     def __init__(
         self,
         kernel: KernelOp,
+        shape: Shape,
         name: str,
         aliases: Mapping[int, int],
         host: Host | None = None,
         scratch: SSAValue | None = None,
     ):
-        lanes = lanes_of(kernel)
-        self.shape = shape_of(kernel, Machine(lanes=lanes))
-        conv = kernel.ops[0]
-        size = scratch_of(conv, self.shape)
-        super().__init__(kernel, name, lanes, aliases, size, host=host)
+        self.shape, conv = shape, kernel.ops[0]
+        size = scratch_of(conv, shape)
+        super().__init__(kernel, name, lanes_of(kernel), aliases, size, host=host)
         self.pad = conv.derived_values()["pad"]
         self.pictures, self.channels, self.height, self.width = conv.result_specs[0].dims
         self.staged_dims = staged_dims(conv, self.shape.band)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
@@ -23,11 +24,12 @@ from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
 from lightnet.backends.cpu.blocked.pool import POOL, WindowsKernel
 from lightnet.backends.cpu.blocked.pool_model import PoolWindow, window_of
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Blocked, Layout, byte_size, layout_of, with_layout
+from lightnet.ir.layout import Blocked, byte_size, layout_of, with_layout
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
@@ -46,37 +48,34 @@ class FirstPool(Generator):
     """The generator of what `First` takes, then a pool that it takes (windows, not one over all of the map), each with an epilogue."""
 
     alg = "first-pool"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
-        return form_of(Body(tuple(ops), tuple(yielded)), lanes)
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+        return form_of(Body(tuple(ops), tuple(yielded)), machine)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        plan = plan_of(kernel, machine)
-        return {"tile": ParamAttr(plan.tile), "band": ParamAttr((plan.band,))}
-
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        made, lanes = scheduled(kernel, machine), machine.lanes
+        parts = parts_of(kernel, made, lanes)
+        conv, pool = plans = [_plan_of(g, part.kernel, machine) for g, part in zip((FIRST, POOL), parts)]
         # The parts have a cost of their own only as kernels on maps that are stored; what is saved is most of that.
-        conv, pool = (part.kernel for part in parts_of(kernel, plan_of(kernel, machine), machine.lanes))
-        between = 4 * prod(Blocked(machine.lanes).physical_dims(conv.ops[0].result_specs[0].dims))
-        return FIRST.cost(conv, machine) + POOL.cost(pool, machine) - between / machine.l3_bytes
+        between = 4 * prod(Blocked(lanes).physical_dims(parts[0].kernel.ops[0].result_specs[0].dims))
+        outer = ((part.outer[i], layout) for part, plan in zip(parts, plans) for i, layout in plan.weights.items())
+        stages = Stages(made, conv, pool, _ring_bytes(parts[0].kernel, made, lanes))
+        return Plan.of(
+            self, kernel, form, conv.time + pool.time - between / machine.l3_bytes, stages,
+            choices={"tile": ParamAttr(made.tile), "band": ParamAttr((made.band,))},
+            weights={number: layout for number, layout in outer if number is not None},
+            scratch_bytes=sum(stages.sizes),
+        )  # fmt: skip
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        lanes = lanes_of(kernel)
-        found: dict[int, Layout] = {}
-        for generator, part in zip((FIRST, POOL), parts_of(kernel, plan_of(kernel, Machine(lanes=lanes)), lanes)):
-            for number, layout in generator.weights(part.kernel).items():
-                outer = part.outer[number]
-                assert outer is not None
-                found[outer] = layout
-        return found
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return [_Kernel(kernel, plan.schedule, name, aliases).build()]
 
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        lanes = lanes_of(kernel)
-        return sum(_sizes(kernel, plan_of(kernel, Machine(lanes=lanes)), lanes))
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_Kernel(kernel, name, aliases).build()]
+def _plan_of(generator: Generator, kernel: KernelOp, machine: Machine) -> Plan:
+    """The plan of a stage as a kernel by itself."""
+    form = generator.form(kernel.ops, list(kernel.terminator.operands), machine)
+    assert form is not None
+    return generator.plan(kernel, form, machine)
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------
@@ -90,7 +89,7 @@ def stages_of(ops: Sequence[LnOp]) -> tuple[tuple[LnOp, ...], tuple[LnOp, ...]] 
     return None
 
 
-def form_of(body: Body, lanes: int) -> Form | None:
+def form_of(body: Body, machine: Machine) -> Form | None:
     """What such a body needs, None for others: the pool alone reads what the convolution's part makes, once."""
     stages = stages_of(body.ops)
     if stages is None:
@@ -101,7 +100,7 @@ def form_of(body: Body, lanes: int) -> Form | None:
     apart = {body.value(v) for v in first[0].operands[:2]}  # the picture and the weights, each in a layout of its own
     if source not in made or (made | apart) & set(reads) or made & set(body.yielded):
         return None
-    forms = FIRST.takes(first, [source], lanes), POOL.takes(pool, body.yielded, lanes)
+    forms = FIRST.form(first, [source], machine), POOL.form(pool, body.yielded, machine)
     if forms[0] is None or forms[1] is None:
         return None
     maps: dict[SSAValue, Halo] = {body.value(v): halo for form in forms for v, halo in form.maps.items()}
@@ -110,7 +109,7 @@ def form_of(body: Body, lanes: int) -> Form | None:
     conv = first[0]
     width, window = conv.result_specs[0].dims[3], window_of(pool[0])
     assert window is not None
-    ring = _ring(window, 1) * width * 4 * lanes * blocks_of(conv.result_specs[0].dims[1], lanes)
+    ring = _ring(window, 1) * width * 4 * machine.lanes * blocks_of(conv.result_specs[0].dims[1], machine.lanes)
     return Form(maps, weights) if not weights & set(maps) and ring <= MAX_RING else None
 
 
@@ -132,7 +131,7 @@ def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
     ):
         return []
     union = Body.union(Body.of(producer), producer.results, Body.of(kernel))
-    form = form_of(union, machine.lanes)
+    form = form_of(union, machine)
     # The convolution may have been laid out for another generator, which reads its picture in blocks.
     fitting = form is not None and lies_right(form, union.inputs, kernel.results, machine.lanes)
     return [producer, kernel] if fitting else []
@@ -142,7 +141,7 @@ def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """Rows of the result in a band; rows of the convolution in the ring, and how many are made at a time; the tile of that."""
 
     band: int
@@ -151,7 +150,7 @@ class Plan:
     tile: tuple[int, int, int]
 
 
-def plan_of(kernel: KernelOp, machine: Machine) -> Plan:
+def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
     """The kernel's choices, where it has any, which must fit (`LightNetError`), and the best for the rest."""
     stages = stages_of(kernel.ops)
     assert stages is not None
@@ -171,7 +170,7 @@ def plan_of(kernel: KernelOp, machine: Machine) -> Plan:
             label="first-pool.band",
         )
     ring = _ring(window, band)
-    return Plan(band, ring, min(band_of(conv, 1), ring), (tile[0], tile[1], tile[2]))
+    return Schedule(band, ring, min(band_of(conv, 1), ring), (tile[0], tile[1], tile[2]))
 
 
 def _ring(window: PoolWindow, band: int) -> int:
@@ -190,7 +189,7 @@ class Part:
     holder: Block
 
 
-def parts_of(kernel: KernelOp, plan: Plan, lanes: int) -> tuple[Part, Part]:
+def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> tuple[Part, Part]:
     """The stages of a kernel as kernels of their own. The map in between has no halo."""
     stages = stages_of(kernel.ops)
     assert stages is not None
@@ -198,7 +197,7 @@ def parts_of(kernel: KernelOp, plan: Plan, lanes: int) -> tuple[Part, Part]:
     source = pool[0].operands[0]
     types: dict[SSAValue, Attribute] = {source: with_layout(source.type, Blocked(lanes))}
     conv = _part(kernel, first, [source], types)
-    conv.kernel.attributes.update({"tile": ParamAttr(plan.tile), "band": ParamAttr((plan.step,))})
+    conv.kernel.attributes.update({"tile": ParamAttr(schedule.tile), "band": ParamAttr((schedule.step,))})
     return conv, _part(kernel, pool, list(kernel.terminator.operands), types)
 
 
@@ -218,12 +217,24 @@ def _part(
     return Part(part, tuple(numbers.get(v) for v in inputs), holder)
 
 
-def _sizes(kernel: KernelOp, plan: Plan, lanes: int) -> tuple[int, int, int]:
-    """Bytes of scratch: the ring, the staged picture, the pool's row."""
-    conv, pool = parts_of(kernel, plan, lanes)
-    _, channels, _, width = conv.kernel.ops[0].result_specs[0].dims
-    ring = 4 * lanes * blocks_of(channels, lanes) * plan.ring * width
-    return align_up(ring), align_up(FIRST.scratch_bytes(conv.kernel)), align_up(POOL.scratch_bytes(pool.kernel))
+def _ring_bytes(conv: KernelOp, schedule: Schedule, lanes: int) -> int:
+    """Bytes of the ring."""
+    _, channels, _, width = conv.ops[0].result_specs[0].dims
+    return 4 * lanes * blocks_of(channels, lanes) * schedule.ring * width
+
+
+class Stages(NamedTuple):
+    """The schedule of both stages, their plans as parts of the kernel, and bytes of the ring."""
+
+    schedule: Schedule
+    conv: Plan
+    pool: Plan
+    ring: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of scratch: the ring, the staged picture, the pool's row."""
+        return align_up(self.ring), align_up(self.conv.scratch_bytes), align_up(self.pool.scratch_bytes)
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -232,32 +243,35 @@ def _sizes(kernel: KernelOp, plan: Plan, lanes: int) -> tuple[int, int, int]:
 class _Kernel(BlockedKernel):
     """Builds one kernel function over pictures x bands; each thread walks neighbouring bands in order."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
-        lanes = lanes_of(kernel)
-        self.plan = plan_of(kernel, Machine(lanes=lanes))
-        sizes = _sizes(kernel, self.plan, lanes)
+    def __init__(self, kernel: KernelOp, stages: Stages, name: str, aliases: Mapping[int, int]):
+        lanes, sizes = lanes_of(kernel), stages.sizes
+        self.schedule = stages.schedule
         super().__init__(kernel, name, lanes, aliases, scratch=sum(sizes))
-        self.parts = parts_of(kernel, self.plan, lanes)  # kept: they hold the bodies
+        self.parts = parts_of(kernel, self.schedule, lanes)  # kept: they hold the bodies
         conv, pool = (part.kernel for part in self.parts)
         self.pictures, self.channels, _, width = conv.ops[0].result_specs[0].dims
         b, blocks = self.b, blocks_of(self.channels, lanes)
-        ring = b.view(self.scratch, 0, MemRefType(self.element, [1, blocks, self.plan.ring, width, lanes]))
+        ring = b.view(self.scratch, 0, MemRefType(self.element, [1, blocks, self.schedule.ring, width, lanes]))
         starts = (sizes[0], sizes[0] + sizes[1])
         memories = [
             b.view(self.scratch, at, MemRefType(IntegerType(8), [size])) if size else None
             for at, size in zip(starts, sizes[1:])
         ]
-        rows = Window(0, self.plan.ring)
+        rows = Window(0, self.schedule.ring)
         inputs = [
             {v: ring if k is None else self.inputs[kernel.body.args[k]] for v, k in zip(p.kernel.body.args, p.outer)}
             for p in self.parts
         ]
         made, read = conv.terminator.operands[0], pool.ops[0].operands[0]
-        self.conv = FirstKernel(conv, "", {}, Host(b, inputs[0], [ring], {made: rows}), memories[0])
-        self.pool = WindowsKernel(pool, "", aliases, Host(b, inputs[1], self.results, {read: rows}), memories[1])
+        self.conv = FirstKernel(
+            conv, stages.conv.schedule, "", {}, Host(b, inputs[0], [ring], {made: rows}), memories[0]
+        )
+        self.pool = WindowsKernel(
+            pool, stages.pool.schedule, "", aliases, Host(b, inputs[1], self.results, {read: rows}), memories[1]
+        )
 
     def build(self) -> Launch:
-        b, band = self.b, self.plan.band
+        b, band = self.b, self.schedule.band
         height = self.pool.window.rows.out
         bands, blocks = -(-height // band), blocks_of(self.channels, self.lanes)
         self.pool.prepare()
@@ -266,8 +280,8 @@ class _Kernel(BlockedKernel):
             first = b.mul(index, band)
             last = self.row_end(first, band, height)
             begin, end = self.new_rows(number.iv, index, first, last)
-            with b.loop(begin, end, self.plan.step) as y:
-                stop = b.op(arith.MinSIOp, b.index(b.add(y.iv, self.plan.step)), b.index(end))
+            with b.loop(begin, end, self.schedule.step) as y:
+                stop = b.op(arith.MinSIOp, b.index(b.add(y.iv, self.schedule.step)), b.index(end))
                 self.conv.rows(n, y.iv, stop)
             with b.loop(0, blocks) as block:
                 self.pool.walk(n, block.iv, first, last)

@@ -123,8 +123,11 @@ def keeps_zero(ops: Sequence[LnOp]) -> bool:
     return True
 
 
-def vector_layouts(kernel: KernelOp, form: Form, lanes: int) -> dict[int, Layout]:
-    """The layouts of what a kernel wants packed that is one value a channel."""
-    outside = dict(zip(kernel.body.args, range(len(kernel.operands))))
+def weight_layouts(
+    kernel: KernelOp, form: Form, lanes: int, packed: Mapping[SSAValue, Layout] | None = None
+) -> dict[int, Layout]:
+    """The layouts of what a kernel wants packed, by operand number: one value a channel as vectors, and others as `packed` says."""
+    number = {arg: i for i, arg in enumerate(kernel.body.args)}
     flat = {v: spec_of(v.type).dims for v in form.weights}
-    return {outside[v]: Packed("v", lanes) for v, dims in flat.items() if all(d == 1 for d in dims[1:])}
+    vectors = {number[v]: Packed("v", lanes) for v, dims in flat.items() if all(d == 1 for d in dims[1:])}
+    return vectors | {number[v]: layout for v, layout in (packed or {}).items()}

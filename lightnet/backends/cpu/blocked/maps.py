@@ -15,13 +15,14 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
-from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, vector_layouts
+from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile, joined_rows, memref_of
 from lightnet.backends.expressions import bind_op
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, byte_size
+from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
@@ -49,26 +50,22 @@ class Maps(Generator):
     """The generator of elementwise bodies on maps [N, C, H, W] of f32; every operand is read at the element that is written."""
 
     alg = "map"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         if not ops or len(ops[0].results) != 1:
             return None
         form = elementwise_form(ops[0].result_specs[0], ops, yielded, {})
         return form if form is not None and form.maps else None
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         sizes = [byte_size(v.type) for v in (*kernel.operands, *kernel.results)]
         vectors = spec_of(kernel.results[0].type).len / machine.lanes
         compute = 2 * machine.lanes * vectors * operations(kernel.ops) / machine.flops
-        return max(sum(sizes) / read_rate(machine, sum(sizes)), compute)
+        time = max(sum(sizes) / read_rate(machine, sum(sizes)), compute)
+        weights = weight_layouts(kernel, form, machine.lanes)
+        return Plan.of(self, kernel, form, time, weights=weights)
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        form = self.takes(kernel.ops, kernel.terminator.operands, 0)
-        assert form is not None
-        return vector_layouts(kernel, form, lanes_of(kernel))
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [_MapKernel(kernel, name, lanes_of(kernel), aliases).build()]
 
 

@@ -22,6 +22,7 @@ from lightnet.backends.cpu.blocked.channels import MAX_CHANNELS, gathered
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, memref_of
 from lightnet.backends.expressions import Evaluator, runs_on_tiles
 from lightnet.backends.expressions import Tile as PlainTile
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.move import Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
@@ -40,19 +41,20 @@ class Nhwc(Generator):
     """A chain of moves and elementwise ops from one map [N, C, H, W] to a plain tensor in the order [N, H, W, channels]."""
 
     alg = "nhwc"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         chain = chain_of(ops, yielded)
-        if chain is None or (not chain.is_run(lanes) and blocks_of(len(chain.channels), max(lanes, 1)) > MAX_VECTORS):
+        if chain is None or (
+            not chain.is_run(machine.lanes) and blocks_of(len(chain.channels), machine.lanes) > MAX_VECTORS
+        ):
             return None
         return Form({chain.source: NO_HALO}, plain_results=True)
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         size = 2 * byte_size(kernel.results[0].type)
-        return size / min(read_rate(machine, size), machine.l3_bytes)
+        return Plan.of(self, kernel, form, size / min(read_rate(machine, size), machine.l3_bytes))
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         assert not aliases, "memory of two layouts cannot be shared"
         return [_NhwcKernel(kernel, name).build()]
 

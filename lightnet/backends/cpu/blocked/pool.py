@@ -19,19 +19,20 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
-from lightnet.backends.cpu.blocked.forms import epilogue_form, vector_layouts
+from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
 from lightnet.backends.cpu.blocked.pool_model import (
     Axis,
+    PoolWindow,
     has_table,
     row_columns,
     row_steps,
     scratch_of,
     window_of,
 )
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
@@ -51,39 +52,29 @@ class Pool(Generator):
     `reduce_sum` and `reduce_mean` over rows and columns; of f32."""
 
     alg = "pool"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         if not ops or ops[0].operand_specs[0].len == 0 or (window := window_of(ops[0])) is None:
             return None
-        if 4 * (row_columns(window.cols) * max(lanes, 16) + window.cols.out) > MAX_SCRATCH:
+        if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + window.cols.out) > MAX_SCRATCH:
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         window = window_of(kernel.ops[0])
         assert window is not None
         n, channels, _, _ = kernel.ops[0].operand_specs[0].dims
         steps = n * blocks_of(channels, machine.lanes) * window.rows.out * row_steps(window)
         traffic = 4 * sum(spec_of(v.type).len for v in (*kernel.operands, *kernel.results))
         # A step takes as long as one and a half multiply-adds: it has a load, of an extremum a mask, and rows wait in scratch.
-        return 100 + 3 * machine.lanes * steps / machine.flops + 0.6 * traffic / read_rate(machine, traffic)
+        time = 100 + 3 * machine.lanes * steps / machine.flops + 0.6 * traffic / read_rate(machine, traffic)
+        weights = weight_layouts(kernel, form, machine.lanes)
+        scratch = scratch_of(window, machine.lanes)
+        return Plan.of(self, kernel, form, time, window, weights=weights, scratch_bytes=scratch)
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
-        assert form is not None
-        return vector_layouts(kernel, form, lanes_of(kernel))
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        window = window_of(kernel.ops[0])
-        assert window is not None
-        return scratch_of(window, lanes_of(kernel))
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        window = window_of(kernel.ops[0])
-        assert window is not None
-        kind = GlobalKernel if window.is_global else WindowsKernel
-        return [kind(kernel, name, aliases).build()]
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        kind = GlobalKernel if plan.schedule.is_global else WindowsKernel
+        return [kind(kernel, plan.schedule, name, aliases).build()]
 
 
 def even_part(width: int) -> int:
@@ -94,9 +85,10 @@ def even_part(width: int) -> int:
 class _PoolKernel(BlockedKernel):
     """What both kernels share: how two tiles are folded."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], host: Host | None = None):
-        lanes, window = lanes_of(kernel), window_of(kernel.ops[0])
-        assert window is not None
+    def __init__(
+        self, kernel: KernelOp, window: PoolWindow, name: str, aliases: Mapping[int, int], host: Host | None = None
+    ):
+        lanes = lanes_of(kernel)
         super().__init__(kernel, name, lanes, aliases, scratch_of(window, lanes), host=host)
         self.window = window
         self.source = kernel.ops[0].operands[0]
@@ -152,12 +144,13 @@ class WindowsKernel(_PoolKernel):
     def __init__(
         self,
         kernel: KernelOp,
+        window: PoolWindow,
         name: str,
         aliases: Mapping[int, int],
         host: Host | None = None,
         scratch: SSAValue | None = None,
     ):
-        super().__init__(kernel, name, aliases, host)
+        super().__init__(kernel, window, name, aliases, host)
         memory, window = scratch if host is not None else self.scratch, self.window
         if window.has_second_pass:
             shape = [1, row_columns(window.cols), 1, self.lanes]

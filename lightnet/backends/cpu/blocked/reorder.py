@@ -16,6 +16,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects import tile_arith
 from lightnet.dialects.ln.move import Forward
@@ -33,28 +34,27 @@ class Reorder(Generator):
     """One `forward` between the plain layout and blocks of channels; here the types decide."""
 
     alg = "reorder"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         if len(ops) != 1 or not isinstance(ops[0], Forward) or list(yielded) != list(ops[0].results):
             return None
         source, target = ops[0].operands[0], ops[0].results[0]
         spec = spec_of(source.type)
-        if spec.dtype.name != "f32" or spec.len == 0 or spec.ndim != 4 or lanes < 4:
+        if spec.dtype.name != "f32" or spec.len == 0 or spec.ndim != 4:
             return None
         blocked = [isinstance(layout_of(v.type), Blocked) for v in (source, target)]
         if sorted(blocked) != [False, True]:
             return None
         layout = layout_of((source if blocked[0] else target).type)
-        if not isinstance(layout, Blocked) or layout.block != lanes:
+        if not isinstance(layout, Blocked) or layout.block != machine.lanes:
             return None
         return Form({source: layout.halo}, plain_results=True) if blocked[0] else Form({})
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         sizes = sum(byte_size(v.type) for v in (*kernel.operands, *kernel.results))
-        return sizes / min(read_rate(machine, sizes), machine.l3_bytes)
+        return Plan.of(self, kernel, form, sizes / min(read_rate(machine, sizes), machine.l3_bytes))
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         assert not aliases, "memory of two layouts cannot be shared"
         return [_ReorderKernel(kernel, name).build()]
 

@@ -14,12 +14,13 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import INDEX, Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
-from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, vector_layouts
+from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.resize import Interpolate, Resize, Upsample
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, byte_size
+from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
@@ -36,9 +37,8 @@ class Resample(Generator):
     """One resampling op that leaves pictures and channels alone, and elementwise ops of its result's shape around it."""
 
     alg = "resample"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         anchors = [op for op in ops if isinstance(op, Resize | Upsample | Interpolate)]
         if len(anchors) != 1:
             return None
@@ -56,19 +56,16 @@ class Resample(Generator):
             return None  # what is resampled comes from outside, and is not read at the result's pixels, too
         return elementwise_form(result, rest, yielded, {anchor.operands[0]: NO_HALO}, given=anchor.results)
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         sizes = sum(byte_size(v.type) for v in (*kernel.operands, *kernel.results))
         anchor = _anchor(kernel)
         taps = anchor.operand_specs[1].dims[1] if isinstance(anchor, Interpolate) else 0
         compute = 2 * taps * anchor.result_specs[0].len / (0.25 * machine.flops)
-        return max(sizes / min(read_rate(machine, sizes), machine.l3_bytes), compute)
+        time = max(sizes / min(read_rate(machine, sizes), machine.l3_bytes), compute)
+        weights = weight_layouts(kernel, form, machine.lanes)
+        return Plan.of(self, kernel, form, time, weights=weights)
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
-        assert form is not None
-        return vector_layouts(kernel, form, lanes_of(kernel))
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [_ResampleKernel(kernel, name, lanes_of(kernel), aliases).build()]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Concat, Forward, Slice
@@ -20,25 +21,26 @@ class Views(Generator):
     planned. What the plan cannot place so is copied block by block (`lower-cpu`)."""
 
     alg = "view"
-    exact = True
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         if len(ops) != 1 or not isinstance(ops[0], Concat | Slice | Forward) or list(yielded) != list(ops[0].results):
             return None
         (op,) = ops
         result = op.result_specs[0]
         if result.ndim != 4 or result.dtype.name != "f32" or result.len == 0:
             return None
-        if not isinstance(op, Forward) and (result.dims[0] != 1 or op.axis != 1 or not _between_blocks(op, lanes)):
+        if not isinstance(op, Forward) and (
+            result.dims[0] != 1 or op.axis != 1 or not _between_blocks(op, machine.lanes)
+        ):
             return None
         if len(set(op.operands)) != len(op.operands):
             return None
         return Form(dict.fromkeys(op.operands, NO_HALO), tied=True)
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
-        return 0.0
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        return Plan.of(self, kernel, form, 0.0)
 
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         raise LightNetError(f"{kernel.name} of a view has maps of several layouts: run layout again")
 
 

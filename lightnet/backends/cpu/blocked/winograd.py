@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked import winograd_kernel
-from lightnet.backends.cpu.blocked.base import Generator, Machine, lanes_of
-from lightnet.backends.cpu.blocked.forms import convolution_form, vector_layouts
-from lightnet.backends.cpu.blocked.winograd_model import PANELS, Axis, Plan, plan_of, time_of
+from lightnet.backends.cpu.blocked.base import Generator, Machine
+from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
+from lightnet.backends.cpu.blocked.winograd_model import PANELS, Axis, scheduled, time_of
+from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, Packed
+from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
@@ -36,7 +37,7 @@ class Winograd(Generator):
     def __init__(self, m: int):
         self.m, self.alg = m, f"winograd{m}"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], lanes: int) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         def halo_of(conv: Conv2d) -> Halo | None:
             if conv.group != 1 or tuple(conv.stride) != (1, 1) or tuple(conv.size) not in SIZES:
                 return None
@@ -44,39 +45,24 @@ class Winograd(Generator):
 
         return convolution_form(ops, yielded, Conv2d, halo_of)
 
-    def choices(self, kernel: KernelOp, machine: Machine) -> Mapping[str, Attribute]:
-        plan = plan_of(kernel, self.m, machine)
-        return {
-            "tile": ParamAttr((plan.rows, plan.vectors, plan.unroll)),
-            "tiles": ParamAttr(plan.group),
-            "order": StringAttr(plan.order),
-            "share": ParamAttr((plan.share,)),
-        }
+    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        made = scheduled(kernel, self.m, machine)
+        layout = Packed("o", made.vectors * made.lanes, winograd=0 if made.order == PANELS else self.m)
+        return Plan.of(
+            self, kernel, form, time_of(made, machine), made,
+            choices={
+                "tile": ParamAttr((made.rows, made.vectors, made.unroll)),
+                "tiles": ParamAttr(made.group),
+                "order": StringAttr(made.order),
+                "share": ParamAttr((made.share,)),
+            },
+            weights=weight_layouts(kernel, form, made.lanes, {kernel.ops[0].operands[1]: layout}),
+            scratch_bytes=winograd_kernel.scratch_bytes(made),
+            workspace_bytes=winograd_kernel.workspace_bytes(made),
+        )  # fmt: skip
 
-    def cost(self, kernel: KernelOp, machine: Machine) -> float:
-        return time_of(plan_of(kernel, self.m, machine), machine)
-
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        form = self.takes(kernel.ops, list(kernel.terminator.operands), 0)
-        assert form is not None
-        plan = self.plan(kernel)
-        weight = list(kernel.body.args).index(kernel.ops[0].operands[1])
-        layout = Packed("o", plan.vectors * plan.lanes, winograd=0 if plan.order == PANELS else self.m)
-        return {**vector_layouts(kernel, form, plan.lanes), weight: layout}
-
-    def plan(self, kernel: KernelOp) -> Plan:
-        """The plan of a kernel that has its choices and layouts."""
-        lanes = lanes_of(kernel)
-        return plan_of(kernel, self.m, Machine(lanes=lanes, registers=16 if lanes == 8 else 32))
-
-    def scratch_bytes(self, kernel: KernelOp) -> int:
-        return winograd_kernel.scratch_bytes(self.plan(kernel))
-
-    def workspace_bytes(self, kernel: KernelOp) -> int:
-        return winograd_kernel.workspace_bytes(self.plan(kernel))
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return winograd_kernel.build(kernel, self.plan(kernel), name, aliases)
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        return winograd_kernel.build(kernel, plan.schedule, name, aliases)
 
 
 WINOGRAD2, WINOGRAD4 = Winograd(2), Winograd(4)

@@ -19,7 +19,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
-from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, Axis, Plan
+from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, Axis, Schedule
 from lightnet.backends.cpu.blocked.winograd_transforms import (
     Inputs,
     extent,
@@ -45,33 +45,33 @@ def bytes_of(shape: Sequence[int]) -> int:
     return align_up(4 * prod(shape))
 
 
-def plane_bytes(plan: Plan) -> int:
+def plane_bytes(schedule: Schedule) -> int:
     """One product of a group."""
-    return bytes_of(plan.input_shape[2:])
+    return bytes_of(schedule.input_shape[2:])
 
 
-def scratch_bytes(plan: Plan) -> int:
+def scratch_bytes(schedule: Schedule) -> int:
     """Of one thread: a tile; and of a group the products, which follow the transformed input (unless that is shared) one plane behind,
     so that they take the place of what was read."""
-    own = {TILES: plane_bytes(plan), OUTPUTS: 0, PANELS: bytes_of(plan.part_shape)}[plan.order]
-    return bytes_of(plan.tile_shape) + bytes_of(plan.product_shape) + own
+    own = {TILES: plane_bytes(schedule), OUTPUTS: 0, PANELS: bytes_of(schedule.part_shape)}[schedule.order]
+    return bytes_of(schedule.tile_shape) + bytes_of(schedule.product_shape) + own
 
 
-def workspace_bytes(plan: Plan) -> int:
+def workspace_bytes(schedule: Schedule) -> int:
     """The transformed input that threads share."""
-    return bytes_of(plan.input_shape) if plan.order != TILES else 0
+    return bytes_of(schedule.input_shape) if schedule.order != TILES else 0
 
 
-def build(kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+def build(kernel: KernelOp, schedule: Schedule, name: str, aliases: Mapping[int, int]) -> list[Launch]:
     """The functions of a kernel."""
-    if plan.order == TILES:
-        return [Products(kernel, plan, name, aliases).by_tiles()]
-    first, second = input_launch(kernel, plan, name), f"{name}_1"
-    if plan.order == OUTPUTS:
-        return [first, Products(kernel, plan, second, aliases).by_outputs()]
+    if schedule.order == TILES:
+        return [Products(kernel, schedule, name, aliases).by_tiles()]
+    first, second = input_launch(kernel, schedule, name), f"{name}_1"
+    if schedule.order == OUTPUTS:
+        return [first, Products(kernel, schedule, second, aliases).by_outputs()]
     from lightnet.backends.cpu.blocked.winograd_panels import Panels
 
-    return [first, Panels(kernel, plan, second, aliases).by_panels()]
+    return [first, Panels(kernel, schedule, second, aliases).by_panels()]
 
 
 # -- the products and the transform back -----------------------------------------------------------------------------------
@@ -93,9 +93,9 @@ class Products(BlockedKernel):
 
     mixes_channels = True
 
-    def __init__(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]):
-        self.plan = plan
-        super().__init__(kernel, name, plan.lanes, aliases, scratch_bytes(plan), workspace_bytes(plan))
+    def __init__(self, kernel: KernelOp, schedule: Schedule, name: str, aliases: Mapping[int, int]):
+        self.schedule = schedule
+        super().__init__(kernel, name, schedule.lanes, aliases, scratch_bytes(schedule), workspace_bytes(schedule))
         #: What the epilogue touches pixel by pixel: (value, memref, whether it is written).
         self.touched = [(value, memref, True) for value, memref in zip(self.yielded, self.results)]
         dims = self.anchor.result_specs[0].dims
@@ -104,20 +104,20 @@ class Products(BlockedKernel):
             for value, memref in self.inputs.items()
             if value is not self.anchor.operands[0] and spec_of(value.type).dims == dims and memref not in self.results
         ]
-        self.stage = self.part(0, plan.tile_shape)
-        offset = bytes_of(plan.tile_shape)
-        self.made = self.part(offset, plan.product_shape)
-        if plan.order != TILES:
-            self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, plan.input_shape))
+        self.stage = self.part(0, schedule.tile_shape)
+        offset = bytes_of(schedule.tile_shape)
+        self.made = self.part(offset, schedule.product_shape)
+        if schedule.order != TILES:
+            self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, schedule.input_shape))
         else:
-            self.transformed = self.part(offset + plane_bytes(plan), plan.input_shape)
+            self.transformed = self.part(offset + plane_bytes(schedule), schedule.input_shape)
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; of the weights, a panel's outputs are [vectors, lanes]."""
         found = super().memref(value)
         if value is not self.anchor.operands[1]:
             return found
-        return MemRefType(found.element_type, [*found.get_shape()[:-1], self.plan.vectors, self.plan.lanes])
+        return MemRefType(found.element_type, [*found.get_shape()[:-1], self.schedule.vectors, self.schedule.lanes])
 
     def part(self, offset: int, shape: Sequence[int]) -> SSAValue:
         """Part of the scratch as a memref."""
@@ -125,84 +125,84 @@ class Products(BlockedKernel):
 
     def by_tiles(self) -> Launch:
         """A block is a group of tiles, for all outputs."""
-        b, plan = self.b, self.plan
+        b, schedule = self.b, self.schedule
         source = self.inputs[self.anchor.operands[0]]
-        inputs = Inputs(b, plan, self.kernel, source, self.stage, self.transformed)
+        inputs = Inputs(b, schedule, self.kernel, source, self.stage, self.transformed)
         with b.loop(b.lo, b.hi) as block:
-            n, gy, gx = place(b, plan, block.iv)
-            with b.loop(0, plan.in_blocks) as channels:
+            n, gy, gx = place(b, schedule, block.iv)
+            with b.loop(0, schedule.in_blocks) as channels:
                 inputs.group(n, gy, gx, 0, channels.iv)
             self.outputs(n, gy, gx, 0, 0, self.bands(n, gy))
-        return self.done(plan.all_groups)
+        return self.done(schedule.all_groups)
 
     def by_outputs(self) -> Launch:
         """A block is a group for some panels of outputs, which change last, so that a thread reads few of the weights."""
-        b, plan = self.b, self.plan
+        b, schedule = self.b, self.schedule
         with b.loop(b.lo, b.hi) as block:
-            part, group = b.divmod(block.iv, plan.all_groups)
-            n, gy, gx = place(b, plan, group)
+            part, group = b.divmod(block.iv, schedule.all_groups)
+            n, gy, gx = place(b, schedule, group)
             self.outputs(n, gy, gx, group, part, ())
-        return self.done(-(-plan.panels // plan.share) * plan.all_groups)
+        return self.done(-(-schedule.panels // schedule.share) * schedule.all_groups)
 
     def outputs(self, n: Index, gy: Index, gx: Index, group: Index, part: Index, bands: Sequence[Band]) -> None:
         """The panels of one share of the outputs of a group, and what falls to it of the halo."""
-        b, plan = self.b, self.plan
-        first, panels = extent(b, plan.panels, plan.share, part)
+        b, schedule = self.b, self.schedule
+        first, panels = extent(b, schedule.panels, schedule.share, part)
         self.multiply(gy, group, first, panels, bands)
         with b.loop(0, panels) as p:
             self.panel(n, gy, gx, b.add(first, p.iv), p.iv)
-        self.zero(n, gy, gx, *extent(b, plan.out_blocks, plan.share * plan.vectors, part))
+        self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.share * schedule.vectors, part))
 
     def panel(self, n: Index, gy: Index, gx: Index, panel: Index, number: Index) -> None:
         """A panel of outputs of a group, whose products are those of `number` in `made`."""
-        b, plan = self.b, self.plan
-        block, count = extent(b, plan.out_blocks, plan.vectors, panel)
-        with tiles_of(b, plan, gy, gx) as (ty, tx, slot), b.loop(0, count) as v:
-            self.back(n, b.add(block, v.iv), ty, tx, b.add(b.mul(number, plan.slots), slot), v.iv)
+        b, schedule = self.b, self.schedule
+        block, count = extent(b, schedule.out_blocks, schedule.vectors, panel)
+        with tiles_of(b, schedule, gy, gx) as (ty, tx, slot), b.loop(0, count) as v:
+            self.back(n, b.add(block, v.iv), ty, tx, b.add(b.mul(number, schedule.slots), slot), v.iv)
 
     def zero(self, n: Index, gy: Index, gx: Index, block: Index, count: Index) -> None:
         """The halo beside as many rows as fall to this group, for `count` blocks of channels."""
-        b, plan = self.b, self.plan
-        groups = plan.groups[0] * plan.groups[1]
-        share = -(-plan.y.out // groups)
-        number = b.add(b.mul(gy, plan.groups[1]), gx)
+        b, schedule = self.b, self.schedule
+        groups = schedule.groups[0] * schedule.groups[1]
+        share = -(-schedule.y.out // groups)
+        number = b.add(b.mul(gy, schedule.groups[1]), gx)
         first, last = (
-            b.op(arith.MinSIOp, b.index(b.mul(b.add(number, k), share)), b.index(plan.y.out)) for k in (0, 1)
+            b.op(arith.MinSIOp, b.index(b.mul(b.add(number, k), share)), b.index(schedule.y.out)) for k in (0, 1)
         )
         self.zero_halos(n, block, count, first, last)
 
     def bands(self, n: Index, gy: Index) -> list[Band]:
         """What is read and written after the products of a group, where it is whole rows: the input of the next one, and what the
         epilogue touches."""
-        b, plan, source = self.b, self.plan, self.anchor.operands[0]
-        if plan.groups[1] > 1 or plan.y.dilation > 1:
+        b, schedule, source = self.b, self.schedule, self.anchor.operands[0]
+        if schedule.groups[1] > 1 or schedule.y.dilation > 1:
             return []
-        rows = plan.group[0] * plan.y.m
+        rows = schedule.group[0] * schedule.y.m
         after = [
-            Band(memref, self.at(value, n, 0, b.mul(gy, rows), 0), rows, plan.out_blocks, written)
+            Band(memref, self.at(value, n, 0, b.mul(gy, rows), 0), rows, schedule.out_blocks, written)
             for value, memref, written in self.touched
         ]
-        if plan.groups[0] == 1:
+        if schedule.groups[0] == 1:
             return after
-        known = plan.y.points - plan.y.m  # rows of the next group that this one has read, too
-        first = b.add(b.mul(b.add(gy, 1), rows), known - plan.y.pad)
-        return [Band(self.inputs[source], self.at(source, n, 0, first, 0), rows, plan.in_blocks, False), *after]
+        known = schedule.y.points - schedule.y.m  # rows of the next group that this one has read, too
+        first = b.add(b.mul(b.add(gy, 1), rows), known - schedule.y.pad)
+        return [Band(self.inputs[source], self.at(source, n, 0, first, 0), rows, schedule.in_blocks, False), *after]
 
     def fetch(self, band: Band, k: Index, panel: Index) -> None:
         """Ask for as much of a band as falls to one panel of product `k`: while products are made, memory has nothing else to do."""
-        b, plan = self.b, self.plan
+        b, schedule = self.b, self.schedule
         n, _, row, column, _ = band.at
         pixels = band.rows * band.memref.type.get_shape()[3]
-        each = -(-pixels * band.blocks // (plan.products * plan.panels))
-        block, pixel = b.divmod(b.mul(b.add(b.mul(k, plan.panels), panel), each), pixels)
-        size = 4 * plan.lanes * min(each, BURST)
+        each = -(-pixels * band.blocks // (schedule.products * schedule.panels))
+        block, pixel = b.divmod(b.mul(b.add(b.mul(k, schedule.panels), panel), each), pixels)
+        size = 4 * schedule.lanes * min(each, BURST)
         b.prefetch(band.memref, [n, block, row, b.add(column, pixel), 0], size, write=band.written)
 
     def multiply(self, gy: Index, group: Index, panel: Index, panels: Index, bands: Sequence[Band]) -> None:
         """The products of a group for `panels` panels from `panel` on, into `made`: plane by plane, since a plane of the input stays in
         the first-level cache while all weights of that product pass."""
-        b, plan = self.b, self.plan
-        with b.loop(0, plan.products) as k, b.loop(0, panels) as p:
+        b, schedule = self.b, self.schedule
+        with b.loop(0, schedule.products) as k, b.loop(0, panels) as p:
             here = b.add(panel, p.iv), k.iv
             following = b.add(p.iv, 1)
             ends = b.cmpi("eq", following, b.index(panels))
@@ -214,19 +214,19 @@ class Products(BlockedKernel):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), first)
                     total = self.sum(here, ahead, b.add(i.iv, before), [group, k.iv, row], rows)
-                    to = b.add(b.mul(p.iv, plan.slots), row)
+                    to = b.add(b.mul(p.iv, schedule.slots), row)
                     b.tile_store(total, self.made, [k.iv, to, 0, 0], [1, 2, 3])
                 before = b.add(before, many)
 
     def steps(self, gy: Index) -> list[tuple[int, Index, int]]:
         """The register tiles along a group in row `gy` of groups: the first slot, how many, and the slots of each. They are whole: what stands behind
         the last tile does no harm."""
-        b, plan = self.b, self.plan
-        if plan.y.tiles % plan.group[0] == 0:
-            return [(first, count // rows, rows) for first, count, rows in plan.steps]
-        used = b.mul(extent(b, plan.y.tiles, plan.group[0], gy)[1], plan.group[1])
+        b, schedule = self.b, self.schedule
+        if schedule.y.tiles % schedule.group[0] == 0:
+            return [(first, count // rows, rows) for first, count, rows in schedule.steps]
+        used = b.mul(extent(b, schedule.y.tiles, schedule.group[0], gy)[1], schedule.group[1])
         found: list[tuple[int, Index, int]] = []
-        for first, count, rows in plan.steps:
+        for first, count, rows in schedule.steps:
             left = b.op(arith.SubiOp, b.index(used), b.index(first - rows + 1))
             found.append((first, b.op(arith.MinSIOp, b.divmod(left, rows)[0], b.index(count // rows)), rows))
         return found
@@ -236,19 +236,19 @@ class Products(BlockedKernel):
     ) -> SSAValue:
         """The sum over input channels for `rows` tiles from `source`, [group, product, tile], on, with the weights `here`, [panel,
         product]. Step `step` of the panel's asks for its part of those that come next, `ahead`."""
-        b, plan = self.b, self.plan
+        b, schedule = self.b, self.schedule
         weights, (group, k, row) = self.inputs[self.anchor.operands[1]], source
-        start = b.const(0.0, vector_type((rows, plan.vectors, plan.lanes), f32))
-        each = plan.lanes * -(-plan.unroll * plan.vectors // sum(c // r for _, c, r in plan.steps))
-        with b.loop(0, plan.in_blocks, carry=[start]) as block:
-            end: Index = plan.lanes
-            if plan.depth % plan.lanes:
-                _, end = extent(b, plan.depth, plan.lanes, block.iv)
-            with b.loop(0, end, plan.unroll, carry=block.args) as c:
-                at = [group, k, b.add(b.mul(block.iv, plan.slots), row), c.iv]
-                pixels = b.tile_load(self.transformed, at, [2, 3], (rows, plan.unroll))
-                channel = b.add(b.mul(block.iv, plan.lanes), c.iv)
-                shape = (plan.unroll, plan.vectors, plan.lanes)
+        start = b.const(0.0, vector_type((rows, schedule.vectors, schedule.lanes), f32))
+        each = schedule.lanes * -(-schedule.unroll * schedule.vectors // sum(c // r for _, c, r in schedule.steps))
+        with b.loop(0, schedule.in_blocks, carry=[start]) as block:
+            end: Index = schedule.lanes
+            if schedule.depth % schedule.lanes:
+                _, end = extent(b, schedule.depth, schedule.lanes, block.iv)
+            with b.loop(0, end, schedule.unroll, carry=block.args) as c:
+                at = [group, k, b.add(b.mul(block.iv, schedule.slots), row), c.iv]
+                pixels = b.tile_load(self.transformed, at, [2, 3], (rows, schedule.unroll))
+                channel = b.add(b.mul(block.iv, schedule.lanes), c.iv)
+                shape = (schedule.unroll, schedule.vectors, schedule.lanes)
                 factors = b.tile_load(weights, [*here, channel, 0, 0], [2, 3, 4], shape)
                 b.prefetch(weights, [*ahead, channel, 0, b.mul(step, each)], 4 * each)
                 c.yields(b.fma(pixels, factors, c.args[0]))
@@ -257,38 +257,40 @@ class Products(BlockedKernel):
 
     def back(self, n: Index, block: Index, ty: Index, tx: Index, slot: Index, v: Index) -> None:
         """Transform one tile of one block of channels back: columns first, each along y, then the rows that exist along x."""
-        b, plan = self.b, self.plan
-        y, x = start_of(b, plan.y, ty), start_of(b, plan.x, tx)
-        bias = b.tile_load(self.inputs[self.anchor.operands[2]], [block, 0], [1], (plan.lanes,))
+        b, schedule = self.b, self.schedule
+        y, x = start_of(b, schedule.y, ty), start_of(b, schedule.x, tx)
+        bias = b.tile_load(self.inputs[self.anchor.operands[2]], [block, 0], [1], (schedule.lanes,))
 
         def made(k: Index) -> SSAValue:
-            return b.tile_load(self.made, [k, slot, v, 0], [3], (plan.lanes,))
+            return b.tile_load(self.made, [k, slot, v, 0], [3], (schedule.lanes,))
 
         def finish(y: Index, x: Index, rows: int, columns: int, values: Sequence[SSAValue]) -> None:
             for i in range(rows):
-                self.hint(n, block, b.add(y, i * plan.y.dilation), b.add(x, max(AHEAD, 2 * columns)), columns)
-            shape, steps = (rows, columns, 1, self.lanes), (plan.y.dilation, plan.x.dilation)
+                self.hint(n, block, b.add(y, i * schedule.y.dilation), b.add(x, max(AHEAD, 2 * columns)), columns)
+            shape, steps = (rows, columns, 1, self.lanes), (schedule.y.dilation, schedule.x.dilation)
             self.finish(Tile(n, block, y, x, shape, self.used, steps), self.joined(values, shape))
 
         def biased(axis: Axis, points: Sequence[SSAValue]) -> list[SSAValue]:
             return [b.op(arith.AddfOp, value, bias) for value in transform_output(b, axis.m, points)]
 
-        if plan.x.taps == 1:
-            values = biased(plan.y, [made(k) for k in range(plan.products)])
-            self.along(plan.y, y, values, lambda y, values: finish(y, x, len(values), 1, values))
+        if schedule.x.taps == 1:
+            values = biased(schedule.y, [made(k) for k in range(schedule.products)])
+            self.along(schedule.y, y, values, lambda y, values: finish(y, x, len(values), 1, values))
             return
-        if plan.y.taps == 3:
-            with b.loop(0, plan.x.points) as q:
-                points = [made(b.add(q.iv, k * plan.x.points)) for k in range(plan.y.points)]
-                for i, value in enumerate(transform_output(b, plan.m, points)):
+        if schedule.y.taps == 3:
+            with b.loop(0, schedule.x.points) as q:
+                points = [made(b.add(q.iv, k * schedule.x.points)) for k in range(schedule.y.points)]
+                for i, value in enumerate(transform_output(b, schedule.m, points)):
                     b.tile_store(value, self.stage, [i, q.iv, 0], [2])
-        with b.loop(0, self.inside(plan.y, y)) as i:
-            row = b.add(y, b.mul(i.iv, plan.y.dilation))
+        with b.loop(0, self.inside(schedule.y, y)) as i:
+            row = b.add(y, b.mul(i.iv, schedule.y.dilation))
             points = [
-                made(q) if plan.y.taps == 1 else b.tile_load(self.stage, [i.iv, q, 0], [2], (plan.lanes,))
-                for q in range(plan.x.points)
+                made(q) if schedule.y.taps == 1 else b.tile_load(self.stage, [i.iv, q, 0], [2], (schedule.lanes,))
+                for q in range(schedule.x.points)
             ]
-            self.along(plan.x, x, biased(plan.x, points), lambda x, values: finish(row, x, 1, len(values), values))
+            self.along(
+                schedule.x, x, biased(schedule.x, points), lambda x, values: finish(row, x, 1, len(values), values)
+            )
 
     def hint(self, n: Index, block: Index, y: Index, x: Index, pixels: int) -> None:
         """Ask for pixels of a row of what the epilogue reads and writes."""

@@ -89,7 +89,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles; the register tile is `rows` tiles by `vectors`
     of output channels, with `unroll` input channels a step; a block of the grid is for `share` panels of outputs."""
 
@@ -208,14 +208,14 @@ class Plan:
 # -- choices ---------------------------------------------------------------------------------------------------------------
 
 
-def plan_of(kernel: KernelOp, m: int, machine: Machine) -> Plan:
+def scheduled(kernel: KernelOp, m: int, machine: Machine) -> Schedule:
     """The plan of a kernel by its choices, and by the model where it has none. Raises `LightNetError` for choices that no kernel of
     this kind can have."""
     conv = kernel.ops[0]
     assert isinstance(conv, Conv2d)
     y, x = Axis.of(conv, 0, m), Axis.of(conv, 1, m)
     (batch, channels, _, _), outputs = conv.operand_specs[0].dims, conv.result_specs[0].dims[1]
-    start = Plan(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1)
+    start = Schedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1)
     given = (
         _chosen(kernel, "tiles", 2),
         _chosen(kernel, "tile", 3),
@@ -223,43 +223,43 @@ def plan_of(kernel: KernelOp, m: int, machine: Machine) -> Plan:
         _chosen(kernel, "share", 1),
     )
     if any(given):
-        problems = [problem(plan) for plan in variants(start, machine, *given)]
+        problems = [problem(schedule) for schedule in variants(start, machine, *given)]
         if all(problems):
             raise _refused(kernel, str(problems[0]))
-    return best_plan(start, machine, *given)
+    return best_schedule(start, machine, *given)
 
 
 @lru_cache(maxsize=4096)
-def best_plan(start: Plan, machine: Machine, *given: object) -> Plan:
+def best_schedule(start: Schedule, machine: Machine, *given: object) -> Schedule:
     """The variant that takes the least time on the machine's threads, of those that can be built."""
-    possible = (plan for plan in variants(start, machine, *given) if problem(plan) is None)
-    return min(possible, key=lambda plan: elapsed(plan, machine))
+    possible = (schedule for schedule in variants(start, machine, *given) if problem(schedule) is None)
+    return min(possible, key=lambda schedule: elapsed(schedule, machine))
 
 
 def variants(
-    start: Plan, machine: Machine, group: tuple[int, ...] | None, tile: tuple[int, ...] | None, order: str | None,
+    start: Schedule, machine: Machine, group: tuple[int, ...] | None, tile: tuple[int, ...] | None, order: str | None,
     share: tuple[int, ...] | None,
-) -> list[Plan]:  # fmt: skip
+) -> list[Schedule]:  # fmt: skip
     """The plans that differ in what is not given."""
     may_grow = replace(start, order=TILES).growth <= machine.growth
     orders = [order] if order is not None else [TILES, OUTPUTS][: 1 + (machine.threads > 1)] if may_grow else [PANELS]
     found = []
     for one in [group] if group is not None else groups_of(start, machine):
         for which in orders:
-            plan = replace(start, group=tuple(one), order=which)
-            rows, vectors, unroll = tile or best_tile(plan, machine)
-            plan = replace(plan, rows=rows, vectors=vectors, unroll=unroll)
-            part = share[0] if share is not None else 1 if which == PANELS else -(-plan.panels // machine.threads)
-            found.append(replace(plan, share=plan.panels if which == TILES else part))
+            schedule = replace(start, group=tuple(one), order=which)
+            rows, vectors, unroll = tile or best_tile(schedule, machine)
+            schedule = replace(schedule, rows=rows, vectors=vectors, unroll=unroll)
+            part = share[0] if share is not None else 1 if which == PANELS else -(-schedule.panels // machine.threads)
+            found.append(replace(schedule, share=schedule.panels if which == TILES else part))
     return found
 
 
-def groups_of(plan: Plan, machine: Machine) -> list[tuple[int, int]]:
+def groups_of(schedule: Schedule, machine: Machine) -> list[tuple[int, int]]:
     """The groups to choose from: even parts of the rows of tiles, and of the columns where rows are long."""
-    each = 4 * plan.lanes * max(plan.in_blocks, plan.out_blocks) * plan.products
+    each = 4 * schedule.lanes * max(schedule.in_blocks, schedule.out_blocks) * schedule.products
     most = max(1, min(MOST_TILES, MOST_ROOM * machine.l2 // each))
-    columns = {-(-plan.x.tiles // k) for k in range(1, 5)} | {-(-plan.x.tiles // -(-plan.x.tiles // most))}
-    rows = {-(-plan.y.tiles // k) for k in range(1, plan.y.tiles + 1)}
+    columns = {-(-schedule.x.tiles // k) for k in range(1, 5)} | {-(-schedule.x.tiles // -(-schedule.x.tiles // most))}
+    rows = {-(-schedule.y.tiles // k) for k in range(1, schedule.y.tiles + 1)}
     return [(r, c) for c in sorted(columns, reverse=True) for r in sorted(rows) if r * c <= most]
 
 
@@ -275,32 +275,36 @@ def _refused(kernel: KernelOp, message: str) -> LightNetError:
     return LightNetError(message, loc_of(kernel), label="winograd.choices")
 
 
-def problem(plan: Plan) -> str | None:
-    """Why a plan cannot be built; None where it can."""
-    if plan.order not in (TILES, OUTPUTS, PANELS):
-        return f"order = {plan.order}: expected {TILES}, {OUTPUTS} or {PANELS}"
-    if plan.group[0] > plan.y.tiles or plan.group[1] > plan.x.tiles:
-        return f"tiles = {list(plan.group)}: there are {[plan.y.tiles, plan.x.tiles]}"
-    if plan.lanes % plan.unroll or plan.depth % plan.unroll:
-        return f"tile: {plan.unroll} channels a step do not divide {plan.lanes} and {plan.depth}"
-    if plan.rows > plan.slots or plan.vectors > plan.out_blocks or plan.rows * plan.vectors > MOST_SUMS:
-        return f"tile: {plan.rows} tiles by {plan.vectors} vectors, of {plan.slots} and {plan.out_blocks}, at most {MOST_SUMS} sums"
-    if plan.order == PANELS and plan.share > 1:
-        return f"share = {plan.share}: a panel is a block of its own where its weights are transformed"
-    if plan.share > plan.panels:
-        return f"share = {plan.share}: there are {plan.panels} panels of outputs"
+def problem(schedule: Schedule) -> str | None:
+    """Why a schedule cannot be built; None where it can."""
+    if schedule.order not in (TILES, OUTPUTS, PANELS):
+        return f"order = {schedule.order}: expected {TILES}, {OUTPUTS} or {PANELS}"
+    if schedule.group[0] > schedule.y.tiles or schedule.group[1] > schedule.x.tiles:
+        return f"tiles = {list(schedule.group)}: there are {[schedule.y.tiles, schedule.x.tiles]}"
+    if schedule.lanes % schedule.unroll or schedule.depth % schedule.unroll:
+        return f"tile: {schedule.unroll} channels a step do not divide {schedule.lanes} and {schedule.depth}"
+    if (
+        schedule.rows > schedule.slots
+        or schedule.vectors > schedule.out_blocks
+        or schedule.rows * schedule.vectors > MOST_SUMS
+    ):
+        return f"tile: {schedule.rows} tiles by {schedule.vectors} vectors, of {schedule.slots} and {schedule.out_blocks}, at most {MOST_SUMS} sums"
+    if schedule.order == PANELS and schedule.share > 1:
+        return f"share = {schedule.share}: a panel is a block of its own where its weights are transformed"
+    if schedule.share > schedule.panels:
+        return f"share = {schedule.share}: there are {schedule.panels} panels of outputs"
     return None
 
 
-def best_tile(plan: Plan, machine: Machine) -> tuple[int, int, int]:
+def best_tile(schedule: Schedule, machine: Machine) -> tuple[int, int, int]:
     """14 to 16 sums: fewer wait for each other, and with more the weights come too fast. One vector of outputs, so that weights are
     read once, where a group is one register tile; else two, and rows that divide the group."""
-    unroll = next(u for u in (8, 4, 2, 1) if plan.lanes % u == 0 and plan.depth % u == 0)
-    slots, sums = plan.slots, 16 if machine.registers >= 32 else 12
-    once = plan.order != PANELS and plan.weight_bytes > machine.l2
-    if slots <= sums and (once or plan.out_blocks == 1) and slots > sums // 2:
+    unroll = next(u for u in (8, 4, 2, 1) if schedule.lanes % u == 0 and schedule.depth % u == 0)
+    slots, sums = schedule.slots, 16 if machine.registers >= 32 else 12
+    once = schedule.order != PANELS and schedule.weight_bytes > machine.l2
+    if slots <= sums and (once or schedule.out_blocks == 1) and slots > sums // 2:
         return slots, 1, unroll
-    vectors = min(plan.out_blocks, 2 if slots > 4 else 4)
+    vectors = min(schedule.out_blocks, 2 if slots > 4 else 4)
     most = min(slots, sums // vectors)
     rows = next((r for r in range(most, most * 2 // 3, -1) if slots % r == 0), most)
     return rows, vectors, unroll
@@ -309,73 +313,79 @@ def best_tile(plan: Plan, machine: Machine) -> tuple[int, int, int]:
 # -- time ------------------------------------------------------------------------------------------------------------------
 
 
-def time_of(plan: Plan, machine: Machine) -> float:
+def time_of(schedule: Schedule, machine: Machine) -> float:
     """Nanoseconds on one thread; infinite where the weights may not grow as much as they would."""
-    return elapsed(plan, replace(machine, threads=1)) if plan.growth <= machine.growth else inf
+    return elapsed(schedule, replace(machine, threads=1)) if schedule.growth <= machine.growth else inf
 
 
-def elapsed(plan: Plan, machine: Machine) -> float:
+def elapsed(schedule: Schedule, machine: Machine) -> float:
     """Nanoseconds on all threads of the machine."""
     clock = machine.flops / (4 * machine.lanes)  # GHz, of two multiply-adds a cycle
-    compute = (product_cycles(plan) + MOVE_CYCLES * (vectors_moved(plan) + weights_moved(plan))) / clock
-    parts = 1 if plan.order == TILES else -(-plan.panels // plan.share)
-    blocks = plan.all_groups * parts
+    compute = (product_cycles(schedule) + MOVE_CYCLES * (vectors_moved(schedule) + weights_moved(schedule))) / clock
+    parts = 1 if schedule.order == TILES else -(-schedule.panels // schedule.share)
+    blocks = schedule.all_groups * parts
     busy = min(machine.threads, blocks)
     uneven = -(-blocks // busy) * busy / blocks
-    weights, maps = weights_time(plan, machine, parts), maps_time(plan, machine)
-    if plan.order == PANELS:  # every panel reads the transformed input again, half of it hidden
-        maps += plan.panels * plan.all_groups * 4 * prod(plan.input_shape[1:]) / machine.l3_bytes / 2
-    if plan.order != TILES:
-        maps += 2 * plan.all_groups * 4 * prod(plan.input_shape[1:]) / machine.l3_bytes
+    weights, maps = weights_time(schedule, machine, parts), maps_time(schedule, machine)
+    if schedule.order == PANELS:  # every panel reads the transformed input again, half of it hidden
+        maps += schedule.panels * schedule.all_groups * 4 * prod(schedule.input_shape[1:]) / machine.l3_bytes / 2
+    if schedule.order != TILES:
+        maps += 2 * schedule.all_groups * 4 * prod(schedule.input_shape[1:]) / machine.l3_bytes
     exposed = EXPOSED * weights + EXPOSED_MAPS * maps
-    launches = LAUNCH * (1 if plan.order == TILES else 2)
+    launches = LAUNCH * (1 if schedule.order == TILES else 2)
     return launches + max(compute * uneven + exposed, weights + maps) / busy
 
 
-def weights_time(plan: Plan, machine: Machine, parts: int) -> float:
+def weights_time(schedule: Schedule, machine: Machine, parts: int) -> float:
     """Nanoseconds to bring the weights, for the first group and again for those in whose time they were driven out."""
-    size = plan.weight_bytes
-    if plan.order == PANELS:
+    size = schedule.weight_bytes
+    if schedule.order == PANELS:
         return size / (machine.dram_bytes if size > 2 * machine.l2 else machine.l3_bytes)
     first = size / (machine.dram_bytes if size > 2 * machine.l2 else machine.l3_bytes)
-    maps = 4 * plan.slots * plan.lanes * (plan.in_blocks + plan.out_blocks) * plan.y.m * plan.x.m
-    near = size / parts + 4 * prod(plan.input_shape[1:]) + maps <= machine.l2
-    return first + (0.0 if near else (plan.all_groups - 1) * first)
+    maps = (
+        4 * schedule.slots * schedule.lanes * (schedule.in_blocks + schedule.out_blocks) * schedule.y.m * schedule.x.m
+    )
+    near = size / parts + 4 * prod(schedule.input_shape[1:]) + maps <= machine.l2
+    return first + (0.0 if near else (schedule.all_groups - 1) * first)
 
 
-def maps_time(plan: Plan, machine: Machine) -> float:
+def maps_time(schedule: Schedule, machine: Machine) -> float:
     """Nanoseconds to bring the input and the result, and what a group has between the transforms if that is too large."""
-    n = 4 * plan.lanes * plan.batch
-    size = n * (plan.in_blocks * plan.y.size * plan.x.size + plan.out_blocks * plan.y.out * plan.x.out)
-    between = max(0, 4 * prod(plan.input_shape[1:]) - machine.l2 * 3 // 4) * plan.all_groups
-    split = SPLIT if plan.groups[1] > 1 else 1.0
+    n = 4 * schedule.lanes * schedule.batch
+    size = n * (
+        schedule.in_blocks * schedule.y.size * schedule.x.size + schedule.out_blocks * schedule.y.out * schedule.x.out
+    )
+    between = max(0, 4 * prod(schedule.input_shape[1:]) - machine.l2 * 3 // 4) * schedule.all_groups
+    split = SPLIT if schedule.groups[1] > 1 else 1.0
     return split * size / read_rate(machine, size) + between / machine.l3_bytes
 
 
-def product_cycles(plan: Plan) -> float:
+def product_cycles(schedule: Schedule) -> float:
     """Cycles of all products: two multiply-adds or two reads start in one, a sum takes four, and the first tiles of a group wait for
     their weights."""
-    groups = plan.batch * plan.y.tiles * plan.x.tiles / plan.slots
-    weights = 4 * plan.lanes * plan.vectors / WEIGHT_RATE
-    steps = [rows for _, count, rows in plan.steps for _ in range(count // rows)]
-    total = len(steps) * (plan.depth / plan.unroll * TRIP_CYCLES + TILE_CYCLES)
+    groups = schedule.batch * schedule.y.tiles * schedule.x.tiles / schedule.slots
+    weights = 4 * schedule.lanes * schedule.vectors / WEIGHT_RATE
+    steps = [rows for _, count, rows in schedule.steps for _ in range(count // rows)]
+    total = len(steps) * (schedule.depth / schedule.unroll * TRIP_CYCLES + TILE_CYCLES)
     for i, rows in enumerate(steps):
-        each = max(rows * plan.vectors / 2, (rows + plan.vectors) / 2, 4.0)
-        total += plan.depth * (max(each, weights) if i == 0 else each)
-    return total * groups * plan.products * plan.panels
+        each = max(rows * schedule.vectors / 2, (rows + schedule.vectors) / 2, 4.0)
+        total += schedule.depth * (max(each, weights) if i == 0 else each)
+    return total * groups * schedule.products * schedule.panels
 
 
-def vectors_moved(plan: Plan) -> float:
+def vectors_moved(schedule: Schedule) -> float:
     """Vectors that the transforms read and write."""
-    y, x = plan.y, plan.x
+    y, x = schedule.y, schedule.x
     both = y.taps == x.taps == 3
-    inputs = plan.products * (4 if both else 2)
-    outputs = plan.products + y.m * x.m + 2 * y.m * x.points * (y.taps == 3)
-    return plan.batch * y.tiles * x.tiles * (plan.in_blocks * inputs + plan.out_blocks * outputs)
+    inputs = schedule.products * (4 if both else 2)
+    outputs = schedule.products + y.m * x.m + 2 * y.m * x.points * (y.taps == 3)
+    return schedule.batch * y.tiles * x.tiles * (schedule.in_blocks * inputs + schedule.out_blocks * outputs)
 
 
-def weights_moved(plan: Plan) -> int:
+def weights_moved(schedule: Schedule) -> int:
     """Vectors that the transform of weights reads and writes, where it is done at run time."""
-    if plan.order != PANELS:
+    if schedule.order != PANELS:
         return 0
-    return plan.channels * plan.panels * plan.vectors * (plan.products + plan.y.taps * plan.x.taps)
+    return (
+        schedule.channels * schedule.panels * schedule.vectors * (schedule.products + schedule.y.taps * schedule.x.taps)
+    )

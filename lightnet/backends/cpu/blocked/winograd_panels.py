@@ -28,24 +28,24 @@ class Panels(Products):
 
     def by_panels(self) -> Launch:
         """A block is a panel."""
-        b, plan = self.b, self.plan
-        self.factors = self.part(bytes_of(plan.tile_shape) + bytes_of(plan.product_shape), plan.part_shape)
+        b, schedule = self.b, self.schedule
+        self.factors = self.part(bytes_of(schedule.tile_shape) + bytes_of(schedule.product_shape), schedule.part_shape)
         with b.loop(b.lo, b.hi) as panel:
             self.clear()
-            with b.loop(0, plan.in_blocks, plan.part) as first:
-                last = b.op(arith.MinSIOp, b.index(b.add(first.iv, plan.part)), b.index(plan.in_blocks))
-                self.transform(panel.iv, b.mul(first.iv, plan.lanes), b.mul(last, plan.lanes))
-                with b.loop(0, plan.all_groups) as group:
+            with b.loop(0, schedule.in_blocks, schedule.part) as first:
+                last = b.op(arith.MinSIOp, b.index(b.add(first.iv, schedule.part)), b.index(schedule.in_blocks))
+                self.transform(panel.iv, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
+                with b.loop(0, schedule.all_groups) as group:
                     self.add_products(group.iv, first.iv, last)
-            with b.loop(0, plan.all_groups) as group:
-                n, gy, gx = place(b, plan, group.iv)
+            with b.loop(0, schedule.all_groups) as group:
+                n, gy, gx = place(b, schedule, group.iv)
                 self.panel(n, gy, gx, panel.iv, group.iv)
-                self.zero(n, gy, gx, *extent(b, plan.out_blocks, plan.vectors, panel.iv))
-        return self.done(plan.panels)
+                self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.vectors, panel.iv))
+        return self.done(schedule.panels)
 
     def clear(self) -> None:
         """Zeros for all products."""
-        b, (products, tiles, vectors, lanes) = self.b, self.plan.product_shape
+        b, (products, tiles, vectors, lanes) = self.b, self.schedule.product_shape
         zeros = b.const(0.0, vector_type((vectors, lanes), f32))
         with b.loop(0, products) as k, b.loop(0, tiles) as tile:
             b.tile_store(zeros, self.made, [k.iv, tile.iv, 0, 0], [2, 3])
@@ -53,59 +53,63 @@ class Panels(Products):
     def transform(self, panel: Index, first: Index, last: Index) -> None:
         """The weights of a panel for the input channels from `first` to `last`, into `factors`; zeros for those that do not exist, which the products may
         read."""
-        b, plan = self.b, self.plan
-        end = b.op(arith.MinSIOp, b.index(last), b.index(plan.channels))
-        weights, taps = self.inputs[self.anchor.operands[1]], plan.y.taps * plan.x.taps
-        with b.loop(first, end) as channel, b.loop(0, plan.vectors) as v:
-            soon = [panel, b.add(channel.iv, AHEAD), 0, 0, 0, b.mul(v.iv, taps * plan.lanes)]
-            b.prefetch(weights, soon, 4 * taps * plan.lanes)
+        b, schedule = self.b, self.schedule
+        end = b.op(arith.MinSIOp, b.index(last), b.index(schedule.channels))
+        weights, taps = self.inputs[self.anchor.operands[1]], schedule.y.taps * schedule.x.taps
+        with b.loop(first, end) as channel, b.loop(0, schedule.vectors) as v:
+            soon = [panel, b.add(channel.iv, AHEAD), 0, 0, 0, b.mul(v.iv, taps * schedule.lanes)]
+            b.prefetch(weights, soon, 4 * taps * schedule.lanes)
             at = b.op(arith.SubiOp, channel.iv, b.index(first))
             windows = [
-                [self.weight([panel, channel.iv, r, c, v.iv]) for r in range(plan.y.taps)] for c in range(plan.x.taps)
+                [self.weight([panel, channel.iv, r, c, v.iv]) for r in range(schedule.y.taps)]
+                for c in range(schedule.x.taps)
             ]
-            columns = [transform_weights(b, plan.m, window) for window in windows]
-            for r in range(plan.y.points):
-                for c, value in enumerate(transform_weights(b, plan.m, [column[r] for column in columns])):
-                    k = r * plan.x.points + c
+            columns = [transform_weights(b, schedule.m, window) for window in windows]
+            for r in range(schedule.y.points):
+                for c, value in enumerate(transform_weights(b, schedule.m, [column[r] for column in columns])):
+                    k = r * schedule.x.points + c
                     b.tile_store(value, self.factors, [k, at, v.iv, 0], [3])
-        if plan.depth > plan.channels:
-            zeros = b.const(0.0, vector_type((plan.vectors, plan.lanes), f32))
-            begin = b.op(arith.MaxSIOp, b.index(first), b.index(plan.channels))
-            stop = b.op(arith.MinSIOp, b.index(last), b.index(plan.depth))
-            with b.loop(begin, stop) as channel, b.loop(0, plan.products) as k:
+        if schedule.depth > schedule.channels:
+            zeros = b.const(0.0, vector_type((schedule.vectors, schedule.lanes), f32))
+            begin = b.op(arith.MaxSIOp, b.index(first), b.index(schedule.channels))
+            stop = b.op(arith.MinSIOp, b.index(last), b.index(schedule.depth))
+            with b.loop(begin, stop) as channel, b.loop(0, schedule.products) as k:
                 at = b.op(arith.SubiOp, channel.iv, b.index(first))
                 b.tile_store(zeros, self.factors, [k.iv, at, 0, 0], [2, 3])
 
     def weight(self, at: Sequence[Index]) -> SSAValue:
         """A vector of weights, [panel, channel, row, column, vector]."""
-        return self.b.tile_load(self.inputs[self.anchor.operands[1]], [*at, 0], [5], (self.plan.lanes,))
+        return self.b.tile_load(self.inputs[self.anchor.operands[1]], [*at, 0], [5], (self.schedule.lanes,))
 
     def add_products(self, group: Index, first: Index, last: Index) -> None:
         """Add the products of a group for the blocks of channels from `first` to `last` to what `made` has."""
-        b, plan = self.b, self.plan
-        _, gy, _ = place(b, plan, group)
-        with b.loop(0, plan.products) as k:
+        b, schedule = self.b, self.schedule
+        _, gy, _ = place(b, schedule, group)
+        with b.loop(0, schedule.products) as k:
             for start, many, rows in self.steps(gy):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), start)
-                    at, shape = [k.iv, b.add(b.mul(group, plan.slots), row), 0, 0], (rows, plan.vectors, plan.lanes)
+                    at, shape = (
+                        [k.iv, b.add(b.mul(group, schedule.slots), row), 0, 0],
+                        (rows, schedule.vectors, schedule.lanes),
+                    )
                     total = b.tile_load(self.made, at, [1, 2, 3], shape)
                     total = self.sum_of([group, k.iv, row], first, last, total)
                     b.tile_store(total, self.made, at, [1, 2, 3])
 
     def sum_of(self, source: Sequence[Index], first: Index, last: Index, start: SSAValue) -> SSAValue:
         """`start` and the sum over blocks of channels for tiles from `source`, [group, product, tile], on."""
-        b, plan, (group, k, row) = self.b, self.plan, source
+        b, schedule, (group, k, row) = self.b, self.schedule, source
         rows = start.type.get_shape()[0]
         with b.loop(first, last, carry=[start]) as block:
-            end: Index = plan.lanes
-            if plan.depth % plan.lanes:
-                _, end = extent(b, plan.depth, plan.lanes, block.iv)
-            near = b.mul(b.op(arith.SubiOp, block.iv, b.index(first)), plan.lanes)
-            with b.loop(0, end, plan.unroll, carry=block.args) as c:
-                at = [group, k, b.add(b.mul(block.iv, plan.slots), row), c.iv]
-                pixels = b.tile_load(self.transformed, at, [2, 3], (rows, plan.unroll))
-                shape = (plan.unroll, plan.vectors, plan.lanes)
+            end: Index = schedule.lanes
+            if schedule.depth % schedule.lanes:
+                _, end = extent(b, schedule.depth, schedule.lanes, block.iv)
+            near = b.mul(b.op(arith.SubiOp, block.iv, b.index(first)), schedule.lanes)
+            with b.loop(0, end, schedule.unroll, carry=block.args) as c:
+                at = [group, k, b.add(b.mul(block.iv, schedule.slots), row), c.iv]
+                pixels = b.tile_load(self.transformed, at, [2, 3], (rows, schedule.unroll))
+                shape = (schedule.unroll, schedule.vectors, schedule.lanes)
                 factors = b.tile_load(self.factors, [k, b.add(near, c.iv), 0, 0], [1, 2, 3], shape)
                 c.yields(b.fma(pixels, factors, c.args[0]))
             block.yields(*c.results)

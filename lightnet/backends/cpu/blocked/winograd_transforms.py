@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.kernel import memref_of
-from lightnet.backends.cpu.blocked.winograd_model import Axis, Plan
+from lightnet.backends.cpu.blocked.winograd_model import Axis, Schedule
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
@@ -89,48 +89,54 @@ def combine(b: Builder, coefficients: Sequence[float], values: Sequence[SSAValue
 
 
 class Inputs:
-    """Transforms the input of tiles: reads the map `source` with its halo, writes `target`, of `Plan.input_shape`; `tile` is memory
-    of `Plan.tile_shape`."""
+    """Transforms the input of tiles: reads the map `source` with its halo, writes `target`, of `Schedule.input_shape`; `tile` is memory
+    of `Schedule.tile_shape`."""
 
-    def __init__(self, b: Builder, plan: Plan, kernel: KernelOp, source: SSAValue, tile: SSAValue, target: SSAValue):
-        self.b, self.plan, self.source, self.stage, self.target = b, plan, source, tile, target
+    def __init__(
+        self, b: Builder, schedule: Schedule, kernel: KernelOp, source: SSAValue, tile: SSAValue, target: SSAValue
+    ):
+        self.b, self.schedule, self.source, self.stage, self.target = b, schedule, source, tile, target
         self.halo = layout_of(kernel.ops[0].operands[0].type).halo
 
     def group(self, n: Index, gy: Index, gx: Index, number: Index, block: Index) -> None:
         """The tiles of group (gy, gx) of picture n, `number` in the target, for one block of channels."""
-        plan, b = self.plan, self.b
-        with tiles_of(b, plan, gy, gx) as (ty, tx, slot):
-            rows = self.positions(plan.y, ty, 0)
-            columns = start_of(b, plan.x, tx)
-            self.tile([n, block], rows, columns, number, b.add(b.mul(block, plan.slots), slot))
+        schedule, b = self.schedule, self.b
+        with tiles_of(b, schedule, gy, gx) as (ty, tx, slot):
+            rows = self.positions(schedule.y, ty, 0)
+            columns = start_of(b, schedule.x, tx)
+            self.tile([n, block], rows, columns, number, b.add(b.mul(block, schedule.slots), slot))
 
     def tile(self, at: list[Index], rows: Sequence[Index], column: Index, group: Index, to: Index) -> None:
         """One tile: columns first, each along y, then rows along x. It becomes vector `to` of each plane."""
-        plan, b = self.plan, self.b
+        schedule, b = self.schedule, self.b
         load, store, (n, block) = self.load, self.store, at
         first = self.position(
-            plan.x, column, plan.x.points - plan.x.m, 1
+            schedule.x, column, schedule.x.points - schedule.x.m, 1
         )  # the columns before are in the tile before, too
         for y in rows:  # of the next block of channels
-            b.prefetch(self.source, [n, b.add(block, 1), y, first, 0], 4 * plan.lanes * plan.x.m * plan.x.dilation)
-        if plan.y.taps == 3:
-            with b.loop(0, plan.x.points) as q:
-                x = self.position(plan.x, column, q.iv, 1)
-                made = transform_input(b, plan.m, [load([*at, y, x]) for y in rows])
+            b.prefetch(
+                self.source, [n, b.add(block, 1), y, first, 0], 4 * schedule.lanes * schedule.x.m * schedule.x.dilation
+            )
+        if schedule.y.taps == 3:
+            with b.loop(0, schedule.x.points) as q:
+                x = self.position(schedule.x, column, q.iv, 1)
+                made = transform_input(b, schedule.m, [load([*at, y, x]) for y in rows])
                 for k, value in enumerate(made):
-                    if plan.x.taps == 3:
+                    if schedule.x.taps == 3:
                         store(value, self.stage, [k, q.iv, 0])
                     else:
                         store(value, self.target, [group, k, to, 0])
-        if plan.x.taps == 3:
-            with b.loop(0, plan.y.points) as k:
-                if plan.y.taps == 3:
-                    values = [b.tile_load(self.stage, [k.iv, q, 0], [2], (plan.lanes,)) for q in range(plan.x.points)]
+        if schedule.x.taps == 3:
+            with b.loop(0, schedule.y.points) as k:
+                if schedule.y.taps == 3:
+                    values = [
+                        b.tile_load(self.stage, [k.iv, q, 0], [2], (schedule.lanes,)) for q in range(schedule.x.points)
+                    ]
                 else:
-                    columns = [self.position(plan.x, column, q, 1) for q in range(plan.x.points)]
+                    columns = [self.position(schedule.x, column, q, 1) for q in range(schedule.x.points)]
                     values = [load([*at, rows[0], x]) for x in columns]
-                for q, value in enumerate(transform_input(b, plan.m, values)):
-                    store(value, self.target, [group, b.add(b.mul(k.iv, plan.x.points), q), to, 0])
+                for q, value in enumerate(transform_input(b, schedule.m, values)):
+                    store(value, self.target, [group, b.add(b.mul(k.iv, schedule.x.points), q), to, 0])
 
     def positions(self, axis: Axis, tile: Index, number: int) -> list[Index]:
         """The memory rows or columns (`number` 0 or 1) that a tile reads."""
@@ -146,7 +152,7 @@ class Inputs:
         return b.op(arith.MinSIOp, b.index(found), b.index(axis.size + 2 * halo - 1))
 
     def load(self, at: Sequence[Index]) -> SSAValue:
-        return self.b.tile_load(self.source, [*at, 0], [4], (self.plan.lanes,))
+        return self.b.tile_load(self.source, [*at, 0], [4], (self.schedule.lanes,))
 
     def store(self, value: SSAValue, memref: SSAValue, at: Sequence[Index]) -> None:
         self.b.tile_store(value, memref, at, [len(memref.type.get_shape()) - 1])
@@ -161,12 +167,12 @@ def start_of(b: Builder, axis: Axis, tile: Index) -> Index:
 
 
 @contextmanager
-def tiles_of(b: Builder, plan: Plan, gy: Index, gx: Index) -> Iterator[tuple[Index, Index, Index]]:
+def tiles_of(b: Builder, schedule: Schedule, gy: Index, gx: Index) -> Iterator[tuple[Index, Index, Index]]:
     """Loops over the tiles of a group: (row of tiles, column of tiles, number in the group)."""
     firsts, counts = zip(*(extent(b, axis.tiles, size, g) for axis, size, g in
-                           zip((plan.y, plan.x), plan.group, (gy, gx))))  # fmt: skip
+                           zip((schedule.y, schedule.x), schedule.group, (gy, gx))))  # fmt: skip
     with b.loop(0, counts[0]) as i, b.loop(0, counts[1]) as j:
-        yield b.add(firsts[0], i.iv), b.add(firsts[1], j.iv), b.add(b.mul(i.iv, plan.group[1]), j.iv)
+        yield b.add(firsts[0], i.iv), b.add(firsts[1], j.iv), b.add(b.mul(i.iv, schedule.group[1]), j.iv)
 
 
 def extent(b: Builder, total: int, size: int, number: Index) -> tuple[Index, Index]:
@@ -178,27 +184,27 @@ def extent(b: Builder, total: int, size: int, number: Index) -> tuple[Index, Ind
     return first, b.op(arith.MinSIOp, left, b.index(size))
 
 
-def input_launch(kernel: KernelOp, plan: Plan, name: str) -> Launch:
+def input_launch(kernel: KernelOp, schedule: Schedule, name: str) -> Launch:
     """The transform of all inputs into the workspace; a block of the grid is a group for one block of channels."""
     source = kernel.ops[0].operands[0]
     number = list(kernel.body.args).index(source)
     b = Builder.kernel(
         name,
-        [memref_of(source.type), MemRefType(f32, plan.input_shape), MemRefType(f32, plan.tile_shape)],
+        [memref_of(source.type), MemRefType(f32, schedule.input_shape), MemRefType(f32, schedule.tile_shape)],
         opt="none",
     )
     x, target, tile = b.args
-    inputs = Inputs(b, plan, kernel, x, tile, target)
+    inputs = Inputs(b, schedule, kernel, x, tile, target)
     with b.loop(b.lo, b.hi) as block:
-        group, channels = b.divmod(block.iv, plan.in_blocks)
-        n, gy, gx = place(b, plan, group)
+        group, channels = b.divmod(block.iv, schedule.in_blocks)
+        n, gy, gx = place(b, schedule, group)
         inputs.group(n, gy, gx, group, channels)
     arguments = (Argument("operand", number), Argument("workspace", 0), Argument("scratch", 0))
-    return Launch(b.finish(), plan.all_groups * plan.in_blocks, arguments)
+    return Launch(b.finish(), schedule.all_groups * schedule.in_blocks, arguments)
 
 
-def place(b: Builder, plan: Plan, group: Index) -> tuple[Index, Index, Index]:
+def place(b: Builder, schedule: Schedule, group: Index) -> tuple[Index, Index, Index]:
     """(picture, row of groups, column of groups) of a group's number."""
-    rest, gx = b.divmod(group, plan.groups[1])
-    n, gy = b.divmod(rest, plan.groups[0])
+    rest, gx = b.divmod(group, schedule.groups[1])
+    n, gy = b.divmod(rest, schedule.groups[0])
     return n, gy, gx

@@ -11,22 +11,22 @@ from functools import cache
 from math import prod
 
 from xdsl.dialects.builtin import f16
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import Generator
-from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.gemm import kernel as kernels
 from lightnet.backends.cuda.gemm.core import Tile
-from lightnet.backends.cuda.gemm.kernel import Plan
+from lightnet.backends.cuda.gemm.kernel import Schedule
 from lightnet.backends.cuda.gemm.mma_core import MmaCore, shapes
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
 from lightnet.backends.cuda.gemm.problem import FLOATS, Problem, match
 from lightnet.backends.cuda.gemm.simt_core import SimtCore, across_of
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.backends.generator import Plan
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import MAX_GRID, WARP
 from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
-from lightnet.ir.layout import Layout, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
@@ -55,56 +55,47 @@ class Gemm(Generator):
         """Whether its cores can compute a product."""
         return problem.dtype.name in self.dtypes
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         return [p.form() for p in match(ops, yielded) if self.suits(p)]
-
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
-        problem = next(p for p in _problems(kernel) if p.is_map == bool(form.maps))
-        return self.family.best(problem, device, Pinned())[0]
 
     def is_exact(self, ops: Sequence[LnOp]) -> bool:
         return self.alg == "simt" or ops[0].operand_specs[0].dtype.is_short
 
-    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
-        plan = self._plan(kernel, device)
-        tile = plan.tile
-        return {
-            "tile": choice_attr((tile.rows, tile.cols, tile.depth)),
-            "stages": choice_attr(tile.stages),
-            "splits": choice_attr(plan.splits),
-        }
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+        problem = problem_of(kernel, form)
+        time, made = self.best(kernel, problem, self._pinned(kernel), device, "splits")
+        tile = made.tile
+        return Plan.of(
+            self, kernel, form, time, made,
+            choices={
+                "tile": choice_attr((tile.rows, tile.cols, tile.depth)),
+                "stages": choice_attr(tile.stages),
+                "splits": choice_attr(made.splits),
+            },
+            weights={a.index: problem.packed for a in kernel.body.args if a is problem.b and problem.is_map},
+            workspace_bytes=kernels.workspace_bytes(problem, made.splits),
+        )  # fmt: skip
 
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        problem = problem_of(kernel)
-        return {a.index: problem.packed for a in kernel.body.args if a is problem.b and problem.is_map}
-
-    def workspace_bytes(self, kernel: KernelOp) -> int:
-        return kernels.workspace_bytes(problem_of(kernel), self._plan(kernel, None).splits)
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        return self.launches(kernel, name, aliases, problem_of(kernel), self._plan(kernel, None))
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        return self.launches(kernel, name, aliases, problem_of(kernel, plan.form), plan.schedule)
 
     def launches(
-        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, plan: Plan, at: int = 0
+        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, schedule: Schedule, at: int = 0
     ) -> list[SimtLaunch]:
         """The launches of one product of a kernel; `at` is the byte of the workspace at which its own begins."""
-        return kernels.build(kernel, name, aliases, problem, self.family.make(problem, plan.tile), plan, at)
+        return kernels.build(kernel, name, aliases, problem, self.family.make(problem, schedule.tile), schedule, at)
 
-    def _plan(self, kernel: KernelOp, device: Device | None) -> Plan:
-        """What a kernel's choices say; where they say nothing, the best for `device`. Raises `LightNetError` for choices that cannot be."""
-        return self.plan(kernel, problem_of(kernel), self._pinned(kernel), device, "splits")
-
-    def plan(self, kernel: KernelOp, problem: Problem, pinned: Pinned, device: Device | None, choice: str) -> Plan:
-        """The best plan for a product of a kernel on `device` (None: what is chosen was checked already) among those that agree with what is
-        `pinned`. Raises `LightNetError` where none does; `choice` is what says the splits."""
-        if device is None:  # what is chosen was checked then, for a device that may have more memory than any
-            device = device_of("sm_90" if None not in pinned else "")
+    def best(
+        self, kernel: KernelOp, problem: Problem, pinned: Pinned, device: Device, choice: str
+    ) -> tuple[float, Schedule]:
+        """The best schedule for a product of a kernel on `device`, and its nanoseconds, among those that agree with what is `pinned`. Raises
+        `LightNetError` where none does; `choice` is what says the splits."""
         try:
             if pinned.splits is not None:
                 most = self._most_parts(problem, pinned.tile)
                 if not 1 <= pinned.splits <= most:
                     raise refused(kernel, choice, f"K, of {problem.depth}, is cut into 1 to {most} parts")
-            return self.family.best(problem, device, pinned)[1]
+            return self.family.best(problem, device, pinned)
         except LightNetError as error:
             raise LightNetError(error.message, loc_of(kernel), label=error.label) from None
 
@@ -176,14 +167,10 @@ def numbers_of(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | No
     return found
 
 
-def _problems(kernel: KernelOp) -> list[Problem]:
-    return match(kernel.ops, list(kernel.terminator.operands))
-
-
-def problem_of(kernel: KernelOp) -> Problem:
-    """The problem of a kernel whose types have their layouts."""
-    is_map = any(not layout_of(r.type).is_plain for r in kernel.results)
-    return next(p for p in _problems(kernel) if p.is_map == is_map)
+def problem_of(kernel: KernelOp, form: Form) -> Problem:
+    """The problem of a kernel in one of its forms."""
+    found = match(kernel.ops, list(kernel.terminator.operands))
+    return next(p for p in found if p.is_map == bool(form.maps))
 
 
 SIMT = Gemm(

@@ -14,22 +14,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import MAP, Generator, memory_time
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.gemm import kernel as kernels
 from lightnet.backends.cuda.gemm.core import Tile
 from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, check_ring, check_sizes, numbers_of
-from lightnet.backends.cuda.gemm.kernel import Plan
 from lightnet.backends.cuda.gemm.model import Pinned
 from lightnet.backends.cuda.gemm.problem import FLOATS, Problem, Slice, filled, match
 from lightnet.backends.cuda.gemm.wgmma import WGMMA
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.backends.generator import Plan
 from lightnet.dialects.ln.move import Concat
 from lightnet.ir.kernel import KernelOp, choice_attr
-from lightnet.ir.layout import Layout, layout_of
+from lightnet.ir.layout import layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
@@ -105,7 +105,7 @@ class Join(Generator):
     def __init__(self, alg: str, gemm: Gemm):
         self.alg, self.gemm = alg, gemm
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         joint = joint_of(ops, yielded)
         if joint is None or not all(map(self.gemm.suits, joint.products)):
             return []
@@ -118,50 +118,45 @@ class Join(Generator):
     def is_for(self, device: Device) -> bool:
         return self.gemm.is_for(device)
 
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
-        joint = _joint(kernel)
-        products = sum(self.gemm.family.best(p, device, Pinned())[0] for p in joint.products)
-        return products + sum(memory_time(2 * spec_of(value.type).nbytes, device) for value, _ in joint.copies)
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+        joint, args = _joint(kernel), list(kernel.body.args)
+        best = [
+            self.gemm.best(kernel, p, pinned, device, "tiles")
+            for p, pinned in zip(joint.products, self._pinned(kernel, joint))
+        ]
+        made = tuple(schedule for _, schedule in best)
+        copies = sum(memory_time(2 * spec_of(value.type).nbytes, device) for value, _ in joint.copies)
+        numbers = ((s.tile.rows, s.tile.cols, s.tile.depth, s.tile.stages, s.splits) for s in made)
+        return Plan.of(
+            self, kernel, form, sum(time for time, _ in best) + copies, made,
+            choices={"tiles": choice_attr(tuple(n for several in numbers for n in several))},
+            weights={args.index(p.b): p.packed for p in joint.products},
+            workspace_bytes=sum(kernels.workspace_bytes(p, s.splits) for p, s in zip(joint.products, made)),
+        )  # fmt: skip
 
-    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
-        plans = self._plans(kernel, _joint(kernel), device)
-        numbers = [(p.tile.rows, p.tile.cols, p.tile.depth, p.tile.stages, p.splits) for p in plans]
-        return {"tiles": choice_attr(tuple(n for plan in numbers for n in plan))}
-
-    def weights(self, kernel: KernelOp) -> Mapping[int, Layout]:
-        args = list(kernel.body.args)
-        return {args.index(p.b): p.packed for p in _joint(kernel).products}
-
-    def workspace_bytes(self, kernel: KernelOp) -> int:
-        joint = _joint(kernel)
-        plans = self._plans(kernel, joint, None)
-        return sum(kernels.workspace_bytes(p, plan.splits) for p, plan in zip(joint.products, plans))
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         joint, at = _joint(kernel), 0
         launches: list[SimtLaunch] = []
-        for p, plan in zip(joint.products, self._plans(kernel, joint, None)):
-            launches += self.gemm.launches(kernel, name, aliases, p, plan, at)
-            at += kernels.workspace_bytes(p, plan.splits)
+        for p, schedule in zip(joint.products, plan.schedule):
+            launches += self.gemm.launches(kernel, name, aliases, p, schedule, at)
+            at += kernels.workspace_bytes(p, schedule.splits)
         launches += [_copy(kernel, name, value, first) for value, first in joint.copies]
         for number, launch in enumerate(launches[1:], 1):  # as profiles and the like expect them to be called
             launch.function.sym_name = StringAttr(f"{name}_{number}")
         return launches
 
-    def _plans(self, kernel: KernelOp, joint: Joint, device: Device | None) -> list[Plan]:
-        """What a kernel's choice says of each product; where it says nothing, the best for `device`."""
-        length = NUMBERS * len(joint.products)
-        numbers = numbers_of(kernel, "tiles", length)
-        pins: list[Pinned | None] = [None] * len(joint.products)
-        if numbers is not None:
-            for i in range(len(joint.products)):
-                rows, cols, depth, ring, splits = numbers[NUMBERS * i : NUMBERS * (i + 1)]
-                check_sizes(kernel, "tiles", (rows, cols, depth))
-                check_ring(kernel, "tiles", ring)
-                pins[i] = Pinned(Tile(rows, cols, depth, ring, self.gemm.family.across(rows, cols)), ring, splits)
-        return [
-            self.gemm.plan(kernel, p, pinned or Pinned(), device, "tiles") for p, pinned in zip(joint.products, pins)
-        ]
+    def _pinned(self, kernel: KernelOp, joint: Joint) -> list[Pinned]:
+        """What a kernel's choice says of each product."""
+        numbers = numbers_of(kernel, "tiles", NUMBERS * len(joint.products))
+        if numbers is None:
+            return [Pinned()] * len(joint.products)
+        pins = []
+        for i in range(len(joint.products)):
+            rows, cols, depth, ring, splits = numbers[NUMBERS * i : NUMBERS * (i + 1)]
+            check_sizes(kernel, "tiles", (rows, cols, depth))
+            check_ring(kernel, "tiles", ring)
+            pins.append(Pinned(Tile(rows, cols, depth, ring, self.gemm.family.across(rows, cols)), ring, splits))
+        return pins
 
 
 def _joint(kernel: KernelOp) -> Joint:

@@ -29,7 +29,7 @@ THREADS, VECTOR, WIDEST = 128, 4, 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """How a product is cut: tiles of C, and K in `splits` parts, each a whole number of stages."""
 
     tile: Tile
@@ -59,14 +59,14 @@ def workspace_bytes(p: Problem, splits: int) -> int:
 
 
 def build(
-    kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, core: Core, plan: Plan, at: int = 0
+    kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, core: Core, schedule: Schedule, at: int = 0
 ) -> list[SimtLaunch]:
     """The launches of a product; `at` is the byte of the workspace at which its own begins."""
-    if plan.splits == 1:
-        return [_Product(kernel, name, aliases, p, core, plan, at).launch()]
+    if schedule.splits == 1:
+        return [_Product(kernel, name, aliases, p, core, schedule, at).launch()]
     return [
-        _Product(kernel, name, aliases, p, core, plan, at).launch(),
-        _added(kernel, f"{name}_1", aliases, p, plan.splits, at),
+        _Product(kernel, name, aliases, p, core, schedule, at).launch(),
+        _added(kernel, f"{name}_1", aliases, p, schedule.splits, at),
     ]
 
 
@@ -80,35 +80,42 @@ class _Product:
     """The kernel that multiplies."""
 
     def __init__(
-        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, core: Core, plan: Plan, at: int
+        self,
+        kernel: KernelOp,
+        name: str,
+        aliases: Mapping[int, int],
+        p: Problem,
+        core: Core,
+        schedule: Schedule,
+        at: int,
     ):
-        self.p, self.core, self.plan, self.tile = p, core, plan, plan.tile
+        self.p, self.core, self.schedule, self.tile = p, core, schedule, schedule.tile
         self.align = alignment_of([*kernel.operands, *kernel.results])
         block, shape = (core.threads, 1, 1), partial(core.shape, p)
-        if plan.splits == 1:
+        if schedule.splits == 1:
             self.f = KernelFunction(kernel, name, block, aliases, reads=operands(kernel, p), shape=shape)
         else:
-            space = [(parts(p, plan.splits), at)]
+            space = [(parts(p, schedule.splits), at)]
             self.f = KernelFunction(kernel, name, block, {}, reads=[p.a, p.b], writes=[], workspace=space, shape=shape)
         self.b = self.f.b
 
     def launch(self) -> SimtLaunch:
-        b, (down, along), tile = self.b, self.plan.tiles(self.p), self.tile
+        b, (down, along), tile = self.b, self.schedule.tiles(self.p), self.tile
         rest, column = b.divmod(b.block_id("x"), along)
         product, row = b.divmod(rest, down) if self.p.batch > 1 else (b.index(0), rest)
-        self.part: Index = b.block_id("z") if self.plan.splits > 1 else 0
+        self.part: Index = b.block_id("z") if self.schedule.splits > 1 else 0
         self.corner = Corner(product, b.mul(row, tile.rows), b.mul(column, tile.cols), tile.rows, tile.cols)
-        steps = self.plan.steps(self.core.stages(self.p))
+        steps = self.schedule.steps(self.core.stages(self.p))
         block = Block(self.f, self.p, self.corner, b.mul(self.part, steps), steps, self.align)
         fragments = self.core.fragments(block)
-        if self.plan.splits == 1:
+        if self.schedule.splits == 1:
             epilogue = Epilogue(self.f, self.p, self.corner)
             for fragment in fragments:
                 epilogue.write(fragment)
         else:
             for fragment in fragments:
                 self._keep(fragment)
-        return self.f.launch((self.p.batch * down * along, 1, self.plan.splits))
+        return self.f.launch((self.p.batch * down * along, 1, self.schedule.splits))
 
     def _keep(self, fragment: Fragment) -> None:
         """Write sums over a part of K."""

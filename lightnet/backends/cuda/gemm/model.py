@@ -17,7 +17,7 @@ from xdsl.ir import Attribute
 
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.gemm.core import Core, Tile
-from lightnet.backends.cuda.gemm.kernel import Plan
+from lightnet.backends.cuda.gemm.kernel import Schedule
 from lightnet.backends.cuda.gemm.problem import Problem
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import storage_type
@@ -57,11 +57,11 @@ class Speed:
     half: float
 
 
-def time_of(p: Problem, plan: Plan, core: Core, speed: Speed, device: Device) -> float:
+def time_of(p: Problem, schedule: Schedule, core: Core, speed: Speed, device: Device) -> float:
     """Nanoseconds of a product, its launches included."""
-    tile, size = plan.tile, p.dtype.size
-    down, along = plan.tiles(p)
-    blocks, steps = plan.blocks(p), plan.steps(core.stages(p))
+    tile, size = schedule.tile, p.dtype.size
+    down, along = schedule.tiles(p)
+    blocks, steps = schedule.blocks(p), schedule.steps(core.stages(p))
     sums = tile.rows * tile.cols / core.threads
     share = sums / (sums + speed.half)
     resident = min(blocks_at_once(core, device), -(-blocks // device.processors))
@@ -76,8 +76,8 @@ def time_of(p: Problem, plan: Plan, core: Core, speed: Speed, device: Device) ->
     cached = L2 * device.bytes
     memory = once / (cached if once < KEPT * device.cache else MEMORY * device.bytes)
     total = device.launch + overlapped(compute, max(memory, (a * along + b * down + c) / cached), waiting)
-    if plan.splits > 1:
-        total += JOIN + 8 * plan.splits * p.batch * p.rows * p.cols / (PARTS * device.bytes)
+    if schedule.splits > 1:
+        total += JOIN + 8 * schedule.splits * p.batch * p.rows * p.cols / (PARTS * device.bytes)
     return total
 
 
@@ -114,8 +114,8 @@ class Family:
         """The core of a tile."""
         return self.core(tile, storage_type(p.dtype), p.by_k)
 
-    def best(self, p: Problem, device: Device, pinned: Pinned) -> tuple[float, Plan]:
-        """The plan that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises `LightNetError` where
+    def best(self, p: Problem, device: Device, pinned: Pinned) -> tuple[float, Schedule]:
+        """The schedule that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises `LightNetError` where
         none does."""
         sizes = p.kind, p.anchor.operand_specs[0], p.batch, p.rows, p.cols, p.depth, len(p.epilogue), operations(p)
         key = self, sizes, pinned, device
@@ -127,7 +127,7 @@ class Family:
 
 
 #: What `Family.best` found, by sizes and device, and how many of these are kept.
-_known: dict[Hashable, tuple[float, Plan]] = {}
+_known: dict[Hashable, tuple[float, Schedule]] = {}
 MOST_KNOWN = 4096
 
 
@@ -139,9 +139,9 @@ class Pinned(NamedTuple):
     splits: int | None = None
 
 
-def _best(family: Family, p: Problem, device: Device, pinned: Pinned) -> tuple[float, Plan]:
+def _best(family: Family, p: Problem, device: Device, pinned: Pinned) -> tuple[float, Schedule]:
     speed = family.speed(p, device)
-    found: list[tuple[float, int, Plan]] = []
+    found: list[tuple[float, int, Schedule]] = []
     for tile in [pinned.tile] if pinned.tile is not None else family.tiles(p):
         for count in STAGES if pinned.stages is None else (pinned.stages,):
             ring = Tile(tile.rows, tile.cols, tile.depth, count, tile.across)
@@ -152,13 +152,13 @@ def _best(family: Family, p: Problem, device: Device, pinned: Pinned) -> tuple[f
             for splits in (pinned.splits,) if pinned.splits is not None else SPLITS:
                 if splits > most and pinned.splits is None:
                     break
-                plan = Plan(ring, splits)
-                found.append((time_of(p, plan, core, speed, device), len(found), plan))
-                if plan.blocks(p) > 4 * device.processors:
+                schedule = Schedule(ring, splits)
+                found.append((time_of(p, schedule, core, speed, device), len(found), schedule))
+                if schedule.blocks(p) > 4 * device.processors:
                     break
     if not found:
         raise LightNetError(
             f"no tile of {device.shared} bytes of shared memory has such stages", label="cuda.gemm.stages"
         )
-    time, _, plan = min(found, key=lambda f: f[:2])
-    return time, plan
+    time, _, schedule = min(found, key=lambda f: f[:2])
+    return time, schedule

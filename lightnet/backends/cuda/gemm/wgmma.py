@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from lightnet.backends.cuda.device import Device, device_of
 from lightnet.backends.cuda.gemm.core import Tile
 from lightnet.backends.cuda.gemm.generator import MMA, TENSOR_HALF, Gemm
-from lightnet.backends.cuda.gemm.kernel import Plan
+from lightnet.backends.cuda.gemm.kernel import Schedule
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
 from lightnet.backends.cuda.gemm.problem import Problem
 from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore, reaches
@@ -48,13 +48,13 @@ class Warpgroups(Gemm):
         return device.arch == ARCH
 
     def launches(
-        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, plan: Plan, at: int = 0
+        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, schedule: Schedule, at: int = 0
     ) -> list[SimtLaunch]:
         """The launches. A view may begin where the copy engine cannot, which is known after planning only: then warps copy and multiply (``mma``),
         with as many splits, for which there is workspace."""
         if alignment_of([*kernel.operands, *kernel.results]) % PIECE == 0:
-            return super().launches(kernel, name, aliases, problem, plan, at)
-        _, instead = MMA.family.best(problem, device_of(""), Pinned(splits=plan.splits))
+            return super().launches(kernel, name, aliases, problem, schedule, at)
+        _, instead = MMA.family.best(problem, device_of(""), Pinned(splits=schedule.splits))
         return MMA.launches(kernel, name, aliases, problem, instead, at)
 
 

@@ -13,16 +13,17 @@ from functools import lru_cache
 from math import prod
 
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import MAP, Generator
 from lightnet.backends.cuda.device import Device, device_of
 from lightnet.backends.cuda.kernel import KernelFunction, physical
-from lightnet.backends.cuda.rows.kernel import RowFunction, Way
-from lightnet.backends.cuda.rows.model import MOST_THREADS, Choice, best
+from lightnet.backends.cuda.rows.kernel import RowFunction, Walk
+from lightnet.backends.cuda.rows.model import MOST_THREADS, Schedule, best
 from lightnet.backends.cuda.rows.stages import Rows, rows_of, split
 from lightnet.backends.cuda.rows.teams import ORDERS, WARP, Team
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.backends.generator import Plan, named
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
@@ -48,7 +49,7 @@ class RowsGenerator(Generator):
 
     alg = "rows"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
         if not _reduces(ops):
             return []
         body = _Body.of(ops, yielded)
@@ -60,27 +61,26 @@ class RowsGenerator(Generator):
             forms.append(Form(dict.fromkeys(maps, (0, 0))))
         return forms
 
-    def cost(self, kernel: KernelOp, form: Form, device: Device) -> float:
+    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
         body = _Body.of(kernel.ops, list(kernel.terminator.operands))
-        rows = body.rows(list(form.maps))
-        assert rows is not None
-        return _best(rows, body.definition, device.arch, _flops(kernel))[1]
+        rows = body.laid_out(form)
+        best, time = _best(rows, body.definition, device.arch, sum(op.flops() for op in kernel.ops))
+        made = _scheduled(kernel, rows, best)
+        team = made.walk.team
+        return Plan.of(
+            self, kernel, form, time, made,
+            choices={
+                "order": choice_attr(team.order),
+                "team": choice_attr((team.across, team.size)),
+                "width": choice_attr(made.walk.width),
+                "pieces": choice_attr(made.pieces),
+            },
+            workspace_bytes=sum(align_up(spec.nbytes) for _, spec in _Launches(body, rows, made).parts),
+        )  # fmt: skip
 
-    def choices(self, kernel: KernelOp, device: Device) -> Mapping[str, Attribute]:
-        made = _choice(kernel, device)
-        team = made.way.team
-        return {
-            "order": choice_attr(team.order),
-            "team": choice_attr((team.across, team.size)),
-            "width": choice_attr(made.way.width),
-            "pieces": choice_attr(made.pieces),
-        }
-
-    def workspace_bytes(self, kernel: KernelOp) -> int:
-        return sum(align_up(spec.nbytes) for _, spec in _Plan(kernel).parts)
-
-    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        return _Plan(kernel).build(name, aliases)
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        body = _Body.of(kernel.ops, list(kernel.terminator.operands))
+        return _Launches(body, body.laid_out(named(plan.form, kernel)), plan.schedule).build(kernel, name, aliases)
 
 
 def _reduces(ops: Sequence[LnOp]) -> bool:
@@ -88,10 +88,6 @@ def _reduces(ops: Sequence[LnOp]) -> bool:
     if any(op.definition is None or op.has_builder or op.is_host for op in ops):
         return False
     return any(s.op != "=" for op in ops for s in parse(op.definition or "").statements)
-
-
-def _flops(kernel: KernelOp) -> int:
-    return sum(op.flops() for op in kernel.ops)
 
 
 class _Body:
@@ -124,6 +120,12 @@ class _Body:
         names = [f"in{self.operands.index(v)}" for v in maps] + [n for n, _ in self.definition.results]
         return _rows(self.definition, tuple((n, MAP) for n in names))
 
+    def laid_out(self, form: Form) -> Rows:
+        """The body as rows in a form that it is taken in."""
+        rows = self.rows(list(form.maps))
+        assert rows is not None, "a generator builds what it takes"
+        return rows
+
 
 @lru_cache(maxsize=512)
 def _composed(parts: tuple[Part, ...], yielded: tuple[str, ...], operands: tuple[str, ...]) -> BoundDefinition:
@@ -136,22 +138,20 @@ def _rows(d: BoundDefinition, layouts: tuple[tuple[str, Layout], ...]) -> Rows |
 
 
 @lru_cache(maxsize=512)
-def _best(rows: Rows, d: BoundDefinition, arch: str, flops: int) -> tuple[Choice, float]:
+def _best(rows: Rows, d: BoundDefinition, arch: str, flops: int) -> tuple[Schedule, float]:
     pieces = split(rows, 2)
     return best(rows, d.specs, device_of(arch), 0 if pieces is None else len(pieces), flops)
 
 
-def _choice(kernel: KernelOp, device: Device) -> Choice:
-    """The way that a kernel's choices name, or the best one. Raises `LightNetError` for one that cannot be."""
-    body, rows = _laid_out(kernel)
-    found, _ = _best(rows, body.definition, device.arch, _flops(kernel))
+def _scheduled(kernel: KernelOp, rows: Rows, found: Schedule) -> Schedule:
+    """The schedule that a kernel's choices name, or the best one, `found`. Raises `LightNetError` for one that cannot be."""
     if "order" in kernel.attributes and choice(kernel, "order") is None:
         _refuse(kernel, "order", f"that is no word: {' or '.join(ORDERS)}")
-    order, team = choice(kernel, "order") or found.way.team.order, found.way.team
+    order, team = choice(kernel, "order") or found.walk.team.order, found.walk.team
     if (numbers := _numbers(kernel, "team", 2)) is not None or order != team.order:
         team = Team(order, *(numbers or (32, 4)))
-    width = (_numbers(kernel, "width", 1) or (found.way.width if team.order == "row" else 1,))[0]
-    pieces = (_numbers(kernel, "pieces", 1) or (found.pieces if team == found.way.team else 1,))[0]
+    width = (_numbers(kernel, "width", 1) or (found.walk.width if team.order == "row" else 1,))[0]
+    pieces = (_numbers(kernel, "pieces", 1) or (found.pieces if team == found.walk.team else 1,))[0]
     sizes = team.across > 0 and team.size > 0 and not team.threads % WARP and team.threads <= MOST_THREADS
     powers = sizes and not any(n & (n - 1) for n in (team.across, team.size))
     if team.order not in ORDERS or not powers or (team.order == "column" and team.across > WARP):
@@ -161,7 +161,7 @@ def _choice(kernel: KernelOp, device: Device) -> Choice:
         _refuse(kernel, "width", f"{width} elements at a time of rows of {rows.extent}")
     if not 1 <= pieces <= MOST_PIECES or (pieces > 1 and split(rows, pieces) is None):
         _refuse(kernel, "pieces", f"{pieces} pieces of such rows")
-    return Choice(Way.of(team, width, rows.extent), pieces)
+    return Schedule(Walk.of(team, width, rows.extent), pieces)
 
 
 def _refuse(kernel: KernelOp, name: str, why: str) -> None:
@@ -179,25 +179,12 @@ def _numbers(kernel: KernelOp, name: str, count: int) -> tuple[int, ...] | None:
     return numbers
 
 
-def _laid_out(kernel: KernelOp) -> tuple[_Body, Rows]:
-    """The body of a kernel, and its rows in the layouts of its types."""
-    body = _Body.of(kernel.ops, list(kernel.terminator.operands))
-    maps = [v for v in body.operands if isinstance(layout_of(v.type), ChannelsLast)]
-    if not maps and any(not layout_of(r.type).is_plain for r in kernel.results):
-        maps = [v for v in body.operands if spec_of(v.type).ndim == 4]
-    rows = body.rows(maps)
-    assert rows is not None, "a generator builds what it takes"
-    return body, rows
+class _Launches:
+    """The launches of a body, and the partial results between them: `parts`."""
 
-
-class _Plan:
-    """The launches of a kernel, and the partial results between them: `parts`."""
-
-    def __init__(self, kernel: KernelOp):
-        self.kernel = kernel
-        self.body, self.rows = _laid_out(kernel)
-        self.choice = _choice(kernel, device_of(""))
-        pieces = self.choice.pieces
+    def __init__(self, body: _Body, rows: Rows, schedule: Schedule):
+        self.body, self.rows, self.walk = body, rows, schedule.walk
+        pieces = schedule.pieces
         launches = split(self.rows, pieces) if pieces > 1 else (self.rows,)
         assert launches is not None
         self.launches = launches
@@ -208,11 +195,12 @@ class _Plan:
             for part in launch.stages[-1].targets
         ]
 
-    def build(self, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        return [self._launch(f"{name}_{k}" if k else name, rows, aliases) for k, rows in enumerate(self.launches)]
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
+        names = (f"{name}_{k}" if k else name for k in range(len(self.launches)))
+        return [self._launch(kernel, own, rows, aliases) for own, rows in zip(names, self.launches)]
 
-    def _launch(self, name: str, rows: Rows, aliases: Mapping[int, int]) -> SimtLaunch:
-        body, kernel, way = self.body, self.kernel, self.choice.way
+    def _launch(self, kernel: KernelOp, name: str, rows: Rows, aliases: Mapping[int, int]) -> SimtLaunch:
+        body, walk = self.body, self.walk
         operands = {f"in{k}": v for k, v in enumerate(body.operands)}
         results = {n: k for k, (n, _) in enumerate(body.definition.results)}
         used = {r.tensor for s in rows.stages for r in reads(s.value)} | {
@@ -225,7 +213,7 @@ class _Plan:
             offsets[part], at = (at, spec), at + align_up(spec.nbytes)
         space = [n for n in offsets if n in used or n in stored]
         f = KernelFunction(
-            kernel, name, (way.team.threads, 1, 1), aliases,
+            kernel, name, (walk.team.threads, 1, 1), aliases,
             reads=[v for n, v in operands.items() if n in used], writes=list(results.values()) if last else [],
             workspace=[(MemRefType(storage_type(offsets[n][1].dtype), [offsets[n][1].len]), offsets[n][0]) for n in space],
             shape=_elements,
@@ -236,7 +224,7 @@ class _Plan:
         sizes = {n: m.type.get_shape()[0] for n, m in memory.items()}  # type: ignore[attr-defined]
         shared = {n for n, v in operands.items() if n in used and any(memory[n] is m for m in f.outputs.values())}
         pads = {n: _pad(kernel.results[k]) for n, k in results.items()}
-        return f.launch(RowFunction(f, rows, way, memory, sizes, stored | shared, stored, pads).build())
+        return f.launch(RowFunction(f, rows, walk, memory, sizes, stored | shared, stored, pads).build())
 
 
 def _elements(value: SSAValue) -> tuple[int]:

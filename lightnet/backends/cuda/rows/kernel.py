@@ -28,7 +28,7 @@ HELD, HELD_BY_MANY, FEW_THREADS = 32, 16, 256
 
 
 @dataclass(frozen=True)
-class Way:
+class Walk:
     """How a launch runs: its teams; how many consecutive elements of a row a thread takes at a time; whether a thread holds its share of
     the row in registers, from the first stage to the last."""
 
@@ -37,11 +37,11 @@ class Way:
     held: bool = True
 
     @classmethod
-    def of(cls, team: Team, width: int, extent: int) -> Way:
+    def of(cls, team: Team, width: int, extent: int) -> Walk:
         """The way of a team on rows of `extent` elements: held where that takes few registers."""
-        way = cls(team, width)
+        walk = cls(team, width)
         most = HELD if team.threads <= FEW_THREADS else HELD_BY_MANY
-        return way if way.turns(extent) * width <= most else replace(way, held=False)
+        return walk if walk.turns(extent) * width <= most else replace(walk, held=False)
 
     def turns(self, extent: int) -> int:
         """How often a team takes elements until it has a row."""
@@ -52,9 +52,9 @@ class RowFunction:
     """Writes the function `f`. `memory` maps tensors to memrefs of rank 1 and `sizes` to their lengths; tensors of `written` change
     while it runs, `stored` are the targets that go to memory, `pads` has how many lanes lie behind the channels of such."""
 
-    def __init__(self, f: KernelFunction, rows: Rows, way: Way, memory: Mapping[str, SSAValue], sizes: Mapping[str, int],
+    def __init__(self, f: KernelFunction, rows: Rows, walk: Walk, memory: Mapping[str, SSAValue], sizes: Mapping[str, int],
                  written: set[str], stored: set[str], pads: Mapping[str, tuple[int, int]]):  # fmt: skip
-        self.b, self.rows, self.way, self.team = f.b, rows, way, way.team
+        self.b, self.rows, self.walk, self.team = f.b, rows, walk, walk.team
         self.memory, self.sizes, self.stored, self.pads = memory, sizes, stored, pads
         again = [t for s in rows.stages for t in s.targets]
         self.written = written | {t for t in again if again.count(t) > 1}
@@ -134,7 +134,7 @@ class RowFunction:
 
     def _width(self, stage: Stage) -> int:
         """How many elements of the row a thread takes at a time; of what pieces have given, perhaps one."""
-        return self.way.width if stage.extent % self.way.width == 0 else 1
+        return self.walk.width if stage.extent % self.walk.width == 0 else 1
 
     def _elements(self, number: Node, width: int) -> list[Node]:
         """The elements of the row that a thread takes at a time."""
@@ -220,7 +220,7 @@ class RowFunction:
         return self.values.value(node if node.dtype is dtype else Apply("cast", (node,), dtype))
 
     def _holds(self, stage: Stage) -> bool:
-        return self.way.held and not stage.in_pieces
+        return self.walk.held and not stage.in_pieces
 
     def _map(self, stage: Stage) -> None:
         def store(row: Node) -> None:

@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 
 from lightnet.backends.cuda.device import Device
-from lightnet.backends.cuda.rows.kernel import AHEAD, Way
+from lightnet.backends.cuda.rows.kernel import AHEAD, Walk
 from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows
 from lightnet.backends.cuda.rows.teams import WARP, Team
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, reads
@@ -35,24 +35,24 @@ VECTOR = 16
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How rows run: their way, and into how many pieces each is cut, which are blocks of their own."""
+class Schedule:
+    """How rows run: their walk, and into how many pieces each is cut, which are blocks of their own."""
 
-    way: Way
+    walk: Walk
     pieces: int = 1
 
 
-def choices_of(rows: Rows, specs: dict[str, TensorSpec], device: Device, divisible: bool) -> Iterator[Choice]:
+def choices_of(rows: Rows, specs: dict[str, TensorSpec], device: Device, divisible: bool) -> Iterator[Schedule]:
     """The ways that are worth a look. `divisible`: rows may be cut in pieces."""
     for team in _teams(rows):
         for width in _widths(rows, specs, team):
-            turns = Way(team, width).turns(rows.extent)
-            yield Choice(Way.of(team, width, rows.extent))
+            turns = Walk(team, width).turns(rows.extent)
+            yield Schedule(Walk.of(team, width, rows.extent))
             blocks = ceil(rows.points / team.across)
             if not divisible or 2 * blocks > device.processors or turns < 4 * AHEAD:
                 continue
             most = 2 * device.processors * (RESIDENT // 2 // team.threads) // blocks
-            yield Choice(Way.of(team, width, rows.extent), max(2, min(most, turns // (2 * AHEAD), 1024)))
+            yield Schedule(Walk.of(team, width, rows.extent), max(2, min(most, turns // (2 * AHEAD), 1024)))
 
 
 def _teams(rows: Rows) -> Iterator[Team]:
@@ -81,23 +81,25 @@ def _widths(rows: Rows, specs: dict[str, TensorSpec], team: Team) -> Iterator[in
         yield width
 
 
-def time(rows: Rows, launches: int, specs: dict[str, TensorSpec], choice: Choice, device: Device, rate: float) -> float:
+def time(
+    rows: Rows, launches: int, specs: dict[str, TensorSpec], choice: Schedule, device: Device, rate: float
+) -> float:
     """Nanoseconds of the launches; `rate` is what they take where all processors are busy and nothing is read twice."""
-    way, team = choice.way, choice.way.team
+    walk, team = choice.walk, choice.walk.team
     blocks = ceil(rows.points / team.across) * choice.pieces
     warps = blocks * team.threads // WARP
     busy = min(1.0, warps / (4 * device.processors))
     traffic, waits = 0.0, -LATENCY  # once is part of a launch
     for read, extent, again in rows.row_reads():
-        turns = ceil(way.turns(extent) / choice.pieces)
-        held = way.held and choice.pieces == 1
+        turns = ceil(walk.turns(extent) / choice.pieces)
+        held = walk.held and choice.pieces == 1
         if not (again and held):
-            traffic += SECTOR * _sectors(read, rows, way, specs[read.tensor].dtype.size) * warps * turns
+            traffic += SECTOR * _sectors(read, rows, walk, specs[read.tensor].dtype.size) * warps * turns
             waits += LATENCY * (1 if held else ceil(turns / AHEAD))
     together = len(team.strides) + (team.warps > 1) * (2 + team.warps / 4)
     waits += STEP * together * sum(s.is_reduction for s in rows.stages)
     waves = ceil(team.threads * blocks / (device.processors * RESIDENT))
-    rate = max(rate, traffic / (SECTORS * device.bytes)) * (1 - WIDER * (way.width.bit_length() - 1))
+    rate = max(rate, traffic / (SECTORS * device.bytes)) * (1 - WIDER * (walk.width.bit_length() - 1))
     return launches * device.launch + rate / busy + max(waits, 0.0) * waves
 
 
@@ -108,20 +110,20 @@ def least_time(rows: Rows, specs: dict[str, TensorSpec], device: Device, flops: 
     return max(moved / (ONCE * device.bytes), flops / (CORES * device.flops))
 
 
-def _sectors(read: Read, rows: Rows, way: Way, size: int) -> int:
+def _sectors(read: Read, rows: Rows, walk: Walk, size: int) -> int:
     """How many sectors a warp reads in one turn."""
-    team, lanes = way.team, np.arange(WARP)
+    team, lanes = walk.team, np.arange(WARP)
     point, member = (
         (lanes % team.across, lanes // team.across)
         if team.order == "column"
         else (lanes // team.size, lanes % team.size)
     )
-    elements = (np.minimum(member, rows.extent // way.width - 1) * way.width)[:, None] + np.arange(way.width)
+    elements = (np.minimum(member, rows.extent // walk.width - 1) * walk.width)[:, None] + np.arange(walk.width)
     at = _evaluate(
         read.subs[0], {POINT: np.minimum(point, rows.points - 1)[:, None], ROW: elements, PIECE: np.zeros((1, 1), int)}
     )
     if at is None:
-        return WARP * way.width
+        return WARP * walk.width
     return len(np.unique(np.broadcast_to(at, elements.shape) * size // SECTOR))
 
 
@@ -141,7 +143,7 @@ _ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv"
                "min": np.minimum, "max": np.maximum, "neg": np.negative}  # fmt: skip
 
 
-def best(rows: Rows, specs: dict[str, TensorSpec], device: Device, launches: int, flops: int) -> tuple[Choice, float]:
+def best(rows: Rows, specs: dict[str, TensorSpec], device: Device, launches: int, flops: int) -> tuple[Schedule, float]:
     """The way that takes least time, and that time. `launches` is the number of those of rows in pieces, 0 where rows are not cut."""
     rate = least_time(rows, specs, device, flops)
     ways = list(choices_of(rows, specs, device, bool(launches)))

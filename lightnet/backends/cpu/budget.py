@@ -8,23 +8,18 @@ them packed, if there is a layout for all. Imports the selection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
-from lightnet.backends.cpu.blocked import selection
-from lightnet.backends.cpu.blocked.base import Machine, lanes_of
+from lightnet.backends.cpu.selection import SELECTION
+from lightnet.backends.generator import Plan
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.body import OfEqualKernels
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
-from lightnet.ir.names import SUFFIX
-from lightnet.ir.registry import GENERATORS
 from lightnet.ir.types import spec_of
 
 #: Bytes that transformed weights may take beyond the plain ones unless a caller says otherwise, as a share of all weights.
@@ -32,30 +27,27 @@ TIMES = 0.3
 #: Into so many parts the budget is cut at most, to which sizes are rounded up; into fewer where all sizes are multiples of more.
 PARTS = 4096
 
-#: Choices that change what a kernel's weights take.
-Choices = Mapping[str, Attribute]
-
 
 class _Way(NamedTuple):
     """What kernels could do: nanoseconds of all, and bytes of their packed weights."""
 
     time: float
     size: int
-    choices: Mapping[KernelOp, Choices]
+    plans: Mapping[KernelOp, Plan]
 
 
-def changes(kernels: Sequence[KernelOp], machine: Machine, budget: int | None) -> dict[KernelOp, Choices]:
-    """Which of `kernels`, all of a network whose algorithm may change, should make which choices instead of their own, so that transformed weights
+def changes(kernels: Sequence[KernelOp], budget: int | None) -> dict[KernelOp, Plan]:
+    """Which of `kernels`, all of a network whose algorithm may change, should run by which plans instead of their own, so that transformed weights
     take no more than `budget` bytes (None: the default) beyond the smallest that there are, in the least time."""
-    grown = [k for k in kernels if (g := selection.generator_of(k)) is not None and not g.exact]
+    grown = [k for k in kernels if (made := SELECTION.found(k)) is not None and not made.plan.generator.exact]
     if not grown:
         return {}
     if budget is None:
         budget = int(TIMES * _weights(kernels))
-    items = [ways for group in _groups(grown, kernels) for ways in _items(group, machine)]
+    items = [ways for group in _groups(grown, kernels) for ways in _items(group)]
     least = [min(way.size for way in ways) for ways in items]
     found = _packed([[(w.time, w.size - low) for w in ways] for ways, low in zip(items, least)], budget)
-    return {k: c for ways, i in zip(items, found) if i for k, c in ways[i].choices.items()}
+    return {k: p for ways, i in zip(items, found) if i for k, p in ways[i].plans.items()}
 
 
 def _weights(kernels: Sequence[KernelOp]) -> int:
@@ -76,13 +68,13 @@ def _groups(grown: Sequence[KernelOp], kernels: Sequence[KernelOp]) -> Iterator[
 def _weight(kernel: KernelOp) -> SSAValue | None:
     """The largest operand that a kernel reads packed."""
     return max(
-        (kernel.operands[i] for i in selection.packing(kernel)), key=lambda v: spec_of(v.type).nbytes, default=None
+        (kernel.operands[i] for i in SELECTION.packing(kernel)), key=lambda v: spec_of(v.type).nbytes, default=None
     )
 
 
-def _items(group: Sequence[KernelOp], machine: Machine) -> Iterator[list[_Way]]:
+def _items(group: Sequence[KernelOp]) -> Iterator[list[_Way]]:
     """What a group could do, its present choices first: all in one layout, or, where there is none for all, each for itself."""
-    each = [_ways(kernel, machine) for kernel in group]
+    each = [_ways(kernel) for kernel in group]
     shared = set.intersection(*(set(ways) for ways in each))
     if not shared:
         yield from (list(ways.values()) for ways in each)
@@ -92,7 +84,7 @@ def _items(group: Sequence[KernelOp], machine: Machine) -> Iterator[list[_Way]]:
     for layouts in sorted(shared, key=lambda s: (any(s != o for o in own), str(s))):
         parts = [ways[layouts] for ways in each]
         ways.append(
-            _Way(sum(p.time for p in parts), parts[0].size, {k: c for p in parts for k, c in p.choices.items()})
+            _Way(sum(p.time for p in parts), parts[0].size, {k: plan for p in parts for k, plan in p.plans.items()})
         )
     unchanged = _Way(
         sum(ways[o].time for ways, o in zip(each, own)),
@@ -102,50 +94,17 @@ def _items(group: Sequence[KernelOp], machine: Machine) -> Iterator[list[_Way]]:
     yield [unchanged, *ways]
 
 
-def _ways(kernel: KernelOp, machine: Machine) -> dict[tuple[Layout, ...], _Way]:
-    """The quickest that a kernel could do with each of the layouts that its weights may have; its present choices first."""
-    found = _FOUND.get(kernel, (machine, GENERATORS.version), lambda: _best(_all_ways(kernel, machine)))
-    return {layouts: _Way(one.time, one.size, {kernel: one.choices}) for layouts, one in found.items()}
-
-
-class _One(NamedTuple):
-    """What one kernel could do, by its choices."""
-
-    time: float
-    size: int
-    choices: Choices
-
-
-_FOUND: OfEqualKernels[dict[tuple[Layout, ...], _One]] = OfEqualKernels()
-
-
-def _best(ways: Iterable[tuple[tuple[Layout, ...], _One]]) -> dict[tuple[Layout, ...], _One]:
-    found: dict[tuple[Layout, ...], _One] = {}
-    for layouts, way in ways:
-        if layouts not in found or way.time < found[layouts].time:
-            found[layouts] = way
+def _ways(kernel: KernelOp) -> dict[tuple[Layout, ...], _Way]:
+    """The quickest that a kernel could do with each of the layouts that its weights may have; its present plan first."""
+    made = SELECTION.found(kernel)
+    assert made is not None
+    found: dict[tuple[Layout, ...], _Way] = {}
+    for plan in (made.plan, *made.offers):
+        layouts = tuple(plan.weights[i] for i in sorted(plan.weights))
+        if layouts not in found or plan.time < found[layouts].time:
+            size = sum(layout.size(spec_of(kernel.operands[i].type)) for i, layout in plan.weights.items())
+            found[layouts] = _Way(plan.time, size, {kernel: plan})
     return found
-
-
-def _all_ways(kernel: KernelOp, machine: Machine) -> Iterator[tuple[tuple[Layout, ...], _One]]:
-    before, lanes = dict(kernel.attributes), lanes_of(kernel)
-    yield _way(kernel, {}, selection.cost_of(kernel, machine))
-    for generator, form in selection.candidates(kernel, lanes):
-        if not selection.fits(form, kernel, lanes):
-            continue
-        for growth in (machine.growth, 1.0)[: 1 if generator.exact else 2]:
-            kernel.attributes = without_choices(kernel, {"alg": StringAttr(generator.alg)})
-            made = selection.choose(kernel, replace(machine, growth=growth), exact=False)
-            kernel.attributes |= made
-            choices = {k: v for k, v in made.items() if k in ("alg", "order")}
-            yield _way(kernel, choices, generator.cost(kernel, machine))
-            kernel.attributes = dict(before)
-
-
-def _way(kernel: KernelOp, choices: Choices, time: float) -> tuple[tuple[Layout, ...], _One]:
-    packing = selection.packing(kernel)
-    size = sum(layout.size(spec_of(kernel.operands[i].type)) for i, layout in packing.items())
-    return tuple(packing[i] for i in sorted(packing)), _One(time, size, choices)
 
 
 def _packed(items: Sequence[Sequence[tuple[float, int]]], budget: int) -> list[int]:
@@ -168,8 +127,3 @@ def _packed(items: Sequence[Sequence[tuple[float, int]]], budget: int) -> list[i
         found.append(int(choice[at]))
         at -= -(-ways[found[-1]][1] // unit)
     return found[::-1]
-
-
-def without_choices(kernel: KernelOp, choices: Choices) -> dict[str, Attribute]:
-    """The attributes of a kernel with no other choices than these."""
-    return {k: v for k, v in kernel.attributes.items() if k in SUFFIX} | choices

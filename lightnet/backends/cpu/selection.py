@@ -1,0 +1,142 @@
+"""Which generator takes a kernel of the CPU, and by which plan. Imports the table of generators, by what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NoReturn
+
+from xdsl.dialects.builtin import IntegerAttr, i64
+from xdsl.ir import Attribute
+
+from lightnet.backends.cpu.blocked.base import (
+    Generator,
+    Machine,
+    chosen_lanes,
+    machine_for,
+    machine_of,
+)
+from lightnet.backends.cpu.blocked.forms import lies_right
+from lightnet.backends.cpu.plain import LOOPS, Tiles, time_of
+from lightnet.backends.generator import Plan, named
+from lightnet.backends.selection import PINNED, Candidate, Selection, layouts
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import ParamOp, Source
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.body import OfEqualKernels, choice
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, Packed, layout_of
+from lightnet.ir.locations import loc_of
+from lightnet.ir.registry import GENERATORS
+from lightnet.ir.target import Blocking, Form, reorder_time
+from lightnet.ir.types import spec_of
+from lightnet.ir.views import place_of
+
+
+def is_blocked(kernel: KernelOp) -> bool:
+    """Whether a kernel reads or writes blocked maps."""
+    return any(isinstance(layout_of(v.type), Blocked) for v in (*kernel.operands, *kernel.results))
+
+
+class CpuSelection(Selection[Machine]):
+    """The generators of kernels on blocked maps and on row-major tensors."""
+
+    def __init__(self) -> None:
+        super().__init__("the CPU", GENERATORS)
+        self._blockings: OfEqualKernels[Blocking | None] = OfEqualKernels()
+
+    def usable(self, kernel: KernelOp, machine: Machine) -> Iterable[Generator]:
+        """What is empty, and what has a builder of its own, is for the loops."""
+        values = (*kernel.operands, *kernel.results)
+        if not kernel.operands or any(spec_of(v.type).len == 0 for v in values):
+            return (LOOPS,)
+        if any(op.has_builder or not op.operands for op in kernel.ops):
+            return (LOOPS,)
+        return super().usable(kernel, machine)
+
+    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: Machine) -> bool:
+        if generator is LOOPS:  # what was packed for others (`passes/tied.py`), too
+            found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
+            return all(layout.is_plain or isinstance(layout, Packed) for layout in found)
+        if not isinstance(generator, Tiles) and chosen_lanes(kernel) not in (0, machine.lanes):
+            return False
+        if not lies_right(form, kernel.body.args, kernel.results, machine.lanes):
+            return False
+        return not form.weights or is_blocked(kernel) or "alg" in kernel.attributes or _may_pack(form, kernel)
+
+    def others(self, kernel: KernelOp, generator: Generator, form: Form, machine: Machine) -> Iterable[Plan]:
+        """Of what transforms weights the plan that takes no memory for that, which `budget.py` may need."""
+        if generator.exact or "alg" in kernel.attributes:
+            return
+        with suppress(LightNetError):  # of choices that are another generator's
+            yield generator.plan(kernel, form, replace(machine, growth=1.0))
+
+    def named_by(self, plan: Plan, machine: Machine) -> dict[str, Attribute]:
+        name = super().named_by(plan, machine)
+        return name if plan.generator is LOOPS else {**name, "lanes": IntegerAttr(machine.lanes, i64)}
+
+    def machine_for(self, kernel: KernelOp) -> Machine | None:
+        known = machine_for(kernel)
+        return known if known is not None or is_blocked(kernel) else machine_of("")
+
+    def default(self, kernel: KernelOp) -> str | None:
+        return LOOPS.alg if all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results)) else None
+
+    def refuse(self, kernel: KernelOp, machine: Machine, usable: Sequence[Candidate]) -> NoReturn:
+        pinned, what = choice(kernel, "alg"), f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
+        if not is_blocked(kernel):
+            raise LightNetError(f"no generator of the CPU takes {what} on plain tensors with its choice alg = '{pinned}'",
+                                loc_of(kernel), label="choose.alg")  # fmt: skip
+        given = f"layouts {layouts(kernel)}, lanes = {chosen_lanes(kernel) or machine.lanes}"
+        given += f", alg = '{pinned}'" if pinned is not None else ""
+        fitting = [g.alg for g, form in usable if self.fits(g, form, kernel, machine)]
+        others = f"; alg may be {', '.join(fitting)}" if fitting else ""
+        raise LightNetError(
+            f"no generator of the CPU takes {what} with {given}{others}", loc_of(kernel), label="choose.layout"
+        )
+
+    def machine(self, kernel: KernelOp, features: str, threads: int) -> Machine:
+        """The machine that kernels are chosen for: of these features, but of the lanes that a kernel is for already."""
+        asked, known = machine_of(features, threads), machine_for(kernel)
+        return asked if known is None or known.lanes == asked.lanes else replace(known, threads=threads)
+
+    # -- before there are layouts
+
+    def blocking(self, kernel: KernelOp, features: str) -> Blocking | None:
+        """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least, or that of its choice `alg`."""
+        owners = (v.owner for v in kernel.operands)
+        inputs = tuple(isinstance(owner, Source) and not isinstance(owner, ParamOp) for owner in owners)
+        beside = features, inputs, GENERATORS.version
+        found = self._blockings.get(kernel, beside, lambda: self._blocking(kernel, machine_of(features), inputs))
+        return found and replace(found, form=named(found.form, kernel))
+
+    def _blocking(self, kernel: KernelOp, machine: Machine, inputs: Sequence[bool]) -> Blocking | None:
+        """`blocking`, asked anew; `inputs` says which operands come from outside of the network. Its form names operands by number."""
+        pinned, ops, yielded = choice(kernel, "alg"), kernel.ops, list(kernel.terminator.operands)
+        if chosen_lanes(kernel) not in (0, machine.lanes):
+            return None
+        able = [g for g in self.usable(kernel, machine) if g.on_maps and pinned in (None, g.alg)]
+        found = [(g, form) for g in able for form in g.takes(ops, yielded, machine)]
+        if not found:
+            return None
+        layout = Blocked(machine.lanes)
+
+        def time(plan: Plan) -> float:
+            # What comes from outside of the network is plain for certain: a form that reads it so needs no change of layout.
+            outside = [kernel.operands[i] for i in plan.form.maps if inputs[i]]
+            return plan.time + sum(reorder_time(v, layout) for v in outside)
+
+        best = min(self.offers(kernel, found, machine), key=time)
+        plain = 0.0 if best.form.tied else time_of(ops, machine)
+        plain += PINNED if pinned not in (None, Tiles.alg, LOOPS.alg) else 0
+        return Blocking(best.form, layout, best.time, plain)
+
+
+def _may_pack(form: Form, kernel: KernelOp) -> bool:
+    """Whether what a form wants packed is static, and the kernel has no place yet: `pack` comes before `plan`."""
+    outside = dict(zip(kernel.body.args, kernel.operands))
+    return place_of(kernel.results[0]) is None and all(isinstance(outside[v].owner, OnceOp) for v in form.weights)
+
+
+SELECTION = CpuSelection()

@@ -1,0 +1,117 @@
+"""What a generator of kernels is, and its plan for one: the same for all targets.
+
+A generator makes the kernels of one family of bodies. It is asked for its plan of a kernel on a machine, once: what it needs, what it
+would take, which choices it makes, how weights should lie, how much memory it wants, and by which numbers it builds. A plan holds no IR,
+so that equal kernels share it (`selection.py` keeps it from `layout` and `choose` to the lowering). Imports `ir`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Layout
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.runtime.arrays import align_up
+from lightnet.runtime.threads import MAX_THREADS
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a generator would make of a kernel. It is a function of the kernel's body, types and choices, and, where choices are missing, of the
+    machine.
+
+    `form` names operands by their numbers. `time` is nanoseconds on one thread (of a device: launches included), by a model. `choices`
+    are all that the generator has, those that the kernel had among them; with these it plans the same. `weights` are the layouts of
+    operands to be packed, by number. One thread uses `scratch_bytes` while it runs; one launch leaves `workspace_bytes` for the next, or
+    shares them with other threads. More than `blocks` threads are of no use. `schedule` are the numbers that `Generator.build` goes by:
+    tiles, orders of loops.
+    """
+
+    generator: Generator
+    form: Form
+    time: float
+    schedule: Any = None
+    choices: Mapping[str, Attribute] = field(default_factory=dict)
+    weights: Mapping[int, Layout] = field(default_factory=dict)
+    scratch_bytes: int = 0
+    workspace_bytes: int = 0
+    blocks: int = MAX_THREADS
+
+    @classmethod
+    def of(cls, generator: Generator, kernel: KernelOp, form: Form, time: float, schedule: Any = None, **fields: Any) -> Plan:  # fmt: skip
+        """The plan of a generator for a kernel, whose block arguments `form` speaks of."""
+        return cls(generator, numbered(form, kernel), time, schedule, **fields)
+
+    @property
+    def alg(self) -> str:
+        """The choice that names the generator."""
+        return self.generator.alg
+
+    @property
+    def memory(self) -> int:
+        """Bytes beside operands and results, of one thread and of all."""
+        return align_up(self.scratch_bytes) + align_up(self.workspace_bytes)
+
+    def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Any]:
+        """The launches of a kernel that this is the plan of; `aliases` maps a result to the operand whose memory it takes."""
+        return self.generator.build(kernel, self, name, aliases)
+
+
+class Generator(ABC, Generic[M]):
+    """Makes kernels of one family; `alg` is the choice that names it, `target` whose kernels they are."""
+
+    alg: str
+    target: ClassVar[str]
+    #: Whether results are those of a direct evaluation but for the order of sums (Winograd's are not).
+    exact: bool = True
+    #: Whether it is asked by name alone, or where no other takes a kernel.
+    last: bool = False
+    #: What ends the bodies that `combine` should make for it though `backends/bodies.py` does not know them.
+    ends: ClassVar[tuple[type[LnOp], ...]] = ()
+
+    def is_for(self, machine: M) -> bool:
+        """Whether a machine has what the kernels need."""
+        return True
+
+    def is_exact(self, ops: Sequence[LnOp]) -> bool:
+        """Whether results for a body that it takes are those of a direct evaluation but for the order of sums."""
+        return self.exact
+
+    @abstractmethod
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: M) -> Sequence[Form]:
+        """The forms in which it takes a body, none where it is no generator for it. Ops may be those of a kernel, or a union that is not
+        built yet; layouts of types do not count here."""
+
+    @abstractmethod
+    def plan(self, kernel: KernelOp, form: Form, machine: M) -> Plan:
+        """The plan for a kernel in one of the forms that it is taken in. Choices that the kernel has stay, and may narrow the rest; raises
+        `LightNetError` for one that cannot be. Layouts may not stand on the kernel's types yet: `layout` asks for plans, too."""
+
+    @abstractmethod
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:
+        """The launches; `aliases` maps a result to the operand whose memory it takes."""
+
+
+def numbered(form: Form, kernel: KernelOp) -> Form:
+    """A form that speaks of operands by number, where it spoke of block arguments."""
+    number = {arg: i for i, arg in enumerate(kernel.body.args)}
+    return _renamed(form, number)
+
+
+def named(form: Form, kernel: KernelOp) -> Form:
+    """A form that speaks of block arguments, where it spoke of operands by number."""
+    return _renamed(form, dict(enumerate(kernel.body.args)))
+
+
+def _renamed(form: Form, names: Mapping[Any, Any]) -> Form:
+    maps = {names[v]: halo for v, halo in form.maps.items()}
+    return replace(form, maps=maps, weights=frozenset(names[v] for v in form.weights))

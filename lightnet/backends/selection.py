@@ -1,0 +1,232 @@
+"""Which generator makes a kernel, and by which plan: what `layout`, `choose`, `pack` and the lowering ask, of any target.
+
+Nothing is measured: a plan says what its kernel takes on a machine, by a model. Each generator is asked for its plan of a kernel once: the one
+that is chosen is kept under what the kernel then is, its body, types and choices. Who changes any of these asks anew, and so does who
+reads a file whose kernels have chosen. Imports what generators are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, NoReturn, TypeVar
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.ir import Attribute
+
+from lightnet.backends.generator import Generator, Plan
+from lightnet.backends.kernel_loops import writes_nothing
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.body import OfEqualKernels, choice, identity
+from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.layout import Layout, layout_of, with_layout
+from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import WORKSPACE_SIZE, workspace_size
+from lightnet.ir.names import WORKSPACE
+from lightnet.ir.registry import Table, load_installed
+from lightnet.ir.target import Form
+from lightnet.ir.types import ParamAttr
+from lightnet.ir.views import place_of
+
+M = TypeVar("M")
+Candidate = tuple[Generator, Form]
+#: What a pinned `alg` adds to the time of the other ways, in nanoseconds: no other reason counts as much.
+PINNED = 1e12
+#: Choices that say how a kernel is run, and nothing of its code.
+OF_RUNS = ("threads", WORKSPACE_SIZE)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The plan of a kernel, all that it was chosen from, and what is written on the kernel."""
+
+    plan: Plan
+    offers: tuple[Plan, ...]
+    choices: Mapping[str, Attribute]
+
+
+class Selection(ABC, Generic[M]):
+    """The generators of a target, and the plans that were made by them. `name` is what errors call the target."""
+
+    def __init__(self, name: str, table: Table):
+        self.name, self.table = name, table
+        self._chosen: OfEqualKernels[Chosen] = OfEqualKernels()
+        self._settled: OfEqualKernels[Chosen | None] = OfEqualKernels()
+
+    # -- what a target says
+
+    @abstractmethod
+    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: M) -> bool:
+        """Whether the layouts of a kernel's operands and results are what a generator asks for by a form, or will be once `pack` has run."""
+
+    @abstractmethod
+    def machine_for(self, kernel: KernelOp) -> M | None:
+        """The machine that a kernel with choices is for, by these and its layouts; None where they name none."""
+
+    @abstractmethod
+    def refuse(self, kernel: KernelOp, machine: M, usable: Sequence[Candidate]) -> NoReturn:
+        """Raise `LightNetError` for a kernel that no generator takes with its layouts and choices."""
+
+    def usable(self, kernel: KernelOp, machine: M) -> Iterable[Generator]:
+        """The generators that may take a kernel."""
+        return (g for g in self.generators() if g.is_for(machine))
+
+    def others(self, kernel: KernelOp, generator: Generator, form: Form, machine: M) -> Iterable[Plan]:
+        """Further plans of a generator for a kernel, which are not chosen by time alone."""
+        return ()
+
+    def named_by(self, plan: Plan, machine: M) -> dict[str, Attribute]:
+        """The choices that name a plan's generator."""
+        return {"alg": StringAttr(plan.alg)}
+
+    def default(self, kernel: KernelOp) -> str | None:
+        """The `alg` of a kernel that has none, or none that fits; None where there has to be one."""
+        return None
+
+    # -- who takes a kernel
+
+    def generators(self) -> tuple[Generator, ...]:
+        """All of them, plugins' included, in order of preference where they cost the same."""
+        load_installed()
+        return _generators(self.table, self.table.version)
+
+    def candidates(self, kernel: KernelOp, machine: M) -> list[Candidate]:
+        """The generators that take a kernel's body, once for each form."""
+        ops, yielded = kernel.ops, list(kernel.terminator.operands)
+        return [(g, form) for g in self.usable(kernel, machine) for form in g.takes(ops, yielded, machine)]
+
+    def offers(self, kernel: KernelOp, found: Sequence[Candidate], machine: M) -> list[Plan]:
+        """The plans of candidates. One that cannot have a choice of the kernel is out; raises its `LightNetError` where all are."""
+        plans, refusals = [], []
+        for generator, form in found:
+            try:
+                plans.append(generator.plan(kernel, form, machine))
+            except LightNetError as error:  # a tile, say, that is one of another generator
+                refusals.append(error)
+        if refusals and not plans:
+            raise refusals[0]
+        return plans
+
+    # -- choosing
+
+    def choose(self, kernel: KernelOp, machine: M, exact: bool, beside: Hashable = ()) -> Chosen:
+        """What takes least time, of the plans of all generators that take a kernel with its layouts (of those that its `alg` names, if it has one;
+        of none that is inexact if it has to be `exact`). `beside` is what `fits` and `run_choices` look at beside the kernel."""
+        owners = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
+        placed = bool(kernel.results) and place_of(kernel.results[0]) is not None
+        key = machine, exact, beside, owners, placed, self.table.version
+        return self._chosen.get(kernel, key, lambda: self._choose(kernel, machine, exact))
+
+    def _choose(self, kernel: KernelOp, machine: M, exact: bool) -> Chosen:
+        if "alg" in kernel.attributes and choice(kernel, "alg") is None:
+            raise LightNetError(
+                f'the choice alg of {kernel.name} is a name, as in alg = "direct"', loc_of(kernel), label="choose.alg"
+            )
+        pinned, usable = choice(kernel, "alg"), self.candidates(kernel, machine)
+        found = [
+            (g, form)
+            for g, form in usable
+            if (pinned == g.alg or (pinned is None and (not exact or g.is_exact(kernel.ops))))
+            and self.fits(g, form, kernel, machine)
+        ]
+        if pinned is None:
+            found = [f for f in found if not f[0].last] or found
+        if not found:
+            self.refuse(kernel, machine, usable)
+        offers = self.offers(kernel, found, machine)
+        plan = min(offers, key=lambda p: p.time)
+        others = [p for g, form in found for p in self.others(kernel, g, form, machine)]
+        return self.chosen(kernel, plan, (*offers, *others), machine)
+
+    def chosen(self, kernel: KernelOp, plan: Plan, offers: tuple[Plan, ...], machine: M) -> Chosen:
+        """A plan as what a kernel has chosen, which is kept for the passes to come."""
+        own = {k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in plan.choices.items()}
+        made = Chosen(plan, offers, {**self.named_by(plan, machine), **own})
+        types = list(kernel.operand_types)
+        self._keep(kernel, types, made)
+        for number, layout in plan.weights.items():
+            types[number] = with_layout(types[number], layout)
+        self._keep(kernel, types, made)
+        return made
+
+    def _keep(self, kernel: KernelOp, types: Sequence[Attribute], made: Chosen) -> None:
+        self._settled.keep(self._key(kernel, types, {**made.choices, **kernel.attributes}), made)
+
+    def _key(self, kernel: KernelOp, types: Sequence[Attribute], attributes: Mapping[str, Attribute]) -> Hashable:
+        known = {k: v for k, v in attributes.items() if k not in OF_RUNS}
+        return identity(kernel, types, known), self.table.version
+
+    # -- what was chosen
+
+    def found(self, kernel: KernelOp) -> Chosen | None:
+        """What a kernel has chosen, as its choices and layouts say; None where they name no generator."""
+        key = self._key(kernel, kernel.operand_types, kernel.attributes)
+        if (known := self._settled.find(key)) is None:
+            known = self._settled.keep(key, self._read(kernel))
+        return known
+
+    def _read(self, kernel: KernelOp) -> Chosen | None:
+        """`found`, asked anew: of a kernel that was not chosen for here, but read from a file, or changed since."""
+        machine = self.machine_for(kernel)
+        if machine is None:
+            return None
+        found = self.candidates(kernel, machine)
+        for alg in (choice(kernel, "alg"), self.default(kernel)):
+            for generator, form in found:
+                if generator.alg == alg and self.fits(generator, form, kernel, machine):
+                    plan = generator.plan(kernel, form, machine)
+                    return Chosen(plan, (plan,), {})
+        return None
+
+    def packing(self, kernel: KernelOp) -> Mapping[int, Layout]:
+        """The layouts of a kernel's weights (`Target.packing`)."""
+        made = self.found(kernel)
+        return {} if made is None else made.plan.weights
+
+    def plan_of(self, kernel: KernelOp) -> Plan:
+        """The plan by which a kernel is built. Raises `LightNetError` where its choices and layouts name none."""
+        if (made := self.found(kernel)) is None:
+            alg = choice(kernel, "alg")
+            raise LightNetError(f"no generator of {self.name} takes this {kernel.name} with alg = {alg!r} in layouts {layouts(kernel)}: run choose "
+                                "and pack", loc_of(kernel), label=f"{kernel.name}.layout")  # fmt: skip
+        return made.plan
+
+    def generate(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list:
+        """The launches of a kernel; `aliases` maps a result to the operand whose memory it takes."""
+        if writes_nothing(kernel):
+            return []
+        plan = self.plan_of(kernel)
+        for number, layout in plan.weights.items():
+            if (found := layout_of(kernel.operands[number].type)) != layout:
+                raise LightNetError(f"operand {number} of this {kernel.name} is {found}, its choices want {layout}: run pack behind choose",
+                                    loc_of(kernel), label=f"{kernel.name}.packed")  # fmt: skip
+        return plan.build(kernel, name, aliases)
+
+    def workspace_bytes(self, kernel: KernelOp) -> int:
+        """Bytes that the launches of a kernel use beside its operands and results."""
+        return 0 if writes_nothing(kernel) else self.plan_of(kernel).memory
+
+
+@lru_cache(maxsize=4)
+def _generators(table: Table, version: int) -> tuple[Generator, ...]:
+    """What a table holds at this version of it: the passes ask for every kernel."""
+    return tuple(table.in_order())
+
+
+def with_workspace(kernel: KernelOp, made: Chosen) -> dict[str, Attribute]:
+    """What a kernel has chosen, and the bytes of workspace that its plan needs, if there are not as many already."""
+    choices = dict(made.choices)
+    size = 0 if writes_nothing(kernel) else made.plan.memory
+    if size > workspace_size(kernel):
+        for stale in (WORKSPACE_SIZE, WORKSPACE):  # chosen, and planned, for a body that was another one
+            kernel.attributes.pop(stale, None)
+        choices[WORKSPACE_SIZE] = IntegerAttr(size, i64)
+    return choices
+
+
+def layouts(kernel: KernelOp) -> str:
+    """The layouts of a kernel's operands and results, for errors."""
+    return ", ".join(dict.fromkeys(str(layout_of(v.type)) for v in (*kernel.operands, *kernel.results)))
