@@ -71,7 +71,7 @@ class _Shift(Binary):
     def reference(self, src1, src2):
         inside = (src2 >= 0) & (src2 < 8 * src1.dtype.itemsize)
         shifted = self.function(src1, np.where(inside, src2, src2.dtype.type(0)))
-        return np.where(inside, shifted, np.where(src1 < 0, self.below, 0)).astype(src1.dtype)
+        return np.where(inside, shifted, np.where(src1 < 0, self.below, 0).astype(src1.dtype))
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
