@@ -13,7 +13,7 @@ from xdsl.dialects.test import TestOp as Source
 from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.plain import tiles_of
 from lightnet.dialects.cpu import CpuKernelOp
-from lightnet.dialects.ln import activation, arith, elementwise, unary
+from lightnet.dialects.ln import activation, arith, unary
 from lightnet.dialects.ln.arith import Add, Cast, Less, Maximum, Where
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.elementwise import Relu
@@ -21,11 +21,12 @@ from lightnet.ir.body import Body, build
 from lightnet.ir.context import make_context
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.parser import parse_mlir
+from lightnet.ir.registry import FAMILIES
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes.simplify import SimplifyPass
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, convert
 
-OPS = [*arith.OPS, *unary.OPS, *activation.OPS, *elementwise.OPS]
+OPS = [op for family in ("arith", "unary", "activation", "elementwise") for op in FAMILIES.get(family)]
 FLOATS = [t for t in ("f32", "f64", "f16", "bf16") if t in BY_NAME]
 #: Parameters that an op needs.
 NEEDED = {"clip": {"lo": -1, "hi": 6}, "lrelu": {"negslope": 0.5}, "elew": {"elew_op": "TL_DIV"}, "cast": {"dtype": "TL_INT8"},
@@ -66,7 +67,15 @@ def takes(cls: type[LnOp], dtype: str) -> bool:
 
 #: In these types all ops are run, in the others those whose definition depends on the type.
 COMMON = ("f32", "i8", "ui16", "i1")
-DEPENDING = {*arith.OPS, unary.Sign, unary.Abs, unary.RoundEven, unary.Isinf, activation.Clip, activation.Mish}
+DEPENDING = {
+    *FAMILIES.get("arith"),
+    unary.Sign,
+    unary.Abs,
+    unary.RoundEven,
+    unary.Isinf,
+    activation.Clip,
+    activation.Mish,
+}
 CASES = [(cls, t) for cls in OPS for t in (*COMMON, "i64", *FLOATS[1:]) if takes(cls, t)
          and (t in COMMON or cls in DEPENDING) and cls is not Where and (cls is not arith.Bitcast or t == "f32")]  # fmt: skip
 

@@ -64,11 +64,13 @@ _SOURCE: ContextVar[str | None] = ContextVar("source", default=None)
 class Table:
     """One registry: names to objects, or to ``module:Attribute`` strings that are imported when asked for.
 
-    `version` grows with each change, so that what is derived from a table may be kept.
+    `read` makes what a row stands for of what it names. `version` grows with each change, so that what is derived from a
+    table may be kept.
     """
 
-    def __init__(self, kind: str, rows: dict[str, str]):
+    def __init__(self, kind: str, rows: dict[str, str], read: Callable[[Any], Any] = lambda value: value):
         self.kind = kind
+        self.read = read
         self.version = 0
         self._rows: dict[str, Any] = dict(rows)
         self._values: dict[str, Any] = {}  # what rows stand for, once it was asked for
@@ -134,7 +136,7 @@ class Table:
             raise LightNetError(f"unknown {self.kind} '{name}'; there are: {', '.join(self)}")
         if name not in self._values:
             row = self._rows[name]
-            self._values[name] = resolve(row) if isinstance(row, str) else row
+            self._values[name] = self.read(resolve(row)) if isinstance(row, str) else row
         return self._values[name]
 
 
@@ -270,15 +272,27 @@ NNVM_EXPORTERS = Table("family of NNVM exporters", {
     name: f"lightnet.frontends.nnvm.export.{name}" for name in ("layers", "ops")
 })  # fmt: skip
 
-#: Op families of the ln dialect: a module that holds the op classes of one family.
+
+def ops_of(family: Any) -> tuple[type, ...]:
+    """The ops of a family: a tuple of them, or those that a module defines, in their order there."""
+    if isinstance(family, tuple):
+        return family
+    return tuple(
+        v
+        for v in vars(family).values()
+        if isinstance(v, type) and v.__module__ == family.__name__ and "schema" in vars(v)
+    )
+
+
+#: Op families of the ln dialect.
 FAMILIES = Table("op family", {
-    name: f"lightnet.dialects.ln.{name}:OPS"
+    name: f"lightnet.dialects.ln.{name}"
     for name in (
         "source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan", "reduce",
         "einsum", "resize", "sort", "detection", "effect",
-        "structure", "boxes", "counted", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree",
+        "boxes", "counted", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree",
     )
-})  # fmt: skip
+} | {"structure": "lightnet.dialects.ln.structure:OPS"}, ops_of)  # fmt: skip
 
 #: Ops that come with a target, by optype: read when a network or a description names one, so that other compilations do not pay for
 #: them, and no list of the op table's has them.

@@ -13,16 +13,16 @@ import numpy as np
 from lightnet.dialects.ln.numeric import (
     INTS,
     NUMBERS,
-    Broadcasting,
     arithmetic,
     broadcast_dims,
     cases,
-    integer_divide,
-    integer_power,
     larger,
+    power,
+    quotient,
     smaller,
     uniform_data,
 )
+from lightnet.dialects.ln.rows import Binary, Broadcasting
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
 from lightnet.ir.types import TensorSpec
@@ -35,298 +35,43 @@ def same_operand(op):
     return op.src1 if op.src1 is op.src2 else None
 
 
-class _Binary(Broadcasting):
-    src1 = operand()
-    src2 = operand(same_type="src1")
-    dst = result()
+class _Remainder(Binary):
+    """Of integers by `formula`, where x % 0 is 0; of floats by `of_floats`, in which a finite src1 over an infinite src2 is
+    a case of its own: there the quotient is 0, and its product with src2 NaN."""
 
-    #: The types of the test cases beside f32.
-    kinds: ClassVar[tuple[str, ...]] = ("f64", "f16", "bf16", "i32", "ui8", "i1")
-
-    @classmethod
-    def samples(cls):
-        first = cls.schema.operands[0].dtypes
-        own = "f32" if not first or "f32" in first else "i32"
-        return [
-            case(own, src1=(2, 3, 17), src2=(2, 3, 17)), case(own, src1=(3, 1, 7), src2=(5, 1)),
-            *cases(("src1", "src2"), cls.kinds),
-        ]  # fmt: skip
-
-
-class _Arithmetic(_Binary):
-    def reference(self, src1, src2):
-        return arithmetic(self.numpy, src1, src2)
-
-    def numpy(self, a, b):
-        """The op on arrays of one of the types that it is computed in."""
-        raise NotImplementedError
-
-
-@ln_op
-class Add(_Arithmetic):
-    """src1 + src2.
-
-    ```mlir
-    // %x : tensor<1x8x5x5xf32>, %b : tensor<8x1x1xf32>
-    %y = ln.add %x, %b : tensor<1x8x5x5xf32>
-    ```
-    """
-
-    optype = "add"
-    formula = "{src1} + {src2}"
-
-    def numpy(self, a, b):
-        return a + b
-
-    @classmethod
-    def samples(cls):
-        dims = [
-            ((1,), (1,)), ((), ()), ((), (3,)), ((2, 3), ()), ((7,), (5, 7)), ((5, 7), (7,)), ((1, 4, 6, 6), (4, 1, 1)),
-            ((1, 1, 3), (4, 5, 1)), ((2, 1, 3, 1, 2), (1, 4, 1, 5, 2)), ((3, 1), (1, 3)), ((1, 1), (9,)),
-        ]  # fmt: skip
-        return super().samples() + [case(src1=a, src2=b) for a, b in dims] + cases({"src1": (3, 1), "src2": (4,)}, INTS)
-
-
-@ln_op
-class Sub(_Arithmetic):
-    """src1 - src2.
-
-    ```mlir
-    // %x : tensor<2x3xf32>, %m : tensor<2x1xf32>
-    %y = ln.sub %x, %m : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "sub"
-    formula = "{src1} - {src2}"
-
-    def numpy(self, a, b):
-        return a - b
-
-
-@ln_op
-class Mul(_Arithmetic):
-    """src1 * src2.
-
-    ```mlir
-    // %x : tensor<1x8x5x5xf32>, %s : tensor<f32>
-    %y = ln.mul %x, %s : tensor<1x8x5x5xf32>
-    ```
-    """
-
-    optype = "mul"
-    formula = "{src1} * {src2}"
-
-    def numpy(self, a, b):
-        return a * b
-
-
-@ln_op
-class Div(_Arithmetic):
-    """src1 / src2; of integers, truncated toward zero, and 0 where src2 is 0.
-
-    ```mlir
-    // %x : tensor<2x3xf32>, %s : tensor<2x1xf32>
-    %y = ln.div %x, %s : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "div"
-    formula = "{src1} / {src2}"
-
-    def numpy(self, a, b):
-        return a / b if is_float(a.dtype) else integer_divide(a, b)
-
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        data = super().sample_data(name, kind, spec, tensors, params, seed)
-        return data if name == "src1" else uniform_data(data, 0.5, 2)
-
-
-@ln_op
-class Pow(_Arithmetic):
-    """src1 to the power of src2. Integers go through double and saturate; a negative float has a power only where src2 is
-    whole, else NaN.
-
-    ```mlir
-    // %x : tensor<2x3xf32>, %e : tensor<f32>
-    %y = ln.pow %x, %e : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "pow"
-    formula = "pow({src1}, {src2})"
-
-    def numpy(self, a, b):
-        return np.power(a, b) if is_float(a.dtype) else integer_power(a, b)
-
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        data = super().sample_data(name, kind, spec, tensors, params, seed)
-        return uniform_data(data, 0.2, 3) if name == "src1" else data
-
-
-class _Remainder(_Arithmetic):
+    src1 = operand(dtypes=NUMBERS)
     kinds = ("f64", "f16", "bf16", "i32", "ui8", "i64")
-    function: ClassVar[np.ufunc]
-    of_integers: ClassVar[str]
+    domain = {"src1": (-9, 9), "src2": (0.7, 2)}
     of_floats: ClassVar[str]
-    #: Of a finite src1 and an infinite src2, where the quotient is 0 and its product with src2 NaN.
-    of_infinity: ClassVar[str]
 
     @property
-    def formula(self):
-        if not self.operand_specs[0].dtype.is_float:
-            return self.of_integers
-        return f"isinf({{src2}}) && abs({{src1}}) < inf ? {self.of_infinity} : {self.of_floats}"
+    def definition(self):
+        return self.defined(self.of_floats if self.operand_specs[0].dtype.is_float else self.formula)
 
     def numpy(self, a, b):
         if is_float(a.dtype):
             return self.function(a, b)
         return np.where(b == 0, a.dtype.type(0), self.function(a, np.where(b == 0, b.dtype.type(1), b)))
 
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        data = super().sample_data(name, kind, spec, tensors, params, seed)
-        return uniform_data(data, -9, 9) if name == "src1" else uniform_data(data, 0.7, 2)
 
-
-@ln_op
-class Fmod(_Remainder):
-    """The remainder of src1 / src2 with the sign of src1, as C's `fmod` and `%`; of floats, src1 - src2·trunc(src1 / src2).
-
-    ```mlir
-    %y = ln.fmod %a, %b : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "fmod"
-    src1 = operand(dtypes=NUMBERS)
-    of_integers = "{src1} % {src2}"
-    of_floats = "({src1} % {src2} == 0 ? {src1} * 0 : {src1} % {src2})"  # a zero has the sign of src1, too
-    of_infinity = "{src1}"
-    function = np.fmod
-
-
-@ln_op
-class Mod(_Remainder):
-    """The remainder of src1 / src2 with the sign of src2, as Python's `%`; of floats, src1 - src2·floor(src1 / src2).
-
-    ```mlir
-    %y = ln.mod %a, %b : tensor<2x3xi32>
-    ```
-    """
-
-    optype = "mod"
-    src1 = operand(dtypes=NUMBERS)
-    of_integers = of_floats = "floormod({src1}, {src2})"
-    of_infinity = "({src1} == 0 || ({src1} < 0) == ({src2} < 0) ? {src1} : {src2})"
-    function = np.mod
-
-
-@ln_op
-class Maximum(_Arithmetic):
-    """The larger of src1 and src2; NaN where one of them is.
-
-    ```mlir
-    %y = ln.maximum %a, %b : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "maximum"
-    formula = "max({src1}, {src2})"
-    rewrites = (same_operand,)
-
-    def numpy(self, a, b):
-        return larger(a, b)
-
-
-@ln_op
-class Minimum(_Arithmetic):
-    """The smaller of src1 and src2; NaN where one of them is.
-
-    ```mlir
-    %y = ln.minimum %a, %b : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "minimum"
-    formula = "min({src1}, {src2})"
-    rewrites = (same_operand,)
-
-    def numpy(self, a, b):
-        return smaller(a, b)
-
-
-# -- bits ------------------------------------------------------------------------------------------------------------
-
-
-class _Bitwise(_Binary):
+class _Bitwise(Binary):
     src1 = operand(dtypes=(*INTS, "i1"))
     kinds = ("i8", "ui16", "i64", "ui64", "i1")
-    function: ClassVar[np.ufunc]
 
     def reference(self, src1, src2):
         return self.function(src1, src2)
 
 
-@ln_op
-class BitAnd(_Bitwise):
-    """The bits that are set in src1 and in src2; of bools, the logical and.
-
-    ```mlir
-    %y = ln.bit_and %a, %b : tensor<2x3xi32>
-    ```
-    """
-
-    optype = "bit_and"
-    formula = "bitand({src1}, {src2})"
-    function = np.bitwise_and
-    rewrites = (same_operand,)
-
-
-@ln_op
-class BitOr(_Bitwise):
-    """The bits that are set in src1 or in src2; of bools, the logical or.
-
-    ```mlir
-    %y = ln.bit_or %a, %b : tensor<2x3xi32>
-    ```
-    """
-
-    optype = "bit_or"
-    formula = "bitor({src1}, {src2})"
-    function = np.bitwise_or
-    rewrites = (same_operand,)
-
-
-@ln_op
-class BitXor(_Bitwise):
-    """The bits that differ between src1 and src2; of bools, the exclusive or.
-
-    ```mlir
-    %y = ln.bit_xor %a, %b : tensor<2x3xi32>
-    ```
-    """
-
-    optype = "bit_xor"
-    formula = "bitxor({src1}, {src2})"
-    function = np.bitwise_xor
-
-
-class _Shift(_Binary):
+class _Shift(Binary):
     src1 = operand(dtypes=INTS)
     kinds = ("i8", "ui8", "ui16", "i64", "ui64")
-    function: ClassVar[np.ufunc]
+    #: What is left of a negative number when every bit has been shifted out.
+    below: ClassVar[int] = 0
 
     def reference(self, src1, src2):
         inside = (src2 >= 0) & (src2 < 8 * src1.dtype.itemsize)
         shifted = self.function(src1, np.where(inside, src2, src2.dtype.type(0)))
-        return np.where(inside, shifted, self.beyond(src1)).astype(src1.dtype)
-
-    def beyond(self, src: np.ndarray) -> np.ndarray:
-        """What is left when every bit has been shifted out."""
-        return np.zeros_like(src)
+        return np.where(inside, shifted, np.where(src1 < 0, self.below, 0).astype(src1.dtype))
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -334,43 +79,7 @@ class _Shift(_Binary):
         return data if name == "src1" else np.abs(data) * data.dtype.type(3)  # 0, 3, …, 12: beyond 8 bits too
 
 
-@ln_op
-class ShiftLeft(_Shift):
-    """src1 * 2^src2, wrapped around; 0 where src2 is negative or at least the number of bits.
-
-    ```mlir
-    %y = ln.shift_left %a, %b : tensor<2x3xui8>
-    ```
-    """
-
-    optype = "shift_left"
-    formula = "shl({src1}, {src2})"
-    function = np.left_shift
-
-
-@ln_op
-class ShiftRight(_Shift):
-    """src1 / 2^src2, rounded down; 0 (of a negative number, -1) where src2 is negative or at least the number of bits.
-
-    ```mlir
-    %y = ln.shift_right %a, %b : tensor<2x3xui8>
-    ```
-    """
-
-    optype = "shift_right"
-    formula = "shr({src1}, {src2})"
-    function = np.right_shift
-
-    def beyond(self, src):
-        return np.where(src < 0, -1, 0).astype(src.dtype)
-
-
-# -- comparisons and selection ---------------------------------------------------------------------------------------
-
-
-class _Comparison(_Binary):
-    function: ClassVar[np.ufunc]
-
+class _Comparison(Binary):
     @classmethod
     def infer(cls, t, p):
         return [TensorSpec(broadcast_dims(cls.optype, [t.src1, t.src2]), BY_NAME["i1"])]
@@ -379,49 +88,53 @@ class _Comparison(_Binary):
         return np.asarray(self.function(src1, src2), np.bool_)
 
 
-@ln_op
-class Equal(_Comparison):
-    """Whether src1 = src2; a NaN equals nothing.
+_SHAPES = [
+    ((1,), (1,)), ((), ()), ((), (3,)), ((2, 3), ()), ((7,), (5, 7)), ((5, 7), (7,)), ((1, 4, 6, 6), (4, 1, 1)),
+    ((1, 1, 3), (4, 5, 1)), ((2, 1, 3, 1, 2), (1, 4, 1, 5, 2)), ((3, 1), (1, 3)), ((1, 1), (9,)),
+]  # fmt: skip
 
-    ```mlir
-    // %a : tensor<2x3xf32>, %b : tensor<2x3xf32>
-    %y = ln.equal %a, %b : tensor<2x3xi1>
-    ```
-    """
+# fmt: off
+Add = Binary.row("add", "src1 + src2", np.add, "src1 + src2.",
+                 more=(*(case(src1=a, src2=b) for a, b in _SHAPES), *cases({"src1": (3, 1), "src2": (4,)}, INTS)))
+Sub = Binary.row("sub", "src1 - src2", np.subtract, "src1 - src2.")
+Mul = Binary.row("mul", "src1 * src2", np.multiply, "src1 * src2.")
+Div = Binary.row("div", "src1 / src2", quotient,
+                 "src1 / src2; of integers, truncated toward zero, and 0 where src2 is 0.", domain={"src2": (0.5, 2)})
+Pow = Binary.row("pow", "pow(src1, src2)", power,
+                 "src1 to the power of src2. Integers go through double and saturate; a negative float has a power "
+                 "only where src2 is whole, else NaN.", domain={"src1": (0.2, 3)})
+Fmod = _Remainder.row("fmod", "src1 % src2", np.fmod,
+                      "The remainder of src1 / src2 with the sign of src1, as C's `fmod` and `%`; of floats, "
+                      "src1 - src2·trunc(src1 / src2).",
+                      of_floats="isinf(src2) && abs(src1) < inf ? src1 : "  # a zero has the sign of src1, too
+                                "(src1 % src2 == 0 ? src1 * 0 : src1 % src2)")
+Mod = _Remainder.row("mod", "floormod(src1, src2)", np.mod,
+                     "The remainder of src1 / src2 with the sign of src2, as Python's `%`; of floats, "
+                     "src1 - src2·floor(src1 / src2).",
+                     of_floats="isinf(src2) && abs(src1) < inf ? (src1 == 0 || (src1 < 0) == (src2 < 0) ? src1 : src2) : "
+                               "floormod(src1, src2)")
+Maximum = Binary.row("maximum", "max(src1, src2)", larger, "The larger of src1 and src2; NaN where one of them is.",
+                     rewrites=(same_operand,))
+Minimum = Binary.row("minimum", "min(src1, src2)", smaller, "The smaller of src1 and src2; NaN where one of them is.",
+                     rewrites=(same_operand,))
 
-    optype = "equal"
-    formula = "{src1} == {src2}"
-    function = np.equal
+BitAnd = _Bitwise.row("bit_and", "bitand(src1, src2)", np.bitwise_and,
+                      "The bits that are set in src1 and in src2; of bools, the logical and.", rewrites=(same_operand,))
+BitOr = _Bitwise.row("bit_or", "bitor(src1, src2)", np.bitwise_or,
+                     "The bits that are set in src1 or in src2; of bools, the logical or.", rewrites=(same_operand,))
+BitXor = _Bitwise.row("bit_xor", "bitxor(src1, src2)", np.bitwise_xor,
+                      "The bits that differ between src1 and src2; of bools, the exclusive or.")
+ShiftLeft = _Shift.row("shift_left", "shl(src1, src2)", np.left_shift,
+                       "src1 * 2^src2, wrapped around; 0 where src2 is negative or at least the number of bits.")
+ShiftRight = _Shift.row("shift_right", "shr(src1, src2)", np.right_shift,
+                        "src1 / 2^src2, rounded down; 0 (of a negative number, -1) where src2 is negative or at least the "
+                        "number of bits.", below=-1)
 
-
-@ln_op
-class Less(_Comparison):
-    """Whether src1 < src2; false where one of them is NaN.
-
-    ```mlir
-    // %a : tensor<2x3xf32>, %b : tensor<2x3xf32>
-    %y = ln.less %a, %b : tensor<2x3xi1>
-    ```
-    """
-
-    optype = "less"
-    formula = "{src1} < {src2}"
-    function = np.less
-
-
-@ln_op
-class LessEqual(_Comparison):
-    """Whether src1 ≤ src2; false where one of them is NaN.
-
-    ```mlir
-    // %a : tensor<2x3xf32>, %b : tensor<2x3xf32>
-    %y = ln.less_equal %a, %b : tensor<2x3xi1>
-    ```
-    """
-
-    optype = "less_equal"
-    formula = "{src1} <= {src2}"
-    function = np.less_equal
+Equal = _Comparison.row("equal", "src1 == src2", np.equal, "Whether src1 = src2; a NaN equals nothing.")
+Less = _Comparison.row("less", "src1 < src2", np.less, "Whether src1 < src2; false where one of them is NaN.")
+LessEqual = _Comparison.row("less_equal", "src1 <= src2", np.less_equal,
+                            "Whether src1 ≤ src2; false where one of them is NaN.")
+# fmt: on
 
 
 # where(c, x, x) = x, where c repeats nothing
@@ -445,7 +158,7 @@ class Where(Broadcasting):
     src1 = operand()
     src2 = operand(same_type="src1")
     dst = result()
-    formula = "{cond} ? {src1} : {src2}"
+    formula = "cond ? src1 : src2"
     rewrites = (where_of_one,)
 
     def reference(self, cond, src1, src2):
@@ -473,7 +186,7 @@ class Prelu(Broadcasting):
     src = operand(dtypes=NUMBERS)
     slope = operand(same_type="src")
     dst = result()
-    formula = "{src} >= 0 ? {src} : {src} * {slope}"
+    formula = "src >= 0 ? src : src * slope"
 
     @classmethod
     def infer(cls, t, p):
@@ -649,9 +362,3 @@ class Bitcast(LnOp):
         ]
         known = [(a, b) for a, b in pairs if a in BY_NAME and b in BY_NAME]
         return [case(a, src=(3, 5), dtype=BY_NAME[b].tl) for a, b in known] + [case(src=(1,), dtype="TL_UINT32")]
-
-
-OPS = (
-    Add, Sub, Mul, Div, Pow, Fmod, Mod, Maximum, Minimum, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight, Equal, Less,
-    LessEqual, Where, Prelu, Cast, Bitcast,
-)  # fmt: skip

@@ -144,6 +144,3 @@ class Nms(LnOp):
 def _corners(b, boxes, row):
     first = b.mul(row, 4)
     return [b.load(boxes, [b.add(first, k)]) for k in range(4)]
-
-
-OPS = (Nms,)

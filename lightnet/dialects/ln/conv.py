@@ -225,6 +225,3 @@ class Deconv2d(_Convolution):
             deconv((1, 2, 5, 4), 3, (4, 4), stride=(2, 2), output_dims=(1, 3, 10, 8), autopad="SAME_LOWER"),
             deconv((1, 2, 3, 4), 3, (2, 1), stride=(2, 4), output_dims=(1, 3, 6, 16), autopad="SAME_UPPER"),
         ]
-
-
-OPS = (Conv2d, Deconv2d)

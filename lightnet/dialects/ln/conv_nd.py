@@ -217,6 +217,3 @@ class Deconv(_ConvolutionNd):
             deconv("f32", (2, 3, 9), 4, (4,), stride=(2,), padding=(1, 1)),
             deconv("f64", (1, 2, 2, 3, 2), 2, (2, 2, 1)), deconv("i32", (1, 2, 2, 3, 2), 2, (2, 2, 3), stride=(2, 2, 2)),
         ]  # fmt: skip
-
-
-OPS = (Conv, Deconv)

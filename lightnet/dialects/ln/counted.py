@@ -424,6 +424,3 @@ class _Suppressor:
             for value in (*sides, ours[4], other[4], union):
                 over = b.op(arith.AndIOp, over, b.cmpf("ogt", value, zero))
             b.store(b.select(over, b.const(1, _I8), b.load(self.gone, [j.iv])), self.gone, [j.iv])
-
-
-OPS = (NonZero, Unique, NonMaxSuppression)

@@ -186,6 +186,3 @@ class DetectYolov3(LnOp):
             case(feature=(1, 24, 5, 5), anchors=(3, 2), **p), case(feature=(1, 6, 1, 1), anchors=(1, 2), **p),
             case(feature=(1, 18, 3, 17), anchors=(2, 2), **p),
         ]  # fmt: skip
-
-
-OPS = (Submean, TransformBboxSQD, DetectYolov3)

@@ -46,6 +46,3 @@ class Fprint(_Effect):
 
     optype = "fprint"
     file = string()
-
-
-OPS = (Print, Fprint)

@@ -134,6 +134,3 @@ class Einsum(LnOp):
             *(case(t, src=[(2, 20), (20, 3)], equation="ij,jk->ki") for t in ("f16", "bf16") if t in BY_NAME), case(src=[(2, 0), (0, 3)], equation="ij,jk->ik"),
             case(src=[(2, 3, 4)], equation="a...->...a"), case(src=[()], equation="..."),
         ]  # fmt: skip
-
-
-OPS = (Einsum,)

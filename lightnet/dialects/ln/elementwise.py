@@ -9,14 +9,14 @@ from lightnet.dialects.ln.numeric import (
     arithmetic,
     cases,
     in_float64,
-    integer_divide,
-    integer_power,
     larger,
+    power,
+    quotient,
     smaller,
 )
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
-from lightnet.runtime.dtypes import convert, is_float
+from lightnet.runtime.dtypes import convert
 
 
 # relu(relu(x)) = relu(x)
@@ -174,17 +174,14 @@ class Elew(LnOp):
 
 _ELEW_NUMPY = {
     "TL_MUL": np.multiply,
-    "TL_DIV": lambda a, b: a / b if is_float(a.dtype) else integer_divide(a, b),
+    "TL_DIV": quotient,
     "TL_SUM": np.add,
     "TL_SUB": np.subtract,
     "TL_MAX": larger,
     "TL_MIN": smaller,
-    "TL_POW": lambda a, b: np.power(a, b) if is_float(a.dtype) else integer_power(a, b),
+    "TL_POW": power,
 }
 
 
 def _SHAPES(**params):
     return [case(src=s, **params) for s in ((1,), (7,), (3, 5), (2, 1, 9), (1, 3, 4, 33), (2, 1, 3, 1, 5))]
-
-
-OPS = (Relu, Lrelu, Sigmoid, Elew)

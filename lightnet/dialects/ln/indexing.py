@@ -261,6 +261,3 @@ class ReverseSequence(LnOp):
             case("i8", src=(2, 5, 1, 3, 1), lens=((5,), "i64")), case(src=(1, 1), lens=((1,), "i64")),
             *(case(t, src=(4, 2), lens=((2,), "i64")) for t in SHORT),
         ]  # fmt: skip
-
-
-OPS = (Take, TakeAlong, GatherNd, ReverseSequence)

@@ -91,6 +91,3 @@ def gemm_shape(op: Matmul) -> tuple[int, int, int, int]:
     m, n = op.result_specs[0].dims[-2:]
     batch = prod(op.result_specs[0].dims[:-2])
     return (1, batch * m, a.dims[-1], n) if prod(b.dims[:-2]) == 1 else (batch, m, a.dims[-1], n)
-
-
-OPS = (Matmul,)

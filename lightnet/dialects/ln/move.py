@@ -463,6 +463,3 @@ class Scatter(_Move):
         return [
             case(src=(2, 3)), case(src=(1, 1)), case("i32", src=(3, 2, 1, 5)), case(src=(3,)), case(src=(2, 0)),
         ]  # fmt: skip
-
-
-OPS = (Concat, Slice, Transpose, Reshape, Forward, Copy, Gather, Scatter)

@@ -321,6 +321,3 @@ class Lrn(LnOp):
             case(src=(1, 2, 3, 3), size=9, beta=0.5, **p), case("f64", src=(1, 5, 6), size=3, beta=1.0, **p),
             *cases({"src": (1, 5, 20)}, SHORT, size=3, **p),
         ]  # fmt: skip
-
-
-OPS = (Batchnorm, Softmax, Layernorm, Rmsnorm, LogSoftmax, L2norm, Lrn)

@@ -1,4 +1,4 @@
-"""What elementwise ops share: their types, NumPy helpers of references, test shapes, and broadcasting.
+"""What elementwise ops share: their types, NumPy helpers of references, test shapes, and broadcasting; `rows.py` makes ops of them.
 
 References compute floats in float64 and round once, so that f16 and bf16, which store what is computed in f32, need no
 code of their own. Imports NumPy, the op base and the dtypes.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from lightnet.ir.op import Case, ConstraintError, LnOp, case
+from lightnet.ir.op import Case, ConstraintError, case
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, round_to
 
@@ -68,6 +68,14 @@ def integer_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return wrapped.astype(f"u{a.dtype.itemsize}").view(a.dtype).reshape(signed.shape)
 
 
+def quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a / b if is_float(a.dtype) else integer_divide(a, b)
+
+
+def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.power(a, b) if is_float(a.dtype) else integer_power(a, b)
+
+
 #: The error function of doubles; NumPy has none.
 erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -110,25 +118,6 @@ def broadcast_read(name: str, dims: tuple[int, ...], out: tuple[int, ...]) -> st
         return f"{name}[i...]"
     first = len(out) - len(dims)
     return f"{name}[{', '.join(f'i[{first + k}]' if n != 1 else '0' for k, n in enumerate(dims))}]"
-
-
-class Broadcasting(LnOp):
-    """An op whose operands are brought to one shape as NumPy does. A subclass gives `formula`: the value in index notation,
-    with operands in braces (``{src1} + {src2}``)."""
-
-    formula: ClassVar[str]
-
-    @classmethod
-    def infer(cls, t, p):
-        specs = list(vars(t).values())
-        return [TensorSpec(broadcast_dims(cls.optype, specs), specs[-1].dtype)]
-
-    @property
-    def definition(self):
-        out = self.result_specs[0].dims
-        names = self.arg_names()[0]
-        reads = {n: broadcast_read(n, spec.dims, out) for n, spec in zip(names, self.operand_specs)}
-        return f"dst[i...] = {self.formula.format(**reads)}"
 
 
 def need_elements(optype: str, src: TensorSpec, axes: Sequence[int], dst: TensorSpec) -> None:

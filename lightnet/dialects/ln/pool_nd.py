@@ -240,6 +240,3 @@ class Avgpool(_PoolNd):
         own = super().samples()
         more = [case(**{**c.params, "count_include_pad": True}) for c in own if c.tensors[""].dtype.name == "f32"]
         return own + more
-
-
-OPS = (Maxpool, MaxpoolIndex, Avgpool)

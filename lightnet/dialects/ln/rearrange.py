@@ -398,6 +398,3 @@ class Trilu(_Rearrangement):
             case("i1", src=(4, 4), upper=False, k=-9), case(src=(0, 3), upper=True, k=0),
             *(case(t, src=(3, 4)) for t in SHORT),
         ]  # fmt: skip
-
-
-OPS = (StridedSlice, Pad, Expand, Tile, Trilu)

@@ -426,6 +426,3 @@ class Rnn(Recurrent):
         kinds = ("relu", "affine", "leaky_relu", "thresholded_relu")
         return [*(rnn("f32", *s) for s in _SIZES), rnn("f64", 3, 2, 4), rnn("f32", 4, 2, 9, reverse=True, clip=0.5),
                 *(rnn("f32", 3, 2, 5, f=k, alpha=0.3, beta=0.1) for k in kinds)]  # fmt: skip
-
-
-OPS = (Lstm, Gru, Rnn)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from lightnet.dialects.ln.numeric import SHORT, largest, need_elements, total
+from lightnet.dialects.ln.rows import Rows
 from lightnet.dialects.ln.rules import rule
-from lightnet.ir.op import ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
+from lightnet.ir.op import Case, ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DTYPES, is_float
 
 #: The element types that can be added up.
 _NUMBERS = tuple(d.name for d in DTYPES if d.name != "i1")
-#: The storage types of half precision that there are.
 
 
 def _widened(x: np.ndarray) -> np.ndarray:
@@ -22,13 +24,34 @@ def _widened(x: np.ndarray) -> np.ndarray:
     return x if x.dtype.kind in "iub" else x.astype(np.float64)
 
 
-class _Reduction(LnOp):
+# reduce(x, axes) = reshape(x), where every axis has length 1 (a sum of one term is the term: -0 stays -0)
+@rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_mean")
+def reduction_of_ones(op):
+    return op.src if op.operand_specs == op.result_specs else None
+
+
+class _Reduction(Rows):
     """One of `+= *= max= min=` along `axes`."""
 
     src = operand()
     dst = result()
     axes = numbers("int", ge=0, lt="src.ndim")
-    accumulate = ""
+    rewrites = (reduction_of_ones,)
+    accumulate: ClassVar[str]
+    #: The reduction in NumPy, of integers or doubles along axes that stay.
+    function: ClassVar[Callable[[np.ndarray, tuple[int, ...]], np.ndarray]]
+    #: Test cases beside those that every reduction has.
+    more: ClassVar[tuple[Case, ...]] = ()
+
+    @classmethod
+    def row(
+        cls, optype: str, accumulate: str, function: Callable[..., np.ndarray], what: str, **own: Any
+    ) -> type[Self]:
+        """The reduction that `accumulate` says in index notation, and `function` in NumPy."""
+        return cls.made(1, optype, what, accumulate=accumulate, function=staticmethod(function), **own)
+
+    def reference(self, src):
+        return self.function(_widened(src), self.axes).astype(src.dtype)
 
     @classmethod
     def infer(cls, t, p):
@@ -62,121 +85,50 @@ class _Reduction(LnOp):
             case(src=(2, 17, 5, 3), axes=(2, 3)), case(src=(3, 4), axes=(0, 1)), case(src=(2, 3, 33), axes=(0,)),
             case(src=(2, 3), axes=()), case(src=(), axes=()), case("f64", src=(4, 3, 2), axes=(2, 0)),
             case("i32", src=(3, 17, 2), axes=(1,)), case("ui8", src=(2, 33), axes=(1,)),
-            *(case(t, src=(3, 50), axes=(1,)) for t in SHORT),
+            *(case(t, src=(3, 50), axes=(1,)) for t in SHORT), *cls.more,
         ]  # fmt: skip
 
 
-_EMPTY = (case(src=(2, 0, 3), axes=(1,)), case("i32", src=(0, 3), axes=(0,)), case(src=(2, 0), axes=(0,)))
+def _maximum(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    return largest(x, axes, _extreme(x.dtype, low=True), keepdims=True)
 
 
-# reduce(x, axes) = reshape(x), where every axis has length 1 (a sum of one term is the term: -0 stays -0)
-@rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_mean")
-def reduction_of_ones(op):
-    return op.src if op.operand_specs == op.result_specs else None
+def _minimum(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    if is_float(x.dtype):
+        return -largest(-x, axes, -np.inf, keepdims=True)
+    return np.min(x, axis=axes, keepdims=True, initial=_extreme(x.dtype, low=False))
 
 
-@ln_op
-class ReduceSum(_Reduction):
-    """The sum along `axes`, which stay with length 1; over nothing it is 0. Integers wrap.
-
-    ```mlir
-    // %x : tensor<3x5x4xf32>
-    %y = ln.reduce_sum %x {axes = [0, 2]} : tensor<1x5x1xf32>
-    ```
-    """
-
-    optype = "reduce_sum"
-    src = operand(dtypes=_NUMBERS)
-    accumulate = "+="
-    rewrites = (reduction_of_ones,)
-
-    def reference(self, src):
-        return total(_widened(src), self.axes, keepdims=True).astype(src.dtype)
-
-    @classmethod
-    def samples(cls):
-        return [*super().samples(), *_EMPTY]
-
-
-@ln_op
-class ReduceProd(_Reduction):
-    """The product along `axes`, which stay with length 1; over nothing it is 1. Integers wrap.
-
-    ```mlir
-    // %x : tensor<3x5x4xf32>
-    %y = ln.reduce_prod %x {axes = [1]} : tensor<3x1x4xf32>
-    ```
-    """
-
-    optype = "reduce_prod"
-    src = operand(dtypes=_NUMBERS, kind="scale")
-    accumulate = "*="
-    rewrites = (reduction_of_ones,)
-
-    def reference(self, src):
-        wide = _widened(src)
-        return np.prod(wide, axis=self.axes, keepdims=True, dtype=wide.dtype).astype(src.dtype)
-
-    @classmethod
-    def samples(cls):
-        return [*super().samples(), *_EMPTY]
-
-
-@ln_op
-class ReduceMax(_Reduction):
-    """The maximum along `axes`, which stay with length 1; NaN propagates. Over nothing it is the lowest value of the
-    type: -inf, false.
-
-    ```mlir
-    // %x : tensor<3x5x4xf32>
-    %y = ln.reduce_max %x {axes = [1, 2]} : tensor<3x1x1xf32>
-    ```
-    """
-
-    optype = "reduce_max"
-    accumulate = "max="
-    rewrites = (reduction_of_ones,)
-
-    def reference(self, src):
-        return largest(_widened(src), self.axes, _extreme(src, low=True), keepdims=True).astype(src.dtype)
-
-    @classmethod
-    def samples(cls):
-        return [*super().samples(), case("i1", src=(3, 5), axes=(1,)), _EMPTY[1]]
-
-
-@ln_op
-class ReduceMin(_Reduction):
-    """The minimum along `axes`, which stay with length 1; NaN propagates. Over nothing it is the highest value of the
-    type: inf, true.
-
-    ```mlir
-    // %x : tensor<3x5x4xf32>
-    %y = ln.reduce_min %x {axes = [2]} : tensor<3x5x1xf32>
-    ```
-    """
-
-    optype = "reduce_min"
-    accumulate = "min="
-    rewrites = (reduction_of_ones,)
-
-    def reference(self, src):
-        wide = _widened(src)
-        if is_float(wide.dtype):
-            return -largest(-wide, self.axes, -np.inf, keepdims=True).astype(src.dtype)
-        return np.min(wide, axis=self.axes, keepdims=True, initial=_extreme(src, low=False)).astype(src.dtype)
-
-    @classmethod
-    def samples(cls):
-        return [*super().samples(), case("i1", src=(3, 5), axes=(1,)), _EMPTY[1]]
-
-
-def _extreme(src: np.ndarray, low: bool) -> float | int | bool:
-    if src.dtype.kind == "b":
+def _extreme(dtype: np.dtype, low: bool) -> float | int | bool:
+    """The least, or the largest, value of a type: the maximum, or the minimum, of nothing."""
+    if dtype.kind == "b":
         return not low
-    if src.dtype.kind in "iu":
-        return np.iinfo(src.dtype).min if low else np.iinfo(src.dtype).max
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if low else np.iinfo(dtype).max
     return -np.inf if low else np.inf
+
+
+_EMPTY = (case(src=(2, 0, 3), axes=(1,)), case("i32", src=(0, 3), axes=(0,)), case(src=(2, 0), axes=(0,)))
+_OF_BOOLS = (case("i1", src=(3, 5), axes=(1,)), _EMPTY[1])
+
+# fmt: off
+ReduceSum = _Reduction.row(
+    "reduce_sum", "+=", lambda x, axes: total(x, axes, keepdims=True),
+    "The sum along `axes`, which stay with length 1; over nothing it is 0. Integers wrap.",
+    src=operand(dtypes=_NUMBERS), more=_EMPTY)
+ReduceProd = _Reduction.row(
+    "reduce_prod", "*=", lambda x, axes: np.prod(x, axis=axes, keepdims=True, dtype=x.dtype),
+    "The product along `axes`, which stay with length 1; over nothing it is 1. Integers wrap.",
+    src=operand(dtypes=_NUMBERS, kind="scale"), more=_EMPTY)
+ReduceMax = _Reduction.row(
+    "reduce_max", "max=", _maximum,
+    "The maximum along `axes`, which stay with length 1; NaN propagates. Over nothing it is the lowest value of the "
+    "type: -inf, false.", more=_OF_BOOLS)
+ReduceMin = _Reduction.row(
+    "reduce_min", "min=", _minimum,
+    "The minimum along `axes`, which stay with length 1; NaN propagates. Over nothing it is the highest value of the "
+    "type: inf, true.", more=_OF_BOOLS)
+# fmt: on
 
 
 @ln_op
@@ -192,7 +144,7 @@ class ReduceMean(_Reduction):
 
     optype = "reduce_mean"
     src = operand(dtypes=_NUMBERS)
-    rewrites = (reduction_of_ones,)
+    more = (_EMPTY[1], _EMPTY[2])
 
     @property
     def terms(self) -> int:
@@ -214,19 +166,21 @@ class ReduceMean(_Reduction):
             return (added / np.float64(self.terms)).astype(src.dtype)
         return np.trunc(added / max(self.terms, 1)).astype(src.dtype)
 
-    @classmethod
-    def samples(cls):
-        return [*super().samples(), _EMPTY[1], _EMPTY[2]]
 
-
-class _ArgExtreme(LnOp):
+class _ArgExtreme(Rows):
     """The index of the first (or last) extreme along `axis`, in two passes, each of which is a reduction that vectorises."""
 
     src = operand(min_rank=1)
     dst = result()
     axis = number("int", ge=0, lt="src.ndim")
     last = boolean(default=False)
-    accumulate = ""
+    accumulate: ClassVar[str]
+    function: ClassVar[Callable[..., np.ndarray]]
+
+    @classmethod
+    def row(cls, optype: str, accumulate: str, function: Callable[..., np.ndarray], what: str) -> type[Self]:
+        """The index of what `accumulate` says in index notation, and `function` in NumPy."""
+        return cls.made(1, optype, what, accumulate=accumulate, function=staticmethod(function))
 
     @property
     def definition(self):
@@ -250,8 +204,8 @@ class _ArgExtreme(LnOp):
     def flops(self):
         return self.operand_specs[0].len
 
-    def _arg(self, src: np.ndarray, find) -> np.ndarray:
-        wide = _widened(src)
+    def reference(self, src):
+        wide, find = _widened(src), self.function
         if self.last:
             found = src.shape[self.axis] - 1 - find(np.flip(wide, self.axis), axis=self.axis, keepdims=True)
         else:
@@ -268,40 +222,16 @@ class _ArgExtreme(LnOp):
         ]  # fmt: skip
 
 
-@ln_op
-class Argmax(_ArgExtreme):
-    """The index (i64) of the maximum along `axis`, which stays with length 1: of its first occurrence, or with `last` of its
-    last one. NaN is larger than every number.
-
-    ```mlir
-    // %x : tensor<3x5xf32>
-    %i = ln.argmax %x {axis = 1} : tensor<3x1xi64>
-    ```
-    """
-
-    optype = "argmax"
-    accumulate = "max="
-
-    def reference(self, src):
-        return self._arg(src, np.argmax)
-
-
-@ln_op
-class Argmin(_ArgExtreme):
-    """The index (i64) of the minimum along `axis`, which stays with length 1: of its first occurrence, or with `last` of its
-    last one. NaN is smaller than every number.
-
-    ```mlir
-    // %x : tensor<3x5xf32>
-    %i = ln.argmin %x {axis = 1} : tensor<3x1xi64>
-    ```
-    """
-
-    optype = "argmin"
-    accumulate = "min="
-
-    def reference(self, src):
-        return self._arg(src, np.argmin)
+# fmt: off
+Argmax = _ArgExtreme.row(
+    "argmax", "max=", np.argmax,
+    "The index (i64) of the maximum along `axis`, which stays with length 1: of its first occurrence, or with `last` of "
+    "its last one. NaN is larger than every number.")
+Argmin = _ArgExtreme.row(
+    "argmin", "min=", np.argmin,
+    "The index (i64) of the minimum along `axis`, which stays with length 1: of its first occurrence, or with `last` of "
+    "its last one. NaN is smaller than every number.")
+# fmt: on
 
 
 def _reduced(spec: TensorSpec, axis: int) -> tuple[int, ...]:
@@ -323,13 +253,6 @@ class _AxisReduction(LnOp):
             case("i8", src=(3, 17, 2), axis=1), case("f64", src=(4, 3, 2), axis=0), case("ui8", src=(2, 33), axis=1),
             case(src=(0, 3), axis=1),
         ]  # fmt: skip
-
-
-def lowest(dtype: np.dtype) -> np.generic:
-    """The least value of a type: the maximum of nothing."""
-    if dtype == np.bool_:
-        return np.bool_(False)
-    return dtype.type(np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf)
 
 
 # maxreduce(x, axis) = x, where the axis has length 1
@@ -362,7 +285,7 @@ class Maxreduce(_AxisReduction):
         return [*super().samples(), case("i8", src=(2, 0, 3), axis=1), case("ui16", src=(0,), axis=0)]
 
     def reference(self, src):
-        return largest(src, self.axis, lowest(src.dtype), keepdims=True)
+        return largest(src, self.axis, _extreme(src.dtype, low=True), keepdims=True)
 
 
 @ln_op
@@ -425,8 +348,3 @@ class DotProduct(LnOp):
         return [case(src1=s, src2=s) for s in ((1,), (7,), (3, 5), (2, 1, 3, 1, 50), (), (2, 0))] + [
             case("i8", src1=(40,), src2=(40,)), case("f64", src1=(3, 3), src2=(3, 3)),
         ]  # fmt: skip
-
-
-OPS = (
-    ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceMean, Argmax, Argmin, Maxreduce, MaxreduceArg, DotProduct,
-)  # fmt: skip

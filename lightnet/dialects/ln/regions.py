@@ -426,6 +426,3 @@ class _Pooler:
                 x.yields(b.select(b.cmpf("ogt", value, best), value, best))
             y.yields(*x.results)
         return y.results[0]
-
-
-OPS = (RoiAlign, RoiPool)

@@ -215,6 +215,3 @@ class Interpolate(LnOp):
             along(2, (1, 3, 4, 5), 9, 2), along(3, (1, 3, 4, 5), 9, 4), along(0, (1,), 1, 1), along(1, (2, 7, 33), 3, 5),
             along(2, (2, 3, 17), 40, 2, "f64"), *(along(1, (3, 6, 4), 5, 2, t) for t in SHORT),
         ]  # fmt: skip
-
-
-OPS = (Resize, Upsample, Interpolate)

@@ -292,6 +292,3 @@ class TopkOf(_Topk):
             case(src=(2, 100), limit=limit, axis=1, k=70), case("i8", src=(90, 2), limit=limit, axis=0, k=50, largest=False),
             case(src=(2, 7, 1, 3, 2), limit=limit, axis=1, k=2), case(src=(0, 4), limit=limit, axis=1, k=2), case(src=(9,), limit=limit, axis=0, k=0),
         ]  # fmt: skip
-
-
-OPS = (Cumsum, Cumprod, Topk, TopkOf)

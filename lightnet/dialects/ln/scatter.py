@@ -225,6 +225,3 @@ class ScatterNd(_Scatter):
             case("i64", src=(2, 3, 1, 2, 5), index=((2, 5), "i64"), updates=(2,)), case(src=(3, 2), index=((0, 1), "i64"), updates=(0, 2)),
             case("ui16", src=(3, 4), index=((9, 2), "i64"), updates=(9,), reduction="add"),
         ]  # fmt: skip
-
-
-OPS = (ScatterElements, ScatterNd)

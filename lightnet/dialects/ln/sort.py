@@ -233,6 +233,3 @@ class Pick1d(LnOp):
             case("i32", src=(9,), src_index=((9,), "i32"), len=9, stride=1),
             case(src=(11,), src_index=((6,), "i32"), len=6, stride=3),
         ]  # fmt: skip
-
-
-OPS = (Sort1d, Sort1dByKey, Pick1d)

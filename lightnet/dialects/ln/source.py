@@ -243,6 +243,3 @@ class Rearange(_Range):
     @classmethod
     def samples(cls):
         return [case("i32", src=(17,), start=0, stop=17, step=1), case(src=(1,), start=2, stop=3, step=1)]
-
-
-OPS = (Create, Input, ParamOp, Zeros, Arange, Rearange)

@@ -167,6 +167,3 @@ class GridSample(LnOp):
             grid((1, 2, 4, 4), (3, 3), kind="f64"),
             *(grid((1, 2, 4, 4), (3, 3), kind=t) for t in SHORT),
         ]  # fmt: skip
-
-
-OPS = (GridSample,)

@@ -70,6 +70,3 @@ class TreeStep(LnOp):
             of(0, 3, 2, 5),
             of(3, 3, 0, 5),
         ]
-
-
-OPS = (TreeStep,)

@@ -5,15 +5,12 @@ Domains and special values are IEEE 754's; f16 and bf16 are computed in f32 and 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, INTS, NUMBERS, SIGNED, arithmetic, cases, erf, in_float64, uniform_data
+from lightnet.dialects.ln.numeric import INTS, NUMBERS, SIGNED, erf, in_float64
+from lightnet.dialects.ln.rows import Predicate, Unary
 from lightnet.dialects.ln.rules import producer, rule
-from lightnet.ir.op import LnOp, boolean, case, ln_op, operand, result
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.ir.op import boolean, case, operand
 
 
 # f(f(x)) = f(x), for f that leaves alone what it gives
@@ -35,509 +32,72 @@ def involution(op):
     return None if inner is None else inner.src
 
 
-class _Unary(LnOp):
-    src = operand(dtypes=FLOATS)
-    dst = result()
-    #: The op in NumPy, on float64 (and on integers where it takes them).
-    function: ClassVar[np.ufunc]
-    #: The test data's range.
-    domain: ClassVar[tuple[float, float]] = (-1, 1)
-
-    def reference(self, src):
-        return in_float64(self.function, src)
-
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        return uniform_data(super().sample_data(name, kind, spec, tensors, params, seed), *cls.domain)
-
-    @classmethod
-    def samples(cls):
-        dtypes = cls.schema.operands[0].dtypes
-        shapes = ((2, 1, 3, 1, 17), ()) if "f32" in dtypes else ()
-        return [*(case(src=s) for s in shapes), *cases(("src",), [t for t in dtypes if t != "f32"])]
-
-
-class _Signed(_Unary):
-    def reference(self, src):
-        return arithmetic(self.function, src)
-
-
-@ln_op
-class Neg(_Signed):
-    """-src; of integers, wrapped around.
-
-    ```mlir
-    %y = ln.neg %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "neg"
-    src = operand(dtypes=SIGNED)
-    definition = "dst[i...] = -src[i...]"
-    function = np.negative
-    rewrites = (involution,)
-
-
-@ln_op
-class Abs(_Signed):
-    """The absolute value of src; of the lowest integer, itself.
-
-    ```mlir
-    %y = ln.abs %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "abs"
-    src = operand(dtypes=NUMBERS)
-    definition = "dst[i...] = abs(src[i...])"
-    function = np.abs
-    rewrites = (idempotent, abs_of_unsigned)
-
-
-@ln_op
-class Sign(_Signed):
-    """1 where src is above 0, -1 where it is below, else src itself (0 or NaN).
-
-    ```mlir
-    %y = ln.sign %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "sign"
-    src = operand(dtypes=NUMBERS)
-    definition = "dst[i...] = src[i...] > 0 ? 1 : src[i...] < 0 ? -1 : src[i...]"
-    function = np.sign
-    rewrites = (idempotent,)
-
-
-class _Rounding(_Unary):
+class _Rounding(Unary):
     domain = (-4, 4)
     rewrites = (idempotent,)
 
 
-@ln_op
-class Floor(_Rounding):
-    """src rounded down to a whole number.
-
-    ```mlir
-    %y = ln.floor %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "floor"
-    definition = "dst[i...] = floor(src[i...])"
-    function = np.floor
-
-
-@ln_op
-class Ceil(_Rounding):
-    """src rounded up to a whole number.
-
-    ```mlir
-    %y = ln.ceil %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "ceil"
-    definition = "dst[i...] = ceil(src[i...])"
-    function = np.ceil
-
-
-@ln_op
-class RoundEven(_Rounding):
-    """src rounded to the nearest whole number, halves to the even one.
-
-    ```mlir
-    %y = ln.round_even %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "round_even"
-    definition = "dst[i...] = rint(src[i...])"
-    function = np.rint
+class _Halves(_Rounding):
+    """Whose test data have halves."""
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
         data = super().sample_data(name, kind, spec, tensors, params, seed)
-        return in_float64(lambda x: np.round(x * 4) / 4, data)  # with halves
+        return in_float64(lambda x: np.round(x * 4) / 4, data)
 
 
-# -- functions of floats ---------------------------------------------------------------------------------------------
+class _Bits(Unary):
+    """On the values as they are stored."""
 
-
-@ln_op
-class Exp(_Unary):
-    """e to the power of src.
-
-    ```mlir
-    %y = ln.exp %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "exp"
-    definition = "dst[i...] = exp(src[i...])"
-    function = np.exp
-
-
-@ln_op
-class Log(_Unary):
-    """The natural logarithm of src; NaN where src is negative, -inf where it is 0.
-
-    ```mlir
-    %y = ln.log %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "log"
-    definition = "dst[i...] = log(src[i...])"
-    function = np.log
-    domain = (0.1, 9)
-
-
-@ln_op
-class Sqrt(_Unary):
-    """The square root of src; NaN where src is negative.
-
-    ```mlir
-    %y = ln.sqrt %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "sqrt"
-    definition = "dst[i...] = sqrt(src[i...])"
-    function = np.sqrt
-    domain = (0, 9)
-
-
-@ln_op
-class Reciprocal(_Unary):
-    """1 / src.
-
-    ```mlir
-    %y = ln.reciprocal %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "reciprocal"
-    definition = "dst[i...] = 1 / src[i...]"
-    function = np.reciprocal
-    domain = (0.3, 4)
-
-
-@ln_op
-class Sin(_Unary):
-    """The sine of src, in radians.
-
-    ```mlir
-    %y = ln.sin %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "sin"
-    definition = "dst[i...] = sin(src[i...])"
-    function = np.sin
-    domain = (-9, 9)
-
-
-@ln_op
-class Cos(_Unary):
-    """The cosine of src, in radians.
-
-    ```mlir
-    %y = ln.cos %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "cos"
-    definition = "dst[i...] = cos(src[i...])"
-    function = np.cos
-    domain = (-9, 9)
-
-
-@ln_op
-class Tan(_Unary):
-    """The tangent of src, in radians.
-
-    ```mlir
-    %y = ln.tan %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "tan"
-    definition = "dst[i...] = tan(src[i...])"
-    function = np.tan
-    domain = (-1.3, 1.3)
-
-
-@ln_op
-class Asin(_Unary):
-    """The angle in [-π/2, π/2] whose sine is src; NaN beyond [-1, 1].
-
-    ```mlir
-    %y = ln.asin %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "asin"
-    definition = "dst[i...] = asin(src[i...])"
-    function = np.arcsin
-    domain = (-0.98, 0.98)
-
-
-@ln_op
-class Acos(_Unary):
-    """The angle in [0, π] whose cosine is src; NaN beyond [-1, 1].
-
-    ```mlir
-    %y = ln.acos %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "acos"
-    definition = "dst[i...] = acos(src[i...])"
-    function = np.arccos
-    domain = (-0.98, 0.98)
-
-
-@ln_op
-class Atan(_Unary):
-    """The angle in [-π/2, π/2] whose tangent is src.
-
-    ```mlir
-    %y = ln.atan %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "atan"
-    definition = "dst[i...] = atan(src[i...])"
-    function = np.arctan
-    domain = (-9, 9)
-
-
-@ln_op
-class Sinh(_Unary):
-    """The hyperbolic sine of src.
-
-    ```mlir
-    %y = ln.sinh %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "sinh"
-    definition = "dst[i...] = sinh(src[i...])"
-    function = np.sinh
-    domain = (-4, 4)
-
-
-@ln_op
-class Cosh(_Unary):
-    """The hyperbolic cosine of src.
-
-    ```mlir
-    %y = ln.cosh %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "cosh"
-    definition = "dst[i...] = cosh(src[i...])"
-    function = np.cosh
-    domain = (-4, 4)
-
-
-@ln_op
-class Tanh(_Unary):
-    """The hyperbolic tangent of src.
-
-    ```mlir
-    %y = ln.tanh %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "tanh"
-    definition = "dst[i...] = tanh(src[i...])"
-    function = np.tanh
-    domain = (-4, 4)
-
-
-@ln_op
-class Asinh(_Unary):
-    """The number whose hyperbolic sine is src.
-
-    ```mlir
-    %y = ln.asinh %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "asinh"
-    definition = "dst[i...] = asinh(src[i...])"
-    function = np.arcsinh
-    domain = (-9, 9)
-
-
-@ln_op
-class Acosh(_Unary):
-    """The number, at least 0, whose hyperbolic cosine is src; NaN where src is below 1.
-
-    ```mlir
-    %y = ln.acosh %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "acosh"
-    definition = "dst[i...] = acosh(src[i...])"
-    function = np.arccosh
-    domain = (1, 9)
-
-
-@ln_op
-class Atanh(_Unary):
-    """The number whose hyperbolic tangent is src; NaN beyond [-1, 1].
-
-    ```mlir
-    %y = ln.atanh %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "atanh"
-    definition = "dst[i...] = atanh(src[i...])"
-    function = np.arctanh
-    domain = (-0.95, 0.95)
-
-
-@ln_op
-class Erf(_Unary):
-    """The error function, 2/√π times the integral of exp(-t²) from 0 to src.
-
-    ```mlir
-    %y = ln.erf %x : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "erf"
-    definition = "dst[i...] = erf(src[i...])"
-    function = erf
-    domain = (-3, 3)
-
-
-# -- tests of a value ------------------------------------------------------------------------------------------------
-
-
-class _Test(_Unary):
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(t.src.dims, BY_NAME["i1"])]
-
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        data = super().sample_data(name, kind, spec, tensors, params, seed)
-        special = np.array([np.nan, np.inf, -np.inf, 0, 1], data.dtype)
-        return np.where(data > 0, data, special[np.arange(data.size).reshape(data.shape) % 5])
-
-
-@ln_op
-class Isnan(_Test):
-    """Whether src is NaN.
-
-    ```mlir
-    // %x : tensor<2x3xf32>
-    %y = ln.isnan %x : tensor<2x3xi1>
-    ```
-    """
-
-    optype = "isnan"
-    definition = "dst[i...] = isnan(src[i...])"
-
-    def reference(self, src):
-        return np.isnan(src)
-
-
-@ln_op
-class Isinf(_Test):
-    """Whether src is infinite, of the signs asked for.
-
-    ```mlir
-    // %x : tensor<2x3xf32>
-    %y = ln.isinf %x {negative = false} : tensor<2x3xi1>
-    ```
-    """
-
-    optype = "isinf"
-    positive = boolean(default=True)
-    negative = boolean(default=True)
-    definition = """
-        dst[i...] = isinf(src[i...]) && (src[i...] > 0 ? positive : negative)
-    """
-
-    def reference(self, src):
-        return np.isinf(src) & np.where(np.signbit(src), self.negative, self.positive)
-
-    @classmethod
-    def samples(cls):
-        return [*super().samples(), case(src=(7,), positive=False), case(src=(7,), negative=False)]
-
-
-@ln_op
-class LogicalNot(_Unary):
-    """Whether src is false.
-
-    ```mlir
-    %y = ln.logical_not %x : tensor<2x3xi1>
-    ```
-    """
-
-    optype = "logical_not"
-    src = operand(dtypes=("i1",))
-    definition = "dst[i...] = !src[i...]"
     rewrites = (involution,)
 
     def reference(self, src):
-        return ~src
+        return self.numpy(src)
 
 
-@ln_op
-class BitNot(_Unary):
-    """The bits of src turned over.
+# fmt: off
+Neg = Unary.row("neg", "-src", np.negative, "-src; of integers, wrapped around.",
+                src=operand(dtypes=SIGNED), rewrites=(involution,))
+Abs = Unary.row("abs", "abs(src)", np.abs, "The absolute value of src; of the lowest integer, itself.",
+                src=operand(dtypes=NUMBERS), rewrites=(idempotent, abs_of_unsigned))
+Sign = Unary.row("sign", "src > 0 ? 1 : src < 0 ? -1 : src", np.sign,
+                 "1 where src is above 0, -1 where it is below, else src itself (0 or NaN).",
+                 src=operand(dtypes=NUMBERS), rewrites=(idempotent,))
 
-    ```mlir
-    %y = ln.bit_not %x : tensor<2x3xi32>
-    ```
-    """
+Floor = _Rounding.row("floor", "floor(src)", np.floor, "src rounded down to a whole number.")
+Ceil = _Rounding.row("ceil", "ceil(src)", np.ceil, "src rounded up to a whole number.")
+RoundEven = _Halves.row("round_even", "rint(src)", np.rint,
+                        "src rounded to the nearest whole number, halves to the even one.")
 
-    optype = "bit_not"
-    src = operand(dtypes=INTS)
-    definition = "dst[i...] = bitnot(src[i...])"
-    rewrites = (involution,)
+Exp = Unary.row("exp", "exp(src)", np.exp, "e to the power of src.")
+Log = Unary.row("log", "log(src)", np.log,
+                "The natural logarithm of src; NaN where src is negative, -inf where it is 0.", domain=(0.1, 9))
+Sqrt = Unary.row("sqrt", "sqrt(src)", np.sqrt, "The square root of src; NaN where src is negative.", domain=(0, 9))
+Reciprocal = Unary.row("reciprocal", "1 / src", np.reciprocal, "1 / src.", domain=(0.3, 4))
+Sin = Unary.row("sin", "sin(src)", np.sin, "The sine of src, in radians.", domain=(-9, 9))
+Cos = Unary.row("cos", "cos(src)", np.cos, "The cosine of src, in radians.", domain=(-9, 9))
+Tan = Unary.row("tan", "tan(src)", np.tan, "The tangent of src, in radians.", domain=(-1.3, 1.3))
+Asin = Unary.row("asin", "asin(src)", np.arcsin, "The angle in [-π/2, π/2] whose sine is src; NaN beyond [-1, 1].",
+                 domain=(-0.98, 0.98))
+Acos = Unary.row("acos", "acos(src)", np.arccos, "The angle in [0, π] whose cosine is src; NaN beyond [-1, 1].",
+                 domain=(-0.98, 0.98))
+Atan = Unary.row("atan", "atan(src)", np.arctan, "The angle in [-π/2, π/2] whose tangent is src.", domain=(-9, 9))
+Sinh = Unary.row("sinh", "sinh(src)", np.sinh, "The hyperbolic sine of src.", domain=(-4, 4))
+Cosh = Unary.row("cosh", "cosh(src)", np.cosh, "The hyperbolic cosine of src.", domain=(-4, 4))
+Tanh = Unary.row("tanh", "tanh(src)", np.tanh, "The hyperbolic tangent of src.", domain=(-4, 4))
+Asinh = Unary.row("asinh", "asinh(src)", np.arcsinh, "The number whose hyperbolic sine is src.", domain=(-9, 9))
+Acosh = Unary.row("acosh", "acosh(src)", np.arccosh,
+                  "The number, at least 0, whose hyperbolic cosine is src; NaN where src is below 1.", domain=(1, 9))
+Atanh = Unary.row("atanh", "atanh(src)", np.arctanh,
+                  "The number whose hyperbolic tangent is src; NaN beyond [-1, 1].", domain=(-0.95, 0.95))
+Erf = Unary.row("erf", "erf(src)", erf, "The error function, 2/√π times the integral of exp(-t²) from 0 to src.",
+                domain=(-3, 3))
 
-    def reference(self, src):
-        return ~src
-
-
-OPS = (
-    Neg,
-    Abs,
-    Sign,
-    Floor,
-    Ceil,
-    RoundEven,
-    Exp,
-    Log,
-    Sqrt,
-    Reciprocal,
-    Sin,
-    Cos,
-    Tan,
-    Asin,
-    Acos,
-    Atan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
-    Erf,
-    Isnan,
-    Isinf,
-    LogicalNot,
-    BitNot,
-)
+Isnan = Predicate.row("isnan", "isnan(src)", np.isnan, "Whether src is NaN.")
+Isinf = Predicate.row("isinf", "isinf(src) && (src > 0 ? positive : negative)",
+                 lambda x, positive, negative: np.isinf(x) & np.where(np.signbit(x), negative, positive),
+                 "Whether src is infinite, of the signs asked for.",
+                 positive=boolean(default=True), negative=boolean(default=True),
+                 more=(case(src=(7,), positive=False), case(src=(7,), negative=False)))
+LogicalNot = _Bits.row("logical_not", "!src", np.invert, "Whether src is false.", src=operand(dtypes=("i1",)))
+BitNot = _Bits.row("bit_not", "bitnot(src)", np.invert, "The bits of src turned over.", src=operand(dtypes=INTS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -19,20 +20,24 @@ from lightnet.frontends.nnvm.export.calls import (
     written,
 )
 from lightnet.frontends.nnvm.export.layers import dense_with_bias
+from lightnet.frontends.nnvm.pairs import ARITHMETIC, COMPARISONS, REDUCTIONS, UNARY
 from lightnet.ir.types import spec_of
 
 # -- element by element -----------------------------------------------------------------------------------------------
 
-_UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt", "abs": "abs",
-          "neg": "negative", "floor": "floor", "ceil": "ceil", "forward": "copy", "copy": "copy"}  # fmt: skip
-#: `ln` op -> NNVM's op on two tensors, and on a tensor and a number, where there is one.
-_BINARY = {"add": ("add", "add"), "sub": ("sub", "sub"), "mul": ("mul", "mul"), "div": ("div", "div"), "pow": ("pow", "pow"),
-           "mod": ("mod", None), "maximum": ("max", None), "minimum": ("min", None), "equal": ("equal", None),
-           "less": ("less", None), "less_equal": ("less_equal", None)}  # fmt: skip
-_ELEW = {"TL_SUM": "add", "TL_SUB": "sub", "TL_MUL": "mul", "TL_DIV": "div", "TL_POW": "pow", "TL_MAX": "maximum",
-         "TL_MIN": "minimum"}  # fmt: skip
-#: Ops that NNVM has for tensors of one shape; the others broadcast in any case.
-_SAME_SHAPE = ("add", "sub", "mul", "div", "pow", "mod")
+
+def _by_optype(pairs: Mapping[str, str]) -> dict[str, str]:
+    return {optype: name for name, optype in pairs.items()}
+
+
+_UNARY = _by_optype(UNARY) | {"copy": "copy"}
+_BINARY = _by_optype(ARITHMETIC | COMPARISONS)
+_REDUCE = _by_optype(REDUCTIONS)
+_ELEW = {"TL_SUM": "add", "TL_SUB": "sub", "TL_MUL": "mul", "TL_DIV": "div", "TL_POW": "pow", "TL_MAX": "max",
+         "TL_MIN": "min"}  # fmt: skip
+#: NNVM's ops on a tensor and a number; and those for tensors of one shape: the others broadcast in any case.
+_WITH_NUMBER = ("add", "sub", "mul", "div", "pow")
+_SAME_SHAPE = (*_WITH_NUMBER, "mod")
 
 
 @exporter(*_UNARY)
@@ -42,7 +47,7 @@ def unary(op: Any, exporting: Exporting) -> Call:
 
 @exporter(*_BINARY)
 def binary(op: Any, exporting: Exporting) -> Call:
-    return (dense_with_bias(op) if op.optype == "add" else None) or _binary(op, op.optype, exporting)
+    return (dense_with_bias(op) if op.optype == "add" else None) or _binary(op, _BINARY[op.optype], exporting)
 
 
 @exporter("elew")
@@ -50,15 +55,14 @@ def elew(op: Any, exporting: Exporting) -> Call:
     return _binary(op, _ELEW[op.elew_op], exporting)
 
 
-def _binary(op: Any, optype: str, exporting: Exporting) -> Call:
-    name, with_number = _BINARY[optype]
+def _binary(op: Any, name: str, exporting: Exporting) -> Call:
     a, b = op.operands
-    if with_number is not None:
+    if name in _WITH_NUMBER:
         if (number := _number(exporting, b, op)) is not None:
-            return Call(f"__{with_number}_scalar__", (a,), {"scalar": number})
+            return Call(f"__{name}_scalar__", (a,), {"scalar": number})
         if (number := _number(exporting, a, op)) is not None:
-            reverse = "" if optype in ("add", "mul") else "r"
-            return Call(f"__{reverse}{with_number}_scalar__", (b,), {"scalar": number})
+            reverse = "" if name in ("add", "mul") else "r"
+            return Call(f"__{reverse}{name}_scalar__", (b,), {"scalar": number})
     same = dims_of(a) == dims_of(b) and name in _SAME_SHAPE
     return Call(f"{'elemwise' if same else 'broadcast'}_{name}", (a, b), {})
 
@@ -117,8 +121,6 @@ def zeros(op: Any, exporting: Exporting) -> Call:
 
 
 # -- reductions -------------------------------------------------------------------------------------------------------
-
-_REDUCE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_mean": "mean", "reduce_prod": "prod"}
 
 
 @exporter(*_REDUCE)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
+from lightnet.frontends.nnvm.pairs import ALIASES, ARITHMETIC, COMPARISONS, MXNET_UNARY, UNARY
 
 Binary = Callable[[Node, Value, Value], Value]
 Unary = Callable[[Node, Value], Value]
@@ -59,20 +60,18 @@ def _shift(of_integers: str, of_floats: str) -> Binary:
     return apply
 
 
-_greater_equal = _swapped(plain("less_equal"))
 _COMPARE: dict[str, Binary] = {
-    "equal": plain("equal"), "not_equal": _not(plain("equal")), "greater": _swapped(plain("less")),
-    "greater_equal": _greater_equal, "lesser": plain("less"), "lesser_equal": plain("less_equal"), "less": plain("less"),
-    "less_equal": plain("less_equal"), "logical_and": _logical("bit_and"), "logical_or": _logical("bit_or"),
-    "logical_xor": _logical("bit_xor"),
+    **{name: plain(optype) for name, optype in COMPARISONS.items()},
+    "not_equal": _not(plain("equal")), "greater": _swapped(plain("less")), "greater_equal": _swapped(plain("less_equal")),
+    "logical_and": _logical("bit_and"), "logical_or": _logical("bit_or"), "logical_xor": _logical("bit_xor"),
 }  # fmt: skip
+_COMPARE |= {alias: _COMPARE[name] for alias, name in ALIASES.items() if name in _COMPARE}
 _ARITHMETIC: dict[str, Binary] = {
-    "add": plain("add"), "plus": plain("add"), "sub": plain("sub"), "minus": plain("sub"), "mul": plain("mul"),
-    "div": plain("div"), "mod": plain("mod"), "power": plain("pow"), "pow": plain("pow"), "maximum": plain("maximum"),
-    "minimum": plain("minimum"), "max": plain("maximum"), "min": plain("minimum"), "hypot": _hypot,
+    **{name: plain(optype) for name, optype in ARITHMETIC.items()}, "hypot": _hypot,
     **dict.fromkeys(("left_shift", "lshift"), _shift("shift_left", "mul")),
     **dict.fromkeys(("right_shift", "rshift"), _shift("shift_right", "div")),
 }  # fmt: skip
+_ARITHMETIC |= {alias: _ARITHMETIC[name] for alias, name in ALIASES.items() if name in _ARITHMETIC}
 _BINARY = {**_ARITHMETIC, **{name: _as_number(f) for name, f in _COMPARE.items()}}
 
 
@@ -189,21 +188,15 @@ def _same(n: Node, x: Value) -> Value:
 
 
 _UNARY: dict[str, Unary] = {
-    "relu": plain("relu"), "sigmoid": plain("sigmoid"), "tanh": plain("tanh"), "exp": plain("exp"), "log": plain("log"),
-    "sqrt": plain("sqrt"), "abs": plain("abs"), "sign": plain("sign"), "floor": plain("floor"), "ceil": plain("ceil"),
-    "negative": plain("neg"), "reciprocal": plain("reciprocal"), "sin": plain("sin"), "cos": plain("cos"), "tan": plain("tan"),
-    "arcsin": plain("asin"), "arccos": plain("acos"), "arctan": plain("atan"), "sinh": plain("sinh"), "cosh": plain("cosh"),
-    "arcsinh": plain("asinh"), "arccosh": plain("acosh"), "arctanh": plain("atanh"), "erf": plain("erf"),
-    "softsign": plain("softsign"), "round": _rounded, "rint": _rint, "fix": _trunc, "trunc": _trunc, "cbrt": _cbrt,
+    **{name: plain(optype) for name, optype in (UNARY | MXNET_UNARY).items()},
+    "round": _rounded, "rint": _rint, "fix": _trunc, "trunc": _trunc, "cbrt": _cbrt,
     "square": lambda n, x: n.g.op("mul", x, x),
     "rsqrt": _chain("sqrt", "reciprocal"), "rcbrt": lambda n, x: n.g.op("reciprocal", _cbrt(n, x)),
     "log2": _times(plain("log"), 1 / math.log(2)), "log10": _times(plain("log"), 1 / math.log(10)),
     "log1p": _log1p, "expm1": _expm1,
     "degrees": _times(_same, 180 / math.pi), "radians": _times(_same, math.pi / 180),
     "logical_not": lambda n, x: n.g.cast(n.g.op("logical_not", truth(n, x)), x.dtype),
-    "log_sigmoid": lambda n, x: n.g.op("neg", n.g.op("softplus", n.g.op("neg", x))), "mish": plain("mish"),
-    **dict.fromkeys(("copy", "_copy", "identity", "BlockGrad", "block_grad", "stop_gradient", "MakeLoss", "make_loss",
-                     "IdentityAttachKLSparseReg"), plain("forward")),
+    "log_sigmoid": lambda n, x: n.g.op("neg", n.g.op("softplus", n.g.op("neg", x))),
 }  # fmt: skip
 
 

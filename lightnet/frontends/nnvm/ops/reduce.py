@@ -5,10 +5,9 @@ from __future__ import annotations
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Node, nnvm_op
+from lightnet.frontends.nnvm.pairs import MXNET_REDUCTIONS, REDUCTIONS
 
-_NAMES = {"sum": "reduce_sum", "sum_axis": "reduce_sum", "mean": "reduce_mean", "max": "reduce_max", "max_axis": "reduce_max",
-          "min": "reduce_min", "min_axis": "reduce_min", "prod": "reduce_prod", "nansum": "reduce_sum",
-          "nanprod": "reduce_prod"}  # fmt: skip
+_NAMES = REDUCTIONS | MXNET_REDUCTIONS
 
 
 def axes_of(n: Node, x: Value) -> tuple[int, ...]:

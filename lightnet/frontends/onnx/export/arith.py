@@ -5,18 +5,12 @@ Integers are LightNet's: they wrap, x / 0 and x % 0 are 0, and a shift by the wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from lightnet.frontends.onnx.export.graph import Graph, exporter, unsupported
+from lightnet.frontends.onnx.export.graph import Exporter, Graph, export_pairs, exporter, operator, unsupported
+from lightnet.frontends.onnx.pairs import BINARY, BITWISE, COMPARISONS, EXTREMES, LOGICAL
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 _F64, _I64, _UI64 = BY_NAME["f64"], BY_NAME["i64"], BY_NAME["ui64"]
-
-#: Optypes whose operands and result have one type, and that are one operator of ONNX in every type.
-BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "maximum": "Max", "minimum": "Min"}
-COMPARISONS = {"equal": "Equal", "less": "Less", "less_equal": "LessOrEqual"}
-BITWISE = {"bit_and": ("BitwiseAnd", "And"), "bit_or": ("BitwiseOr", "Or"), "bit_xor": ("BitwiseXor", "Xor")}
 
 
 def binary(g: Graph, kind: str, dtype: DType, x: str, y: str) -> str:
@@ -28,27 +22,23 @@ def binary(g: Graph, kind: str, dtype: DType, x: str, y: str) -> str:
     return (integer_division if kind == "Div" else _integer_power)(g, dtype, x, y)
 
 
-def _arithmetic(kind: str) -> Callable[[Graph, LnOp, str, str], str]:
+def _arithmetic(kind: str) -> Exporter:
     return lambda g, op, x, y: binary(g, kind, op.operand_specs[0].dtype, x, y)
 
 
-def _comparison(kind: str) -> Callable[[Graph, LnOp, str, str], str]:
+def _comparison(kind: str) -> Exporter:
     return lambda g, op, x, y: g.test(kind, op.operand_specs[0].dtype, x, y)
 
 
-def _bitwise(of_ints: str, of_bools: str) -> Callable[[Graph, LnOp, str, str], str]:
-    def export(g: Graph, op: LnOp, x: str, y: str) -> str:
-        return g.node(of_bools if op.operand_specs[0].dtype.kind == "bool" else of_ints, x, y)
-
-    return export
+export_pairs(BINARY | EXTREMES | {"Pow": "pow"}, _arithmetic)
+export_pairs(COMPARISONS, _comparison)
 
 
-for _optype, _kind in [*BINARY.items(), ("div", "Div"), ("pow", "Pow")]:
-    exporter(_optype)(_arithmetic(_kind))
-for _optype, _kind in COMPARISONS.items():
-    exporter(_optype)(_comparison(_kind))
-for _optype, _kinds in BITWISE.items():
-    exporter(_optype)(_bitwise(*_kinds))
+@exporter(*BITWISE.values())
+def bits(g: Graph, op: LnOp, x: str, y: str) -> str:
+    kinds = LOGICAL if op.operand_specs[0].dtype.kind == "bool" else BITWISE
+    return g.node(operator(kinds, op), x, y)
+
 
 _ELEW = {"TL_MUL": "Mul", "TL_DIV": "Div", "TL_SUM": "Add", "TL_SUB": "Sub", "TL_MAX": "Max", "TL_MIN": "Min",
          "TL_POW": "Pow"}  # fmt: skip

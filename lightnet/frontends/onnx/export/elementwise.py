@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import Graph, exporter
+from lightnet.frontends.onnx.export.graph import Exporter, Graph, export_pairs, exporter, operator
+from lightnet.frontends.onnx.pairs import ACTIVATIONS, SOFTMAXES, UNARY
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import DType, convert
 
-#: Optypes that are one operator of ONNX -> that operator and the parameters that are its attributes, of the same name.
-UNARY: dict[str, tuple[str, ...]] = {
-    "neg": ("Neg",), "abs": ("Abs",), "sign": ("Sign",), "floor": ("Floor",), "ceil": ("Ceil",), "round_even": ("Round",),
-    "exp": ("Exp",), "log": ("Log",), "sqrt": ("Sqrt",), "reciprocal": ("Reciprocal",), "sin": ("Sin",), "cos": ("Cos",),
-    "tan": ("Tan",), "asin": ("Asin",), "acos": ("Acos",), "atan": ("Atan",), "sinh": ("Sinh",), "cosh": ("Cosh",),
-    "tanh": ("Tanh",), "asinh": ("Asinh",), "acosh": ("Acosh",), "atanh": ("Atanh",), "erf": ("Erf",),
-    "logical_not": ("Not",), "bit_not": ("BitwiseNot",), "sigmoid": ("Sigmoid",),
-    "elu": ("Elu", "alpha"), "selu": ("Selu", "alpha", "gamma"), "mish": ("Mish",),
-    "hard_sigmoid": ("HardSigmoid", "alpha", "beta"), "hard_swish": ("HardSwish",), "softplus": ("Softplus",),
-    "softsign": ("Softsign",), "thresholded_relu": ("ThresholdedRelu", "alpha"), "softmax": ("Softmax", "axis"),
-    "log_softmax": ("LogSoftmax", "axis"),
-}  # fmt: skip
 
-
-def _operator(kind: str, *attributes: str) -> Callable[[Graph, LnOp, str], str]:
-    def export(g: Graph, op: LnOp, src: str) -> str:
-        return g.compute(kind, op.operand_specs[0].dtype, [src], **{a: getattr(op, a) for a in attributes})
-
-    return export
-
-
-for _optype, _row in UNARY.items():
-    exporter(_optype)(_operator(*_row))
+@exporter(*SOFTMAXES.values())
+def softmax(g: Graph, op: LnOp, src: str) -> str:
+    return g.compute(operator(SOFTMAXES, op), op.operand_specs[0].dtype, [src], axis=op.axis)
 
 
 @exporter("isnan")
@@ -138,3 +118,19 @@ def clip(g: Graph, op: LnOp, src: str) -> str:
     if dtype.name == "f32" and op.lo <= op.hi:
         return g.node("Clip", src, low, high)
     return g.extreme("Min", dtype, g.extreme("Max", dtype, src, low), high)
+
+
+def _unary(kind: str) -> Exporter:
+    return lambda g, op, src: g.compute(kind, op.operand_specs[0].dtype, [src])
+
+
+def _activation(kind: str) -> Exporter:
+    def export(g: Graph, op: LnOp, src: str) -> str:
+        attributes = {name: getattr(op, param) for name, (param, _) in ACTIVATIONS[kind][1].items()}
+        return g.compute(kind, op.operand_specs[0].dtype, [src], **attributes)
+
+    return export
+
+
+export_pairs(UNARY, _unary)
+export_pairs({kind: optype for kind, (optype, _) in ACTIVATIONS.items()}, _activation)

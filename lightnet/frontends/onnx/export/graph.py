@@ -12,7 +12,7 @@ Imports NumPy, the IR and the runtime's dtypes; `onnx` only where the finished m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,18 @@ def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
         return function
 
     return register
+
+
+def export_pairs(pairs: Mapping[str, str], make: Callable[[str], Exporter]) -> None:
+    """Register what `make` makes of an operator as the exporter of the optype beside it (`pairs.py`), unless that has one of
+    its own."""
+    for kind, optype in pairs.items():
+        _EXPORTERS.setdefault(optype, make(kind))
+
+
+def operator(pairs: Mapping[str, str], op: LnOp) -> str:
+    """The operator beside the op in two-way pairs."""
+    return next(kind for kind, optype in pairs.items() if optype == op.optype)
 
 
 def exporters() -> dict[str, Exporter]:

@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 
 from lightnet.frontends.onnx.export.graph import Graph, exporter
+from lightnet.frontends.onnx.pairs import RECURRENT
 from lightnet.ir.op import LnOp
 
-#: The activations of LightNet: their names in ONNX, and how many of (alpha, beta) they have.
-_ACTIVATIONS = {
-    "sigmoid": ("Sigmoid", 0), "tanh": ("Tanh", 0), "relu": ("Relu", 0), "affine": ("Affine", 2),
-    "leaky_relu": ("LeakyRelu", 1), "thresholded_relu": ("ThresholdedRelu", 1), "scaled_tanh": ("ScaledTanh", 2),
-    "hard_sigmoid": ("HardSigmoid", 2), "elu": ("Elu", 1), "softsign": ("Softsign", 0), "softplus": ("Softplus", 0),
-}  # fmt: skip
+#: The activations of LightNet: their names in ONNX, and whether they have an alpha and a beta.
+_ACTIVATIONS = {own: (name, alpha is not None, beta is not None) for name, (own, alpha, beta) in RECURRENT.items()}
 
 
 def _layer(g: Graph, op: LnOp, kind: str, names: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
@@ -35,8 +32,8 @@ def _layer(g: Graph, op: LnOp, kind: str, names: Sequence[str], alpha: Sequence[
         kind, 3 if kind == "LSTM" else 2, gates, identity, recurrent, bias, lens, *states,
         hidden_size=hidden, direction="reverse" if op.reverse else "forward", clip=float(op.clip) if op.clip else None,
         activations=[row[0] for row in rows],
-        activation_alpha=[float(a) for a, row in zip(alpha, rows) if row[1] > 0] or None,
-        activation_beta=[float(b) for b, row in zip(beta, rows) if row[1] > 1] or None, **attributes,
+        activation_alpha=[float(a) for a, row in zip(alpha, rows) if row[1]] or None,
+        activation_beta=[float(b) for b, row in zip(beta, rows) if row[2]] or None, **attributes,
     )  # fmt: skip
     starts = [g.node("Squeeze", x, first) for x in states[: len(outputs) - 1]]
     ends = [g.node("Squeeze", x, first) for x in outputs[1:]]

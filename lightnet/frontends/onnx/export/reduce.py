@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from lightnet.frontends.onnx.export.arith import integer_division
-from lightnet.frontends.onnx.export.graph import Graph, exporter
+from lightnet.frontends.onnx.export.graph import Graph, export_pairs, exporter, operator
+from lightnet.frontends.onnx.pairs import ARG_EXTREMES, REDUCTIONS
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 _I64, _I32 = BY_NAME["i64"], BY_NAME["i32"]
-
-REDUCTIONS = {"reduce_sum": "ReduceSum", "reduce_prod": "ReduceProd", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin"}  # fmt: skip
 
 
 def _identity(kind: str, dtype: DType) -> np.generic:
@@ -51,14 +48,6 @@ def _integer_product(g: Graph, op: LnOp, src: str, axes: tuple[int, ...]) -> str
     return back(x)
 
 
-def _reduction(kind: str) -> Callable[[Graph, LnOp, str], str]:
-    return lambda g, op, src: _reduce(g, kind, op, src, tuple(op.axes))
-
-
-for _optype, _kind in REDUCTIONS.items():
-    exporter(_optype)(_reduction(_kind))
-
-
 @exporter("reduce_mean")
 def reduce_mean(g: Graph, op: LnOp, src: str) -> str:
     """Of integers, the quotient of a sum that wraps."""
@@ -75,11 +64,17 @@ def reduce_mean(g: Graph, op: LnOp, src: str) -> str:
     return g.cast(quotient, wide, spec.dtype)
 
 
-@exporter("argmax", "argmin")
+@exporter(*ARG_EXTREMES.values())
 def arg_extreme(g: Graph, op: LnOp, src: str) -> str:
     """With a NaN in `src` the index is the runtime's own."""
-    kind = "ArgMax" if op.optype == "argmax" else "ArgMin"
-    return g.test(kind, op.operand_specs[0].dtype, src, axis=op.axis, keepdims=1, select_last_index=int(op.last))
+    return g.test(
+        operator(ARG_EXTREMES, op),
+        op.operand_specs[0].dtype,
+        src,
+        axis=op.axis,
+        keepdims=1,
+        select_last_index=int(op.last),
+    )
 
 
 @exporter("maxreduce")
@@ -156,3 +151,6 @@ def cumprod(g: Graph, op: LnOp, src: str) -> str:
     while step < n:
         x, step = g.node("Mul", x, moved(x, step)), 2 * step
     return back(x)
+
+
+export_pairs(REDUCTIONS, lambda kind: lambda g, op, src: _reduce(g, kind, op, src, tuple(op.axes)))

@@ -11,6 +11,7 @@ from functools import reduce
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.pairs import ACTIVATIONS, BINARY, BITWISE, COMPARISONS, EXTREMES, LOGICAL, UNARY
 from lightnet.frontends.onnx.storage import ROUND_MODES, entered, left, marked, stored
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -34,16 +35,12 @@ def aligned(n: Node, a: Value, b: Value) -> Value:
 
 # -- binary ----------------------------------------------------------------------------------------------------------
 
-BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "bit_and", "Or": "bit_or", "Xor": "bit_xor",
-    "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor", "Equal": "equal", "Less": "less",
-    "LessOrEqual": "less_equal",
-}  # fmt: skip
+_BINARY = BINARY | COMPARISONS | BITWISE | LOGICAL
 
 
-@onnx_op(*BINARY)
+@onnx_op(*_BINARY)
 def binary(n: Node, a: Value, b: Value) -> Value:
-    return n.g.op(BINARY[n.op_type], a, aligned(n, a, b))
+    return n.g.op(_BINARY[n.op_type], a, aligned(n, a, b))
 
 
 @onnx_op("Greater", "GreaterOrEqual")
@@ -77,12 +74,12 @@ def bit_shift(n: Node, a: Value, b: Value) -> Value:
     return n.g.op(f"shift_{direction.lower()}", a, b)
 
 
-VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+_VARIADIC = EXTREMES | {"Sum": "add"}
 
 
-@onnx_op(*VARIADIC)
+@onnx_op(*_VARIADIC)
 def variadic(n: Node, first: Value, *others: Value) -> Value:
-    return reduce(lambda a, b: n.g.op(VARIADIC[n.op_type], a, b), others, first)
+    return reduce(lambda a, b: n.g.op(_VARIADIC[n.op_type], a, b), others, first)
 
 
 @onnx_op("Mean")
@@ -170,14 +167,6 @@ def _dropped(n: Node, x: Value, ratio: float) -> tuple[Value, Value]:
 
 # -- one number ------------------------------------------------------------------------------------------------------
 
-UNARY = {
-    "Neg": "neg", "Abs": "abs", "Sign": "sign", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal",
-    "Floor": "floor", "Ceil": "ceil", "Round": "round_even", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
-    "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh",
-    "Atanh": "atanh", "Erf": "erf", "Not": "logical_not", "BitwiseNot": "bit_not", "IsNaN": "isnan", "Relu": "relu",
-    "Sigmoid": "sigmoid", "HardSwish": "hard_swish", "Mish": "mish", "Softplus": "softplus", "Softsign": "softsign",
-}  # fmt: skip
-
 
 @onnx_op(*UNARY)
 def unary(n: Node, x: Value) -> Value:
@@ -188,19 +177,6 @@ def unary(n: Node, x: Value) -> Value:
 def is_infinite(n: Node, x: Value) -> Value:
     positive, negative = (bool(n.int(f"detect_{sign}", 1)) for sign in ("positive", "negative"))
     return n.g.op("isinf", x, positive=positive, negative=negative)
-
-
-#: ONNX op → the `ln` op, and its parameters by ONNX's attributes with their defaults.
-ACTIVATIONS: dict[str, tuple[str, dict[str, tuple[str, float]]]] = {
-    "LeakyRelu": ("lrelu", {"alpha": ("negslope", 0.01)}),
-    "Elu": ("elu", {"alpha": ("alpha", 1.0)}),
-    "Selu": ("selu", {"alpha": ("alpha", 1.67326319217681884765625), "gamma": ("gamma", 1.05070102214813232421875)}),
-    "Celu": ("celu", {"alpha": ("alpha", 1.0)}),
-    "HardSigmoid": ("hard_sigmoid", {"alpha": ("alpha", 0.2), "beta": ("beta", 0.5)}),
-    "ThresholdedRelu": ("thresholded_relu", {"alpha": ("alpha", 1.0)}),
-    "Shrink": ("shrink", {"lambd": ("lambd", 0.5), "bias": ("bias", 0.0)}),
-    "Swish": ("silu", {"alpha": ("beta", 1.0)}),
-}
 
 
 @onnx_op(*ACTIVATIONS)

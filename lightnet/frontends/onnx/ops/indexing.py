@@ -9,6 +9,7 @@ import numpy as np
 from lightnet.frontends.composites import cut, expand, one_hot, squeeze
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.pairs import ARG_EXTREMES, SCANS
 
 #: Elements of the largest index that is looked at for being a range.
 MAX_INSPECTED = 1 << 16
@@ -84,17 +85,18 @@ def topk(n: Node, x: Value, k: Value | None = None) -> tuple[Value, Value]:
     )  # fmt: skip
 
 
-@onnx_op("CumSum", "CumProd")
+@onnx_op(*SCANS)
 def scan(n: Node, x: Value, axis: Value) -> Value:
     along = n.axis(n.need_ints(axis, f"the axis of {n.op_type}")[0], x.ndim)
-    optype = "cumsum" if n.op_type == "CumSum" else "cumprod"
-    return n.g.op(optype, x, axis=along, exclusive=bool(n.int("exclusive", 0)), reverse=bool(n.int("reverse", 0)))
+    return n.g.op(
+        SCANS[n.op_type], x, axis=along, exclusive=bool(n.int("exclusive", 0)), reverse=bool(n.int("reverse", 0))
+    )
 
 
-@onnx_op("ArgMax", "ArgMin")
+@onnx_op(*ARG_EXTREMES)
 def arg_extreme(n: Node, x: Value) -> Value:
     axis = n.axis(n.int("axis", 0), x.ndim)
-    found = n.g.op(n.op_type.lower(), x, axis=axis, last=bool(n.int("select_last_index", 0)))
+    found = n.g.op(ARG_EXTREMES[n.op_type], x, axis=axis, last=bool(n.int("select_last_index", 0)))
     return found if n.int("keepdims", 1) else squeeze(n.g, found, [axis])
 
 

@@ -7,6 +7,7 @@ from math import prod
 from lightnet.frontends.composites import expand, moments, over_deviation
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.pairs import SOFTMAXES
 
 
 def _per_channel(n: Node, x: Value, vector: Value) -> Value:
@@ -149,10 +150,10 @@ def lrn(n: Node, x: Value) -> Value:
 # -- softmax
 
 
-@onnx_op("Softmax", "LogSoftmax")
+@onnx_op(*SOFTMAXES)
 def softmax(n: Node, x: Value) -> Value:
     """Along an axis; before opset 13, over all axes from `axis` on as if they were one."""
-    g, optype = n.g, "softmax" if n.op_type == "Softmax" else "log_softmax"
+    g, optype = n.g, SOFTMAXES[n.op_type]
     if n.opset >= 13:
         return g.op(optype, x, axis=n.axis(n.int("axis", -1), x.ndim)) if x.ndim else _of_one(n, x, optype)
     axis = n.axis(n.int("axis", 1), x.ndim) if n.int("axis", 1) != x.ndim else x.ndim

@@ -10,15 +10,10 @@ from dataclasses import dataclass, field
 from lightnet.frontends.composites import cut, element, full, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.pairs import RECURRENT
 
-#: ONNX's names of activations, with `ln`'s name and the default alpha and beta of those that have them.
-_ACTIVATIONS: dict[str, tuple[str, float | None, float | None]] = {
-    "sigmoid": ("sigmoid", None, None), "tanh": ("tanh", None, None), "relu": ("relu", None, None),
-    "affine": ("affine", 1.0, 0.0), "leakyrelu": ("leaky_relu", 0.01, None),
-    "thresholdedrelu": ("thresholded_relu", 1.0, None), "scaledtanh": ("scaled_tanh", 1.0, 1.0),
-    "hardsigmoid": ("hard_sigmoid", 0.2, 0.5), "elu": ("elu", 1.0, None), "softsign": ("softsign", None, None),
-    "softplus": ("softplus", None, None),
-}  # fmt: skip
+#: By ONNX's names, which may be written in either case.
+_ACTIVATIONS = {name.lower(): row for name, row in RECURRENT.items()}
 
 
 @dataclass

@@ -11,6 +11,7 @@ from lightnet.dialects.ln.einsum import parse_equation
 from lightnet.frontends.composites import computed_in, expand, squeeze, unsqueeze
 from lightnet.frontends.graph import MAX_FOLDED, Graph, Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.pairs import REDUCTIONS
 
 # -- reductions ------------------------------------------------------------------------------------------------------
 
@@ -48,8 +49,8 @@ def _plain(optype: str) -> Callable[[Graph, Value, tuple[int, ...]], Value]:
     return function
 
 
-for _op_type in ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceMean"):
-    _reduction(_op_type)(_plain(f"reduce_{_op_type[6:].lower()}"))
+for _op_type, _optype in REDUCTIONS.items():
+    _reduction(_op_type)(_plain(_optype))
 
 
 def _in_float(g: Graph, x: Value) -> Value:
