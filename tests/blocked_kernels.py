@@ -20,6 +20,7 @@ from lightnet.ir.layout import Blocked, Layout, byte_size, from_memory, layout_o
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.ir.verify import verify_module
 from lightnet.runtime.arrays import aligned
 
 
@@ -105,7 +106,7 @@ def check_blocked(
         arrays = [_normal(random, spec_of(v.type).dims) for v in kernel.operands]
     launches = plan.build(kernel, "kernel", aliases := dict(aliases or {}))
     module = ModuleOp([launch.function for launch in launches])
-    module.verify()
+    verify_module(module)
     native = compile_module(module, verify=True)
     inputs = [_placed(to_memory(v.type, a)) for v, a in zip(kernel.operands, arrays)]
     before = [m.copy() for m in inputs]

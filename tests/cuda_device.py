@@ -14,13 +14,14 @@ from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.dialects.cuda_launch import cuda_kernels, dynamic_shared
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
+from lightnet.ir.verify import verify_module
 from lightnet.runtime.cuda.driver import Launch, arguments
 from lightnet.runtime.cuda.tensor_map import TensorMap
 
 
 def parse(text: str) -> ModuleOp:
     module = parse_mlir(make_context(), text, "kernels.mlir")
-    module.verify()
+    verify_module(module)
     return module
 
 

@@ -17,6 +17,7 @@ from lightnet.dialects.cuda_launch import dynamic_shared
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.types import TensorSpec, spec_of
+from lightnet.ir.verify import verify_module
 from lightnet.passes.lower_cuda import _Lowering
 from lightnet.runtime.cuda.driver import Driver, Launch, arguments
 
@@ -29,7 +30,7 @@ class Regions:
         self.launches: list[list[SimtLaunch]] = [SELECTION.generate(k, f"k{i}", {}) for i, k in enumerate(self.regions)]
         functions = dict.fromkeys(f for made in self.launches for launch in made for f in launch.functions)
         module = ModuleOp([*functions])
-        module.verify()
+        verify_module(module)
         self.program = emit_program(module, arch) if functions else None
         self.gpu = driver(arch)
         self.module = self.gpu.load(self.program.text) if self.program is not None else None

@@ -12,17 +12,18 @@ from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.emitter import Vectors, emit_module
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.ir.context import make_context
+from lightnet.ir.verify import verify_module
 
 
 def parse(text: str) -> ModuleOp:
     module = Parser(make_context(), text).parse_module()
-    module.verify()
+    verify_module(module)
     return module
 
 
 def round_trip(module: ModuleOp) -> None:
     """The module prints, parses back to the same, and gives the same LLVM text."""
-    module.verify()
+    verify_module(module)
     again = parse(str(module))
     assert str(again) == str(module)
     assert emit_module(again).text == emit_module(module).text

@@ -18,6 +18,7 @@ from lightnet.dialects.launch import LaunchOp, launches
 from lightnet.ir.context import make_context
 from lightnet.ir.memory import memory_of, set_memory
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.verify import verify_module
 from lightnet.passes.simt_to_cpu import SimtToCpuPass
 
 
@@ -37,7 +38,7 @@ def converted(module: ModuleOp, name: str, grid: Sequence[int], sizes: Sequence[
     module.body.block.add_op(main)
     module.attributes[ARCH] = StringAttr(arch)
     set_memory(module, {"static": 0, "arena": end})
-    module.verify()
+    verify_module(module)
     SimtToCpuPass(threads).apply(make_context(), module)
     return parse(str(module))
 

@@ -16,6 +16,7 @@ from lightnet.backends.cuda.gemm.mma_core import MmaCore, shapes
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
+from lightnet.ir.verify import verify_module
 from lightnet_ptx.machine import Batch
 
 TYPES = {f16: np.float16, bf16: ml_dtypes.bfloat16, f32: np.float32}
@@ -96,7 +97,7 @@ def error(got: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
 
 def checked(tile: Tile, element, by_k: bool, steps: int = 3) -> None:
     module = product(tile, element, by_k, steps)
-    module.verify()
+    verify_module(module)
     a, b = factors(tile, element, steps)
     assert error(multiply(module, tile, a, b, by_k), a, b) < 1e-5
 

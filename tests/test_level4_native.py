@@ -20,6 +20,7 @@ from lightnet.backends.llvm.emitter import emit_module
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import HostOp, LaunchOp
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.verify import verify_module
 from lightnet.runtime.image import HOST_FUNCTION
 from lightnet.runtime.native import NativeCode
 
@@ -58,7 +59,7 @@ def fibonacci(steps: int) -> ModuleOp:
 def test_main_runs_launches_and_host_calls_in_order():
     """More lines than a chunk holds, both spaces, and the interpreter sees the same bytes at each host call."""
     module = fibonacci(600)
-    module.verify()
+    verify_module(module)
     memory, static = aligned(np.zeros(512, np.uint8)), aligned(np.arange(64, dtype=np.uint8))
     memory[:256].view(np.float32)[:] = 1e-30
     seen: list[tuple[int, bytes, bytes]] = []

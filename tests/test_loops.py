@@ -23,6 +23,7 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.fusion import Part, compose, inline, merge, nests
 from lightnet.ir.notation import bind
 from lightnet.ir.types import TensorSpec
+from lightnet.ir.verify import verify_module
 from lightnet.runtime.dtypes import BY_NAME, DTYPES
 
 F32 = BY_NAME["f32"]
@@ -66,7 +67,7 @@ def check(cases, native=True, tolerance=1e-5, blocks=5):
         for i, c in enumerate(cases)
     ]
     module = ModuleOp([k.func for low in lowered for k in low.kernels])
-    module.verify()
+    verify_module(module)
     program, code = LoopProgram(module), compile_module(module, verify=True) if native else None
     for case, low in zip(cases, lowered):
         definition, arrays = case[:2]
