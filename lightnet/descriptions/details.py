@@ -138,8 +138,7 @@ def removal(item: Item, details: Sequence[Item], scope: Scope, cls: type[LnOp]) 
     """``replace: []``: what takes the place of the results of `self`, an op of class `cls`, a tensor that is there already.
 
     Upstream's generated code forgets to say that it matched, so that nothing happens there. Here details may say which tensor it is
-    (``self.outs[dst] = self.ins[src]``); without them it is the one data operand of an op with one result, and an op without results
-    simply goes.
+    (``self.outs[dst] = self.ins[src]``); without them it is the one data operand of an op with one result.
     """
     schema = cls.schema
     if details:
