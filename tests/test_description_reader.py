@@ -101,7 +101,7 @@ def test_kinds():
         ("a {} 5", "1:6", "expected the name of an object"),
         ("[1]", "1:1", "expected an object"),
         ("{} {}", "1:4", "expected the end of the text"),
-        ("a { b: 123456789012345678901234 }", "1:8", "more than 64 bits"),
+        ("a { b: 123456789012345678901234 }", "1:8", "does not fit 64 bits"),
         ("a { b: 1e999 }", "1:8", "too large"),
         ("a { b: yes }", "1:8", "expected a value, got 'yes'"),
         ("a { b: @ }", "1:8", "unexpected character '@'"),

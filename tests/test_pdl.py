@@ -10,7 +10,7 @@ import pytest
 import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.descriptions import pdl
-from lightnet.descriptions.pdl_match import span_of
+from lightnet.descriptions.matching import span_of
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import mlir
 from lightnet.ir import rewrites

@@ -27,9 +27,10 @@ from lightnet.descriptions.scope import Ops, Read, TensorRef, Var, evaluate, unk
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.ir.access import is_copy, is_elementwise, is_reduction
 from lightnet.ir.constants import Value, element
-from lightnet.ir.expr import Name, Token
+from lightnet.ir.expr import Name
 from lightnet.ir.op import LnOp, name_of
 from lightnet.ir.params import ptype_of
+from lightnet.parsing import Token
 from lightnet.runtime.numbers import as_realtype
 
 _OP_FIELDS: dict[str, tuple[str, Callable[[LnOp], Value]]] = {

@@ -19,7 +19,7 @@ from lightnet.descriptions.helpers import HELPERS
 from lightnet.descriptions.reader import Item
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constants import FUNCTIONS
-from lightnet.ir.expr import MAX_DEPTH, Attr, Binary, Call, Expr, Index, Num, Parser, Select, Str
+from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Num, Parser, Select, Str
 
 T = TypeVar("T")
 
@@ -64,10 +64,10 @@ class _SnippetParser(Parser):
 
     attributes: ClassVar[tuple[str, ...] | None] = None
 
-    def _unary(self) -> Expr:
+    def operand(self) -> Expr:
         """Casts, and C's arrays: ``(int)x``, ``(int[]){a, b}``."""
-        if self.token.text != "(" or self.ahead(1) not in _CASTS:
-            return super()._unary()
+        if self.token.text != "(" or self.ahead(1).text not in _CASTS:
+            return super().operand()
         mark, type = self.next(), self.next()
         if self.accept("["):
             self.expect("]")
@@ -76,15 +76,8 @@ class _SnippetParser(Parser):
                 self.error(f"expected '{{' behind ({type.text}[]), got '{self.token.text}'")
             return self._postfix()
         self.expect(")")
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self.error(f"expression nested more than {MAX_DEPTH} deep")
-        value = self._unary()
-        self.depth -= 1
+        value = self.nested(self.operand)
         return Call("int", (value,), mark.pos) if _CASTS[type.text] is int else Binary("*", Num(1.0), value, mark.pos)
-
-    def ahead(self, count: int) -> str:
-        return self.tokens[min(self.i + count, len(self.tokens) - 1)].text
 
     def constraint(self) -> Constraint:
         cond, message = self.expr(), None

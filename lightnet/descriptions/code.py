@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from lightnet.descriptions import c, ccode
 from lightnet.descriptions.c import arguments, library, tree
@@ -27,6 +27,7 @@ from lightnet.ir.types import MAX_RANK, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL
 from lightnet.runtime.numbers import as_double, as_float, as_int
 
+T = TypeVar("T")
 TENSOR = ("dims", "ndim", "len", "dtype", "data")
 ENTRY = ("name", "tensor", "isstatic", "mtype", "owner", "creater", "offset")
 PARAM = ("arg_name", "type", "array_len", *(f"value_{a}{t}" for a in ("", "array_") for t in ("int", "float", "double", "string", "bool")))  # fmt: skip
@@ -42,8 +43,17 @@ class Code:
     block: tree.Block = field(compare=False, repr=False)
 
     def run(self, machine: c.Machine) -> Any:
-        """Run it. Raises `CodeError` in the text, `Unsatisfied` for a check that does not hold."""
-        return machine.run(self.block, str(self.item.value))
+        """Run it. Raises `LightNetError` at its place in the file, `Unsatisfied` for a check that does not hold."""
+        return self.guarded(lambda: machine.run(self.block, str(self.item.value)))
+
+    def guarded(self, action: Callable[[], T]) -> T:
+        """What `action` gives, which has to do with the code; its errors get their place in the file."""
+        try:
+            return action()
+        except LightNetError as e:
+            found = ccode.moved(e, self.item)
+            e.loc, e.source_line = found.loc, found.source_line
+            raise
 
     @property
     def calls(self) -> set[str]:
@@ -237,7 +247,7 @@ class PreRun:
             f"{name}_dims", "int", 1, *([] if dims is None else [c.array("int", map(int, dims), f"'{name}_dims'")])
         )
         code.run(m)
-        return m.guarded(lambda: self.made(name), str(code.item.value))
+        return code.guarded(lambda: m.guarded(lambda: self.made(name), str(code.item.value)))
 
     def made(self, name: str) -> tuple[Any, Any]:
         found = {part: self.machine.variable(f"{name}_{part}") for part in ("ndim", "dims", "dtype")}

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from xdsl.ir import SSAValue
 
-from lightnet.descriptions.ccode import moved
 from lightnet.descriptions.code import Code, Unsatisfied
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Create, Input, ParamOp
@@ -23,6 +22,8 @@ from lightnet.ir.types import TensorSpec
 
 if TYPE_CHECKING:
     from lightnet.descriptions.described import DescribedOp
+
+T = TypeVar("T")
 
 
 class Coded(LnOp):
@@ -42,14 +43,14 @@ class Coded(LnOp):
             raise cls._error(label, f"'{text}': {e.message}") from None
 
     @classmethod
-    def at_code(cls, code: Code, action: Callable[[], Any]) -> Any:
+    def at_code(cls, label: str, action: Callable[[], T]) -> T:
         """What `action` gives, which runs code of the description; its errors are the op's, with a note of the place."""
         try:
             return action()
         except LightNetError as e:
-            what = f'should satisfy: "{e.message}"' if isinstance(e, Unsatisfied) else e.message
-            error = cls._error(code.label, what)
-            error.notes.append((moved(e, code.item).loc, "here, in its description"))
+            error = cls._error(label, f'should satisfy: "{e.message}"' if isinstance(e, Unsatisfied) else e.message)
+            run = cls.described.run
+            error.notes.append((e.loc or (run.loc if run is not None else None), "here, in its description"))
             raise error from None
 
     @classmethod
@@ -57,11 +58,7 @@ class Coded(LnOp):
         """The index notation that the loops of the op's C are; None where it calls ops."""
         from lightnet.descriptions import graphs
 
-        try:
-            steps = graphs.run(cls, env)
-        except LightNetError as e:
-            raise cls._at("run", e) from None
-        return "\n".join(steps.statements) or None
+        return "\n".join(cls.at_code("run", lambda: graphs.run(cls, env)).statements) or None
 
     @classmethod
     def _check_graph(cls, env: constants.Env, results: Sequence[TensorSpec]) -> None:
@@ -70,10 +67,7 @@ class Coded(LnOp):
 
         d = cls.described
         params = {p.name: env.params[p.name] for p in cls.schema.params if p.name in env.params}
-        try:
-            graphs.check(cls, env, params, results)
-        except LightNetError as e:
-            raise cls._at("run", e) from None
+        cls.at_code("run", lambda: graphs.check(cls, env, params, results))
         for r in cls.schema.results if d.offset is not None else ():
             if r.owner is not None and cls._offset(d.offset, r.name, r.owner, env) != 0:
                 raise cls._error(
@@ -81,26 +75,13 @@ class Coded(LnOp):
                 )
 
     @classmethod
-    def _at(cls, label: str, error: LightNetError) -> ConstraintError:
-        """An error in the code of the description as one of the op."""
-        found = cls._error(label, error.message)
-        where = error.loc
-        if where is None and cls.described.run is not None:
-            where = cls.described.run.loc
-        found.notes.append((where, "here, in its description"))
-        return found
-
-    @classmethod
     def _offset(cls, offset: str | Code, result: str, owner: str, env: constants.Env) -> Any:
         """The bytes of `owner` in front of a result."""
         if isinstance(offset, str):
             return cls._value(f"{result}.calc-offset", offset, env)
-        from lightnet.descriptions import graphs
+        from lightnet.descriptions.offsets import distance
 
-        try:
-            return graphs.offset(offset, cls, env, result, owner)
-        except LightNetError as e:
-            raise cls._at(f"{result}.calc-offset", e) from None
+        return cls.at_code(f"{result}.calc-offset", lambda: distance(offset, cls, env, result, owner))
 
     def decomposition(self) -> tuple[list[LnOp], list[SSAValue]] | None:
         """The ops that this one is, and the values that its results are; None for one that is computed by itself."""

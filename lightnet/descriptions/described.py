@@ -147,7 +147,7 @@ class DescribedOp(Coded):
             return [cls._result(rule, env, None) for rule in d.results]
         run = PreRun(cls, env)
         for code in d.code:
-            cls.at_code(code, lambda code=code: code.run(run.machine))
+            cls.at_code(code.label, lambda code=code: code.run(run.machine))
         found = []
         for rule in d.results:
             found.append(cls._result(rule, env, run))
@@ -164,7 +164,7 @@ class DescribedOp(Coded):
         code = cls.described.code_of.get(rule.name)
         if code is not None and run is not None:
             ndim = None if rule.ndim is None else cls._value(f"{rule.name}.rank", rule.ndim, env)
-            dims, named = cls.at_code(code, lambda: run.result(rule.name, code, dims, ndim, named))
+            dims, named = cls.at_code(code.label, lambda: run.result(rule.name, code, dims, ndim, named))
         if not isinstance(dims, tuple) or not all(map(_is_number, dims)):
             shown = constants.show_value(dims)
             raise cls._error(

@@ -23,8 +23,9 @@ from lightnet.descriptions.tensors import origin
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.ir import expr
 from lightnet.ir.constants import Value
-from lightnet.ir.expr import Binary, Call, Expr, Name, Num, Str, Token
+from lightnet.ir.expr import Binary, Call, Expr, Name, Num, Str
 from lightnet.ir.registry import TARGETS
+from lightnet.parsing import Token, lexed
 from lightnet.runtime.numbers import as_realtype
 
 _TOKEN = re.compile(
@@ -68,17 +69,14 @@ class ExpressionParser(expr.Parser):
     def tokenized(self) -> list[Token]:
         if len(self.text) > expr.MAX_TEXT:
             raise self.item.error(f"expression text of {len(self.text)} characters (at most {expr.MAX_TEXT})")
-        tokens, at = [], 0
-        while at < len(self.text):
-            m = _TOKEN.match(self.text, at)
-            if m is None:
-                raise self.item.error_at(at, f"unexpected character {self.text[at]!a}")
-            if m.lastgroup != "space":
-                tokens.append(Token(m.lastgroup or "", m[m.lastgroup or 0], at))
-            at = m.end()
+
+        def unknown(at: int) -> NoReturn:
+            raise self.item.error_at(at, f"unexpected character {self.text[at]!a}")
+
+        tokens = [*lexed(self.text, _TOKEN, unknown)]
         if len(tokens) > expr.MAX_TOKENS:
             raise self.item.error(f"more than {expr.MAX_TOKENS} tokens")
-        return [*tokens, Token("end", "the end of the text", at)]
+        return [*tokens, Token("end", "the end of the text", len(self.text))]
 
     def expression(self) -> Expression:
         """An expression, its kind checked."""
@@ -115,7 +113,7 @@ class ExpressionParser(expr.Parser):
         return atom.tensor if atom is not None else None
 
     def _primary(self) -> Expr:
-        token, following = self.token, self.tokens[min(self.i + 1, len(self.tokens) - 1)]
+        token, following = self.token, self.ahead(1)
         if token.kind == "op" and token.text == "${":
             return self.directive()
         if token.kind == "op" and token.text in ("[", "{"):

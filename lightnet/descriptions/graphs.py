@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xdsl.ir import Block, SSAValue
 
-from lightnet.descriptions import ccode
 from lightnet.descriptions.steps import Ref, Run, Steps
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constants import Env
@@ -20,7 +19,6 @@ from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 from lightnet.ir.types import TensorSpec, tensor_type
 
 if TYPE_CHECKING:
-    from lightnet.descriptions.code import Code
     from lightnet.descriptions.described import DescribedOp
 
 Graph = tuple[list[LnOp], list[SSAValue]]
@@ -30,10 +28,7 @@ def run(cls: type[DescribedOp], env: Env) -> Steps:
     """What the C of an op computes on these types and params. Raises `LightNetError` at its place in the description."""
     machine = Run(cls, env)
     for code in cls.described.running:
-        try:
-            code.run(machine)
-        except LightNetError as e:
-            raise ccode.moved(e, code.item) from None
+        code.run(machine)
     try:
         machine.finish()
     except LightNetError as e:
@@ -129,13 +124,3 @@ def flops(op: DescribedOp) -> int:
     found = sum(inner.flops() for inner in ops)
     erase(ops)
     return found
-
-
-def offset(code: Code, cls: type[DescribedOp], env: Env, result: str, owner: str) -> int:
-    """The bytes that the code of a `calc_offset` puts between the beginning of `owner` and that of `result`."""
-    from lightnet.descriptions.offsets import distance
-
-    try:
-        return distance(code, cls, env, result, owner)
-    except LightNetError as e:
-        raise ccode.moved(e, code.item) from None

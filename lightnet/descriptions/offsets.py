@@ -52,7 +52,7 @@ FUNCTIONS = {**library.FUNCTIONS, **code.CHECKS, "ln_tensor_table_find": _find}
 
 
 def distance(text: code.Code, cls: type[DescribedOp], env: Env, result: str, owner: str) -> int:
-    """The bytes between the beginning of `owner` and that of `result`. Raises `CodeError`."""
+    """The bytes between the beginning of `owner` and that of `result`. Raises `LightNetError`."""
     names = code.names_of(cls, cls.schema, env)
     owners = {r.name: r.owner for r in cls.schema.results}
     for name in env.tensors:
@@ -64,8 +64,8 @@ def distance(text: code.Code, cls: type[DescribedOp], env: Env, result: str, own
     code.declare_params(machine, cls.schema)
     found = text.run(machine)
     if not isinstance(found, Offset) or found.tensor != owner:
-        machine.text = str(text.item.value)
-        raise machine.error(
+        what = (
             f"it should be the offset of '{owner}', which owns '{result}', and so many bytes more; it is {shown(found)}"
         )
+        raise text.item.error_at(machine.pos, what)
     return found.bytes

@@ -22,7 +22,7 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from lightnet.descriptions import kinds, matches
 from lightnet.descriptions.accessors import Parser
-from lightnet.descriptions.details import Renamed, class_of, optype_of, replacement, split_entry
+from lightnet.descriptions.details import Renamed, class_of, optype_of, removal, replacement, split_entry
 from lightnet.descriptions.fields import elements, members, one_of
 from lightnet.descriptions.patterns import (
     Described,
@@ -35,7 +35,6 @@ from lightnet.descriptions.patterns import (
     Rule,
 )
 from lightnet.descriptions.reader import Document, Item, read
-from lightnet.descriptions.removal import removal
 from lightnet.descriptions.scope import Expression, Scope, Var
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes

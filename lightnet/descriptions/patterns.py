@@ -11,21 +11,22 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, islice
+from itertools import islice
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.descriptions import rewriting
 from lightnet.descriptions.details import NewOp, Renamed, Replacement
 from lightnet.descriptions.fusion import fuse
+from lightnet.descriptions.matching import Step, solutions
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.scope import Expression, Ops, TensorRef
 from lightnet.descriptions.tensors import kernel_of, origin, value_at
-from lightnet.diagnostics import InternalWarning, LightNetError
+from lightnet.diagnostics import InternalWarning, LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Create, Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
@@ -33,8 +34,7 @@ from lightnet.ir.memory import MTYPE
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import get_target
 
-#: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for them: the
-#: paths of a graph are more than its ops.
+#: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for them.
 MAX_TRIES, MAX_LOOKS = 256, 1 << 14
 
 
@@ -71,9 +71,6 @@ class Rule:
     action: Leave | Fuse | Refuse | Renamed | Replacement
     warning: str | None = None
 
-    def holds(self, ops: Ops) -> bool:
-        return not self.conditions or any(c.value(ops) for c in self.conditions)
-
 
 class Described(RewritePattern):
     """What both kinds share. `name` is ``<description>.<optype or rule>``."""
@@ -87,6 +84,18 @@ class Described(RewritePattern):
 
     def __init__(self) -> None:
         rewriting.forget_names()  # patterns are made when a pass begins
+
+    def at_op(self, op: LnOp) -> tuple[SourceLoc | None, str]:
+        """The note of an error about a rule that says at which op it was asked."""
+        return loc_of(op), f"in pattern '{self.name}', at this op"
+
+    def holds(self, rule: Rule, ops: Ops) -> bool:
+        """Whether the conditions of a rule hold."""
+        try:
+            return not rule.conditions or any(c.value(ops) for c in rule.conditions)
+        except LightNetError as e:
+            e.notes.append(self.at_op(next(reversed(ops.values()))))
+            raise
 
     def apply(self, rule: Rule, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
         """Do what `rule` says; whether anything was done. Errors are at the op, and note the rule."""
@@ -179,13 +188,6 @@ class DescribedExpander(Described):
                 notes=[(self.item.loc, "its rules")],
             )
 
-    def holds(self, rule: Rule, ops: Ops) -> bool:
-        try:
-            return rule.holds(ops)
-        except LightNetError as e:
-            e.notes.append((loc_of(ops["self"]), f"in pattern '{self.name}', at this op"))
-            raise
-
 
 class Incomplete(Described):
     """The end of a complete description: every op that it has no entry for is an error."""
@@ -222,16 +224,8 @@ class DescribedMatch(Described):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         for anchor in self.anchors(op):
             for ops in islice(self.bindings(anchor), MAX_TRIES):
-                if self.holds(ops) and self.apply(self.rule, ops, anchor, rewriter):
+                if self.holds(self.rule, ops) and self.apply(self.rule, ops, anchor, rewriter):
                     return
-
-    def holds(self, ops: Ops) -> bool:
-        try:
-            return self.rule.holds(ops)
-        except LightNetError as e:
-            anchor = next(reversed(ops.values()))
-            e.notes.append((loc_of(anchor), f"in pattern '{self.name}', at this op"))
-            raise
 
     def anchors(self, op: Operation) -> list[LnOp]:
         """The ops that the last variable may be: `op` of level 1, or an op of the kernel `op`."""
@@ -250,33 +244,33 @@ class DescribedMatch(Described):
     def bindings(self, anchor: LnOp) -> Iterator[dict[str, LnOp]]:
         """The ways to give each variable an op, from the last one back along the edges."""
         names = list(self.variables)
-        return self.extended({names[-1]: anchor}, names[-2::-1], kernel_of(anchor) is not None, count())
+        in_kernels = kernel_of(anchor) is not None
+        steps = [self.step(var, set(names[k + 1 :]), in_kernels) for k, var in reversed([*enumerate(names[:-1])])]
 
-    def extended(
-        self, ops: dict[str, LnOp], rest: Sequence[str], in_kernels: bool, looks: Iterator[int]
-    ) -> Iterator[dict[str, LnOp]]:
-        if not rest:
+        def too_many() -> LightNetError:
+            e = self.item.error("the edges leave too many ways to match: name the arguments in place of '*'")
+            e.notes.append(self.at_op(anchor))
+            return e
+
+        for ops in solutions(steps, {names[-1]: anchor}, MAX_LOOKS, too_many):
             if all(self.joined(e, ops) for e in self.edges):
-                yield {var: ops[var] for var in self.variables}
-            return
-        var, wanted = rest[0], self.variables[rest[0]]
-        edge = next(e for e in self.edges if e.source == var and e.reader in ops)
-        for value in _operands(ops[edge.reader], edge.operand):
-            if next(looks) > MAX_LOOKS:
-                e = self.item.error("the edges leave too many ways to match: name the arguments in place of '*'")
-                e.notes.append((loc_of(next(iter(ops.values()))), f"in pattern '{self.name}', at this op"))
-                raise e
-            made = origin(value)
-            op = made.op if isinstance(made, OpResult) else None
-            if (
-                not isinstance(op, LnOp)
-                or (wanted is not None and op.name not in names_of(wanted))
-                or op in ops.values()
-            ):
-                continue
-            kernel = kernel_of(op)
-            if (kernel is not None) == in_kernels and (kernel is None or self.takes(kernel)):
-                yield from self.extended({**ops, var: op}, rest[1:], in_kernels, looks)
+                yield {var: ops[var] for var in names}
+
+    def step(self, var: str, known: set[str], in_kernels: bool) -> Step:
+        """From a variable that is known back to `var`."""
+        wanted = self.variables[var]
+        edge = next(e for e in self.edges if e.source == var and e.reader in known)
+
+        def makers(ops: Ops) -> Iterator[Operation | Block]:
+            return (origin(v).owner for v in _operands(ops[edge.reader], edge.operand))
+
+        def accepts(op: Operation | Block, ops: dict[str, LnOp]) -> bool:
+            fits = isinstance(op, LnOp) and (wanted is None or op.name in names_of(wanted)) and op not in ops.values()
+            kernel = kernel_of(op) if fits else None
+            ops[var] = op
+            return fits and (kernel is not None) == in_kernels and (kernel is None or self.takes(kernel))
+
+        return Step(makers, accepts)
 
     @staticmethod
     def joined(edge: Edge, ops: Ops) -> bool:

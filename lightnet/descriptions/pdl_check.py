@@ -13,7 +13,8 @@ from xdsl.dialects import pdl
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FloatAttr, IntegerAttr, IntegerType, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from lightnet.descriptions.pdl_match import CONSTRAINTS, REWRITES, Bindings, Climb, Matcher
+from lightnet.descriptions.matching import Bindings
+from lightnet.descriptions.pdl_match import CONSTRAINTS, REWRITES, Climb, Matcher
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.locations import loc_of

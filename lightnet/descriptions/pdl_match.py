@@ -2,14 +2,14 @@
 
 A `Matcher` is made of a `pdl.pattern` that `pdl.py` has checked. xDSL's own interpreter of PDL creates ops without checking them,
 knows no ranges and no pattern whose root does not reach all of it, and raises what no user should see. Imports xDSL's dialect,
-the op base and the rules of replacing.
+the op base, `matching` and the rules of replacing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from typing import Any
 
 from xdsl.dialects import pdl
@@ -17,6 +17,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
 
+from lightnet.descriptions.matching import Bindings, Step, solutions, span_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.rules import replace_by_values
 from lightnet.dialects.ln.source import ParamOp
@@ -27,10 +28,8 @@ from lightnet.ir.params import ParamValue
 from lightnet.ir.schema import Param
 from lightnet.ir.types import spec_of
 
-#: Matching from one op tries at most so many users of values: the ways to give a few ops of a pattern one each are many.
+#: Matching from one op tries at most so many users of values.
 MAX_TRIES = 1 << 16
-#: What PDL's values stand for in one match: ops, values, tuples of values, parameters, types.
-Bindings = dict[SSAValue, Any]
 
 
 # -- native constraints and rewrites ---------------------------------------------------------------------------------
@@ -111,23 +110,14 @@ class Matcher:
 
     def match(self, op: Operation) -> Bindings | None:
         """What the pattern's values stand for where `op` is its root; None where it does not match."""
-        if op.name != self.root.opName.data:
-            return None
         bound = dict(self.constants)
-        return self._climb(0, bound, count()) if self._op(self.root, op, bound) else None
-
-    def _climb(self, step: int, bound: Bindings, tries: Iterator[int]) -> Bindings | None:
-        if step == len(self.climbs):
-            return bound if all(self._holds(c, bound) for c in self.constraints) else None
-        climb = self.climbs[step]
-        for user in self._users(climb, bound):
-            if next(tries) > MAX_TRIES:
-                where = (loc_of(bound[self.root.op]), f"in pattern '{self.name}', at this op")
-                raise LightNetError("the pattern leaves too many ways to match", loc_of(self.root), notes=[where])
-            trial = dict(bound)
-            if self._op(climb.op, user, trial) and (found := self._climb(step + 1, trial, tries)) is not None:
-                return found
-        return None
+        if not self._op(self.root, op, bound):
+            return None
+        steps = [Step(partial(self._users, c), partial(self._op, c.op)) for c in self.climbs]
+        where = (loc_of(op), f"in pattern '{self.name}', at this op")
+        found = solutions(steps, bound, MAX_TRIES, lambda: LightNetError(
+            "the pattern leaves too many ways to match", loc_of(self.root), notes=[where]))  # fmt: skip
+        return next((b for b in found if all(self._holds(c, b) for c in self.constraints)), None)
 
     def _users(self, climb: Climb, bound: Bindings) -> Iterator[Operation]:
         value = self.value(climb.value, bound)
@@ -311,18 +301,3 @@ class Rewriting:
         outside = {v for op in self.new for v in op.operands} | {v for _, values in self.replaced for v in values}
         late = set(span)
         return all(v.owner not in late for v in outside - made)
-
-
-def span_of(root: Operation, matched: set[Operation]) -> list[Operation]:
-    """The ops from the first of `matched` to the last, in program order, found from `root`, one of them: the time is that of their
-    distance, not of the block."""
-    before, after = [root], [root]
-    left = matched - {root}
-    while left and (before[-1].prev_op is not None or after[-1].next_op is not None):
-        for ops, op in ((before, before[-1].prev_op), (after, after[-1].next_op)):
-            if op is not None:
-                ops.append(op)
-                left.discard(op)
-    span = [*before[:0:-1], *after]
-    inside = [i for i, op in enumerate(span) if op in matched]
-    return span[inside[0] : inside[-1] + 1]

@@ -13,7 +13,7 @@ raw strings, and upstream's `.op` objects, ``NAME : BASE { ... }``, with inherit
 A key that stands twice in an object of JSON text has the later value, as in upstream's reader; `.op` text refuses it.
 `-` stands in `.op` text only, and deletes what the base has there: a member, or an element of an array. A derived object takes its
 base's members; objects merge by key, arrays by index, everything else is replaced. Nothing is executed; size and depth are bounded.
-Imports the standard library, `source` and `diagnostics` only.
+Imports the standard library, `json_text`, `parsing`, `source` and `diagnostics` only.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 
+from lightnet import json_text
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.json_text import Source, kind_of
+from lightnet.parsing import Token, lexed
 from lightnet.source import Lines, check_text
 
 MAX_TEXT = 16 << 20
@@ -42,20 +45,6 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b"}
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
-
-
-class Source(NamedTuple):
-    """The text that values stand in."""
-
-    file: str
-    lines: Lines
-
-    def loc(self, at: int) -> SourceLoc:
-        return self.lines.loc(self.file, min(at, len(self.lines.text)))
-
-    def error(self, message: str, at: int, label: str | None = None) -> LightNetError:
-        at = min(at, len(self.lines.text))
-        return LightNetError(message, self.loc(at), label, source_line=self.lines.line_at(at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +101,6 @@ class Item:
         return self.value
 
 
-def kind_of(value: object) -> str:
-    """The kind of a value, for messages."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a bool"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-    return "an object"
-
-
 @dataclass(frozen=True)
 class Document:
     """What a text holds. `kind` is ``json`` (one object, under the name "") or ``op`` (named objects, with what they inherit)."""
@@ -146,12 +119,6 @@ def read(text: str, file: str) -> Document:
     return _Reader(Source(file, Lines(text))).document()
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    at: int
-
-
 #: What `-` is until the object or array around it is merged with its base.
 _DELETED = object()
 
@@ -163,33 +130,22 @@ class _Reader:
         self.source, self.text = source, source.lines.text
         self.values = 0
         self.kind = "op"
-        self.token = self.next_token(0)
+        self.tokens = lexed(self.text, _TOKEN, self.unknown)
+        self.token = Token("", "", 0)
+        self.take()
 
     def error(self, message: str, at: int | None = None) -> LightNetError:
-        return self.source.error(message, self.token.at if at is None else at)
+        return self.source.error(message, self.token.pos if at is None else at)
 
     # -- tokens
 
-    def next_token(self, at: int) -> _Token:
-        while True:
-            m = _TOKEN.match(self.text, at)
-            if m is None:
-                if at >= len(self.text):
-                    return _Token("end", "", at)
-                raise self.source.error(self.unknown(at), at)
-            if m.lastgroup != "space":
-                return _Token(m.lastgroup or "", m[0], at)
-            at = m.end()
-
-    def unknown(self, at: int) -> str:
-        if self.text.startswith("/*", at):
-            return "unterminated comment"
+    def unknown(self, at: int) -> NoReturn:
         c = self.text[at]
-        return "unterminated string" if c in "\"'`" else f"unexpected character {c!a}"
+        message = "unterminated string" if c in "\"'`" else f"unexpected character {c!a}"
+        raise self.source.error("unterminated comment" if self.text.startswith("/*", at) else message, at)
 
-    def take(self) -> _Token:
-        token = self.token
-        self.token = self.next_token(token.at + len(token.text))
+    def take(self) -> Token:
+        token, self.token = self.token, next(self.tokens, Token("end", "", len(self.text)))
         return token
 
     def taken(self, mark: str) -> bool:
@@ -226,7 +182,7 @@ class _Reader:
             name = self.take()
             if name.text in raw:
                 raise self.error(
-                    f"'{name.text}' is defined twice; the first stands at {raw[name.text].key_loc}", name.at
+                    f"'{name.text}' is defined twice; the first stands at {raw[name.text].key_loc}", name.pos
                 )
             base = None
             if self.taken(":"):
@@ -240,7 +196,7 @@ class _Reader:
                 raise self.error(f"expected '{{' behind '{name.text}', got {self.shown()}")
             item = self.object(0)
             merged = item if base is None else self.merged(base, item)
-            raw[name.text] = Item(merged.value, self.source, item.start, name.at)
+            raw[name.text] = Item(merged.value, self.source, item.start, name.pos)
             self.taken(",")
         if self.token.kind != "end":
             raise self.error(f"expected the name of an object, got {self.shown()}")
@@ -251,7 +207,7 @@ class _Reader:
 
     def value(self, depth: int) -> Item:
         token = self.token
-        self.count(1, token.at)
+        self.count(1, token.pos)
         if depth > MAX_DEPTH:
             raise self.error(f"nested deeper than {MAX_DEPTH} levels")
         match token.kind, token.text:
@@ -261,20 +217,20 @@ class _Reader:
                 return self.array(depth)
             case "mark", "-":
                 self.take()
-                return Item(_DELETED, self.source, token.at)  # type: ignore[arg-type]
+                return Item(_DELETED, self.source, token.pos)  # type: ignore[arg-type]
             case "string", _:
                 self.take()
                 return self.string(token)
             case "number", _:
                 self.take()
-                return Item(self.number(token), self.source, token.at)
+                return Item(self.number(token), self.source, token.pos)
             case "name", word if word in _WORDS:
                 self.take()
-                return Item(_WORDS[word], self.source, token.at)
+                return Item(_WORDS[word], self.source, token.pos)
         raise self.error(f"expected a value, got {self.shown()}")
 
     def object(self, depth: int) -> Item:
-        start = self.take().at
+        start = self.take().pos
         members: dict[str, Item] = {}
         while not self.taken("}"):
             key = self.token
@@ -283,16 +239,16 @@ class _Reader:
             self.take()
             name = str(self.string(key).value) if key.kind == "string" else key.text
             if name in members and self.kind == "op":
-                raise self.error(f"the key '{name[:80]}' stands twice in one object", key.at)
+                raise self.error(f"the key '{name[:80]}' stands twice in one object", key.pos)
             self.expect(":", f"behind the key '{name[:80]}'")
             item = self.value(depth + 1)
-            members[name] = Item(item.value, self.source, item.start, key.at, item.jumps)
+            members[name] = Item(item.value, self.source, item.start, key.pos, item.jumps)
             if not self.taken(",") and self.token.text != "}":
                 raise self.error(f"expected ',' or '}}', got {self.shown()}")
         return Item(members, self.source, start)
 
     def array(self, depth: int) -> Item:
-        start = self.take().at
+        start = self.take().pos
         items: list[Item] = []
         while not self.taken("]"):
             items.append(self.value(depth + 1))
@@ -300,24 +256,18 @@ class _Reader:
                 raise self.error(f"expected ',' or ']', got {self.shown()}")
         return Item(items, self.source, start)
 
-    def number(self, token: _Token) -> int | float:
-        text = token.text
-        if re.fullmatch(r"[-+]?\d+", text):
-            value = int(text) if len(text) <= 20 else 1 << 64
-            if not -(1 << 63) <= value < 1 << 64:
-                raise self.error(f"the integer {text[:40]} has more than 64 bits", token.at)
-            return value
-        real = float(text)
-        if real in (float("inf"), float("-inf")):
-            raise self.error(f"the number {text[:40]} is too large", token.at)
-        return real
+    def number(self, token: Token) -> int | float:
+        try:
+            return json_text.number(token.text)
+        except json_text.LiteralError as e:
+            raise self.error(e.message, token.pos) from None
 
-    def string(self, token: _Token) -> Item:
+    def string(self, token: Token) -> Item:
         quote = 3 if token.text.startswith("'''") and len(token.text) >= 6 else 1
-        inner, start = token.text[quote:-quote], token.at + quote
+        inner, start = token.text[quote:-quote], token.pos + quote
         if token.text[0] != '"' or "\\" not in inner:
             return Item(inner, self.source, start)
-        self.count(inner.count("\\"), token.at)
+        self.count(inner.count("\\"), token.pos)
         parts: list[str] = []
         jumps: list[tuple[int, int]] = []
         last, length = 0, 0

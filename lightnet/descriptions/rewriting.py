@@ -18,6 +18,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
 
 from lightnet.descriptions.details import New, NewKernel, NewOp, Renamed, Replacement
+from lightnet.descriptions.matching import span_of
 from lightnet.descriptions.scope import Ops
 from lightnet.descriptions.tensors import holder, is_returned, kernel_of, origin, outside, readers
 from lightnet.diagnostics import LightNetError
@@ -125,16 +126,9 @@ def refusal(op: LnOp, target: Target) -> str | None:
 
 
 def holders(ops: Ops) -> list[Operation]:
-    """The ops of the function's block that hold the matched ones, in program order. All others lead to the last matched op."""
-    left = set(map(holder, ops.values()))
-    op: Operation | None = holder(next(reversed(ops.values())))
-    found: list[Operation] = []
-    while left and op is not None:  # back from the last: the time is that of the distance, not of the block
-        if op in left:
-            found.append(op)
-            left.remove(op)
-        op = op.prev_op
-    return found[::-1]
+    """The ops of the function's block that hold the matched ones, in program order."""
+    found = set(map(holder, ops.values()))
+    return [op for op in span_of(next(iter(found)), found) if op in found]
 
 
 def _covers(old: Sequence[Operation], ops: Ops) -> bool:

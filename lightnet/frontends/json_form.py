@@ -1,8 +1,8 @@
 """The form of JSON IR: decoded objects as operators, tensors and parameters, each refused with its path when it is not
 well formed.
 
-The grammar stands in `json_ir.py`, which knows the text and turns a path into a place. Imports the netlist and
-diagnostics only.
+The grammar stands in `json_ir.py`, which knows the text and turns a path into a place. Imports the netlist,
+`json_text` and diagnostics only.
 """
 
 from __future__ import annotations
@@ -12,41 +12,20 @@ from typing import Any
 
 from lightnet.diagnostics import SourceLoc
 from lightnet.frontends.netlist import NetOp, NetParam, NetTensor, ParamValue
+from lightnet.json_text import MAX_DEPTH, FormError, Path, kind_of
 
-MAX_DEPTH = 100
 MAX_DIMS = 64
 
 _OP_KEYS = frozenset(("name", "optype", "tensors_in", "tensors_out", "params", "body"))
 _TENSOR_KEYS = frozenset(("arg_name", "name", "dims", "offset_h", "offset_l", "layout"))
 _PARAM_KEYS = frozenset(("arg_name", "value"))
 _HOMOGENEOUS = ({int}, {float}, {int, float}, {str}, {bool})
-_KINDS = {
-    dict: "an object",
-    list: "an array",
-    str: "a string",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    type(None): "null",
-}
-
-#: A place in a decoded value: keys and indices from the value that was decoded.
-Path = tuple[str | int, ...]
-
-
-class FormError(Exception):
-    """Something in a decoded value does not have the form it should: what, and where."""
-
-    def __init__(self, message: str, path: Path = ()):
-        super().__init__(message)
-        self.message = message
-        self.path = path
 
 
 def to_op(raw: Any, index: int, path: Path, depth: int) -> NetOp:
     """An operator from its decoded object."""
     if type(raw) is not dict:
-        raise FormError(f"parse error: op {index} should be an object, not {_KINDS[type(raw)]}", path)
+        raise FormError(f"parse error: op {index} should be an object, not {kind_of(raw)}", path)
     who = f"op {index}"
     name = _string(raw, "name", who, path)
     who = f"op '{name[:80]}'"
@@ -85,9 +64,7 @@ def _duplicate_arg(inputs: list, outputs: list, params: list, who: str, path: Pa
 
 def _tensor(raw: Any, who: str, path: Path, depth: int) -> NetTensor:
     if type(raw) is not dict:
-        raise FormError(
-            f"parse error: an entry of '{path[-2]}' of {who} should be an object, not {_KINDS[type(raw)]}", path
-        )
+        raise FormError(f"parse error: an entry of '{path[-2]}' of {who} should be an object, not {kind_of(raw)}", path)
     who = f"a tensor of {who}"
     tensor = NetTensor(_string(raw, "arg_name", who, path), _string(raw, "name", who, path))
     if len(raw) > 2:
@@ -104,9 +81,7 @@ def _tensor(raw: Any, who: str, path: Path, depth: int) -> NetTensor:
 
 def _param(raw: Any, who: str, path: Path, depth: int) -> NetParam:
     if type(raw) is not dict:
-        raise FormError(
-            f"parse error: an entry of 'params' of {who} should be an object, not {_KINDS[type(raw)]}", path
-        )
+        raise FormError(f"parse error: an entry of 'params' of {who} should be an object, not {kind_of(raw)}", path)
     arg = _string(raw, "arg_name", f"a param of {who}", path)
     if "value" not in raw:
         raise FormError(f"parse error: param '{arg[:80]}' of {who} doesn't have a \"value\" key", path)
@@ -136,7 +111,7 @@ def _bad_array(raw: list, kinds: set[type], who: str, path: Path) -> FormError:
         return FormError(f"parse error: the array of {who} is empty", path)
     for i, element in enumerate(raw):
         if type(element) in (dict, list, type(None)):
-            return FormError(f"parse error: the array of {who} may not hold {_KINDS[type(element)]}", (*path, i))
+            return FormError(f"parse error: the array of {who} may not hold {kind_of(element)}", (*path, i))
     return FormError(f"parse error: the array of {who} should hold numbers, strings or booleans, not a mixture", path)
 
 
@@ -145,7 +120,7 @@ def _string(raw: dict, key: str, who: str, path: Path) -> str:
     if value is None and key not in raw:
         raise FormError(f'parse error: {who} doesn\'t have a "{key}" key', path)
     if type(value) is not str:
-        raise FormError(f'parse error: "{key}" of {who} should be a string, not {_KINDS[type(value)]}', (*path, key))
+        raise FormError(f'parse error: "{key}" of {who} should be a string, not {kind_of(value)}', (*path, key))
     if not value or not value.isprintable():
         raise FormError(
             f'parse error: "{key}" of {who} is empty or holds characters that cannot be printed', (*path, key)
@@ -169,7 +144,7 @@ def _array(raw: dict, key: str, who: str, path: Path) -> list:
     if type(value) is not list:
         if key not in raw:
             raise FormError(f'parse error: {who} doesn\'t have a "{key}" key', path)
-        raise FormError(f'parse error: "{key}" of {who} should be an array, not {_KINDS[type(value)]}', (*path, key))
+        raise FormError(f'parse error: "{key}" of {who} should be an array, not {kind_of(value)}', (*path, key))
     return value
 
 

@@ -20,9 +20,9 @@ import json
 from typing import Any
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.json_form import MAX_DEPTH, check_depth, check_encodable, join_words, to_op, to_words
-from lightnet.frontends.json_text import MAX_FILE, JsonText
+from lightnet.frontends.json_form import check_depth, check_encodable, join_words, to_op, to_words
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor
+from lightnet.json_text import MAX_DEPTH, MAX_FILE, JsonText
 from lightnet.source import STDIN_NAME, Texts, read_text
 
 MAX_OPS = 250_000

@@ -2,19 +2,20 @@
 
 Expressions come from untrusted files too, so nothing here reaches Python's `eval`: a lexer and a recursive-descent
 parser with bounded size and depth make an AST. `constants.py` computes the ones that are constant, `notation.py` binds
-the others. Imports the standard library and `diagnostics` only. Grammar: docs/design.md, "Index notation".
+the others. Imports the standard library, `parsing` and `diagnostics` only. Grammar: docs/design.md, "Index notation".
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.parsing import Token, TokenParser, lexed
 
 MAX_TEXT = 1 << 16
 MAX_TOKENS = 1 << 14
@@ -138,12 +139,6 @@ _TOKEN = re.compile(
 )
 
 
-class Token(NamedTuple):
-    kind: str
-    text: str
-    pos: int
-
-
 def location(text: str, pos: int, file: str) -> tuple[SourceLoc, str]:
     """Line and column of offset `pos` in `text`, and that line."""
     start = text.rfind("\n", 0, pos) + 1
@@ -162,15 +157,9 @@ def tokenize(text: str, file: str) -> list[Token]:
     if len(text) > MAX_TEXT:
         raise LightNetError(f"expression text of {len(text)} characters (at most {MAX_TEXT})", SourceLoc(file))
     tokens: list[Token] = []
-    pos = depth = 0
-    while pos < len(text):
-        match = _TOKEN.match(text, pos)
-        if match is None:
-            fail(text, pos, f"unexpected character {text[pos]!r}", file)
-        kind = match.lastgroup or ""
-        token = Token(kind, match.group(), pos)
-        pos = match.end()
-        if kind == "space" or (kind == "newline" and depth):
+    depth = 0
+    for token in lexed(text, _TOKEN, lambda pos: fail(text, pos, f"unexpected character {text[pos]!r}", file)):
+        if token.kind == "newline" and depth:
             continue
         if len(tokens) >= MAX_TOKENS:
             fail(text, token.pos, f"more than {MAX_TOKENS} tokens", file)
@@ -197,79 +186,48 @@ _WORDS: dict[str, bool | float] = {"inf": math.inf, "true": True, "false": False
 ATTRIBUTES = ("dims", "ndim", "len", "dtype", "flat")
 
 
-class Parser:
+class Parser(TokenParser["Expr"]):
     """Recursive descent over tokens; `statements.py` adds statements on top of it."""
 
+    LEVELS, MAX_DEPTH, MAX_ROW, WHAT = _LEVELS, MAX_DEPTH, MAX_DEPTH, "expression"
     #: What may stand behind the point (in C's spelling the arrow) of a tensor; None: any name.
     attributes: ClassVar[tuple[str, ...] | None] = ATTRIBUTES
 
     def __init__(self, text: str, file: str):
-        self.text, self.file = text, file
-        self.tokens = tokenize(text, file)
-        self.i = self.depth = 0
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.i]
+        super().__init__(text, tokenize(text, file))
+        self.file = file
 
     def error(self, message: str, pos: int | None = None) -> NoReturn:
         fail(self.text, self.token.pos if pos is None else pos, message, self.file)
 
-    def next(self) -> Token:
-        token = self.token
-        self.i += token.kind != "end"
-        return token
-
-    def accept(self, *texts: str) -> Token | None:
-        if self.token.kind != "str" and self.token.text in texts:
-            return self.next()
-        return None
-
-    def expect(self, text: str) -> Token:
-        return self.accept(text) or self.error(f"expected '{text}', got '{self.token.text}'")
-
-    def name(self, what: str) -> Token:
-        if self.token.kind != "name":
-            self.error(f"expected {what}, got '{self.token.text}'")
-        return self.next()
-
     def expr(self) -> Expr:
         """One expression, conditional operator and all."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self.error(f"expression nested more than {MAX_DEPTH} deep")
-        cond = self._binary(0)
+        return self.nested(self._choice)
+
+    def _choice(self) -> Expr:
+        cond = self.climb()
         if mark := self.accept("?"):
             then = self.expr()
             self.expect(":")
             cond = Select(cond, then, self.expr(), mark.pos)
-        self.depth -= 1
         return cond
 
-    def _binary(self, level: int) -> Expr:
-        if level == len(_LEVELS):
-            return self._unary()
-        left, count = self._binary(level + 1), 0
-        while op := self.accept(*_LEVELS[level]):
-            left = self._operation(op.text, left, self._binary(level + 1), op.pos)
-            count += 1
-            if count > MAX_DEPTH:
-                self.error(f"more than {MAX_DEPTH} operators in a row; use parentheses or local tensors", op.pos)
-        return left
+    def joined(self, left: Expr, right: Callable[[], Expr]) -> Expr:
+        op = self.next()
+        return self._operation(op.text, left, right(), op.pos)
 
     def _operation(self, op: str, left: Expr, right: Expr, pos: int) -> Expr:
         """What an operator makes of its operands; a subclass may know better."""
         return Binary(op, left, right, pos)
 
-    def _unary(self) -> Expr:
+    def too_long(self) -> NoReturn:
+        self.error(f"more than {MAX_DEPTH} operators in a row; use parentheses or local tensors")
+
+    def operand(self) -> Expr:
         op = self.accept("-", "!")
         if op is None:
             return self._postfix()
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self.error(f"expression nested more than {MAX_DEPTH} deep")
-        arg = self._unary()
-        self.depth -= 1
+        arg = self.nested(self.operand)
         if op.text == "-" and isinstance(arg, Num) and not isinstance(arg.value, bool):
             return Num(-arg.value, op.pos)
         return Unary(op.text, arg, op.pos)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from itertools import islice
+from typing import NoReturn
 
 from lightnet.descriptions.c.values import Float, text_error
 from lightnet.ir.expr import MAX_STRING, MAX_TEXT, MAX_TOKENS
+from lightnet.parsing import Token, lexed
 
 _TOKEN = re.compile(
     r"(?P<space>(?:\s+|//[^\n]*|/\*.*?\*/)+)"
@@ -14,7 +16,7 @@ _TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_]\w*)"
     r'|(?P<str>"(?:[^"\\\n]|\\.)*")'
     r"|(?P<char>'(?:[^'\\\n]|\\.)')"
-    r"|(?P<op><<=|>>=|\.\.\.|->|\+\+|--|<<|>>|&&|\|\||[-+*/%&|^=!<>]=|[-+*/%<>=!~&|^?:;,.(){}\[\]#])",
+    r"|(?P<op><<=|>>=|\.\.\.|->|\+\+|--|<<|>>|&&|\|\||[-+*/%&|^=!<>]=|(?!/\*)[-+*/%<>=!~&|^?:;,.(){}\[\]#])",
     re.DOTALL | re.ASCII,
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
@@ -22,35 +24,20 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v
 _MAX_NUMBER = 64
 
 
-class Token(NamedTuple):
-    kind: str
-    text: str
-    pos: int
-
-
 def tokens(text: str) -> list[Token]:
     """The tokens of `text`, with one of the kind ``end`` behind them. Raises `LightNetError` at what is none."""
     if len(text) > MAX_TEXT:
         raise text_error(text, 0, f"C text of {len(text)} characters (at most {MAX_TEXT})")
-    found: list[Token] = []
-    at = 0
-    while at < len(text):
-        m = _TOKEN.match(text, at)
-        if m is None or (m[0] == "/" and text.startswith("/*", at)):
-            raise text_error(text, at, _unknown(text, at))
-        if m.lastgroup != "space":
-            if len(found) >= MAX_TOKENS:
-                raise text_error(text, at, f"more than {MAX_TOKENS} tokens")
-            found.append(Token(m.lastgroup or "", m[0], at))
-        at = m.end()
+
+    def unknown(at: int) -> NoReturn:
+        c = text[at]
+        message = "unterminated string" if c in "\"'" else f"unexpected character {c!a}"
+        raise text_error(text, at, "unterminated comment" if text.startswith("/*", at) else message)
+
+    found = [*islice(lexed(text, _TOKEN, unknown), MAX_TOKENS + 1)]
+    if len(found) > MAX_TOKENS:
+        raise text_error(text, found[-1].pos, f"more than {MAX_TOKENS} tokens")
     return [*found, Token("end", "the end of the text", len(text))]
-
-
-def _unknown(text: str, at: int) -> str:
-    if text.startswith("/*", at):
-        return "unterminated comment"
-    c = text[at]
-    return "unterminated string" if c in "\"'" else f"unexpected character {c!a}"
 
 
 def number(text: str, token: Token) -> int | float:

@@ -7,15 +7,15 @@
     e           := C's expressions, from the comma to casts, `sizeof` and compound literals ``(int[]){a, b}``
 
 A type is one of C's words, or a name in front of another name or of stars. What else C has is refused at its place with what to write
-instead. Imports the tree, the lexer and `ir.expr` for its limits.
+instead. Imports the tree, the lexer, `parsing` and `ir.expr` for its limits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from lightnet.descriptions.c import lexer
-from lightnet.descriptions.c.lexer import Token
 from lightnet.descriptions.c.tree import (
     Assign,
     Binary,
@@ -45,6 +45,7 @@ from lightnet.descriptions.c.tree import (
 )
 from lightnet.descriptions.c.values import SIZES, text_error
 from lightnet.ir.expr import MAX_DEPTH
+from lightnet.parsing import Token, TokenParser
 
 #: Words of C that are refused, and what to write instead.
 REFUSED = {
@@ -59,7 +60,6 @@ _QUALIFIERS = ("const", "unsigned", "signed", "long", "short")
 WORDS = {*(w for name in SIZES for w in name.split()), "void", "FILE"} - {"tl_dtype"}
 _NOT_NAMES = {*WORDS, *_QUALIFIERS, *REFUSED, "if", "else", "for", "return", "break", "continue", "sizeof"}
 _LEVELS = ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%")  # fmt: skip
-_PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
 _ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=")
 
 
@@ -88,52 +88,21 @@ def parse_expression(text: str) -> Expr:
     return value
 
 
-class Parser:
+class Parser(TokenParser[Expr]):
     """Recursive descent; depth and the number of operators in a row are bounded, so that no tree is deep."""
 
+    LEVELS, MAX_DEPTH, MAX_ROW, WHAT = _LEVELS, MAX_DEPTH, MAX_DEPTH, "C code"
+
     def __init__(self, text: str):
-        self.text = text
-        self.tokens = lexer.tokens(text)
-        self.i = self.depth = 0
-
-    # -- tokens
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.i]
-
-    def ahead(self, count: int) -> Token:
-        return self.tokens[min(self.i + count, len(self.tokens) - 1)]
+        super().__init__(text, lexer.tokens(text))
 
     def error(self, message: str, pos: int | None = None) -> NoReturn:
         raise text_error(self.text, self.token.pos if pos is None else pos, message)
 
-    def take(self) -> Token:
-        token = self.token
-        self.i += token.kind != "end"
-        return token
-
-    def accept(self, *texts: str) -> Token | None:
-        if self.token.kind in ("op", "name") and self.token.text in texts:
-            return self.take()
-        return None
-
-    def expect(self, text: str, where: str = "") -> Token:
-        got = self.token.text
-        return self.accept(text) or self.error(f"expected '{text}'{' ' + where if where else ''}, got '{got[:40]}'")
-
-    def deeper(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self.error(f"C code nested more than {MAX_DEPTH} deep")
-
     # -- statements
 
     def statement(self) -> Statement:
-        self.deeper()
-        found = self._statement()
-        self.depth -= 1
-        return found
+        return self.nested(self._statement)
 
     def _statement(self) -> Statement:
         token = self.token
@@ -151,16 +120,16 @@ class Parser:
             case "for":
                 return self.loop()
             case "return":
-                self.take()
+                self.next()
                 value = None if self.token.text == ";" else self.expression()
                 self.expect(";", "behind a return")
                 return Return(token.pos, value)
             case "break" | "continue":
-                self.take()
+                self.next()
                 self.expect(";", f"behind {token.text}")
                 return Jump(token.pos, token.text)
             case ";":
-                self.take()
+                self.next()
                 return Block(token.pos, ())
         if self.at_declaration():
             found = self.declaration()
@@ -182,7 +151,7 @@ class Parser:
         return Block(start.pos, tuple(found))
 
     def conditional(self) -> If:
-        start = self.take()
+        start = self.next()
         self.expect("(", "behind if")
         cond = self.expression()
         self.expect(")")
@@ -191,7 +160,7 @@ class Parser:
         return If(start.pos, cond, then, other)
 
     def loop(self) -> For:
-        start = self.take()
+        start = self.next()
         self.expect("(", "behind for")
         first: Statement | None = None
         if self.at_declaration():
@@ -222,12 +191,12 @@ class Parser:
         """The words of a type, without stars."""
         words: list[str] = []
         while self.token.kind == "name" and (self.token.text in _QUALIFIERS or (self.token.text in WORDS and not set(words) & (WORDS - set(_QUALIFIERS)))):  # fmt: skip
-            words.append(self.take().text)
+            words.append(self.next().text)
         words = [w for w in words if w not in ("const", "signed")]
         if not words:
             if self.token.kind != "name":
                 self.error(f"expected a type, got '{self.token.text[:40]}'")
-            words = [self.take().text]
+            words = [self.next().text]
             self.accept("const")
         if len(words) > 1 and words[-1] == "int":
             words.pop()
@@ -256,7 +225,7 @@ class Parser:
         token = self.token
         if token.kind != "name" or token.text in _NOT_NAMES:
             self.error(f"expected the name of a variable, got '{token.text[:40]}'")
-        self.take()
+        self.next()
         if self.token.text == "(":
             self.error("a function is not declared here: what there is to call is known")
         is_array, length = False, None
@@ -293,44 +262,38 @@ class Parser:
         return Sequence(first.pos, tuple(found))
 
     def assignment(self) -> Expr:
-        self.deeper()
+        return self.nested(self._assignment)
+
+    def _assignment(self) -> Expr:
         target = self.choice()
         if self.token.kind == "op" and self.token.text in _ASSIGNMENTS:
-            mark = self.take()
+            mark = self.next()
             if not isinstance(target, Name | Member | Index | Unary) or (
                 isinstance(target, Unary) and target.op != "*"
             ):
                 self.error("only a variable, an element or a member can be assigned", mark.pos)
             target = Assign(target.pos, mark.text[:-1], target, self.assignment())
-        self.depth -= 1
         return target
 
     def choice(self) -> Expr:
-        cond = self.binary(0)
+        cond = self.climb()
         if not self.accept("?"):
             return cond
         then = self.expression()
         self.expect(":", "of a conditional")
         return Conditional(cond.pos, cond, then, self.assignment())
 
-    def binary(self, least: int) -> Expr:
-        """Operators that bind no weaker than `least`."""
-        left, count = self.unary(), 0
-        while self.token.kind == "op" and _PRECEDENCE.get(self.token.text, -1) >= least:
-            op = self.take()
-            left = Binary(left.pos, op.text, left, self.binary(_PRECEDENCE[op.text] + 1))
-            count += 1
-            if count > MAX_DEPTH:
-                self.error(f"more than {MAX_DEPTH} operators in a row", op.pos)
-        return left
+    def joined(self, left: Expr, right: Callable[[], Expr]) -> Expr:
+        return Binary(left.pos, self.next().text, left, right())
 
-    def unary(self) -> Expr:
+    def too_long(self) -> NoReturn:
+        self.error(f"more than {MAX_DEPTH} operators in a row")
+
+    def operand(self) -> Expr:
         token = self.token
         if token.kind == "op" and token.text in ("-", "+", "!", "~", "*", "&", "++", "--"):
-            self.take()
-            self.deeper()
-            arg = self.unary()
-            self.depth -= 1
+            self.next()
+            arg = self.nested(self.operand)
             if token.text in ("++", "--"):
                 return Step(token.pos, token.text[0], arg, prefix=True)
             return Unary(token.pos, token.text, arg)
@@ -356,7 +319,7 @@ class Parser:
         return stars > 0 and self.ahead(k).text == ")"
 
     def cast(self) -> Expr:
-        start = self.take()
+        start = self.next()
         type = Type(self.type_name(), self.stars())
         if self.accept("["):
             length = None if self.token.text == "]" else self.expression()
@@ -366,22 +329,16 @@ class Parser:
         self.expect(")", "behind the type of a cast")
         if self.token.text == "{":
             self.error(f"a structure cannot be written here; an array is ({type}[]){{a, b}}")
-        self.deeper()
-        value = Cast(start.pos, type, self.unary())
-        self.depth -= 1
-        return value
+        return Cast(start.pos, type, self.nested(self.operand))
 
     def size_of(self) -> Expr:
-        start = self.take()
+        start = self.next()
         if self.token.text == "(" and self.is_type(1):
-            self.take()
-            what: Type | Expr = Type(self.type_name(), self.stars())
+            self.next()
+            what = Type(self.type_name(), self.stars())
             self.expect(")")
             return SizeOf(start.pos, what)
-        self.deeper()
-        what = self.unary()
-        self.depth -= 1
-        return SizeOf(start.pos, what)
+        return SizeOf(start.pos, self.nested(self.operand))
 
     def postfix(self) -> Expr:
         return self.after(self.primary())
@@ -390,7 +347,7 @@ class Parser:
         """What stands behind a value: subscripts, members, ``++``."""
         count = 0
         while self.token.kind == "op" and self.token.text in ("[", ".", "->", "++", "--", "("):
-            mark = self.take()
+            mark = self.next()
             count += 1
             if count > MAX_DEPTH:
                 self.error(f"more than {MAX_DEPTH} subscripts in a row", mark.pos)
@@ -403,13 +360,11 @@ class Parser:
             elif mark.text == "(":
                 self.error("only a function that a table names can be called", mark.pos)
             else:
-                if self.token.kind != "name":
-                    self.error(f"expected the name of a member, got '{self.token.text[:40]}'")
-                value = Member(value.pos, value, self.take().text)
+                value = Member(value.pos, value, self.name("the name of a member").text)
         return value
 
     def primary(self) -> Expr:
-        token = self.take()
+        token = self.next()
         match token.kind:
             case "num":
                 return Number(token.pos, lexer.number(self.text, token))
@@ -418,7 +373,7 @@ class Parser:
             case "str":
                 parts = [lexer.string(self.text, token)]
                 while self.token.kind == "str":  # strings beside each other are one
-                    parts.append(lexer.string(self.text, self.take()))
+                    parts.append(lexer.string(self.text, self.next()))
                 return Text(token.pos, "".join(parts))
             case "name" if token.text not in _NOT_NAMES:
                 return self.call(token) if self.token.text == "(" else Name(token.pos, token.text)

@@ -1,14 +1,16 @@
 """Integer constant expressions of `#if` and `#elif` (C99 6.10.1, and the comma operator, which GCC takes there): 64-bit signed and unsigned arithmetic.
 
-Imports the lexer and diagnostics only.
+Imports the lexer, `parsing` and diagnostics only.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NoReturn
 
 from lightnet.frontends.il.lexer import CHAR, FROZEN, NAME, NUMBER, PUNCT, Token
+from lightnet.parsing import Evaluator
 
 #: A value with its type: unsigned if either operand is.
 Value = tuple[int, bool]
@@ -18,8 +20,6 @@ _ESCAPES = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92
 _LEVELS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
 )  # fmt: skip
-_BINDING = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
-MAX_DEPTH = 25
 
 
 class ConditionError(Exception):
@@ -65,62 +65,55 @@ _OPS: dict[str, Callable[[int, int], int]] = {
 }  # fmt: skip
 
 
-class _Parser:
+class _Parser(Evaluator[Value]):
+    """While it is idle, dividing by zero is no error."""
+
+    LEVELS, MAX_DEPTH = _LEVELS, 25
+
     def __init__(self, tokens: list[Token]):
         self.tokens = tokens
         self.at = 0
-        self.depth = 0
-        self.idle = 0  # inside an operand that is not evaluated: dividing by zero is no error there
 
     def error(self, message: str) -> ConditionError:
         return ConditionError(message, self.tokens[self.at] if self.at < len(self.tokens) else None)
 
-    def ahead(self) -> str:
+    def operator(self) -> str:
         return self.tokens[self.at][1] if self.at < len(self.tokens) and self.tokens[self.at][0] == PUNCT else ""
 
     def comma(self) -> Value:
         """Expressions with commas between them: the last one's value."""
         value = self.ternary()
-        while self.ahead() == ",":
+        while self.operator() == ",":
             self.at += 1
             value = self.ternary()
         return value
 
     def ternary(self) -> Value:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.error("the condition is nested too deeply")
-        value = self.binary(0)
-        if self.ahead() == "?":
+        return self.nested(self.choice)
+
+    def choice(self) -> Value:
+        value = self.climb()
+        if self.operator() == "?":
             self.at += 1
             a = self.unless(not value[0], self.comma)
-            if self.ahead() != ":":
+            if self.operator() != ":":
                 raise self.error("expected ':' in the condition")
             self.at += 1
             b = self.unless(bool(value[0]), self.ternary)
             value = _wrap((a if value[0] else b)[0], a[1] or b[1])
-        self.depth -= 1
         return value
 
-    def unless(self, skip: bool, parse: Callable[[], Value]) -> Value:
-        self.idle += skip
-        value = parse()
-        self.idle -= skip
-        return value
+    def too_deep(self) -> NoReturn:
+        raise self.error("the condition is nested too deeply")
 
-    def binary(self, level: int) -> Value:
-        """Operators that bind at least as tightly as `level`, by precedence climbing."""
-        left = self.unary()
-        while (bound := _BINDING.get(op := self.ahead(), -1)) >= level:
-            self.at += 1
-            if op in ("&&", "||"):
-                known = bool(left[0]) == (op == "||")
-                right = self.unless(known, lambda up=bound + 1: self.binary(up))
-                left = (int(bool(left[0]) if known else bool(right[0])), False)
-                continue
-            right = self.binary(bound + 1)
-            left = self.apply(op, left, right)
-        return left
+    def joined(self, left: Value, right: Callable[[], Value]) -> Value:
+        op = self.operator()
+        self.at += 1
+        if op not in ("&&", "||"):
+            return self.apply(op, left, right())
+        known = bool(left[0]) == (op == "||")
+        value = self.unless(known, right)
+        return int(bool(left[0]) if known else bool(value[0])), False
 
     def apply(self, op: str, left: Value, right: Value) -> Value:
         (a, ua), (b, ub) = left, right
@@ -135,9 +128,9 @@ class _Parser:
         result = _OPS[op](_wrap(a, unsigned)[0], _wrap(b, unsigned)[0])
         return (int(result), False) if op in _LEVELS[5] + _LEVELS[6] else _wrap(result, unsigned)
 
-    def unary(self) -> Value:
+    def operand(self) -> Value:
         ops = []
-        while (op := self.ahead()) in ("-", "+", "!", "~") and op:
+        while (op := self.operator()) in ("-", "+", "!", "~") and op:
             ops.append(op)
             self.at += 1
         value, unsigned = self.primary()
@@ -155,7 +148,7 @@ class _Parser:
         if text == "(":
             self.at += 1
             value = self.comma()
-            if self.ahead() != ")":
+            if self.operator() != ")":
                 raise self.error("expected ')' in the condition")
         elif kind in (NAME, FROZEN):
             value = (0, False)

@@ -1,11 +1,6 @@
 """The arithmetic of IL's `${eval EXPR}`: Perl's results for numbers and strings, and nothing else of Perl.
 
-    expr    := or ("?" expr ":" expr)?          or := and ("||" and)*         and := some ("&&" some)*
-    some    := all (("|" | "^") all)*           all := equal ("&" equal)*
-    equal   := less (("==" | "!=" | "<=>" | "eq" | "ne" | "cmp") less)?
-    less    := shift (("<" | ">" | "<=" | ">=" | "lt" | "gt" | "le" | "ge") shift)?
-    shift   := sum (("<<" | ">>") sum)*         sum := product (("+" | "-" | ".") product)*
-    product := unary (("*" | "/" | "%") unary)*
+    expr    := binary ("?" expr ":" expr)?      binary := unary (operator unary)*     by the precedences of `_LEVELS`
     unary   := ("-" | "+" | "!" | "~") unary | power
     power   := primary ("**" unary)?
     primary := number | string | "(" expr ")" | name "(" expr ("," expr)* ")" | name shift    (one-argument names only)
@@ -13,7 +8,7 @@
 A number may have `_` between its digits. `&& || ?:` evaluate only what they need and give the operand itself; `min` and `max`
 give a number. What numbers are, and what operators make of them, is in `eval_numbers.py`.
 
-Imports the standard library, `eval_numbers` and diagnostics only. Time and memory are bounded by the length of the text
+Imports the standard library, `eval_numbers`, `parsing` and diagnostics only. Time and memory are bounded by the length of the text
 (`MAX_LENGTH`).
 """
 
@@ -23,6 +18,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.il.eval_numbers import (
@@ -44,6 +40,7 @@ from lightnet.frontends.il.eval_numbers import (
     to_text,
     truth,
 )
+from lightnet.parsing import Evaluator
 
 MAX_LENGTH = 1 << 16
 MAX_DEPTH = 40
@@ -59,6 +56,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 _BASES = {"0x": 16, "0b": 2, "0o": 8}
 _EQUALITY = ("==", "!=", "<=>", "eq", "ne", "cmp")
 _ORDER = ("<=", ">=", "<", ">", "lt", "gt", "le", "ge")
+_LEVELS = (("||",), ("&&",), ("|", "^"), ("&",), _EQUALITY, _ORDER, ("<<", ">>"), ("+", "-", "."), ("*", "/", "%"))
+_OPERATOR = re.compile(r"<=>|<<|>>|&&|\|\||[=!<>]=|(?:eq|ne|cmp|lt|gt|le|ge)\b|\*(?!\*)|[-+./%<>&|^]")
+_ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 def evaluate(text: str) -> str:
@@ -69,15 +69,14 @@ def evaluate(text: str) -> str:
     return to_text(_Evaluator(text).run())
 
 
-class _Evaluator:
-    """Parses and evaluates at once. While `idle` is positive (an arm not taken) it only parses, and every value is
-    0."""
+class _Evaluator(Evaluator[Value]):
+    """Parses and evaluates at once; while it is idle, every value is 0."""
+
+    LEVELS, SINGLE, MAX_DEPTH = _LEVELS, (*_EQUALITY, *_ORDER), MAX_DEPTH
 
     def __init__(self, text: str):
         self.text = text
         self.at = 0
-        self.depth = 0
-        self.idle = 0
 
     def run(self) -> Value:
         value = self.expr()
@@ -114,102 +113,49 @@ class _Evaluator:
 
     # -- the grammar --------------------------------------------------------------------------------------------------
     def expr(self) -> Value:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise LightNetError("the expression of ${eval} is nested too deeply")
-        condition = self.either()
+        return self.nested(self.choice)
+
+    def choice(self) -> Value:
+        condition = self.climb()
         if self.take("?"):
             chosen = self.unless(not truth(condition), self.expr)
             self.expect(":")
             other = self.unless(truth(condition), self.expr)
             condition = chosen if truth(condition) else other
-        self.depth -= 1
         return condition
 
-    def unless(self, skip: bool, parse: Callable[[], Value]) -> Value:
-        """Parse an operand, evaluating it unless `skip`."""
-        self.idle += skip
-        value = parse()
-        self.idle -= skip
-        return value
+    def too_deep(self) -> NoReturn:
+        raise LightNetError("the expression of ${eval} is nested too deeply")
 
-    def either(self) -> Value:
-        value = self.both()
-        while self.take("||"):
-            other = self.unless(truth(value), self.both)
-            value = value if truth(value) else other
-        return value
+    def operator(self) -> str:
+        self.peek()
+        found = _OPERATOR.match(self.text, self.at)
+        return found[0] if found else ""
 
-    def both(self) -> Value:
-        value = self.some()
-        while self.take("&&"):
-            other = self.unless(not truth(value), self.some)
-            value = other if truth(value) else value
-        return value
+    def joined(self, left: Value, right: Callable[[], Value]) -> Value:
+        op = self.take(self.operator())
+        if op in ("&&", "||"):
+            skip = truth(left) == (op == "||")
+            other = self.unless(skip, right)
+            return left if skip else other
+        other = right()
+        return 0 if self.idle else self.computed(op, left, other)
 
-    def some(self) -> Value:
-        return self.bitwise(("|", "^"), self.all)
+    @staticmethod
+    def computed(op: str, left: Value, right: Value) -> Value:
+        if op in ("|", "^", "&"):
+            return bits(op, left, right)
+        if op in _EQUALITY or op in _ORDER:
+            return compared(op, left, right)
+        if op in ("<<", ">>"):
+            return shifted(left, right if op == "<<" else -number(right))
+        if op == ".":
+            return to_text(left) + to_text(right)
+        if op in _ARITHMETIC:
+            return arithmetic(_ARITHMETIC[op], left, right)
+        return (divided if op == "/" else modulo)(number(left), number(right))
 
-    def all(self) -> Value:
-        return self.bitwise(("&",), self.equal)
-
-    def bitwise(self, operators: tuple[str, ...], operand: Callable[[], Value]) -> Value:
-        """Bit operators of one precedence; `&&` and `||` are others."""
-        value = operand()
-        while self.peek()[:2] not in ("&&", "||") and (op := self.take(*operators)):
-            other = operand()
-            value = 0 if self.idle else bits(op, value, other)
-        return value
-
-    def equal(self) -> Value:
-        return self.comparison(_EQUALITY, self.less)
-
-    def less(self) -> Value:
-        return self.comparison(_ORDER, self.shift)
-
-    def comparison(self, operators: tuple[str, ...], operand: Callable[[], Value]) -> Value:
-        left = operand()
-        if self.peek().startswith("<=>") and "<=>" not in operators:
-            return left
-        op = self.take(*operators)
-        if not op:
-            return left
-        right = operand()
-        return 0 if self.idle else compared(op, left, right)
-
-    def shift(self) -> Value:
-        value = self.sum()
-        while op := self.take("<<", ">>"):
-            count = self.sum()
-            if not self.idle:
-                value = shifted(value, count if op == "<<" else -number(count))
-        return value
-
-    def sum(self) -> Value:
-        value = self.product()
-        while op := self.take("+", "-", "."):
-            other = self.product()
-            if self.idle:
-                continue
-            if op == ".":
-                value = to_text(value) + to_text(other)
-            else:
-                value = arithmetic(operator.add if op == "+" else operator.sub, value, other)
-        return value
-
-    def product(self) -> Value:
-        value = self.unary()
-        while not self.peek().startswith("**") and (op := self.take("*", "/", "%")):
-            other = self.unary()
-            if self.idle:
-                continue
-            if op == "*":
-                value = arithmetic(operator.mul, value, other)
-            else:
-                value = (divided if op == "/" else modulo)(number(value), number(other))
-        return value
-
-    def unary(self) -> Value:
+    def operand(self) -> Value:
         """A chain of signs and nots, read without recursion, then a power: `-2**2` is -4."""
         signs = []
         while not self.peek().startswith("!~") and (op := self.take("-", "+", "!", "~")):
@@ -231,11 +177,7 @@ class _Evaluator:
         base = self.primary()
         if not self.take("**"):
             return base
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise LightNetError("the expression of ${eval} is nested too deeply")
-        exponent = self.unary()
-        self.depth -= 1
+        exponent = self.nested(self.operand)
         return 0 if self.idle else power(number(base), number(exponent))
 
     def primary(self) -> Value:
@@ -286,17 +228,17 @@ class _Evaluator:
         self.at = match.end()
         return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), double, flags=re.DOTALL)
 
+    def bare(self) -> Value:
+        """The argument of a function without parentheses: what binds no weaker than shifts."""
+        return self.climb(self.BINDING["<<"])
+
     def call(self, name: str) -> Value:
         """A function with its arguments in parentheses, or a one-argument function with a bare sum: `int 7/2`
         is int(7/2)."""
         if not self.take("("):
             if name not in UNARY:
                 raise self.unexpected("; expected '('")
-            self.depth += 1
-            if self.depth > MAX_DEPTH:
-                raise LightNetError("the expression of ${eval} is nested too deeply")
-            args = [self.shift()]
-            self.depth -= 1
+            args = [self.nested(self.bare)]
         else:
             args = [self.expr()]
             while self.take(","):

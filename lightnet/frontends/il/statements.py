@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import NoReturn
 
+from lightnet import json_text
 from lightnet.diagnostics import SourceLoc
 from lightnet.frontends.netlist import NetOp, NetParam, NetTensor, ParamValue
 
@@ -179,15 +180,10 @@ class _Statement:
             return string[1:-1]
         if number is None:
             return _WORDS.get(word, word)
-        if number.lstrip("+-").isdigit():
-            value = int(number) if len(number) <= 40 else 1 << 64
-            if not -(1 << 63) <= value < 1 << 64:
-                raise StatementError(f"the number '{number[:40]}' does not fit 64 bits", at)
-            return value
-        real = float(number)
-        if abs(real) == float("inf"):
-            raise StatementError(f"the number '{number[:40]}' is too large", at)
-        return real
+        try:
+            return json_text.number(number)
+        except json_text.LiteralError as e:
+            raise StatementError(e.message, at) from None
 
     # -- what is wrong ------------------------------------------------------------------------------------------------
     def malformed_head(self) -> NoReturn:

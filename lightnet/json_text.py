@@ -1,9 +1,9 @@
-"""JSON text with places: what JSON IR and NNVM graphs are read with.
+"""JSON text with places: what JSON IR, NNVM graphs and descriptions are read with.
 
-The top level is walked by hand and each part of it is decoded by the standard library's C scanner, so that memory holds
-one raw entry at a time; what has the wrong form is an error at its line and column. Comments (`//` and `/* */`) are
-taken; trailing commas, duplicate keys, NaN, Infinity and numbers beyond 64 bits are not. Imports the standard library,
-`json_form`, `source` and diagnostics only.
+`Source`, `kind_of` and the numbers are for each reader of JSON; `JsonText` is the strict one, for networks, which may be large: the top level is walked by hand and each part of it is decoded by the standard library's C scanner, so that memory holds one raw entry at a time; what
+has the wrong form is an error at its line and column. Comments (`//` and `/* */`) are taken; trailing commas, duplicate keys, NaN, Infinity
+and numbers beyond 64 bits are not. The lenient one, whose values know where they stand, is `descriptions/reader.py`. Imports the standard
+library, `source` and diagnostics only.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from lightnet.diagnostics import LightNetError
-from lightnet.frontends.json_form import MAX_DEPTH, FormError, Path
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.source import Lines, check_text
 
 MAX_FILE = 1 << 26  # bytes, of the file and of the text in memory
@@ -36,13 +35,78 @@ _COMMENT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|//[^\n]*|/\*.*?\*/|/\*', re.
 _PIECE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
 
 
-class _Literal(Exception):
-    """A literal that the scanner may not take: its text and why."""
+#: Levels that a value may be nested.
+MAX_DEPTH = 100
 
-    def __init__(self, text: str, why: str):
-        super().__init__(why)
-        self.text = text
-        self.why = why
+#: A place in a decoded value: keys and indices from the value that was decoded.
+Path = tuple[str | int, ...]
+
+
+class FormError(Exception):
+    """Something in a decoded value does not have the form it should: what, and where."""
+
+    def __init__(self, message: str, path: Path = ()):
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+
+class Source(NamedTuple):
+    """The text that values stand in."""
+
+    file: str
+    lines: Lines
+
+    def loc(self, at: int) -> SourceLoc:
+        return self.lines.loc(self.file, min(at, len(self.lines.text)))
+
+    def error(self, message: str, at: int, label: str | None = None) -> LightNetError:
+        at = min(at, len(self.lines.text))
+        return LightNetError(message, self.loc(at), label, source_line=self.lines.line_at(at))
+
+
+def kind_of(value: object) -> str:
+    """The kind of a value, for messages."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a bool"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+    return "an object"
+
+
+class LiteralError(ValueError):
+    """A literal that may not stand in a text: what is wrong with it, and its text."""
+
+    def __init__(self, message: str, text: str):
+        super().__init__(message)
+        self.message, self.text = message, text
+
+
+def integer(text: str) -> int:
+    """The integer that `text` is. Raises `LiteralError` for one beyond 64 bits."""
+    if len(text) > 40 or not -(1 << 63) <= (value := int(text)) < 1 << 64:
+        raise LiteralError(f"the number {text[:40]} does not fit 64 bits", text)
+    return value
+
+
+def real(text: str) -> float:
+    """The number that `text` is. Raises `LiteralError` for one beyond double."""
+    value = float(text)
+    if math.isinf(value):
+        raise LiteralError(f"the number {text[:40]} is too large", text)
+    return value
+
+
+def number(text: str) -> int | float:
+    """The number that `text` is, an integer where it has digits alone. Raises `LiteralError`."""
+    return integer(text) if text.lstrip("+-").isdigit() else real(text)
 
 
 class JsonText:
@@ -55,9 +119,10 @@ class JsonText:
     def __init__(self, text: str, path: str):
         self.path = path
         self.lines = Lines(text)
+        self.error = Source(path, self.lines).error
         self.duplicate = ""
         decoder = json.JSONDecoder(
-            object_pairs_hook=self.pairs, parse_int=_integer, parse_float=_real, parse_constant=_constant
+            object_pairs_hook=self.pairs, parse_int=integer, parse_float=real, parse_constant=_constant
         )
         self.scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once
         if sys.getsizeof(text) > MAX_FILE + 128:
@@ -67,10 +132,6 @@ class JsonText:
             if text.count(mark) > most:
                 raise LightNetError(f"'{path}' is too large: more than {most} times '{mark}'")
         self.text = self.without_comments(text) if "//" in text or "/*" in text else text
-
-    def error(self, message: str, at: int) -> LightNetError:
-        at = min(at, len(self.lines.text))
-        return LightNetError(message, self.lines.loc(self.path, at), source_line=self.lines.line_at(at))
 
     def without_comments(self, text: str) -> str:
         """Comments replaced by blanks of the same length, so that every offset stays."""
@@ -102,8 +163,8 @@ class JsonText:
             raise self.unexpected(e.value) from None
         except json.JSONDecodeError as e:
             raise self.error(f"not valid JSON: {e.msg[0].lower()}{e.msg[1:]}", e.pos) from None
-        except _Literal as e:
-            raise self.error(f"{e.why}: {e.text[:40]}", self.find_literal(at, e.text)) from None
+        except LiteralError as e:
+            raise self.error(e.message, self.find_literal(at, e.text)) from None
         except RecursionError:
             raise self.error(f"nested deeper than {MAX_DEPTH} levels", at) from None
         if self.duplicate:
@@ -217,18 +278,5 @@ class JsonText:
         return at
 
 
-def _integer(text: str) -> int:
-    if len(text) > 20 or not -(1 << 63) <= (value := int(text)) < 1 << 64:
-        raise _Literal(text, "the number does not fit 64 bits")
-    return value
-
-
-def _real(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise _Literal(text, "the number is too large")
-    return value
-
-
 def _constant(text: str) -> NoReturn:
-    raise _Literal(text, "not valid JSON")
+    raise LiteralError(f"not valid JSON: {text[:40]}", text)

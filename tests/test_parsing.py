@@ -1,0 +1,57 @@
+"""Precedence climbing (`lightnet/parsing.py`): every language of expressions against Python, whose precedences they share where they agree."""
+
+import random
+
+import pytest
+
+from lightnet.descriptions import c
+from lightnet.descriptions.c import lexer as c_lexer
+from lightnet.diagnostics import LightNetError
+from lightnet.frontends.il import condition, eval_expr, lexer
+from lightnet.ir import constants
+
+#: What is alike in all four: comparisons stand in parentheses, as Python chains them and C does not.
+_BINARY = ("+", "-", "*", "+", "-", "*", "==", "!=", "<", "<=", ">", ">=")
+
+
+def _text(rng: random.Random, depth: int = 0) -> str:
+    if depth > 4 or rng.random() < 0.25:
+        return str(rng.randrange(5))
+    op = rng.choice(_BINARY)
+    inner = f"{_text(rng, depth + 1)} {op} {_text(rng, depth + 1)}"
+    if op in ("+", "-", "*"):
+        return inner if rng.random() < 0.7 else f"({inner})"
+    return f"(({_text(rng, depth + 2)}) {op} ({_text(rng, depth + 2)}))"
+
+
+def _condition(text: str) -> bool:
+    kinds = {True: lexer.NUMBER, False: lexer.PUNCT}
+    found = [t.text for t in c_lexer.tokens(text)[:-1]]
+    return condition.evaluate([(kinds[t.isdigit()], t, 0) for t in found])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_precedences_are_pythons(seed: int) -> None:
+    text = _text(random.Random(seed))
+    value = int(eval(text))  # of numbers and operators made here
+    assert int(constants.evaluate(text, constants.Env({}, {}))) == value
+    assert c.evaluate(text, {}) == value
+    assert int(eval_expr.evaluate(text) or 0) == value
+    assert _condition(text) == bool(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["1 < 2 < 3", "1 == 2 != 3", "0 || 1 < 2 >= 3", "1 + (2 == 3 == 4)", "1 && 2 < 3 <=> 4 == 5"]
+)
+def test_what_does_not_stand_in_a_row(text: str) -> None:
+    """Perl's comparisons: a second one of the same precedence is malformed, however deep the first one stands."""
+    with pytest.raises(LightNetError, match="unexpected"):
+        eval_expr.evaluate(text)
+
+
+@pytest.mark.parametrize("parse", [lambda t: constants.evaluate(t, constants.Env({}, {})), lambda t: c.evaluate(t, {})])
+@pytest.mark.parametrize("text, message", [("1" + " + 1" * 61, "operators in a row"), ("(" * 61 + "1" + ")" * 61, "nested more than 60 deep"),
+                                           ("!" * 61 + "1", "nested more than 60 deep")])  # fmt: skip
+def test_bounds(parse, text: str, message: str) -> None:
+    with pytest.raises(LightNetError, match=message):
+        parse(text)
