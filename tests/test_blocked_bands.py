@@ -251,7 +251,7 @@ def planned(src, wide, outputs, stride=1, threads=1):
     """The model's gain of a chain with its plan, in nanoseconds."""
     machine = Machine(threads=threads)
     numbers = chain_of(kernel_of(*chain(src, wide, outputs, stride=(stride, stride))).ops)
-    return model.gain(numbers, machine, model.best_plan(numbers, machine))
+    return model.gain(numbers, machine, model.best_schedule(numbers, machine))
 
 
 def test_the_model_joins_what_leaves_the_cache():

@@ -33,7 +33,7 @@ class Plan:
     are all that the generator has, those that the kernel had among them; with these it plans the same. `weights` are the layouts of
     operands to be packed, by number. One thread uses `scratch_bytes` while it runs; one launch leaves `workspace_bytes` for the next, or
     shares them with other threads. More than `blocks` threads are of no use. `schedule` are the numbers that `Generator.build` goes by:
-    tiles, orders of loops.
+    tiles, orders of loops. `lean` is another plan of the same generator, of weights that take no more memory than plain ones.
     """
 
     generator: Generator
@@ -45,6 +45,7 @@ class Plan:
     scratch_bytes: int = 0
     workspace_bytes: int = 0
     blocks: int = MAX_THREADS
+    lean: Plan | None = None
 
     @classmethod
     def of(cls, generator: Generator, kernel: KernelOp, form: Form, time: float, schedule: Any = None, **fields: Any) -> Plan:  # fmt: skip
@@ -95,6 +96,10 @@ class Generator(ABC, Generic[M]):
     def plan(self, kernel: KernelOp, form: Form, machine: M) -> Plan:
         """The plan for a kernel in one of the forms that it is taken in. Choices that the kernel has stay, and may narrow the rest; raises
         `LightNetError` for one that cannot be. Layouts may not stand on the kernel's types yet: `layout` asks for plans, too."""
+
+    def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
+        """A plan of its own that was chosen, with what takes long to find out."""
+        return plan
 
     @abstractmethod
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:

@@ -74,10 +74,6 @@ class Selection(ABC, Generic[M]):
         """The generators that may take a kernel."""
         return (g for g in self.generators() if g.is_for(machine))
 
-    def others(self, kernel: KernelOp, generator: Generator, form: Form, machine: M) -> Iterable[Plan]:
-        """Further plans of a generator for a kernel, which are not chosen by time alone."""
-        return ()
-
     def named_by(self, plan: Plan, machine: M) -> dict[str, Attribute]:
         """The choices that name a plan's generator."""
         return {"alg": StringAttr(plan.alg)}
@@ -137,14 +133,13 @@ class Selection(ABC, Generic[M]):
         if not found:
             self.refuse(kernel, machine, usable)
         offers = self.offers(kernel, found, machine)
-        plan = min(offers, key=lambda p: p.time)
-        others = [p for g, form in found for p in self.others(kernel, g, form, machine)]
-        return self.chosen(kernel, plan, (*offers, *others), machine)
+        return self.chosen(kernel, min(offers, key=lambda p: p.time), offers, machine)
 
-    def chosen(self, kernel: KernelOp, plan: Plan, offers: tuple[Plan, ...], machine: M) -> Chosen:
+    def chosen(self, kernel: KernelOp, plan: Plan, offers: Sequence[Plan], machine: M) -> Chosen:
         """A plan as what a kernel has chosen, which is kept for the passes to come."""
+        plan = plan.generator.completed(kernel, plan)
         own = {k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in plan.choices.items()}
-        made = Chosen(plan, offers, {**self.named_by(plan, machine), **own})
+        made = Chosen(plan, tuple(offers), {**self.named_by(plan, machine), **own})
         types = list(kernel.operand_types)
         self._keep(kernel, types, made)
         for number, layout in plan.weights.items():
@@ -177,7 +172,7 @@ class Selection(ABC, Generic[M]):
         for alg in (choice(kernel, "alg"), self.default(kernel)):
             for generator, form in found:
                 if generator.alg == alg and self.fits(generator, form, kernel, machine):
-                    plan = generator.plan(kernel, form, machine)
+                    plan = generator.completed(kernel, generator.plan(kernel, form, machine))
                     return Chosen(plan, (plan,), {})
         return None
 

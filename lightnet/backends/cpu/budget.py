@@ -99,7 +99,7 @@ def _ways(kernel: KernelOp) -> dict[tuple[Layout, ...], _Way]:
     made = SELECTION.found(kernel)
     assert made is not None
     found: dict[tuple[Layout, ...], _Way] = {}
-    for plan in (made.plan, *made.offers):
+    for plan in (made.plan, *(p for offer in made.offers for p in (offer, offer.lean) if p is not None)):
         layouts = tuple(plan.weights[i] for i in sorted(plan.weights))
         if layouts not in found or plan.time < found[layouts].time:
             size = sum(layout.size(spec_of(kernel.operands[i].type)) for i, layout in plan.weights.items())

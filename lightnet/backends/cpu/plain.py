@@ -6,6 +6,7 @@ Both are rows of the table of generators like those of blocked maps. Imports the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from types import ModuleType
 
@@ -75,8 +76,10 @@ class Loops(Plain):
 
     def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         blocks = 1 if kernel_loops.builder_op(kernel) is not None else MAX_THREADS
-        size = kernel_loops.workspace_bytes(kernel)
-        return Plan.of(self, kernel, form, time_of(kernel.ops, machine), workspace_bytes=size, blocks=blocks)
+        return Plan.of(self, kernel, form, time_of(kernel.ops, machine), blocks=blocks)
+
+    def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
+        return replace(plan, workspace_bytes=kernel_loops.workspace_bytes(kernel))
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return kernel_loops.generate(kernel, name, aliases)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn
 
@@ -64,13 +63,6 @@ class CpuSelection(Selection[Machine]):
         if not lies_right(form, kernel.body.args, kernel.results, machine.lanes):
             return False
         return not form.weights or is_blocked(kernel) or "alg" in kernel.attributes or _may_pack(form, kernel)
-
-    def others(self, kernel: KernelOp, generator: Generator, form: Form, machine: Machine) -> Iterable[Plan]:
-        """Of what transforms weights the plan that takes no memory for that, which `budget.py` may need."""
-        if generator.exact or "alg" in kernel.attributes:
-            return
-        with suppress(LightNetError):  # of choices that are another generator's
-            yield generator.plan(kernel, form, replace(machine, growth=1.0))
 
     def named_by(self, plan: Plan, machine: Machine) -> dict[str, Attribute]:
         name = super().named_by(plan, machine)

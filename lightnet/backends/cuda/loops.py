@@ -11,6 +11,7 @@ What definitions say runs on row-major tensors and on maps. Imports the loops an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
@@ -64,8 +65,10 @@ class Loops(Generator):
         return found
 
     def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
-        size = kernel_loops.workspace_bytes(kernel, None)
-        return Plan.of(self, kernel, form, _time(kernel, form, device), workspace_bytes=size)
+        return Plan.of(self, kernel, form, _time(kernel, form, device))
+
+    def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
+        return replace(plan, workspace_bytes=kernel_loops.workspace_bytes(kernel, None))
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         return [simt(launch) for launch in kernel_loops.generate(kernel, name, aliases, None) if launch.grid]

@@ -8,6 +8,7 @@ blocked kernels, the plan and the kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
@@ -19,6 +20,7 @@ from lightnet.backends.cpu.blocked.winograd_model import PANELS, Axis, scheduled
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
@@ -46,6 +48,13 @@ class Winograd(Generator):
         return convolution_form(ops, yielded, Conv2d, halo_of)
 
     def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        plan = self._plan(kernel, form, machine)
+        if plan.schedule.growth == 1 or choice(kernel, "order") is not None:
+            return plan
+        return replace(plan, lean=self._plan(kernel, form, replace(machine, growth=1.0)))
+
+    def _plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+        """The best plan whose weights grow no more than the machine's may."""
         made = scheduled(kernel, self.m, machine)
         layout = Packed("o", made.vectors * made.lanes, winograd=0 if made.order == PANELS else self.m)
         return Plan.of(
