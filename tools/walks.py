@@ -1,8 +1,7 @@
-"""The walk of one kernel through the code, from `choose` to the built function: ``python tools/walks.py [--target cuda] [--body conv|depthwise|dense]``.
+"""The walk of one kernel through the code, from `choose` to the built function: ``python tools/walks.py [--target cuda] [--body conv]``.
 
-Each pass runs under a profiler of calls. Printed are the files that it enters, its returns (calls into a file that it had left for
-another one), and how often each generator of kernels was asked which of its methods. The network has one kernel, so every method
-asked twice is a question that was answered before.
+Each pass runs under a profiler of calls. Printed are, of `backends/`, the files that it enters, and its returns (into a file that it had left for
+another one), and what generators of kernels were asked. The network has one kernel, and beside it at most two changes of layout.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -22,6 +21,10 @@ from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.passes import pipelines
 
 ROOT = os.path.dirname(lightnet.__file__)
+#: What a generator is asked: now, and in what came before.
+QUESTIONS = frozenset(
+    {"takes", "plan", "completed", "build", "choices", "cost", "weights", "scratch_bytes", "workspace_bytes"}
+)
 #: Bodies of one kernel each: types of operands and weights, and the op.
 CONV = "ln.conv2d %x, %w, %b {{group = {}, size = [3, 3], stride = [1, 1], dilation = [1, 1], padding = [1, 1, 1, 1]}}"
 BODIES = {
@@ -33,10 +36,13 @@ BODIES = {
 
 @dataclass
 class Walk:
-    """Calls of one pass: the files in the order in which they were entered, and the questions to generators."""
+    """Calls of one pass: the files in the order in which they were entered, and the questions to generators, by kernel."""
 
     files: list[str] = field(default_factory=list)
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: How often one generator was asked the same of one kernel, at most, by question.
+    most: dict[str, int] = field(default_factory=dict)
+    _of_kernels: Counter[tuple[int, str, Hashable]] = field(default_factory=Counter)
 
     @property
     def entered(self) -> int:
@@ -49,26 +55,23 @@ class Walk:
 
     def event(self, frame: FrameType, event: str, _: Any) -> None:
         """What `sys.setprofile` calls."""
-        if event != "call" or not frame.f_code.co_filename.startswith(ROOT) or frame.f_code.co_name == "<module>":
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(ROOT) or code.co_name == "<module>":
             return
-        file = os.path.relpath(frame.f_code.co_filename, ROOT)
+        file = os.path.relpath(code.co_filename, ROOT)
         if file.startswith("backends") and (not self.files or self.files[-1] != file):
             self.files.append(file)
-        name, owner = frame.f_code.co_name, frame.f_locals.get("self")
-        alg = getattr(owner, "alg", None)
-        if isinstance(alg, str) and name in _questions(type(owner)):
-            self.asked[alg, name] += 1
+        owner = frame.f_locals.get("self")
+        if code.co_name in QUESTIONS and hasattr(owner, "takes"):
+            self.ask(owner, code.co_name, frame.f_locals)
 
-
-def _questions(cls: type) -> frozenset[str]:
-    """The public methods of a class of generators; none of any other."""
-    if not any(base.__name__ == "Generator" for base in cls.__mro__):
-        return (
-            frozenset({"takes", "choices", "cost", "weights", "scratch_bytes", "build"})
-            if hasattr(cls, "takes")
-            else frozenset()
-        )
-    return frozenset(name for base in cls.__mro__ for name in vars(base) if not name.startswith("_"))
+    def ask(self, generator: Any, question: str, given: dict[str, Any]) -> None:
+        """One question to a generator: of a kernel, or of a body by its ops."""
+        self.asked[f"{generator.alg} ({type(generator).__name__})", question] += 1
+        subject = given.get("kernel") or tuple(given.get("ops", ()))
+        key = id(generator), question, subject
+        self._of_kernels[key] += 1
+        self.most[question] = max(self.most.get(question, 0), self._of_kernels[key])
 
 
 @contextmanager
@@ -125,6 +128,11 @@ def table(found: dict[str, Walk]) -> Iterator[str]:
     for alg in dict.fromkeys(alg for alg, _ in asked):
         counts = ", ".join(f"{name} {n}" for (a, name), n in sorted(asked.items()) if a == alg)
         yield f"| {alg} | {counts} |"
+    yield ""
+    yield "Asked of one kernel, in one pass, at most: " + ", ".join(
+        f"{name} {max(walk.most.get(name, 0) for walk in found.values())}"
+        for name in dict.fromkeys(n for w in found.values() for n in w.most)
+    )
 
 
 def main() -> int:
