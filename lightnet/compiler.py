@@ -112,7 +112,13 @@ def compile(
             raise LightNetError(f"{model.source}: the network is planned: choose {what} before it is compiled")
         keep_outputs(module, outputs)
     settings = architecture.own_runtime.settle(options)
-    named = {"target": target, "plan": plan, "planned": planned, "layout": layout, "precision": precision}
+    named: dict[str, Any] = {
+        "target": target,
+        "plan": plan,
+        "planned": planned,
+        "layout": layout,
+        "precision": precision,
+    }
     whole = pipelines.staged(pipeline, named) if pipeline else pipelines.pipeline_of(**named)
     whole = whole.around(("check-indices",) if check_indices else (), settings.behind)
     told = {"target": target, "plan": plan, "layout": layout, "exact": exact, "weight_memory": weight_memory,

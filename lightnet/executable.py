@@ -377,6 +377,7 @@ class Executable(Compiled):
     def _compiled(self) -> None:
         """Make code; where many weights follow, let go of what only that needed."""
         _ = self.native
+        assert self.loops is not None
         self.runtime.made_all(memory_of(self.loops).get("static", 0))
 
     def with_tensors(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Executable:

@@ -145,6 +145,18 @@ def test_the_table_of_runtimes_is_what_targets_have() -> None:
         assert get_target(name).own_runtime is RUNTIMES.get(name), name
 
 
+def test_an_option_of_another_target_at_its_default_says_nothing() -> None:
+    """So that callers of several targets may hand all of them on."""
+    model = lightnet.load(ROOT / "examples" / "cnn.net")
+    assert lightnet.compile(model, "none", on_cpu=False, cpu="host").options.keys().isdisjoint({"on_cpu", "cpu"})
+    for target, others in (("cpu", {"arch": None, "emulate": False}), ("cuda", {"cpu": "host", "triple": None})):
+        assert get_target(target).own_runtime.given(target, others) == {}
+    with pytest.raises(LightNetError, match="'emulate' is of target cuda"):
+        lightnet.compile(model, "cpu", emulate=True)
+    with pytest.raises(LightNetError, match="has no option 'emulat'"):
+        lightnet.compile(model, "cuda", emulat=None)
+
+
 def test_an_option_is_of_its_type() -> None:
     class Mine(Runtime):
         options = (Option("size", "", int), Option("share", "", float), Option("fast", "", bool), Option("kind", ""))

@@ -177,7 +177,7 @@ def test_upstreams_plan(words: tuple[str, ...], expected: np.ndarray) -> None:
         (("run", "net.lnx", "-t", "none"), "-t none needs the network"),
         (("run", "net.lnx", "-i", "nothing=zeros"), "no input or param is called 'nothing'"),
         (("compile", CNN, "-o", ""), "-o is empty"),
-        (("compile", CNN, "--emit=exe"), "unknown kind 'exe'"),
+        (("compile", CNN, "--emit=exe"), "cannot emit 'exe' for target cpu"),
         (("compile", CNN, "--emit=,"), "--emit names nothing"),
         (("compile", CNN, "--cpu=z80"), "unknown processor 'z80'"),
         (("compile", CNN, "--variants=avx2,avx2"), "names 'avx2' twice"),

@@ -34,7 +34,11 @@ class _Own(argparse.Action):
 
 
 def add_target(
-    parser: argparse.ArgumentParser, tool: str, argv: Sequence[str] | None, help: str, default: str | None = DEFAULT
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+    tool: str,
+    argv: Sequence[str] | None,
+    help: str,
+    default: str | None = DEFAULT,
 ) -> None:
     """The option ``--target``, and those of `tool` that targets have of their own. Where `argv` names a target, the help shows its options alone; an option
     of another one is accepted here and refused by the compiler, which knows better what to say."""

@@ -110,8 +110,9 @@ class Runtime:
 
     def given(self, target: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options of a caller, checked, without those that are None. Raises `LightNetError` for one that the target has not, with those that it
-        has, and for a value of another type."""
+        has, and for a value of another type. One of another target of ours that has its default there says nothing (``emulate=False``)."""
         known = {option.name: option for option in self.options}
+        options = {name: v for name, v in options.items() if name in known or not _says_nothing(name, v)}
         for name in options:
             if name not in known:
                 there = f"its own are {', '.join(known)}" if known else "it has none of its own"
@@ -187,11 +188,21 @@ def _near(name: str, known: Iterable[str]) -> str:
     return did_you_mean(get_close_matches(name, list(known), 3))
 
 
-def _others(name: str) -> str:
-    """Whose option a name is, where the target has it not."""
+def _whose(name: str) -> dict[str, Option]:
+    """The targets of ours that have an option of a name."""
     from lightnet.ir.registry import RUNTIMES
 
-    whose = [target for target in RUNTIMES if any(o.name == name for o in RUNTIMES.get(target).options)]
+    return {target: o for target in RUNTIMES for o in RUNTIMES.get(target).options if o.name == name}
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    """Whether a value is what holds of an option of some target where nobody gives it."""
+    return any(value is None or value == option.default for option in _whose(name).values())
+
+
+def _others(name: str) -> str:
+    """Whose option a name is, where the target has it not."""
+    whose = _whose(name)
     return f" ('{name}' is of target {' and '.join(whose)})" if whose else ""
 
 

@@ -175,7 +175,8 @@ class InstanceStepper(Stepper):
     def __init__(self, executable: Executable, feeds: Mapping[str, Any]):
         super().__init__(executable, feeds)
         filled, static = executable.filled(feeds)
-        self.instance: Any = executable.instance.apart()  # type: ignore[union-attr]
+        instance: Any = executable.instance
+        self.instance = instance.apart()
         weakref.finalize(self, self.instance.release).atexit = False  # the machine takes everything back then
         self.instance.start(filled, static)
         numbers = iter(range(len(self.instance.launches)))
@@ -222,12 +223,12 @@ class NativeStepper(Stepper):
         started(self.executable, self.feeds, self.arena)
 
     def call_whole(self) -> None:
-        self.executable.instance.run(self.arena, self.static)  # type: ignore[union-attr]
+        cast(Instance, self.executable.instance).run(self.arena, self.static)
 
     def calls(self, step: Step) -> list[Call]:
         return [self._call(line) for line in step.lines]
 
-    def _call(self, line: LaunchLine) -> Call:
+    def _call(self, line: LaunchLine | CopyOp) -> Call:
         assert isinstance(line, LaunchOp)
         name, grid = line.callee.string_value(), line.grid.value.data
         memory = self.arena.memory(self.static)
@@ -271,7 +272,7 @@ def _net_seconds(call: Call, idle: Call) -> float:
     return max(_seconds(call) - overhead, 0.0)
 
 
-def idle(line: LaunchLine) -> Call:
+def idle(line: LaunchLine | CopyOp) -> Call:
     """A call of a function that does nothing, on as many arguments as a launch has: what calling costs from here.
 
     (A launch on no block is not that: a kernel may prepare something before it looks at its range.)

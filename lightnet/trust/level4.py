@@ -50,8 +50,9 @@ from lightnet.trust.trace import TracedPlanned
 class Threads(Protocol):
     """Launches as the threads that they are (`Runtime.as_threads`)."""
 
-    #: The launches of the module, in order: of each launch of loops there is one.
-    launches: Sequence[Any]
+    @property
+    def launches(self) -> Sequence[Any]:
+        """The launches of the module, in order: of each launch of loops there is one."""
 
     def cost(self, line: Any) -> int:
         """About how many ops all threads of a launch execute."""

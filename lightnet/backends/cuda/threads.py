@@ -49,8 +49,8 @@ class Threads:
             for line in lines:
                 kernel, maps = self._kernel(line.callee.string_value())
                 args = arguments(self._gpu, [base[p.space.data] + p.offset.data for p in line.args], maps)
-                x, y, z = line.grid.get_values()
-                self._gpu.launch(Launch(kernel, (x, y, z), tuple(line.block.get_values()), line.shared_bytes, args))
+                (x, y, z), (tx, ty, tz) = line.grid.get_values(), line.block.get_values()
+                self._gpu.launch(Launch(kernel, (x, y, z), (tx, ty, tz), line.shared_bytes, args))
             for name, space in spaces.items():
                 if space.nbytes:
                     self._gpu.download(base[name], space)
