@@ -1,13 +1,19 @@
 """Start a new op: ``python tools/new_op.py elementwise gelu "What it computes."`` adds its class to the family's file.
 
-The class is complete, but its maths are the identity: change `definition` and `reference`. ``--root`` is the folder of the
-project (default: the one this file is in). Imports the standard library only.
+In a family of rows (unary, activation, arith) the op is one line; with ``--onnx`` it gets one more, by which ONNX's operator
+of that name is imported as the op, and the op exported as the operator:
+
+    python tools/new_op.py unary cube "The third power of src." --expression "src * src * src" --numpy "lambda x: x**3" --onnx Cube
+
+Otherwise the class is complete, but its maths are the identity: change `definition` and `reference`. ``--root`` is the folder
+of the project (default: the one this file is in). Imports the standard library only.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -40,32 +46,55 @@ MODULE, NAMES = "lightnet.ir.op", ("LnOp", "case", "ln_op", "operand", "result")
 WIDTH = 120
 
 
+#: Families of rows: the kind of op of which a new one is a row, its expression and its NumPy function unless they are given,
+#: and the table of `frontends/onnx/pairs.py`.
+ROWS = {
+    "unary": ("Unary", "src", "np.positive", "UNARY"),
+    "activation": ("_Activation", "src", "np.positive", "UNARY"),
+    "arith": ("Binary", "src1 + src2", "np.add", "BINARY"),
+}
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Add the class; the exit status is 1 if that cannot be."""
+    """Add the op; the exit status is 1 if that cannot be."""
     parser = argparse.ArgumentParser(description="Start a new op.")
     parser.add_argument("family", help="a file of lightnet/dialects/ln, without .py")
     parser.add_argument("optype", help="the op's name in networks")
     parser.add_argument("what", help="a sentence that says what it computes")
+    parser.add_argument("--expression", help="a row's element in index notation, of the operands' names")
+    parser.add_argument("--numpy", help="the same as a NumPy function, in Python")
+    parser.add_argument("--onnx", metavar="OPERATOR", help="ONNX's operator that is the op")
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
     args = parser.parse_args(argv)
     folder = args.root / "lightnet" / "dialects" / "ln"
     texts = {p.stem: p.read_text("utf-8") for p in sorted(folder.glob("*.py"))}
-    families = {name: text for name, text in texts.items() if ops_of(ast.parse(text)) is not None}
+    families = {name: text for name, text in texts.items() if ops_of(ast.parse(text))}
     cls = "".join(part.capitalize() for part in args.optype.split("_"))
     if args.family not in families:
         return refuse(f"no family '{args.family}'; there are: {', '.join(families)}")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", args.optype):
         return refuse(f"'{args.optype}' is no name for an op: lower case, digits and _")
     for family, text in families.items():
-        if f'optype = "{args.optype}"' in text:
+        if args.optype in ops_of(ast.parse(text)):
             return refuse(f"'{args.optype}' is taken, by an op of the family '{family}'")
     if cls in names_of(ast.parse(families[args.family])):
         return refuse(f"'{cls}', which its class would be called, is taken in the family '{args.family}'")
+    if (args.expression or args.numpy or args.onnx) and args.family not in ROWS:
+        return refuse(f"the ops of '{args.family}' are no rows; those of {', '.join(ROWS)} are")
     path = folder / f"{args.family}.py"
-    path.write_text(
-        with_op(families[args.family], cls, OP.format(cls=cls, what=args.what, optype=args.optype)), "utf-8"
-    )
-    print(f"{path} (class {cls})")
+    if args.family not in ROWS:
+        source = OP.format(cls=cls, what=args.what, optype=args.optype)
+        path.write_text(with_class(families[args.family], source), "utf-8")
+        print(f"{path} (class {cls})")
+        return 0
+    kind, expression, function, table = ROWS[args.family]
+    row = row_of(cls, kind, args.optype, args.expression or expression, args.numpy or function, args.what)
+    path.write_text(with_line(families[args.family], f"{kind}.row", row), "utf-8")
+    print(f"{path} ({row.strip()})")
+    if args.onnx:
+        pairs = args.root / "lightnet" / "frontends" / "onnx" / "pairs.py"
+        pairs.write_text(with_pair(pairs.read_text("utf-8"), table, args.onnx, args.optype), "utf-8")
+        print(f"{pairs} ({args.onnx})")
     return 0
 
 
@@ -74,13 +103,29 @@ def refuse(message: str) -> int:
     return 1
 
 
-def ops_of(tree: ast.Module) -> ast.Assign | None:
-    """The statement ``OPS = (A, B, ...)`` of a family."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
-            if [t.id for t in node.targets if isinstance(t, ast.Name)] == ["OPS"]:
-                return node
-    return None
+def ops_of(tree: ast.Module) -> list[str]:
+    """The optypes of a family: those of its classes, and of its rows."""
+    classes = [
+        n for n in tree.body if isinstance(n, ast.ClassDef) and any(ast.unparse(d) == "ln_op" for d in n.decorator_list)
+    ]
+    fields = [a for c in classes for a in c.body if isinstance(a, ast.Assign) and ast.unparse(a.targets[0]) == "optype"]
+    rows = [call_of(n) for n in tree.body]
+    values = [a.value for a in fields] + [
+        c.args[0] for c in rows if c is not None and ast.unparse(c.func).endswith(".row")
+    ]
+    return [v.value for v in values if isinstance(v, ast.Constant)]
+
+
+def call_of(node: ast.stmt) -> ast.Call | None:
+    """The call whose value a statement assigns."""
+    return node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
+
+
+def row_of(cls: str, kind: str, optype: str, expression: str, function: str, what: str) -> str:
+    """The line of an op, broken where it is too long."""
+    written, formula, sentence = (json.dumps(text, ensure_ascii=False) for text in (optype, expression, what))
+    row = f"{cls} = {kind}.row({written}, {formula}, {function}, {sentence})\n"
+    return row if len(row) <= WIDTH + 1 else f"{cls} = {kind}.row({written}, {formula}, {function},\n    {sentence})\n"
 
 
 def names_of(tree: ast.Module) -> set[str]:
@@ -96,26 +141,30 @@ def names_of(tree: ast.Module) -> set[str]:
     return found
 
 
-def with_op(text: str, cls: str, source: str) -> str:
-    """The family's text with a class in it: in front of `OPS`, in `OPS`, and what it is made of imported."""
-    tree = ast.parse(text)
-    ops = ops_of(tree)
-    assert ops is not None and isinstance(ops.value, ast.Tuple)
-    lines = text.splitlines(keepends=True)
-    last = ops.value.elts[-1]
-    row = lines[last.end_lineno - 1]
-    if row.strip() == f"{ast.unparse(last)},":  # one a line
-        lines.insert(last.end_lineno, row.replace(ast.unparse(last), cls))
-    else:
-        rest = row[last.end_col_offset :].removeprefix("," if len(ops.value.elts) == 1 else "")
-        lines[last.end_lineno - 1] = f"{row[: last.end_col_offset]}, {cls}{rest}"
-    lines.insert(ops.lineno - 1, source)
-    imports = [n for n in tree.body if isinstance(n, ast.ImportFrom)]
+def with_class(text: str, source: str) -> str:
+    """The family's text with a class at its end, and what that is made of imported."""
+    lines = f"{text.rstrip()}\n\n\n{source.rstrip()}\n".splitlines(keepends=True)
+    imports = [n for n in ast.parse(text).body if isinstance(n, ast.ImportFrom)]
     mine = next((n for n in imports if n.module == MODULE), None)
     names = {*NAMES, *(a.name for a in mine.names)} if mine is not None else set(NAMES)
     start, end = (mine.lineno - 1, mine.end_lineno) if mine is not None else (imports[-1].end_lineno,) * 2
     lines[start:end] = [import_of(names)]
     return "".join(lines)
+
+
+def with_line(text: str, function: str, line: str) -> str:
+    """The text with a line behind the last one that assigns what `function` gives."""
+    calls = [(n, call_of(n)) for n in ast.parse(text).body]
+    end = max(n.end_lineno or 0 for n, call in calls if call is not None and ast.unparse(call.func) == function)
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines[:end], line, *lines[end:]])
+
+
+def with_pair(text: str, table: str, operator: str, optype: str) -> str:
+    """The table of pairs with one more, on a line of its own."""
+    found = next(n for n in ast.parse(text).body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == table)
+    lines, end = text.splitlines(keepends=True), (found.end_lineno or 0) - 1
+    return "".join([*lines[:end], f'    "{operator}": "{optype}",\n', *lines[end:]])
 
 
 def import_of(names: set[str]) -> str:

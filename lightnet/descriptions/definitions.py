@@ -13,11 +13,11 @@ from lightnet.descriptions.parts import numbers_of
 from lightnet.descriptions.reader import Item
 from lightnet.diagnostics import did_you_mean
 from lightnet.ir.expr import Attr, Call, Index, Name, Pack, walk
-from lightnet.ir.notation import FUNCTION_NAMES
 from lightnet.ir.schema import Case, Operand, Param
 from lightnet.ir.statements import Assignment, Definition
 from lightnet.ir.statements import parse as parse_definition
 from lightnet.ir.types import MAX_RANK, TensorSpec
+from lightnet.ir.values import FUNCTION_NAMES
 from lightnet.runtime.dtypes import BY_NAME
 
 INSTEAD = "`run` is index notation, `dst[i...] = src[i...] * 2`, or a kernel in MLIR"

@@ -9,7 +9,7 @@ from lightnet.descriptions import c
 from lightnet.descriptions.c import arguments
 from lightnet.descriptions.c.values import FLOATS, Raw, shown
 from lightnet.ir.expr import format_number
-from lightnet.ir.notation import FUNCTION_NAMES
+from lightnet.ir.values import FUNCTION_NAMES
 
 if TYPE_CHECKING:
     from lightnet.descriptions.steps import Run

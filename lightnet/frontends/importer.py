@@ -6,7 +6,7 @@ the statement's location.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from difflib import get_close_matches
 
 from xdsl.dialects import func
@@ -28,13 +28,14 @@ from lightnet.diagnostics import MAX_ERRORS, ErrorList, LightNetError, did_you_m
 from lightnet.dialects.ln.dialect import find, optypes
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.frontends import planned
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.counts import Count, counts_of, set_counts
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import Layout, byte_size, with_layout
 from lightnet.ir.locations import file_loc, set_loc
-from lightnet.ir.memory import ARENA, HOST, MEMORY_TYPES, MTYPE, PLAN_RULES, STATIC, TYPES, set_memory
+from lightnet.ir.memory import ARENA, MEMORY_TYPES, MTYPE, PLAN_RULES, STATIC, TYPES, set_memory
 from lightnet.ir.op import NAME, PLACES, WORKSPACE, LnOp, set_tensor_names, tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
@@ -85,10 +86,10 @@ class _Importer:
         self.errors = errors
         self.lost: set[str] = set()  # tensors of statements that are left out
         self.classes = optypes()
-        self.types = _memory_types(netlist)
-        self.spaces = _spaces(netlist, self.types)
-        self.roles, self.outputs = _roles(netlist), _ours(netlist).get("outputs")
-        self.required = _role_names(netlist, "required")
+        self.types = planned.memory_types(netlist)
+        self.spaces = planned.spaces(netlist, self.types)
+        self.roles, self.outputs = planned.roles(netlist), planned.ours(netlist).get("outputs")
+        self.required = planned.role_names(netlist, "required")
         self.depth = 0
 
     def run(self) -> ModuleOp:
@@ -107,7 +108,7 @@ class _Importer:
         module = ModuleOp([main])
         if self.spaces:
             set_memory(module, {k: n for k, (_, n) in self.spaces.items()})
-            if "spaces" not in _ours(self.netlist):
+            if "spaces" not in planned.ours(self.netlist):
                 module.attributes[PLAN_RULES] = StringAttr("upstream")
                 if set(self.types.values()) != {"cpu"}:
                     types = {space: StringAttr(mtype) for space, mtype in self.types.items()}
@@ -117,7 +118,7 @@ class _Importer:
     def counts(self, scope: _Scope, outputs: list[SSAValue]) -> list[Count]:
         """The counted dims that the file names, checked."""
         found: list[Count] = []
-        for row in _ours(self.netlist).get("counts") or ():
+        for row in planned.ours(self.netlist).get("counts") or ():
             named = isinstance(row, tuple | list) and [type(x) for x in row] == [str, int, str]
             if not named or not all(scope.values.get(row[k]) in outputs for k in (0, 2)):
                 raise LightNetError(
@@ -136,7 +137,7 @@ class _Importer:
 
     def name_outputs(self, scope: _Scope) -> None:
         """Give outputs the names that the file says they have, and others may have, too."""
-        renamed = _ours(self.netlist).get("output_names", {})
+        renamed = planned.ours(self.netlist).get("output_names", {})
         if not isinstance(renamed, dict):
             raise LightNetError("'output_names' should map tensors to names")
         for tensor, name in renamed.items():
@@ -469,51 +470,3 @@ def _choice(op: NetOp, key: str, value: ParamValue) -> Attribute:
         case float():
             return FloatAttr(value, f64)
     return ArrayAttr([_choice(op, key, v) for v in value])
-
-
-def _ours(netlist: Netlist) -> dict:
-    """The keys that only we write (`exporter.py`)."""
-    ours = netlist.extra.get("lightnet")
-    return ours if isinstance(ours, dict) else {}
-
-
-def _roles(netlist: Netlist) -> dict[str, type[LnOp]]:
-    """Tensor name -> class of the `create` that makes it, where `bind` has decided."""
-    return {name: cls for cls in (Input, ParamOp) for name in _role_names(netlist, cls.optype)}
-
-
-def _role_names(netlist: Netlist, role: str) -> set[str]:
-    """The tensors that the file lists under a role."""
-    roles = _ours(netlist).get("roles")
-    names = roles.get(role) if isinstance(roles, dict) else None
-    return {str(n) for n in names} if isinstance(names, list) else set()
-
-
-def _memory_types(netlist: Netlist) -> dict[str, str]:
-    """Memory space -> memory type of a netlist that is planned by upstream's rules, which keeps everything of one memory type in one
-    block; empty for any other. The arena is that of the type of the device, if there is one."""
-    if netlist.mem_sizes is None or isinstance(_ours(netlist).get("spaces"), dict):
-        return {}
-    sizes = dict(enumerate(netlist.mem_sizes))
-    there = [name for name, mtype in MEMORY_TYPES.items() if name != "none" and sizes.get(mtype.index, 0)] or ["cpu"]
-    if "dpu" in there:
-        return {ARENA: there[0], **{mtype: mtype for mtype in there[1:]}}
-    return {ARENA: there[-1], **({HOST: "cpu"} if len(there) > 1 else {})}
-
-
-def _spaces(netlist: Netlist, types: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Memory spaces of a planned netlist: name -> (first byte in the file's numbering, size), by first byte; empty if
-    unplanned. `types` are those of `_memory_types`."""
-    if netlist.mem_sizes is None:
-        return {}
-    if types:
-        sizes = dict(enumerate(netlist.mem_sizes))
-        return {space: (0, sizes.get(MEMORY_TYPES[mtype].index, 0)) for space, mtype in types.items()}
-    ours = _ours(netlist)["spaces"]
-    try:
-        spaces = {str(k): (int(base), int(size)) for k, (base, size) in ours.items()}
-    except (TypeError, ValueError):
-        raise LightNetError("'spaces' should map a memory space to [base, size]") from None
-    if any(not k.isidentifier() or base < 0 or size < 0 for k, (base, size) in spaces.items()):
-        raise LightNetError("'spaces' should map identifiers to a first byte and a size of at least 0")
-    return dict(sorted(spaces.items(), key=lambda item: item[1]))

@@ -13,13 +13,10 @@ from lightnet.ir.types import TensorSpec, tensor_type
 
 
 def example(cls: type[LnOp], case: Case) -> str:
-    """A test case in the text form; the types of its operands stand above it, where they do not all have the result's.
-    Raises `LightNetError` if it breaks a constraint."""
+    """A test case in the text form, with the types of its operands above it. Raises `LightNetError` if it breaks a constraint."""
     op, block = operation(cls, case)
     out = StringIO()
     Printer(stream=out).print_op(op)
-    if op.results and all(a.type == op.results[0].type for a in block.args):
-        return out.getvalue()
     arguments = ", ".join(f"%{a.name_hint} : {a.type}" for a in block.args)
     return f"// {arguments}\n{out.getvalue()}" if arguments else out.getvalue()
 

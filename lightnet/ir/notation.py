@@ -2,15 +2,15 @@
 
 `parse` gives a `Definition` (text → AST); `bind` fills in tensors and parameters and gives a `BoundDefinition`: packs
 expanded, constants folded, extents inferred, dtypes checked, every read proven to be inside its tensor. Grammar and
-meaning: docs/design.md, "Index notation". Imports `expr`, `constants`, `statements`, `bound`, `affine` and the dtypes.
+meaning: docs/design.md, "Index notation". How many indices a pack stands for is found out in `packs.py`, what operators and
+functions make of values in `values.py`. Imports these, `expr`, `constants`, `statements`, `bound`, `affine` and the dtypes.
 """
 
 from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from lightnet.diagnostics import LightNetError
@@ -18,7 +18,6 @@ from lightnet.ir import constants
 from lightnet.ir import expr as ast
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
-    BOOL,
     F32,
     F64,
     I64,
@@ -34,19 +33,18 @@ from lightnet.ir.bound import (
     walk,
 )
 from lightnet.ir.constants import Env
-from lightnet.ir.conversions import as_stored, cast, not_finite, saturated, widened, wrap
+from lightnet.ir.conversions import cast, widened
 from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Name, Num, Pack, Select, Slice, Str, Unary
 from lightnet.ir.expr import walk as walk_expr
+from lightnet.ir.packs import Packs, tensor_name
 from lightnet.ir.proof import Finisher, check_covered
-from lightnet.ir.statements import Assignment, Definition, Target, format_statement, parse
+from lightnet.ir.statements import Assignment, Definition, Target, parse
 from lightnet.ir.types import MAX_TENSOR_BYTES, TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
+from lightnet.ir.values import CONVERSIONS, RUNTIME_FUNCTIONS, Typed, Typing, constant, identity
+from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Evaluations of one statement's value; more is a mistake or an attack.
 MAX_TRIPS = 1 << 46
-
-
-# --- Binding --------------------------------------------------------------------------------------------------------
 
 
 def bind(
@@ -126,51 +124,13 @@ class _State:
         ast.fail(self.definition.text, pos, message, self.definition.file)
 
 
-@dataclass(frozen=True, slots=True)
-class _Typed:
-    """A bound expression; `weak` ones (constants, indices) take the dtype of their partner."""
-
-    node: Node
-    weak: bool = False
-
-
-_FLOAT_FUNCTIONS = (
-    *("exp", "log", "sqrt", "erf", "sin", "cos", "tan", "asin", "acos", "atan"),
-    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-)
-_ROUNDINGS = ("floor", "ceil", "round", "rint")
-_TESTS = ("isnan", "isinf")
-_BITS = ("bitand", "bitor", "bitxor", "bitnot", "shl", "shr")
-_CONVERSIONS = ("sat", "wrap", "bitcast")
-_RUNTIME_FUNCTIONS = (
-    *(*_FLOAT_FUNCTIONS, *_ROUNDINGS, *_TESTS, *_BITS, *_CONVERSIONS),
-    *("min", "max", "abs", "pow", "floormod", "clamp", *(d.name for d in DTYPES)),
-)
-#: Every function that a definition may call.
-FUNCTION_NAMES = frozenset(
-    (*_RUNTIME_FUNCTIONS, *constants.FUNCTIONS, *constants.ARRAY_FUNCTIONS, *constants.DTYPE_FUNCTIONS)
-)
-#: How many arguments a function takes, at least and at most; the others take one.
-_COUNTS = {"clamp": (3, 3), "min": (2, 8), "max": (2, 8)} | dict.fromkeys(
-    ("pow", "floormod", "bitand", "bitor", "bitxor", "shl", "shr"), (2, 2)
-)
-_ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem"}
-#: operator → (bound function, swap the arguments)
-_COMPARE = {
-    "<": ("lt", False),
-    "<=": ("le", False),
-    ">": ("lt", True),
-    ">=": ("le", True),
-    "==": ("eq", False),
-    "!=": ("ne", False),
-}
-
-
 class _Binder:
     """Binds one statement."""
 
     def __init__(self, state: _State, s: Assignment):
         self.state, self.s = state, s
+        self.values = Typing(self.fail)
+        self.packs = Packs(s, state.specs, state.params, self.constant_int, self.fail)
         self.pack_sizes: dict[str, int] = {}
         self.position: int | None = None  # inside a pack's pattern: which element
         self.in_subscript = 0
@@ -183,7 +143,7 @@ class _Binder:
 
     def bind(self) -> Statement | None:
         s, specs = self.s, self.state.specs
-        self._size_packs()
+        self.pack_sizes = self.packs.solved()
         for t in s.targets:
             if t.name in self.state.params:
                 self.fail(f"'{t.name}' is a parameter", t.pos)
@@ -236,10 +196,10 @@ class _Binder:
         if s.targets[0].name in self.state.written:
             return None
         kept = tuple((name, n) for name, n in loops if n > 1)
-        value = self._assignable(_constant(_identity(s.op, dtype)), dtype)
+        value = self._assignable(constant(identity(s.op, dtype)), dtype)
         return Statement(s.targets[0].name, tuple(subs), "=", value, kept, flat=s.targets[0].flat)
 
-    def _assignable(self, value: _Typed, dtype: DType) -> Node:
+    def _assignable(self, value: Typed, dtype: DType) -> Node:
         if value.weak or dtype.kind == "bool" or value.node.dtype is (F32 if dtype.is_short else dtype):
             return cast(value.node, dtype)
         self.fail(f"a value of dtype {value.node.dtype} is assigned to '{self.s.targets[0].name}' of dtype {dtype}")
@@ -250,60 +210,6 @@ class _Binder:
             if isinstance(n, Read) and n.tensor in {t.name for t in self.s.targets}:
                 if self.s.op != "=" or n.subs != subs or n.flat != self.s.targets[0].flat:
                     self.fail(f"'{n.tensor}' is read at another index than the one that is written")
-
-    # -- Packs
-
-    def _subscript_lists(self) -> Iterator[tuple[tuple[Any, ...], int | None, int]]:
-        """Every subscript list of a tensor, with the rank where it is known, and its position."""
-        for t in self.s.targets:
-            spec = self.state.specs.get(t.name)
-            yield t.subs, 1 if t.flat else spec and spec.ndim, t.pos
-        for e in walk_expr(self.s.value):
-            if isinstance(e, Index) and (name := _tensor_name(e)) in self.state.specs:
-                yield e.subs, self.state.specs[name].ndim if isinstance(e.base, Name) else 1, e.pos
-
-    def _size_packs(self) -> None:
-        lists = list(self._subscript_lists())
-        sizes: dict[str, int | None] = {}
-        for subs, _, pos in lists:
-            for sub in subs:
-                if not isinstance(sub, Pack):
-                    continue
-                for name in self._pack_names(sub):
-                    sizes.setdefault(name, None)
-                if sub.count is not None:
-                    self._set_size(sizes, sub.pattern.name, self.constant_int(sub.count, "the size of a pack"), pos)
-        while any(v is None for v in sizes.values()):
-            if not any(self._solve(subs, rank, pos, sizes) for subs, rank, pos in lists):
-                unknown = next(n for n, v in sizes.items() if v is None)
-                self.fail(f"the size of pack '{unknown}' does not follow from the ranks; write {unknown}:size...")
-        self.pack_sizes = {n: v for n, v in sizes.items() if v is not None}
-
-    def _solve(self, subs: tuple[Any, ...], rank: int | None, pos: int, sizes: dict[str, int | None]) -> bool:
-        """Fix the one pack of unknown size in a subscript list of known rank; whether that told anything new."""
-        packs = [self._pack_names(s)[0] for s in subs if isinstance(s, Pack)]
-        unknown = [p for p in packs if sizes[p] is None]
-        if rank is None or len(set(unknown)) != 1:
-            return False
-        rest = rank - (len(subs) - len(packs)) - sum(sizes[p] or 0 for p in packs)
-        if rest < 0 or rest % len(unknown):
-            self.fail(f"too many subscripts for a tensor of rank {rank}", pos)
-        self._set_size(sizes, unknown[0], rest // len(unknown), pos)
-        return True
-
-    def _set_size(self, sizes: dict[str, int | None], name: str, size: int, pos: int) -> None:
-        if sizes.get(name) not in (None, size):
-            self.fail(f"pack '{name}' has {sizes[name]} indices here and {size} there", pos)
-        if not 0 <= size <= 8:
-            self.fail(f"pack '{name}' of {size} indices", pos)
-        sizes[name] = size
-
-    def _pack_names(self, pack: Pack) -> list[str]:
-        names = {}
-        for e in walk_expr(pack.pattern):
-            if isinstance(e, Name) and e.name not in self.state.params and e.name not in self.state.specs:
-                names[e.name] = None
-        return list(names) or self.fail("a pack needs an index", pack.pos)
 
     # -- Indices
 
@@ -330,6 +236,15 @@ class _Binder:
             self.fail(f"index '{name}' has the range {n}")
         return n
 
+    def _extent(self, name: str, ranges: dict[str, int], room: int | None) -> int:
+        """What an index ranges over: what the statement says, else all that there is room for, or that is read."""
+        n = ranges.get(name, room if room is not None else self.alone.get(name, (None,))[0])
+        if n is None:
+            self.fail(
+                f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …"
+            )
+        return n
+
     def _loops(self, target: Target, subs: list[Node], ranges: dict[str, int]) -> list[Loop]:
         """The loops over the target, in the order of its subscripts, with their extents."""
         spec = self.state.specs.get(target.name)
@@ -342,11 +257,7 @@ class _Binder:
                 if room is None or room < 1:
                     self.fail(f"subscript {offset} of '{target.name}' is outside", target.pos)
                 continue
-            n = ranges.get(name, room if room is not None else self.alone.get(name, (None,))[0])
-            if n is None:
-                self.fail(
-                    f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …"
-                )
+            n = self._extent(name, ranges, room)
             if room is not None and n > room:
                 self.fail(f"index '{name}' ranges over {n}, '{target.name}' has room for {room}", target.pos)
             loops.append((name, n))
@@ -360,15 +271,10 @@ class _Binder:
                 continue
             if self.s.op == "=":
                 self.fail(f"index '{name}' is not on the left, and '=' does not reduce")
-            n = ranges.get(name, self.alone.get(name, (None,))[0])
-            if n is None:
-                self.fail(
-                    f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …"
-                )
-            reductions[name] = n
+            reductions[name] = self._extent(name, ranges, None)
         return list(reductions.items())
 
-    def _declare(self, t: Target, subs: list[Node], loops: list[Loop], value: _Typed, index: bool) -> None:
+    def _declare(self, t: Target, subs: list[Node], loops: list[Loop], value: Typed, index: bool) -> None:
         """A name on the left that is no result is a local tensor, as large as its indices range."""
         if t.name in self.state.specs:
             return
@@ -383,11 +289,11 @@ class _Binder:
 
     # -- Expressions
 
-    def expr(self, e: Expr) -> _Typed:
+    def expr(self, e: Expr) -> Typed:
         """Bind an expression."""
         match e:
             case Num(value=value):
-                return _constant(value)
+                return constant(value)
             case Str():
                 self.fail("a string stands only in a comparison of constants", e.pos)
             case Name():
@@ -395,16 +301,14 @@ class _Binder:
             case Attr() | Binary(op="==" | "!=" | "<" | "<=" | ">" | ">=") | Call() | Select() if self._is_constant(e):
                 return self._folded(e)
             case Unary(op=op, arg=arg):
-                return self._unary(op, self.expr(arg), e.pos)
+                return self.values.unary(op, self.expr(arg), e.pos)
             case Binary(op="&&" | "||" as op, left=left, right=right):
-                a, b = self._bool(self.expr(left)), self._bool(self.expr(right))
-                if isinstance(a, Const):
-                    return _Typed(b if bool(a.value) == (op == "&&") else a)
-                return _Typed(Apply("and" if op == "&&" else "or", (a, b), BOOL))
+                a, b = self.values.bool(self.expr(left)), self.values.bool(self.expr(right))
+                return self.values.logical(op, a, b)
             case Binary(op=op, left=left, right=right):
-                return self._binary(op, self.expr(left), self.expr(right), e.pos)
+                return self.values.binary(op, self.expr(left), self.expr(right), e.pos, self.in_subscript > 0)
             case Select(cond=cond, then=then, other=other):
-                return self._select(self._bool(self.expr(cond)), then, other, e.pos)
+                return self._select(self.values.bool(self.expr(cond)), then, other, e.pos)
             case Call(fn=fn, args=args):
                 return self._call(fn, args, e.pos)
             case Index():
@@ -416,7 +320,7 @@ class _Binder:
         for x in walk_expr(e):
             if isinstance(x, Name) and x.name not in self.state.params and x.name not in self.state.specs:
                 return False
-            if isinstance(x, Index) and _tensor_name(x) in self.state.specs and not _is_dims(x):
+            if isinstance(x, Index) and tensor_name(x) in self.state.specs and not _is_dims(x):
                 return False
             if isinstance(x, Call) and x.fn not in constants.FUNCTIONS and x.fn not in constants.ARRAY_FUNCTIONS:
                 return False
@@ -432,7 +336,7 @@ class _Binder:
                 self.fail(error.message, e.pos)
             raise
 
-    def _folded(self, e: Expr) -> _Typed:
+    def _folded(self, e: Expr) -> Typed:
         value = self._evaluate(e)
         if isinstance(value, tuple):
             if self.position is None:
@@ -442,7 +346,7 @@ class _Binder:
             value = value[self.position]
         if not isinstance(value, (int, float)):
             self.fail(f"'{ast.format_expr(e)}' is no number: {constants.show_value(value)}", e.pos)
-        return _constant(value)
+        return constant(value)
 
     def constant_int(self, e: Expr, what: str) -> int:
         value = self._evaluate(e)
@@ -452,7 +356,7 @@ class _Binder:
             self.fail(f"{what} is {constants.show_value(value)}, not an integer", e.pos)
         return value
 
-    def _name(self, e: Name) -> _Typed:
+    def _name(self, e: Name) -> Typed:
         if e.name in self.state.params:
             return self._folded(e)
         if e.name in self.state.specs:
@@ -462,178 +366,29 @@ class _Binder:
                 self.fail(f"pack '{e.name}' stands outside of a subscript list", e.pos)
             if self.position >= self.pack_sizes[e.name]:
                 self.fail(f"pack '{e.name}' has only {self.pack_sizes[e.name]} indices", e.pos)
-            return _Typed(Idx(f"{e.name}.{self.position}"), True)
-        if e.name in _RUNTIME_FUNCTIONS:
+            return Typed(Idx(f"{e.name}.{self.position}"), True)
+        if e.name in RUNTIME_FUNCTIONS:
             self.fail(f"'{e.name}' is a function", e.pos)
-        return _Typed(Idx(e.name), True)
+        return Typed(Idx(e.name), True)
 
-    def _unary(self, op: str, x: _Typed, pos: int) -> _Typed:
-        if op == "!":
-            flag = self._bool(x)
-            return _Typed(Const(not flag.value, BOOL) if isinstance(flag, Const) else Apply("not", (flag,), BOOL))
-        x = self._promoted(x)
-        if isinstance(x.node, Const) and x.weak:
-            return _constant(-x.node.value)
-        return _Typed(Apply("neg", (x.node,), x.node.dtype), x.weak)
-
-    def _bool(self, x: _Typed) -> Node:
-        if x.node.dtype is BOOL:
-            return x.node
-        if isinstance(x.node, Const):
-            return Const(x.node.value != 0, BOOL)
-        return Apply("ne", (x.node, cast(Const(0, I64), x.node.dtype)), BOOL)
-
-    def _promoted(self, x: _Typed) -> _Typed:
-        """Arithmetic on bools is done in i32, as in C."""
-        return _Typed(cast(x.node, BY_NAME["i32"]), x.weak) if x.node.dtype is BOOL else x
-
-    def _partners(self, a: _Typed, b: _Typed, pos: int, what: str) -> tuple[Node, Node, bool]:
-        """Both in one dtype: the partner's for a weak one, double for an integer and a double constant."""
-        if a.weak and b.weak:
-            dtype = F64 if F64 in (a.node.dtype, b.node.dtype) else I64
-            return cast(a.node, dtype), cast(b.node, dtype), True
-        if a.weak or b.weak:
-            dtype = b.node.dtype if a.weak else a.node.dtype
-            return cast(a.node, dtype), cast(b.node, dtype), False
-        if a.node.dtype is not b.node.dtype:
-            self.fail(f"{what} mixes {a.node.dtype} and {b.node.dtype}; convert one of them", pos)
-        return a.node, b.node, False
-
-    def _binary(self, op: str, a: _Typed, b: _Typed, pos: int) -> _Typed:
-        a, b = self._promoted(a), self._promoted(b)
-        if a.weak and b.weak and isinstance(a.node, Const) and isinstance(b.node, Const):
-            return self._fold_binary(op, a.node.value, b.node.value, pos)
-        x, y, weak = self._partners(a, b, pos, f"operator '{op}'")
-        if op in _COMPARE:
-            fn, swap = _COMPARE[op]
-            return _Typed(Apply(fn, (y, x) if swap else (x, y), BOOL))
-        fn = _ARITHMETIC[op]
-        if self.in_subscript and fn in ("div", "rem"):
-            if not isinstance(y, Const) or x.dtype is not I64 or y.value <= 0:
-                self.fail(f"'{op}' in a subscript takes a positive constant on its right", pos)
-            fn = "floordiv" if fn == "div" else "mod"
-        return _Typed(Apply(fn, (x, y), x.dtype), weak)
-
-    def _fold_binary(self, op: str, a: Any, b: Any, pos: int) -> _Typed:
-        if op in _COMPARE:
-            return _Typed(Const(constants.COMPARISONS[op](a, b), BOOL))
-        if self.in_subscript and op in ("/", "%") and isinstance(a, int) and isinstance(b, int):
-            if b <= 0:
-                self.fail(f"'{op}' in a subscript takes a positive constant on its right", pos)
-            return _constant(a // b if op == "/" else a % b)
-        try:
-            return _constant(constants.arithmetic(op, a, b))
-        except LightNetError as error:
-            self.fail(error.message, pos)
-
-    def _select(self, cond: Node, then: Expr, other: Expr, pos: int) -> _Typed:
+    def _select(self, cond: Node, then: Expr, other: Expr, pos: int) -> Typed:
         if isinstance(cond, Const):  # the other arm may make no sense for these shapes
             return self.expr(then if cond.value else other)
-        a, b = self.expr(then), self.expr(other)
-        x, y, weak = self._partners(a, b, pos, "'?:'")
-        return _Typed(Apply("select", (cond, x, y), x.dtype), weak)
+        return self.values.select(cond, self.expr(then), self.expr(other), pos)
 
-    # -- Functions
-
-    def _call(self, fn: str, args: tuple[Expr, ...], pos: int) -> _Typed:
-        if fn in BY_NAME and not BY_NAME[fn].is_stored:
-            return self._convert(fn, args, BY_NAME[fn], pos)
-        if fn in _CONVERSIONS:
+    def _call(self, fn: str, args: tuple[Expr, ...], pos: int) -> Typed:
+        dtype = BY_NAME[fn] if fn in BY_NAME and not BY_NAME[fn].is_stored else None
+        if fn in CONVERSIONS:
             if len(args) != 2 or not isinstance(args[1], Name) or args[1].name not in self.state.specs:
                 self.fail(f"{fn} takes a value and the name of a tensor", pos)
-            return self._convert(fn, args[:1], self.state.env.tensors[args[1].name].dtype, pos)
-        if fn not in _RUNTIME_FUNCTIONS:
-            self.fail(f"unknown function '{fn}'; there are: {', '.join(sorted(_RUNTIME_FUNCTIONS))}", pos)
-        values = [self.expr(a) for a in args]
-        low, high = _COUNTS.get(fn, (1, 1))
-        if not low <= len(values) <= high:
-            self.fail(f"{fn} takes {low} argument{'s' * (low > 1)}, got {len(values)}", pos)
-        if all(v.weak and isinstance(v.node, Const) for v in values):
-            return self._constant_call(fn, [v.node.value for v in values], pos)
-        if fn in _BITS and all(v.node.dtype is BOOL for v in values):
-            return self._logical(fn, [v.node for v in values], pos)
-        values = [self._promoted(v) for v in values]
-        if fn in _BITS:
-            return self._bits(fn, values, pos)
-        if fn == "floormod":
-            return self._floor_modulo(*values, pos)
-        if fn == "clamp":
-            return self._two("min", self._two("max", values[0], values[1], pos), values[2], pos)
-        if len(values) > 1:
-            total = values[0]
-            for value in values[1:]:
-                total = self._two(fn, total, value, pos)
-            return total
-        return self._one(fn, values[0], pos)
-
-    def _constant_call(self, fn: str, values: list[Any], pos: int) -> _Typed:
-        try:
-            return _constant(constants.apply_function(fn, values))
-        except LightNetError as error:
-            self.fail(error.message, pos)
-
-    def _logical(self, fn: str, args: list[Node], pos: int) -> _Typed:
-        """Bit operations on bools are the logical ones."""
-        if fn in ("shl", "shr"):
-            self.fail(f"{fn} takes integers, got {BOOL}", pos)
-        names = {"bitand": "and", "bitor": "or", "bitxor": "ne", "bitnot": "not"}
-        return _Typed(Apply(names[fn], tuple(args), BOOL))
-
-    def _bits(self, fn: str, values: list[_Typed], pos: int) -> _Typed:
-        if fn == "bitnot":  # ~x = x ^ (all ones)
-            dtype = values[0].node.dtype
-            ones = -1 if dtype.kind == "int" else (1 << dtype.bits) - 1
-            fn, values = "bitxor", [values[0], _Typed(Const(ones, dtype))]
-        x, y, weak = self._partners(*values, pos, fn)
-        if x.dtype.is_float:
-            self.fail(f"{fn} takes integers, got {x.dtype}", pos)
-        return _Typed(Apply(fn, (x, y), x.dtype), weak)
-
-    def _floor_modulo(self, a: _Typed, b: _Typed, pos: int) -> _Typed:
-        """The remainder with the sign of `b`, out of what there is: ``a - b·floor(a / b)``; a remainder moved by `b`
-        where the signs differ; in i64 by a positive constant, the modulo of index arithmetic."""
-        x, y, weak = self._partners(a, b, pos, "floormod")
-        dtype = x.dtype
-        if dtype.is_float:
-            whole = Apply("floor", (Apply("div", (x, y), dtype),), dtype)
-            return _Typed(Apply("sub", (x, Apply("mul", (y, whole), dtype)), dtype), weak)
-        if dtype is I64 and isinstance(y, Const) and y.value > 0:
-            return _Typed(Apply("mod", (x, y), I64), weak)
-        rest, zero = Apply("rem", (x, y), dtype), cast(Const(0, I64), dtype)
-        if dtype.kind == "uint":
-            return _Typed(rest, weak)
-        signs = tuple(Apply("lt", (v, zero), BOOL) for v in (rest, y))
-        other = Apply("and", (Apply("ne", (rest, zero), BOOL), Apply("ne", signs, BOOL)), BOOL)
-        return _Typed(Apply("select", (other, Apply("add", (rest, y), dtype), rest), dtype), weak)
-
-    def _two(self, fn: str, a: _Typed, b: _Typed, pos: int) -> _Typed:
-        x, y, weak = self._partners(a, b, pos, fn)
-        return _Typed(Apply(fn, (x, y), x.dtype), weak)
-
-    def _one(self, fn: str, x: _Typed, pos: int) -> _Typed:
-        if fn in _TESTS:
-            return _Typed(not_finite(fn, x.node))
-        if fn in _ROUNDINGS and not x.node.dtype.is_float:
-            return x
-        if fn in _FLOAT_FUNCTIONS and not x.node.dtype.is_float:
-            if not x.weak:
-                self.fail(f"{fn} takes floats, got {x.node.dtype}", pos)
-            x = _Typed(cast(x.node, F64), True)
-        if fn == "abs" and x.node.dtype.kind == "uint":
-            return x
-        return _Typed(Apply(fn, (x.node,), x.node.dtype), x.weak)
-
-    def _convert(self, fn: str, args: tuple[Expr, ...], dtype: DType, pos: int) -> _Typed:
-        if len(args) != 1:
-            self.fail(f"{fn} takes one value, got {len(args)}", pos)
-        node = self.expr(args[0]).node
-        if fn == "bitcast":
-            node = as_stored(node)
-            if BOOL in (node.dtype, dtype) or node.dtype.size != dtype.size:
-                self.fail(f"bitcast of {node.dtype} to {dtype}: no two numbers of one size", pos)
-            return _Typed(widened(node if node.dtype is dtype else Apply("bitcast", (node,), dtype)))
-        convert = {"wrap": wrap, "sat": saturated}.get(fn, cast)
-        return _Typed(widened(convert(node, dtype)))
+            args, dtype = args[:1], self.state.env.tensors[args[1].name].dtype
+        if dtype is not None:
+            if len(args) != 1:
+                self.fail(f"{fn} takes one value, got {len(args)}", pos)
+            return self.values.converted(fn, self.expr(args[0]).node, dtype, pos)
+        if fn not in RUNTIME_FUNCTIONS:
+            self.fail(f"unknown function '{fn}'; there are: {', '.join(sorted(RUNTIME_FUNCTIONS))}", pos)
+        return self.values.call(fn, [self.expr(a) for a in args], pos)
 
     # -- Reads
 
@@ -655,20 +410,20 @@ class _Binder:
         return nodes
 
     def _pattern_size(self, pack: Pack) -> int:
-        sizes = {self.pack_sizes[n] for n in self._pack_names(pack) if n in self.pack_sizes}
+        sizes = {self.pack_sizes[n] for n in self.packs.names(pack) if n in self.pack_sizes}
         if len(sizes) != 1:
             self.fail("the packs of a pattern have different sizes", pack.pos)
         return sizes.pop()
 
-    def _integer(self, x: _Typed, pos: int) -> Node:
+    def _integer(self, x: Typed, pos: int) -> Node:
         if isinstance(x.node, Const) and isinstance(x.node.value, float) and x.node.value.is_integer():
             return Const(int(x.node.value), I64)
         if x.node.dtype.is_float:
             self.fail("a subscript is an integer; convert it with i64(…)", pos)
         return cast(x.node, I64)
 
-    def _index(self, e: Index) -> _Typed:
-        name = _tensor_name(e)
+    def _index(self, e: Index) -> Typed:
+        name = tensor_name(e)
         if name in self.state.specs and not _is_dims(e):
             return self._read(e, name)
         if isinstance(e.base, Name) and e.base.name in self.pack_sizes:
@@ -679,7 +434,7 @@ class _Binder:
             self.fail(f"unknown tensor '{e.base.name}'", e.pos)
         return self._table(e)
 
-    def _pack_element(self, e: Index, name: str) -> _Typed:
+    def _pack_element(self, e: Index, name: str) -> Typed:
         value = self._evaluate(e.subs[0]) if len(e.subs) == 1 and not isinstance(e.subs[0], (Pack, Slice)) else None
         if isinstance(value, tuple) and self.position is not None and self.position < len(value):
             value = value[self.position]
@@ -687,9 +442,9 @@ class _Binder:
             value = int(value)
         if not isinstance(value, int) or not 0 <= value < self.pack_sizes[name]:
             self.fail(f"'{ast.format_expr(e)}' is no element of a pack of {self.pack_sizes[name]} indices", e.pos)
-        return _Typed(Idx(f"{name}.{value}"), True)
+        return Typed(Idx(f"{name}.{value}"), True)
 
-    def _table(self, e: Index) -> _Typed:
+    def _table(self, e: Index) -> Typed:
         """An array of constants, indexed by a loop index."""
         values, subs = self._evaluate(e.base), self.subscripts(e.subs)
         if not isinstance(values, tuple) or not values or len(subs) != 1 or len(values) > 64:
@@ -697,10 +452,10 @@ class _Binder:
         if not all(isinstance(v, (int, float)) for v in values):
             self.fail("an array indexed by an index holds numbers", e.pos)
         dtype = F64 if any(isinstance(v, float) for v in values) else I64
-        table = Apply("table", (subs[0], *(cast(_constant(v).node, dtype) for v in values)), dtype)
-        return _Typed(table, True)
+        table = Apply("table", (subs[0], *(cast(constant(v).node, dtype) for v in values)), dtype)
+        return Typed(table, True)
 
-    def _read(self, e: Index, name: str) -> _Typed:
+    def _read(self, e: Index, name: str) -> Typed:
         spec = self.state.specs[name]
         if name not in self.state.assigned and (name in self.state.results or name in self.state.locals):
             self.fail(f"'{name}' is read before it is written", e.pos)
@@ -724,7 +479,7 @@ class _Binder:
         node: Node = Read(name, tuple(subs), filler, spec.dtype, flat)
         if self.in_subscript and not spec.dtype.is_float:
             node = cast(node, I64)
-        return _Typed(widened(node))
+        return Typed(widened(node))
 
     def _left_names(self) -> set[str]:
         return {x.name for t in self.s.targets for s in t.subs for x in walk_expr(s) if isinstance(x, Name)} | {
@@ -740,29 +495,5 @@ class _Binder:
         return cast(value.node, dtype)
 
 
-def _identity(op: str, dtype: DType) -> bool | float:
-    """What a reduction over nothing gives, before it is converted to `dtype` (saturating)."""
-    if op in ("+=", "*="):
-        return int(op == "*=")
-    if dtype.kind == "bool":
-        return op == "min="
-    return -math.inf if op == "max=" else math.inf
-
-
-def _constant(value: Any) -> _Typed:
-    """A weak constant; bools are strong."""
-    if isinstance(value, bool):
-        return _Typed(Const(value, BOOL))
-    return _Typed(Const(value, F64 if isinstance(value, float) else I64), True)
-
-
-def _tensor_name(e: Index) -> str:
-    base = e.base.base if isinstance(e.base, Attr) else e.base
-    return base.name if isinstance(base, Name) else ""
-
-
 def _is_dims(e: Index) -> bool:
     return isinstance(e.base, Attr) and e.base.attr == "dims"
-
-
-__all__ = ["Assignment", "Definition", "Target", "bind", "cast", "format_statement", "parse"]

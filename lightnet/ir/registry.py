@@ -249,7 +249,7 @@ FRONTENDS = Table("front end", {
 #: Families of handlers of ONNX ops: importing a module registers its handlers (`frontends/onnx/node.py`).
 ONNX_OPS = Table("family of ONNX ops", {
     name: f"lightnet.frontends.onnx.ops.{name}"
-    for name in ("elementwise", "quantized", "microsoft", "microsoft_attention", "microsoft_quantized", "microsoft_weights", "ml_features", "ml_scores", "ml_trees", "ml_vectors", "shape", "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "random", "recurrent", "control", "signal", "text", "training", "sequence")
+    for name in ("elementwise", "quantized", "microsoft", "microsoft_attention", "microsoft_quantized", "microsoft_weights", "ml_features", "ml_scores", "ml_trees", "ml_vectors", "shape", "slicing", "picked", "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "random", "recurrent", "control", "signal", "text", "training", "sequence")
 })  # fmt: skip
 
 #: Families of exporters to ONNX: importing a module registers its exporters (`frontends/onnx/export/graph.py`).

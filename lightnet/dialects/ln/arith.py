@@ -22,7 +22,7 @@ from lightnet.dialects.ln.numeric import (
     smaller,
     uniform_data,
 )
-from lightnet.dialects.ln.rows import Binary, Broadcasting
+from lightnet.dialects.ln.rows import Binary, Broadcasting, per_element
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
 from lightnet.ir.types import TensorSpec
@@ -197,8 +197,7 @@ class Prelu(Broadcasting):
             )
         return [t.src]
 
-    def flops(self):
-        return 2 * self.result_specs[0].len
+    flops = per_element(2)
 
     def reference(self, src, slope):
         return arithmetic(lambda x, s: np.where(x < 0, x * s, x), src, slope)

@@ -3,7 +3,7 @@
     Log = Unary.row("log", "log(src)", np.log, "The natural logarithm of src.", domain=(0.1, 9))
 
 is the op `ln.log`, the class `Log` of the module where the line stands: with its definition, reference, test cases and
-documentation. Further keywords are what a class would say: operands, parameters, `rewrites`, `domain`, `more`, `cost`.
+documentation. Further keywords are what a class would say: operands, parameters, `rewrites`, `domain`, `more`, `flops`.
 Imports the op base and the helpers of references.
 """
 
@@ -54,6 +54,11 @@ class Rows(LnOp):
         return cls.samples()[0]
 
 
+def per_element(count: int) -> Callable[[LnOp], int]:
+    """The `flops` of an op with so many operations for each element of its result."""
+    return lambda op: count * op.result_specs[0].len
+
+
 class Elementwise(Rows):
     """An op each of whose elements is an expression of one element of every operand."""
 
@@ -63,8 +68,6 @@ class Elementwise(Rows):
     domain: ClassVar[Range | Mapping[str, Range] | None] = None
     #: Predicate cases beside those that all ops of the kind have.
     more: ClassVar[tuple[Case, ...]] = ()
-    #: Floating-point operations for an element.
-    cost: ClassVar[int] = 1
 
     @classmethod
     def row(
@@ -86,9 +89,6 @@ class Elementwise(Rows):
 
     def reference(self, *operands):
         return arithmetic(self.numpy, *operands)
-
-    def flops(self):
-        return self.cost * self.result_specs[0].len
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):

@@ -26,7 +26,9 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, tuple[str, float]]]] = {
 }
 
 #: Functions of two tensors that broadcast: arithmetic, comparisons, bits of integers, and of bools.
-BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+BINARY = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div",
+}  # fmt: skip
 COMPARISONS = {"Equal": "equal", "Less": "less", "LessOrEqual": "less_equal"}
 BITWISE = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}
 LOGICAL = {"And": "bit_and", "Or": "bit_or", "Xor": "bit_xor"}

@@ -10,7 +10,6 @@ import numpy as np
 
 from lightnet.frontends.composites import (
     broadcast,
-    concat,
     cut,
     depth_to_space,
     expand,
@@ -18,7 +17,6 @@ from lightnet.frontends.composites import (
     one_hot,
     space_to_depth,
     squeeze,
-    strided,
     tile,
     unsqueeze,
 )
@@ -205,142 +203,6 @@ def space_to_depth_(n: Node, x: Value) -> Value:
     return space_to_depth(n.g, x, b, n.string("mode", "DCR") == "DCR")
 
 
-# -- joining and cutting ---------------------------------------------------------------------------------------------
-
-
-@onnx_op("Concat")
-def concat_(n: Node, *parts: Value) -> Value:
-    if not parts[0].ndim:
-        n.fail("its inputs are scalars")
-    axis = n.axis(n.int("axis"), parts[0].ndim)
-    for p in parts[1:]:
-        same = p.ndim == parts[0].ndim and all(
-            k == axis or a == b for k, (a, b) in enumerate(zip(p.dims, parts[0].dims))
-        )
-        if not same or p.dtype != parts[0].dtype:
-            n.fail(f"{parts[0].spec} and {p.spec} should be alike but along axis {axis}")
-    return concat(n.g, parts, axis)
-
-
-@onnx_op("Split")
-def split(n: Node, x: Value, sizes: Value | None = None) -> tuple[Value, ...]:
-    """Into parts of the given sizes, or as equal as can be (the last one is smaller)."""
-    if not x.ndim:
-        n.fail("its input is a scalar")
-    axis = n.axis(n.int("axis", 0), x.ndim)
-    length = x.dims[axis]
-    given = n.ints("split", None) if sizes is None else n.need_ints(sizes, "the sizes of Split")
-    if given is None:
-        count = n.int("num_outputs", len(n.outputs))
-        if count != len(n.outputs):
-            n.fail(f"num_outputs is {count}, but it has {len(n.outputs)} outputs")
-        part = -(-length // count)
-        given = [max(min(part, length - k * part), 0) for k in range(count)]
-    if sum(given) != length or any(s < 0 for s in given):
-        n.fail(f"parts of {list(given)} should add up to the {length} of axis {axis} of {x.spec}")
-    starts = np.cumsum([0, *given]).tolist()
-    return tuple(cut(n.g, x, axis, start, size) for start, size in zip(starts, given))
-
-
-@onnx_op("Slice")
-def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = None, axes: Value | None = None,
-           steps: Value | None = None) -> Value:  # fmt: skip
-    """As NumPy's slices, with ends that clamp."""
-    if starts is None or ends is None:
-        low, high = n.ints("starts"), n.ints("ends")
-        which = n.ints("axes", tuple(range(len(low))))
-        by: Sequence[int] = (1,) * len(low)
-    else:
-        low, high = n.need_ints(starts, "the starts of Slice"), n.need_ints(ends, "the ends of Slice")
-        which = tuple(range(len(low))) if axes is None else n.need_ints(axes, "the axes of Slice")
-        by = (1,) * len(low) if steps is None else n.need_ints(steps, "the steps of Slice")
-    which = n.axes(which, x.ndim)
-    if type(x) is not Value or not known((*low, *high)):
-        return _counted_slice(n, x, low, high, which, by)
-    if not len(low) == len(high) == len(which) == len(by) or 0 in by:
-        n.fail(f"starts {list(low)}, ends {list(high)}, axes {list(which)} and steps {list(by)} do not fit together")
-    first, step, lens = [0] * x.ndim, [1] * x.ndim, list(x.dims)
-    for axis, a, b, s in zip(which, low, high, by):
-        taken = range(*slice(a, b, s).indices(x.dims[axis]))
-        first[axis], step[axis], lens[axis] = taken.start if len(taken) else 0, s, len(taken)
-    return strided(n.g, x, first, [max(min(s, 2**31 - 1), -(2**31)) for s in step], lens)
-
-
-def _counted_slice(
-    n: Node, x: Value, low: Sequence[Any], high: Sequence[Any], which: Sequence[int], by: Sequence[int]
-) -> Value:
-    """Slice where the length of an axis, or an end, is a size that the data decides: an axis at a time."""
-    from lightnet.frontends.counted import counted, numbers
-    from lightnet.frontends.counted_moves import slice_axis
-
-    g, ends = n.g, list(zip(which, low, high, by, strict=True))
-    if not known(by) or 0 in by:
-        n.fail(f"its steps are {list(by)}")
-    if (sizes := getattr(x, "numbers", None)) is not None and known((*low, *high)):
-        parts = [slice(None)] * x.ndim
-        for axis, a, b, s in ends:
-            parts[axis] = slice(a, b if abs(b) < 1 << 31 else None if b > 0 or s < 0 else 0, s)
-        return numbers(g, sizes[tuple(parts)])
-    for axis, a, b, s in ends:
-        if isinstance(x.dims[axis], Size) or not known((a, b)):
-            x = slice_axis(g, x, axis, a, b, s)
-            continue
-        taken = range(*slice(a, b, s).indices(x.dims[axis]))
-        first, step, lens = [0] * x.ndim, [1] * x.ndim, list(x.spec.dims)
-        first[axis], step[axis], lens[axis] = taken.start if len(taken) else 0, s if len(taken) > 1 else 1, len(taken)
-        dims = [len(taken) if k == axis else d for k, d in enumerate(x.dims)]
-        x = counted(g, g.plain("strided_slice", x, starts=tuple(first), steps=tuple(step), lens=tuple(lens)), dims)
-    return x
-
-
-@onnx_op("Pad")
-def pad(n: Node, x: Value, pads: Value | None = None, value: Value | None = None, axes: Value | None = None) -> Value:
-    """`pads` are the begins of all axes (or of `axes`), then the ends."""
-    given = n.ints("pads") if pads is None else n.need_ints(pads, "the pads")
-    which = tuple(range(x.ndim)) if axes is None else n.axes(n.need_ints(axes, "the axes of Pad"), x.ndim)
-    if len(given) != 2 * len(which):
-        n.fail(f"pads {list(given)} should be two for each of {len(which)} axes")
-    before, after = [0] * x.ndim, [0] * x.ndim
-    for k, axis in enumerate(which):
-        before[axis], after[axis] = given[k], given[k + len(which)]
-    mode = n.string("mode", "constant")
-    if mode not in ("constant", "reflect", "edge", "wrap"):
-        n.fail(f"unknown mode '{mode}'")
-    filler = n.float("value", 0.0) if value is None else _number(n.need(value, "the value of Pad"))
-    if known((*before, *after)) and not any(before) and not any(after):
-        return x
-    if mode == "constant" and not (known((*before, *after)) and type(x) is Value):
-        from lightnet.frontends.counted_moves import pad as counted_pad
-
-        return counted_pad(n.g, x, before, after, filler)
-    return n.g.op("pad", x, before=tuple(before), after=tuple(after), mode=mode, value=filler)
-
-
-def _number(array: np.ndarray) -> float | int:
-    """The one element of an array, as a parameter; what is empty is 0."""
-    if array.size == 0:
-        return 0
-    first = array.reshape(-1)[0]
-    return int(first) if array.dtype.kind in "iub" else float(first)
-
-
-@onnx_op("CenterCropPad")
-def center_crop_pad(n: Node, x: Value, to: Value) -> Value:
-    """Each axis cut or padded to its length, as much on both sides; what is odd goes to the end."""
-    wanted = n.need_ints(to, "the shape of CenterCropPad")
-    which = n.axes(n.ints("axes", tuple(range(x.ndim))), x.ndim)
-    if len(wanted) != len(which) or any(d < 0 for d in wanted):
-        n.fail(f"the shape {list(wanted)} should have a length for each of {len(which)} axes")
-    before, after = [0] * x.ndim, [0] * x.ndim
-    for axis, length in zip(which, wanted):
-        more = length - x.dims[axis]
-        before[axis] = more // 2 if more >= 0 else -(-more // 2)
-        after[axis] = more - before[axis]
-    if not any(before) and not any(after):
-        return x
-    return n.g.op("pad", x, before=tuple(before), after=tuple(after))
-
-
 # -- repeating -------------------------------------------------------------------------------------------------------
 
 
@@ -404,91 +266,6 @@ def col2im(n: Node, x: Value, image: Value, block: Value) -> Value:
         group=channels, stride=tuple(stride), dilation=tuple(dilation), padding=tuple(pads),
         output_padding=tuple(r % s for r, s in zip(room, stride)),
     )  # fmt: skip
-
-
-@onnx_op("NonZero")
-def nonzero(n: Node, x: Value) -> Value:
-    """Where it is not zero, [rank, N]."""
-    if not x.is_known:
-        from lightnet.frontends.counted_ops import nonzero
-
-        return nonzero(n.g, x)
-    found = np.stack(np.nonzero(np.atleast_1d(n.need(x, "the result of NonZero")))).astype(np.int64)
-    return n.g.constant(found[: x.ndim])
-
-
-@onnx_op("Compress")
-def compress(n: Node, x: Value, condition: Value) -> Value:
-    axis = n.int("axis", None)
-    if axis is None:
-        x, axis = n.g.reshape(x, (x.len,)), 0
-    axis = n.axis(axis, x.ndim)
-    if condition.ndim != 1:
-        n.fail(f"its condition should be a vector, got {condition.spec}")
-    if not condition.is_known:
-        return _compressed(n, x, condition, axis)
-    index = np.flatnonzero(n.need(condition, "the condition of Compress")[: x.dims[axis]])
-    return n.g.op("take", x, n.g.constant(index.astype(np.int64)), axis=axis)
-
-
-@onnx_op("Unique")
-def unique(n: Node, x: Value) -> tuple[Value, ...]:
-    """The values, where each stands first, which one each element is, and how many there are of each."""
-    axis = n.int("axis", None)
-    if not x.is_known:
-        return _unique(n, x, axis)
-    data = n.need(x, "the result of Unique")
-    data = data.reshape(-1) if axis is None else data
-    axis = 0 if axis is None else n.axis(axis, x.ndim)
-    values, first, inverse, counts = np.unique(
-        data, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    inverse = inverse.reshape(-1)
-    if not n.int("sorted", 1):
-        order = np.argsort(first)
-        values, first, counts = np.take(values, order, axis), first[order], counts[order]
-        inverse = np.argsort(order)[inverse]
-    return tuple(n.g.constant(np.asarray(a, t)) for a, t in
-                 ((values, data.dtype), (first, np.int64), (inverse, np.int64), (counts, np.int64)))  # fmt: skip
-
-
-def _compressed(n: Node, x: Value, condition: Value, axis: int) -> Value:
-    """Elements that data picks. What the condition has more than the axis counts nothing."""
-    from lightnet.frontends.counted_ops import nonzero
-
-    g, length = n.g, x.dims[axis]
-    if not isinstance(length, Size) and not isinstance(condition.dims[0], Size) and condition.dims[0] > length:
-        condition = cut(g, condition, 0, 0, length)
-    return g.op("take", x, squeeze(g, nonzero(g, condition), [0]), axis=axis)
-
-
-def _unique(n: Node, x: Value, axis: int | None) -> tuple[Value, ...]:
-    from lightnet.frontends.counted_ops import unique
-
-    g = n.g
-    x = g.reshape(x, (x.len,)) if axis is None else x
-    axis = 0 if axis is None else n.axis(axis, x.ndim)
-    front = g.transpose(x, (axis, *(k for k in range(x.ndim) if k != axis)))
-    first, inverse, repeats = unique(
-        g, g.reshape(front, (front.dims[0], prod(front.dims[1:]))), bool(n.int("sorted", 1))
-    )
-    return g.op("take", x, first, axis=axis), first, inverse, repeats
-
-
-@onnx_op("NonMaxSuppression")
-def non_max_suppression(n: Node, boxes: Value, scores: Value, most: Value | None = None, overlap: Value | None = None,
-                        least: Value | None = None) -> Value:  # fmt: skip
-    """(batch, class, box) of the boxes that stay; none where nothing says how many may."""
-    from lightnet.frontends.counted_ops import suppressed
-
-    g = n.g
-    if boxes.ndim != 3 or scores.ndim != 3 or boxes.dims[2] != 4 or boxes.dims[0] != scores.dims[0]:
-        n.fail(f"needs boxes [B, N, 4] and scores [B, C, N], got {boxes.spec} and {scores.spec}")
-    if any(v is not None and v.len != 1 for v in (most, overlap, least)):
-        n.fail("its limits should be single numbers")
-    most = g.scalar(0, "i64") if most is None else most
-    overlap = g.scalar(0, "f32") if overlap is None else overlap
-    return suppressed(g, boxes, scores, most, overlap, least, bool(n.int("center_point_box", 0)))
 
 
 def _numbers(n: Node, dims: Any) -> Value:
