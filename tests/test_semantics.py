@@ -164,7 +164,7 @@ GROUPS = {k: list(v) for k, v in itertools.groupby(sorted(cases(), key=lambda c:
 
 @pytest.mark.parametrize("name", sorted(GROUPS))
 def test_corners(name):
-    for case in draw(GROUPS[name], f"corners {name}", every=7, share=0.15, by=lambda case: case[1].name):
+    for case in draw(GROUPS[name], f"corners {name}", every=7, by=lambda case: case[1].name):
         for direct in (False, True):
             check(case, direct)
 
