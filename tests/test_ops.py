@@ -3,10 +3,13 @@ interpreter, natively, and as PTX in its interpreter; each against the op's own 
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 from cuda_runs import Regions
 from kernels import agree, op_of
+from machine_code import machine
 from sampling import draw
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
@@ -14,6 +17,7 @@ from xdsl.ir import Block
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
 from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.llvm.jit import Machine, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
@@ -59,12 +63,12 @@ def test_definition_agrees_with_the_reference(name, index):
 def test_loops_agree_with_the_reference(name, index):
     op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
     kernel = CpuKernelOp.wrap([op])
-    got = run_kernel(kernel, arrays)
+    got = run_kernel(kernel, arrays, machine(f"{name} {index}", always=not index))
     for array, want in zip(got, references(op, arrays), strict=True):
         agree(array, want, 1e-5)
 
 
-def run_kernel(kernel, arrays) -> list[np.ndarray]:
+def run_kernel(kernel, arrays, target: Machine | None = None) -> list[np.ndarray]:
     """All launches of a kernel region, natively."""
     launches = SELECTION.generate(kernel, "k", {})
     specs = kernel.ops[-1].result_specs
@@ -74,16 +78,12 @@ def run_kernel(kernel, arrays) -> list[np.ndarray]:
     memory |= {("result", i): aligned(s.nbytes) for i, s in enumerate(specs)}
     workspace = aligned(SELECTION.workspace_bytes(kernel))
     for launch in launches:
-        run_launch(launch, memory, workspace)
+        run_launch(launch, memory, workspace, target)
     return [memory["result", i].view(s.dtype.np).reshape(s.dims) for i, s in enumerate(specs)]
 
 
-def run_launch(launch, memory, workspace) -> None:
-    import ctypes
-
-    from lightnet.backends.llvm.jit import compile_module
-
-    native = compile_module(ModuleOp([launch.function]), verify=True)
+def run_launch(launch, memory, workspace, target: Machine | None) -> None:
+    native = compile_module(ModuleOp([launch.function]), machine=target, verify=True)
     pointers = [
         workspace.ctypes.data + a.number if a.kind == "workspace" else memory[a.kind, a.number].ctypes.data
         for a in launch.args
