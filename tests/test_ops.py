@@ -100,7 +100,7 @@ def on_cuda(name: str, long: bool) -> None:
     """The samples of an op, in one PTX module, in the interpreter: races, bounds and what was never written are errors there."""
     cases = [op_of(OPS[name], sample, i) for i, sample in enumerate(OPS[name].samples())]
     cases = [(op, arrays) for op, arrays in cases if (op.has_builder and sum(a.size for a in arrays) >= MANY) == long]
-    cases = draw(cases, f"cuda {name}", every=5)
+    cases = draw(cases, f"cuda {name}", every=7)
     regions = Regions([CudaKernelOp.wrap([op]) for op, _ in cases])
     for k, (op, arrays) in enumerate(cases):
         for got, want in zip(regions.run(k, arrays), references(op, arrays), strict=True):
