@@ -69,7 +69,8 @@ def test_loops_agree_with_the_reference(name, index):
 
 
 def run_kernel(kernel, arrays, target: Machine | None = None) -> list[np.ndarray]:
-    """All launches of a kernel region, natively."""
+    """All launches of a kernel region, natively: on `target`, or with the optimizer where the date draws the kernel."""
+    target = target or machine(str(kernel))
     launches = SELECTION.generate(kernel, "k", {})
     specs = kernel.ops[-1].result_specs
     memory = {("operand", i): aligned(a.nbytes) for i, a in enumerate(arrays)}
@@ -82,7 +83,7 @@ def run_kernel(kernel, arrays, target: Machine | None = None) -> list[np.ndarray
     return [memory["result", i].view(s.dtype.np).reshape(s.dims) for i, s in enumerate(specs)]
 
 
-def run_launch(launch, memory, workspace, target: Machine | None) -> None:
+def run_launch(launch, memory, workspace, target: Machine) -> None:
     native = compile_module(ModuleOp([launch.function]), machine=target, verify=True)
     pointers = [
         workspace.ctypes.data + a.number if a.kind == "workspace" else memory[a.kind, a.number].ctypes.data
