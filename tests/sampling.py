@@ -1,6 +1,6 @@
 """Which cases of a large product run today: a fixed core always, and a share of the rest that a date draws.
 
-    @pytest.mark.sampled(every=4, share=0.2, by="name")   # each fourth case, the first of each `name`, and a fifth of the others
+    @pytest.mark.sampled(every=4, by="name")   # each fourth case, the first of each `name`, and a tenth of the others
     @pytest.mark.parametrize("name, index", PRODUCT)
 
 ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
@@ -24,6 +24,8 @@ import pytest
 
 VARIABLE = "LIGHTNET_SAMPLE"
 CORE = "core"
+#: Of the cases beyond the core, those that a date draws: on one day in ten each.
+SHARE = 0.1
 
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ def draw(
     cases: Iterable[T],
     label: str,
     every: int,
-    share: float = 0.2,
+    share: float = SHARE,
     start: int = 0,
     by: Callable[[T], Hashable] | None = None,
 ) -> list[T]:
@@ -89,7 +91,7 @@ def split(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.
     return kept, left
 
 
-def _runs(item: pytest.Item, samples: dict[str, Sample], every: int, share: float = 0.2, by: str = "") -> bool:
+def _runs(item: pytest.Item, samples: dict[str, Sample], every: int, share: float = SHARE, by: str = "") -> bool:
     sample = samples.setdefault(item.nodeid.split("[")[0], Sample(every, share))
     params = item.callspec.params if hasattr(item, "callspec") else {}
     return sample.takes(item.nodeid, tuple(str(params[name]) for name in by.split(",")) if by else None)

@@ -50,7 +50,7 @@ def regions_of(name: str, alg: str) -> list:
 
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_an_op_on_maps_agrees_with_its_reference(name):
-    cases = draw(regions_of(name, "loops"), f"maps {name}", every=4)
+    cases = draw(regions_of(name, "loops"), f"maps {name}", every=6)
     if not cases:
         return
     regions = Maps([kernel for kernel, _, _ in cases])

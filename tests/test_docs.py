@@ -17,6 +17,7 @@ from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+import commands
 import pytest
 from filecheck_runner import collect, parse, run_file, run_script
 
@@ -75,13 +76,12 @@ def test_block_runs(block: Block, workspace: Path) -> None:
         with redirect_stdout(io.StringIO()):
             exec(compile(block.code, str(block), "exec"), {"__name__": "__main__"})
         return
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.code],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PATH": path},
+        env=commands.environment(),
     )
     assert done.returncode == 0, done.stderr
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,6 +91,20 @@ def test_equal_kernels_are_compiled_once():
     compiled = jit.compile_module(module)
     assert len(compiled.emitted.kernels) == 1 and len(compiled.objects) == 2
     assert jit.compile_module(module).objects[0] is compiled.objects[0]
+
+
+def test_code_that_is_not_optimized_is_kept_apart():
+    """In this process and on disk: neither is ever given for the other. That it computes the same, test_ops.py and test_semantics.py show."""
+    module, host = fibonacci(3), jit.Machine.host()
+    plain = replace(host, optimized=False)
+    kernel = next(iter(jit.compile_module(module).emitted.kernels))
+    made = [jit.compile_module(module, machine=m).objects[0] for m in (host, plain, host, plain)]
+    assert made[0] == made[2] != made[1] == made[3] and host.key != plain.key
+    assert [jit._objects.get(m, kernel) for m in (host, plain)] == made[:2]
+    ways = dict(zip((host, plain), made))
+    for machine, image in ways.items():
+        jit._objects._images.pop((machine, kernel))
+        assert jit.compile_module(module, machine=machine).objects[0] == image  # from the disk
 
 
 def test_objects_load_without_a_compiler(tmp_path):

@@ -12,6 +12,7 @@ import test_notation as t
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import op_of
+from machine_code import machine
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.interpreter.loops import LoopProgram
@@ -68,7 +69,8 @@ def check(cases, native=True, tolerance=1e-5, blocks=5):
     ]
     module = ModuleOp([k.func for low in lowered for k in low.kernels])
     verify_module(module)
-    program, code = LoopProgram(module), compile_module(module, verify=True) if native else None
+    target = machine(str(cases[0][0]))
+    program, code = LoopProgram(module), compile_module(module, machine=target, verify=True) if native else None
     for case, low in zip(cases, lowered):
         definition, arrays = case[:2]
         aliases = case[2] if len(case) > 2 else {}

@@ -3,10 +3,13 @@ interpreter, natively, and as PTX in its interpreter; each against the op's own 
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 from cuda_runs import Regions
 from kernels import agree, op_of
+from machine_code import machine
 from sampling import draw
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
@@ -14,6 +17,7 @@ from xdsl.ir import Block
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
 from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.llvm.jit import Machine, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
@@ -54,18 +58,19 @@ def test_definition_agrees_with_the_reference(name, index):
         agree(got[result], want, 1e-5)
 
 
-@pytest.mark.sampled(every=4, by="name")
+@pytest.mark.sampled(every=5, by="name")
 @pytest.mark.parametrize("name, index", CASES)
 def test_loops_agree_with_the_reference(name, index):
     op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
     kernel = CpuKernelOp.wrap([op])
-    got = run_kernel(kernel, arrays)
+    got = run_kernel(kernel, arrays, machine(f"{name} {index}", always=not index))
     for array, want in zip(got, references(op, arrays), strict=True):
         agree(array, want, 1e-5)
 
 
-def run_kernel(kernel, arrays) -> list[np.ndarray]:
-    """All launches of a kernel region, natively."""
+def run_kernel(kernel, arrays, target: Machine | None = None) -> list[np.ndarray]:
+    """All launches of a kernel region, natively: on `target`, or with the optimizer where the date draws the kernel."""
+    target = target or machine(str(kernel))
     launches = SELECTION.generate(kernel, "k", {})
     specs = kernel.ops[-1].result_specs
     memory = {("operand", i): aligned(a.nbytes) for i, a in enumerate(arrays)}
@@ -74,16 +79,12 @@ def run_kernel(kernel, arrays) -> list[np.ndarray]:
     memory |= {("result", i): aligned(s.nbytes) for i, s in enumerate(specs)}
     workspace = aligned(SELECTION.workspace_bytes(kernel))
     for launch in launches:
-        run_launch(launch, memory, workspace)
+        run_launch(launch, memory, workspace, target)
     return [memory["result", i].view(s.dtype.np).reshape(s.dims) for i, s in enumerate(specs)]
 
 
-def run_launch(launch, memory, workspace) -> None:
-    import ctypes
-
-    from lightnet.backends.llvm.jit import compile_module
-
-    native = compile_module(ModuleOp([launch.function]), verify=True)
+def run_launch(launch, memory, workspace, target: Machine) -> None:
+    native = compile_module(ModuleOp([launch.function]), machine=target, verify=True)
     pointers = [
         workspace.ctypes.data + a.number if a.kind == "workspace" else memory[a.kind, a.number].ctypes.data
         for a in launch.args
@@ -100,7 +101,7 @@ def on_cuda(name: str, long: bool) -> None:
     """The samples of an op, in one PTX module, in the interpreter: races, bounds and what was never written are errors there."""
     cases = [op_of(OPS[name], sample, i) for i, sample in enumerate(OPS[name].samples())]
     cases = [(op, arrays) for op, arrays in cases if (op.has_builder and sum(a.size for a in arrays) >= MANY) == long]
-    cases = draw(cases, f"cuda {name}", every=5)
+    cases = draw(cases, f"cuda {name}", every=7)
     regions = Regions([CudaKernelOp.wrap([op]) for op, _ in cases])
     for k, (op, arrays) in enumerate(cases):
         for got, want in zip(regions.run(k, arrays), references(op, arrays), strict=True):

@@ -82,7 +82,7 @@ def test_generators_assemble(alg: str) -> None:
     ptxas.require()
     made_for = arch_of(alg)
     ways = product(DTYPES, ARCHS if made_for == "sm_80" else [made_for])
-    for dtype, arch in draw(ways, f"assemble {alg}", every=5, start=sorted(CUDA_GENERATORS).index(alg)):
+    for dtype, arch in draw(ways, f"assemble {alg}", every=7, start=sorted(CUDA_GENERATORS).index(alg)):
         text, entries = emitted(alg, dtype, made_for)
         if entries:
             clean(text, set(entries.values()), arch)

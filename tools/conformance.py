@@ -3,7 +3,8 @@
 Runs ONNX's backend suite (of the installed `onnx`) and the networks of tests/data/nnvm through LightNet's cpu target, and
 prints totals and reasons. With ``--check`` LightNet has to pass every case of the checked-in floor, or the exit status is 1;
 ``--update`` runs the peers that are installed as well (ONNX Runtime, ONNX's reference evaluator), and writes the floor and
-docs/conformance.md. Each case has a process of a pool, and a time limit.
+docs/conformance.md. Each case has a process of a pool, and a time limit. With ``--sampled``, LIGHTNET_SAMPLE draws cases beyond a
+core, as in the tests (tests/sampling.py); where it is not set, all run.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 from machine import machine
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+import sampling
 from suites import floor, page, pool
 from suites.cases import ONNX_SUITES, SUITES, Case, collect
 from suites.runners import PASS, RUNNERS, Result, installed
 
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
 COMMAND = "python tools/conformance.py --update"
+#: What is drawn of a suite: the first case of each op, each nth, and a share of the others. Suites that are not here run whole.
+DRAWN = {"node": (6, 0.1), "node-expanded": (8, 0.1), "real": (5, 0.1), "nnvm": (5, 0.1)}
 
 
 def main() -> int:
@@ -55,13 +61,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--every", metavar="N", type=int, default=1, help="only every Nth case of each suite but `real`"
     )
+    parser.add_argument("--sampled", action="store_true", help="the cases that LIGHTNET_SAMPLE draws")
     parser.add_argument("--runner", action="append", choices=list(RUNNERS), help="default: lightnet; may be repeated")
     parser.add_argument("--jobs", metavar="N", type=int, default=2, help="processes (2)")
     parser.add_argument("--limit", metavar="S", type=float, default=120, help="seconds for one case (120)")
     parser.add_argument("--json", metavar="FILE", help="write every result, too")
     parser.add_argument("-v", "--verbose", action="store_true", help="list what does not pass")
     args = parser.parse_args()
-    if args.update and (args.suite or args.only or args.every != 1 or args.runner):
+    if args.update and (args.suite or args.only or args.every != 1 or args.sampled or args.runner):
         parser.error("--update needs all cases and all runners")
     if args.check and args.runner and "lightnet" not in args.runner:
         parser.error("--check needs the runner lightnet")
@@ -70,9 +77,19 @@ def arguments() -> argparse.Namespace:
 
 def select(cases: list[Case], args: argparse.Namespace) -> list[Case]:
     """The cases asked for."""
+    if args.sampled:
+        cases = [c for suite in SUITES for c in drawn(suite, [c for c in cases if c.suite == suite])]
     sampled = [c for suite in SUITES for i, c in enumerate(c for c in cases if c.suite == suite)
                if i % args.every == 0 or suite == "real"]  # fmt: skip
     return [c for c in sampled if re.search(args.only, c.key)]
+
+
+def drawn(suite: str, cases: list[Case]) -> list[Case]:
+    """The cases of a suite that run today."""
+    if suite not in DRAWN:
+        return cases
+    every, share = DRAWN[suite]
+    return sampling.draw(cases, f"conformance {suite}", every, share, by=lambda c: c.op or None)
 
 
 def run(cases: list[Case], runners: list[str], args: argparse.Namespace) -> dict[str, dict[str, Result]]:

@@ -28,11 +28,13 @@ from lightnet.runtime.pool import POOL
 @dataclass(frozen=True)
 class Machine:
     """A processor that code is made for, in LLVM's names: `cpu` (``znver5``), `features` (``+avx512f,...``), and the target
-    triple (this system's if empty)."""
+    triple (this system's if empty). Code that is not `optimized` is made in a fifteenth of the time: no kernel runs LLVM's middle end, and its code
+    generator is at level 0."""
 
     cpu: str
     features: str
     triple: str = ""
+    optimized: bool = True
 
     @classmethod
     def host(cls) -> Machine:
@@ -43,7 +45,8 @@ class Machine:
     @property
     def key(self) -> tuple[str, str, str]:
         """What tells its code from that of other machines."""
-        return self.cpu, self.features, self.triple or llvm.get_default_triple()
+        triple = self.triple or llvm.get_default_triple()
+        return self.cpu, self.features, triple if self.optimized else f"{triple} plain"
 
     @property
     def _level(self) -> int:
@@ -78,7 +81,7 @@ class Machine:
             llvm.initialize_all_asmprinters()
         target = llvm.Target.from_triple(self.triple) if self.triple else llvm.Target.from_default_triple()
         return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=opt, reloc="pic", codemodel="small"
+            cpu=self.cpu, features=self.features, opt=opt if self.optimized else 0, reloc="pic", codemodel="small"
         )
 
 
@@ -210,6 +213,7 @@ class _Codegen:
         """Compile a kernel, unless this process has done so, or one before it."""
         if symbol in self._found or symbol in self._waiting:
             return
+        optimize &= self.machine.optimized
         if (found := _objects.get(self.machine, symbol)) is None:
             key = cache.key(*self.machine.key, f"O{2 * optimize}", text)
             found = cache.read([key]).get(key) if not self.verify else None
