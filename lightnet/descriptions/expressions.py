@@ -12,7 +12,6 @@ Everything becomes an atom (`scope.py`) of a known kind (`kinds.py`); nothing is
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from lightnet.descriptions import functions, kinds
@@ -20,7 +19,7 @@ from lightnet.descriptions.enumerators import ENUMERATORS
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.scope import Atom, Expression, Ops, Read, Scope, TensorRef, evaluate
 from lightnet.descriptions.tensors import origin
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, near
 from lightnet.ir import expr
 from lightnet.ir.constants import Value
 from lightnet.ir.expr import Binary, Call, Expr, Name, Num, Str
@@ -139,8 +138,7 @@ class ExpressionParser(expr.Parser):
         token = self.next()
         known = [*ENUMERATORS, *(f"LN_MEM_{target.upper()}" for target in TARGETS)]
         if token.text not in known:
-            near = did_you_mean(get_close_matches(token.text, known, 3))
-            self.error(f"unknown enumerator '{token.text}'{near}", token.pos)
+            self.error(f"unknown enumerator '{token.text}'{near(token.text, known)}", token.pos)
         return Str(token.text, token.pos)
 
     def renamed(self, call: Call) -> Expr:
