@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 from test_descriptions import KERNEL, entry, number, result
 
-from lightnet.descriptions import export, load, operators, pages, signature
+from lightnet.descriptions import export, load, operators, signature
 from lightnet.descriptions.reader import read
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
+from lightnet.ir import examples
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = (ROOT / "examples" / "described" / "ops.op").read_text("utf-8")
@@ -228,7 +229,7 @@ def hold_up(cls) -> None:
     """The test cases of a class can be made, or refuse with an error of the op."""
     try:
         for case in cls.samples():
-            pages.operation(cls, case)
+            examples.operation(cls, case)
         assert isinstance(cls.__doc__, str)
     except LightNetError:
         pass

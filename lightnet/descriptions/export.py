@@ -17,10 +17,10 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lightnet.descriptions import pages
 from lightnet.descriptions.described import DescribedOp
 from lightnet.descriptions.enumerators import CONVERSIONS
 from lightnet.descriptions.parts import MEMORIES
+from lightnet.ir import examples
 from lightnet.ir.op import LnOp
 from lightnet.ir.schema import Operand, Param, Result
 from lightnet.ir.types import TensorSpec
@@ -117,7 +117,7 @@ class _Export:
 
     def privates(self) -> list[dict[str, str]]:
         """The names of what `derived` computes, found on a test case; the code says the values."""
-        op, _ = pages.operation(self.cls, self.cls.samples()[0])
+        op, _ = examples.operation(self.cls, self.cls.samples()[0])
         found = op.derived_values()
         return [{"type": _c_type(v), "name": k, "value": f"derived({self.optype})"} for k, v in found.items()]
 

@@ -13,13 +13,14 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from lightnet.descriptions import ccode, code, definitions, fields, hardware, offsets, pages, running, snippets
+from lightnet.descriptions import ccode, code, definitions, fields, hardware, offsets, running, snippets
 from lightnet.descriptions.coded import written_definition
 from lightnet.descriptions.described import After, Described, DescribedOp, LazyDoc, View
 from lightnet.descriptions.reader import Document, Item, read
 from lightnet.descriptions.signature import CODE_OF, Signature, built_in
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
+from lightnet.ir import examples
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.expr import format_expr
 from lightnet.ir.op import LnOp, ln_op
@@ -334,7 +335,7 @@ class _OpReader(Signature):
         items = fields.elements(self.m["samples"], "'samples'") if "samples" in self.m else []
         for item, case in zip(items, self.parts.described.get("samples", ())):
             try:
-                pages.operation(cls, case)
+                examples.operation(cls, case)
             except LightNetError as e:
                 error = item.error(f"the sample does not satisfy the description: {e.message}", e.label)
                 error.notes += e.notes
