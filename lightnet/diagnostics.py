@@ -8,7 +8,7 @@ reaches the top of a tool is a bug of ours.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from typing import NamedTuple
 LINE_WIDTH = 160
 #: Longest message that an error shows: lists out of a file may be of any length.
 MESSAGE_LENGTH = 2000
+#: Characters of a name that others are compared with.
+_NAME = 200
 #: So many errors of one input are reported; after them it is read no further.
 MAX_ERRORS = 20
 
@@ -146,6 +148,19 @@ def did_you_mean(names: Sequence[str]) -> str:
         return ""
     *others, last = names
     return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The same, of the names in `known` that are spelt like `name`."""
+    from difflib import get_close_matches
+
+    return did_you_mean(get_close_matches(name[:_NAME], [*known], 3))
+
+
+def near_or_all(name: str, known: Iterable[str], lead: str = "; there are: ") -> str:
+    """As `near`; where nothing is, behind `lead` all that there are."""
+    known = [*known]
+    return near(name, known) or lead + (", ".join(known) or "none")
 
 
 def _clipped(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -170,10 +171,15 @@ def test_text_and_docs(name):
     text = cls.__doc__ or ""
     assert "LightNet" in text and str(FILE) in text
     code = text.partition("```mlir\n")[2].partition("```")[0]
-    declared = code.partition("\n")[0].removeprefix("// ")
+    first, _, rest = code.partition("\n")
+    declared, body = first.removeprefix("// "), rest
+    if not first.startswith("// "):  # the operands are all of the result's type
+        declared, body = (
+            ", ".join(f"{v} : {code.rpartition(' : ')[2].strip()}" for v in re.findall(r"%\w+", code)[1:]),
+            code,
+        )
     with loaded([str(FILE)]):
         ctx = make_context()
-        body = code.partition("\n")[2]
         module = parse_mlir(ctx, f"func.func @main({declared}) {{\n{body}func.return\n}}", "example")
         verify_module(module, ctx)
         assert str(parse_mlir(make_context(), str(module), "again")) == str(module)

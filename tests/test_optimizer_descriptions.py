@@ -614,6 +614,7 @@ BAD = [
     ('"p.params[after] = [0, 0, self.params[padding][2], 0]"', '"p.params[after] = ${type(int *, 4) (int[]){0, 0, abz(3), 0}}"', "abz"),
     ('"p.params[after] = [0, 0, self.params[padding][2], 0]"', '"p.params[after] = ${type(int *, 4) (int[]){0, 0, x | 1, 0}}"', "'x'"),
     ("self.params[padding][0] !=", "ln_tensorrt_version_cmp(\\\"4.0.0\\\") == self.ins[src].tensor &&", "compared with"),
+    ("self.params[padding][0] !=", "ln_tensorrt_version_cmp(\\\"4.0.0\\\", 1) !=", "ln_tensorrt_version_cmp takes 1 argument, got 2"),
     ('"p.ins[src] = self.ins[src]",', "", "the details give no `p.ins\\[src\\]`"),
     ('"p.ins[src] = self.ins[src]"', '"p.ins[src] = self.outs[dst]"', "self.outs\\[dst\\] is gone with the op that makes it"),
     ('"p.ins[src] = self.ins[src]"', '"p.ins[src] = c.outs[dst]"', "'c' stands behind 'p'"),

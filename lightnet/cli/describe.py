@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from lightnet.cli import common
 from lightnet.cli.network import add_load
-from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
+from lightnet.diagnostics import LightNetError, SourceLoc, near
 
 FORMATS = ("json", "op")
 
@@ -71,8 +70,7 @@ def _descriptions(names: Sequence[str], everything: bool) -> Iterator[dict[str, 
         elif name.endswith((".json", ".op")):
             yield from _of_file(name)
         else:
-            near = did_you_mean(get_close_matches(name, known, 3))
-            raise LightNetError(f"unknown op '{name}'{near or '; `ln-opt --list-ops` lists them'}")
+            raise LightNetError(f"unknown op '{name}'{near(name, known) or '; `ln-opt --list-ops` lists them'}")
 
 
 def _of_file(path: str) -> Iterator[dict[str, Any]]:

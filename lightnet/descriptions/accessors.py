@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from lightnet.descriptions import kinds, tensors
 from lightnet.descriptions.expressions import KIND_OF_TYPE, ExpressionParser
 from lightnet.descriptions.scope import Ops, Read, TensorRef, Var, evaluate, unknown_optype
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, near
 from lightnet.ir.access import is_copy, is_elementwise, is_reduction
 from lightnet.ir.constants import Value, element
 from lightnet.ir.expr import Name
@@ -68,6 +67,13 @@ class Parser(ExpressionParser):
             return self.tensor(var, what.text, start.pos)
         return self.param(var, start.pos) if what.text == "params" else self.derived(var, start.pos)
 
+    def variable(self) -> Token:
+        """The name of a variable that there is."""
+        start = self.name("a variable")
+        if start.text not in self.scope.variables:
+            self.error(f"unknown variable '{start.text}'; there are: {', '.join(self.scope.variables)}", start.pos)
+        return start
+
     def count(self, var: Var, section: str, pos: int) -> Name:
         """``.ins.len``: how many there are."""
         if (mark := self.name("len")).text != "len":
@@ -103,9 +109,7 @@ class Parser(ExpressionParser):
             return
         shown = sorted(f"{n}<number>" if n == variadic else n for n in names)
         what = {"ins": "input tensor", "outs": "output tensor", "params": "param"}[section]
-        hint = (
-            did_you_mean(get_close_matches(token.text, sorted(names), 1)) or f"; it has: {', '.join(shown) or 'none'}"
-        )
+        hint = near(token.text, sorted(names)) or f"; it has: {', '.join(shown) or 'none'}"
         ops = " or ".join(c.optype for c in var.classes)
         self.error(f"{ops} has no {what} `{token.text}`{hint}", token.pos)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from lightnet.descriptions import ccode, fields
 from lightnet.descriptions.enumerators import ENUMERATORS
 from lightnet.descriptions.parts import numbers_of
 from lightnet.descriptions.reader import Item
-from lightnet.diagnostics import did_you_mean
+from lightnet.diagnostics import near, near_or_all
 from lightnet.ir.expr import Attr, Call, Index, Name, Pack, walk
 from lightnet.ir.schema import Case, Operand, Param
 from lightnet.ir.statements import Assignment, Definition
@@ -61,8 +60,8 @@ def _check_reads(s: Assignment, item: Item, scope: Scope, locals_: set[str]) -> 
     packs = {n.name for e in _parts(s) if isinstance(e, Pack) for n in walk(e.pattern) if isinstance(n, Name)}
     for e in _parts(s):
         if isinstance(e, Call) and e.fn not in FUNCTION_NAMES:
-            near = did_you_mean(get_close_matches(e.fn, FUNCTION_NAMES, 3))
-            raise item.error_at(e.pos, f"unknown function '{e.fn}'{near or '; it is none of index notation'}")
+            hint = near(e.fn, FUNCTION_NAMES) or "; it is none of index notation"
+            raise item.error_at(e.pos, f"unknown function '{e.fn}'{hint}")
         if isinstance(e, Attr) and e.base.name not in tensors and not scope.is_tensor(e.base.name):
             raise item.error_at(e.base.pos, _unknown(e.base.name, tensors))
         if isinstance(e, Index) and isinstance(e.base, Name):
@@ -76,8 +75,7 @@ def _parts(s: Assignment) -> list[Any]:
 
 
 def _unknown(name: str, known: set[str]) -> str:
-    near = did_you_mean(get_close_matches(name, known, 3))
-    return f"unknown tensor '{name}'{near or '; there are: ' + ', '.join(sorted(known))}"
+    return f"unknown tensor '{name}'{near_or_all(name, sorted(known))}"
 
 
 def enumerators(text: str, scope: Scope) -> list[str]:

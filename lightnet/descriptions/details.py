@@ -208,9 +208,7 @@ class _Line(Parser):
         self.numbers = numbers
 
     def target(self) -> _Target:
-        start = self.name("a variable")
-        if start.text not in self.scope.variables:
-            self.error(f"unknown variable '{start.text}'; there are: {', '.join(self.scope.variables)}", start.pos)
+        start = self.variable()
         self.expect(".")
         section = self.name("ins, outs or params")
         if section.text not in ("ins", "outs", "params"):

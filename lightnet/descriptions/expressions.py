@@ -12,7 +12,7 @@ Everything becomes an atom (`scope.py`) of a known kind (`kinds.py`); nothing is
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from lightnet.descriptions import functions, kinds
@@ -20,7 +20,7 @@ from lightnet.descriptions.enumerators import ENUMERATORS
 from lightnet.descriptions.reader import Item
 from lightnet.descriptions.scope import Atom, Expression, Ops, Read, Scope, TensorRef, evaluate
 from lightnet.descriptions.tensors import origin
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, near
 from lightnet.ir import expr
 from lightnet.ir.constants import Value
 from lightnet.ir.expr import Binary, Call, Expr, Name, Num, Str
@@ -139,8 +139,7 @@ class ExpressionParser(expr.Parser):
         token = self.next()
         known = [*ENUMERATORS, *(f"LN_MEM_{target.upper()}" for target in TARGETS)]
         if token.text not in known:
-            near = did_you_mean(get_close_matches(token.text, known, 3))
-            self.error(f"unknown enumerator '{token.text}'{near}", token.pos)
+            self.error(f"unknown enumerator '{token.text}'{near(token.text, known)}", token.pos)
         return Str(token.text, token.pos)
 
     def renamed(self, call: Call) -> Expr:
@@ -250,9 +249,6 @@ class ExpressionParser(expr.Parser):
     def c_code(self) -> Atom:
         """An expression of C up to the end of the directive; directives in it are names to it. Unknown names and functions, and what is no
         expression, are errors at their places now."""
-        from lightnet.descriptions import c
-        from lightnet.descriptions.c import library, tree
-
         start, end, at = self.token.pos, self.end_of_directive(), self.token.pos
         text, parts = "", dict[str, Expression | Atom]()
         while self.token.pos < end:
@@ -268,42 +264,40 @@ class ExpressionParser(expr.Parser):
             else:
                 self.next()
         text += self.text[at:end]
+        return Atom(_ANY, self.reading(text, parts, start))
+
+    def reading(self, text: str, parts: Mapping[str, Expression | Atom], start: int) -> Read:
+        """What gives the value of an expression of C that stands at `start`; `parts` are its names beside the enumerators."""
+        from lightnet.descriptions import c
+        from lightnet.descriptions.c import library, tree
+
         try:
-            code = tree.Evaluate(pos=0, expr=c.parse_expression(text))
+            e = c.parse_expression(text)
             names = dict.fromkeys((*parts, *library.NAMES))
-            c.check(code, text, c.Scope(names=names, functions=functions.table()))
-        except LightNetError as e:
-            raise self.item.error_at(
-                start + (e.loc.col - 1 if e.loc is not None and e.loc.line == 1 else 0), e.message
-            ) from None
+            c.check(tree.Evaluate(pos=0, expr=e), text, c.Scope(names=names, functions=functions.table()))
+        except c.CodeError as error:
+            raise self.item.error_at(start + error.pos, error.message) from None
 
         def read(ops: Ops) -> Any:
-            names = {
-                k: functions.argument(p.read(ops) if isinstance(p, Atom) else evaluate(p.expr, p.atoms, ops))
-                for k, p in parts.items()
-            }
+            found = (
+                (k, p.read(ops) if isinstance(p, Atom) else evaluate(p.expr, p.atoms, ops)) for k, p in parts.items()
+            )
             try:
-                return c.evaluate(text, names, functions.table())
-            except LightNetError as e:
-                raise self.item.error_at(start, e.message) from None
+                return c.evaluate(text, {k: functions.argument(v) for k, v in found}, functions.table(), e)
+            except LightNetError as error:
+                raise self.item.error_at(start, error.message) from None
 
-        return Atom(_ANY, read)
+        return read
 
     def function(self) -> Name:
         """A call of a function of upstream's, whose arguments are expressions."""
         token = self.next()
         self.expect("(")
-        args = [self.expression()]
+        args = {"a0": self.expression()}
         while self.accept(","):
-            args.append(self.expression())
+            args[f"a{len(args)}"] = self.expression()
         self.expect(")")
-
-        def read(ops: Ops) -> Any:
-            try:
-                return functions.call(token.text, [evaluate(a.expr, a.atoms, ops) for a in args])
-            except LightNetError as e:
-                raise self.item.error_at(token.pos, e.message) from None
-
+        read = self.reading(f"{token.text}({', '.join(args)})", args, token.pos)
         return self.atom(functions.KINDS[token.text], read, token.pos)
 
     def accessor(self) -> Name:

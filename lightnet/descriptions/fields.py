@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 
 from lightnet.descriptions.reader import Item
-from lightnet.diagnostics import did_you_mean
+from lightnet.diagnostics import near_or_all
 
 #: Members that begin so are kept and mean nothing: the place for a tool's own notes.
 NOTE = "_"
@@ -32,8 +31,7 @@ def members(item: Item, what: str, known: Mapping[str, str], required: Sequence[
         if key.startswith(NOTE) and key not in known:
             continue
         if key not in known:
-            hint = did_you_mean(get_close_matches(key, known, 3)) or f"; there are: {', '.join(known)}"
-            raise value.key_error(f"{what} has no member '{key[:80]}'{hint}", "description.member")
+            raise value.key_error(f"{what} has no member '{key[:80]}'{near_or_all(key, known)}", "description.member")
         if known[key] and not any(_is(value, letter) for letter in known[key]):
             kinds = " or ".join(_KINDS[letter][0] for letter in known[key])
             raise value.error(f"'{key}' of {what} should be {kinds}, but is {value.kind}", "description.kind")
@@ -68,6 +66,6 @@ def identifier(item: Item, what: str) -> str:
 def one_of(item: Item, what: str, names: Sequence[str]) -> str:
     """A string that is one of `names`."""
     if not isinstance(item.value, str) or item.value not in names:
-        near = did_you_mean(get_close_matches(str(item.value), names, 3)) or f"; there are: {', '.join(names)}"
-        raise item.error(f"unknown {what} '{str(item.value)[:80]}'{near}")
+        name = str(item.value)
+        raise item.error(f"unknown {what} '{name[:80]}'{near_or_all(name, names)}")
     return item.value

@@ -7,7 +7,7 @@ one is called.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +67,3 @@ def argument(value: Any) -> Any:
     if isinstance(value, tuple):
         return c.array("double" if any(isinstance(v, float) for v in value) else "int", list(value))
     return int(value) if isinstance(value, bool) else value
-
-
-def call(name: str, args: Sequence[Any]) -> Any:
-    """The value of a function for these arguments. Raises `LightNetError` for wrong ones."""
-    from lightnet.descriptions import c
-
-    names = {f"a{i}": argument(value) for i, value in enumerate(args)}
-    return c.evaluate(f"{name}({', '.join(names)})", names, table())

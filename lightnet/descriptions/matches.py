@@ -64,13 +64,11 @@ def _edge(item: Item, scope: Scope, order: Sequence[str]) -> Edge:
 
 
 def _end(line: Parser, section: str) -> tuple[str, str | int | None]:
-    start = line.name("a variable")
-    if start.text not in line.scope.variables:
-        line.error(f"unknown variable '{start.text}'; there are: {', '.join(line.scope.variables)}", start.pos)
+    start = line.variable()
     line.expect(".")
     if (word := line.name(section)).text != section:
         line.error(f"an edge is A.outs[x] => B.ins[y], got '{word.text}'", word.pos)
-    if line.tokens[line.i].text == "[" and line.tokens[line.i + 1].text == "*":
+    if line.token.text == "[" and line.ahead(1).text == "*":
         line.next(), line.next()
         line.expect("]")
         return start.text, None

@@ -6,7 +6,6 @@ op table and the matching.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from xdsl.dialects import pdl
@@ -15,7 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.descriptions.matching import Bindings
 from lightnet.descriptions.pdl_match import CONSTRAINTS, REWRITES, Climb, Matcher
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, near
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
@@ -87,7 +86,7 @@ class Checker:
             fail(op, 'an op of a pattern needs a name: pdl.operation "ln.relu"')
         name = op.opName.data
         if name not in self.classes:
-            fail(op, f"unknown op '{name}'{did_you_mean(get_close_matches(name, self.classes, 3))}")
+            fail(op, f"unknown op '{name}'{near(name, self.classes)}")
         return self.classes[name]
 
     def operation(self, op: pdl.OperationOp, makes: bool) -> None:

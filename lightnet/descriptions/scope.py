@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from xdsl.ir import SSAValue
 
 from lightnet.descriptions import tensors
 from lightnet.descriptions.reader import Item
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, near
 from lightnet.dialects.ln.dialect import find
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.constants import Env, Value, constant
@@ -166,4 +165,4 @@ def unknown_optype(text: str, scope: Scope) -> str:
     base, _, suffix = text.rpartition("_")
     if base in scope.optypes:
         return f"unknown optype '{text}': there is no arch '{suffix}'; there are: {', '.join(KERNELS)}"
-    return f"unknown optype '{text}'{did_you_mean(get_close_matches(text, scope.optypes, 3))}"
+    return f"unknown optype '{text}'{near(text, scope.optypes)}"

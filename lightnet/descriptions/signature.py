@@ -106,8 +106,11 @@ class Signature:
                 self.free(name, members["arg_name"], taken)
                 found[k][name] = info
                 self.tensors[k].append((name, item, members))
-        for item in fields.elements(self.m["params"], "'params'"):
-            members = fields.members(item, "an entry of 'params'", parts.PARAM, ["arg_name", "ptype"])
+        items = fields.elements(self.m["params"], "'params'")
+        self.param_members = [
+            fields.members(i, "an entry of 'params'", parts.PARAM, ["arg_name", "ptype"]) for i in items
+        ]
+        for members in self.param_members:
             self.free(fields.identifier(members["arg_name"], "the 'arg_name' of a param"), members["arg_name"], taken)
         self.taken = taken
         variadic = op_variadic or any(self.is_variadic(m, False) for _, _, m in (*self.tensors[0], *self.tensors[1]))
@@ -140,14 +143,12 @@ class Signature:
 
     def with_all_params(self) -> Names:
         names = self.names
-        for item in fields.elements(self.m["params"], "'params'"):
-            members = fields.members(item, "an entry of 'params'", parts.PARAM, ["arg_name", "ptype"])
+        for members in self.param_members:
             names = parts.with_param(names, parts.param_type(str(members["arg_name"].value), members))
         return names
 
     def params(self) -> None:
-        for item in fields.elements(self.m["params"], "'params'"):
-            members = fields.members(item, "an entry of 'params'", parts.PARAM)
+        for members in self.param_members:
             p = parts.param(str(members["arg_name"].value), members, self.names, self.parts.constraints)
             p = self.as_built_in(p)
             self.names = parts.with_param(self.names, p)
@@ -187,7 +188,7 @@ class Signature:
             return None
         names = [[name for name, _, _ in side] for side in self.tensors]
         theirs = [known.schema.operand_names(len(names[0])), known.schema.result_names(len(names[1]))]
-        given = {str(i.value["arg_name"].value) for i in self.m["params"].value}  # type: ignore[union-attr, index, call-overload]
+        given = {str(m["arg_name"].value) for m in self.param_members}
         needed = {p.name for p in known.schema.params if p.default is ... and p.in_type is None}
         return known if names == theirs and needed <= given <= set(known.schema.by_name) else None
 
@@ -306,7 +307,7 @@ class Signature:
         if inputs[: len(wanted)] != wanted:
             raise item.error(f"the code of {code.optype} takes the inputs {', '.join(wanted) or 'none'}, in this order; "
                              f"there are: {', '.join(inputs) or 'none'}")  # fmt: skip
-        names = {str(m.value["arg_name"].value) for m in self.m["params"].value}  # type: ignore[union-attr, index, call-overload]
+        names = {str(m["arg_name"].value) for m in self.param_members}
         if missing := [p.name for p in code.schema.params if p.name not in names]:
             raise item.error(f"the code of {code.optype} reads the param '{missing[0]}', which there is not")
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any
 
 from lightnet.descriptions import ccode
 from lightnet.descriptions.enumerators import ENUMERATORS
 from lightnet.descriptions.helpers import HELPERS, OF_TENSORS
 from lightnet.descriptions.reader import Item
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, near_or_all
 from lightnet.ir import constants
 from lightnet.ir.expr import (
     Array,
@@ -128,8 +127,7 @@ class _Resolver:
         if instead := ccode.instead_of(name):
             message = f"'{name}' has no meaning here: {instead}"
             return self.item.error_at(ccode.position(e), message, "description.c-code")
-        near = did_you_mean(get_close_matches(name, known, 3)) or f"; there are: {', '.join(sorted(known)) or 'none'}"
-        return self.error(f"unknown {what} '{name}'{near}", e)
+        return self.error(f"unknown {what} '{name}'{near_or_all(name, sorted(known))}", e)
 
     def expr(self, e: Any) -> Any:
         match e:

@@ -11,11 +11,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, near
 
 
 def resolve(row: str) -> Any:
@@ -336,7 +335,7 @@ def pattern(pass_name: str, target: str = "*") -> Callable[[type], type]:
 def misplaced(pass_name: str, target: str) -> str | None:
     """Why no pattern is ever applied by this pass for this target; None where one may be."""
     if pass_name not in PASSES:
-        return f"unknown pass '{pass_name}'{did_you_mean(get_close_matches(pass_name, PASSES, 3))}"
+        return f"unknown pass '{pass_name}'{near(pass_name, PASSES)}"
     if str(PASSES.where(pass_name)).startswith("lightnet.passes.") and pass_name not in PATTERN_PASSES:
         return f"pass '{pass_name}' takes no patterns; those of ours that do are {', '.join(PATTERN_PASSES)}"
     if target != "*" and target not in TARGETS:

@@ -134,25 +134,27 @@ def pipeline_of(
 
 
 def _stages(target: Target, plan: str, planned: bool, shorten: tuple[str, ...]) -> Iterator[Stage]:
-    lowering = (target.lowering,) if target.lowering is not None else ()
+    lowering, last = (
+        ((target.lowering,), LOOPS) if target.lowering is not None else ((), PLAN)
+    )  # without code, a plan is the end
     decompose = ("decompose",) if decomposes() else ()
     if target.kernel is None:
         yield Stage(GRAPH, (*decompose, "bind", *shorten))
     elif planned:
         yield Stage(GRAPH, (*decompose, "bind"))
-        yield Stage(LOOPS, ("choose", *lowering))
+        yield Stage(last, ("choose", *lowering))
     elif plan == "upstream":
         # What reproduces LightNet's plans: nothing is fused, packed or laid out anew, but for what the architecture did. `choose` comes after
         # `plan` (and for a network that comes in planned): workspace is then added behind what was planned.
         yield Stage(GRAPH, (*decompose, "bind"))
         yield Stage(KERNELS, ("preprocess", "expand", "preprocess", *target.upstream))
         yield Stage(PLAN, PLAN.passes)
-        yield Stage(LOOPS, ("choose", *lowering))
+        yield Stage(last, ("choose", *lowering))
     else:
         yield Stage(GRAPH, (*decompose, *GRAPH.passes[:-1], *shorten, *GRAPH.passes[-1:]))
         yield Stage(KERNELS, KERNELS.passes)
         yield Stage(PLAN, PLAN.passes)
-        yield Stage(LOOPS, lowering)
+        yield Stage(last, lowering)
 
 
 def default(

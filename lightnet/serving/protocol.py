@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.diagnostics import did_you_mean
+from lightnet.diagnostics import near
 from lightnet.serving.elements import array_of, bytes_of, values_of
 from lightnet.serving.errors import RequestError, shown
 from lightnet.serving.signature import Signature, Tensor
@@ -153,10 +153,7 @@ def _named(item: Any, where: str, known: Mapping[str, Tensor], what: str) -> Ten
     if not isinstance(name, str):
         raise RequestError(f"'{where}.name' should be a string, and {_is(item, 'name')}")
     if name not in known:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name[:200], known, 3)
-        ending = did_you_mean(near) if near else f"; there are: {', '.join(list(known)[:8]) or 'none'}"
+        ending = near(name, known) or f"; there are: {', '.join(list(known)[:8]) or 'none'}"
         raise RequestError(f"the model has no {what} {shown(name)}{ending}")
     return known[name]
 

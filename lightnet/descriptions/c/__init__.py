@@ -21,6 +21,7 @@ from lightnet.descriptions.c.checks import Scope, check, check_head
 from lightnet.descriptions.c.functions import Budget, Function, function
 from lightnet.descriptions.c.machine import Machine
 from lightnet.descriptions.c.parser import parse, parse_expression
+from lightnet.descriptions.c.tree import Expr
 from lightnet.descriptions.c.values import (
     Buffer,
     CodeError,
@@ -39,13 +40,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-def evaluate(text: str, names: Mapping[str, Any], functions: Mapping[str, Function] | None = None) -> Any:
+def evaluate(
+    text: str, names: Mapping[str, Any], functions: Mapping[str, Function] | None = None, parsed: Expr | None = None
+) -> Any:
     """The value of one expression: an int, a float, a string, None, or a tuple of these for an array. `names` beside the enumerators, and
-    `functions` beside the library's. Raises `CodeError`, at its place in `text`."""
+    `functions` beside the library's; `parsed` is what `text` is, where it was read before. Raises `CodeError`, at its place in `text`."""
     from lightnet.descriptions.c import library
 
     machine = Machine({**library.NAMES, **names}, library.FUNCTIONS if functions is None else functions)
-    return plain(machine.value(parse_expression(text), text))
+    return plain(machine.value(parse_expression(text) if parsed is None else parsed, text))
 
 
 def plain(value: Any) -> Any:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from lightnet.diagnostics import did_you_mean
+from lightnet.diagnostics import near, near_or_all
 
 #: Steps of one run (expressions and statements, and the elements and characters that a function goes through, so many a step), and bytes
 #: of the memory that it makes.
@@ -72,10 +71,10 @@ _MANY = 24
 
 def unknown(what: str, name: str, known: Any) -> str:
     names = sorted(known)
-    near = did_you_mean(get_close_matches(name, names, 3))
-    if not near and len(names) > _MANY:
-        near = f"; it is none of the {len(names)} that code may use (docs/describe-an-op.md has the table)"
-    return f"unknown {what} '{name}'{near or '; there are: ' + (', '.join(names) or 'none')}"
+    if len(names) > _MANY:
+        none = f"; it is none of the {len(names)} that code may use (docs/describe-an-op.md has the table)"
+        return f"unknown {what} '{name}'{near(name, names) or none}"
+    return f"unknown {what} '{name}'{near_or_all(name, names)}"
 
 
 def check_count(name: str, fn: Function, count: int) -> None:
