@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import MAX_ERRORS, LightNetError, LimitError, SourceLoc
+from lightnet.frontends.il.expansion import Limits
 from lightnet.frontends.il.lexer import _TOKEN, NEWLINE, SPACE
 from lightnet.frontends.il.preprocessor import preprocess
 
@@ -433,6 +434,12 @@ def test_a_refusal_does_not_say_whether_the_file_exists(folder):
         return e.value.message.replace(name, "NAME")
 
     assert message("secret") == message("nothing")
+
+
+def test_calls_beside_each_other_are_not_nested():
+    """However many: a limit is of calls within arguments of calls."""
+    calls = " ".join(["F(F(x))"] * (Limits().nesting + 5))
+    assert expand(f"#define F(a) a + a\n{calls}").split().count("x") == 4 * (Limits().nesting + 5)
 
 
 def test_include_of_itself_ends(folder):
