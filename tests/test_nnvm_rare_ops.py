@@ -51,6 +51,9 @@ def bilinear(x: np.ndarray, size: tuple[int, int], aligned: bool) -> np.ndarray:
 WEIGHT = {n: data(4, 1, 2 * n - n % 2, 2 * n - n % 2) for n in (2, 3)}
 Q, (K, V), ATTENTION = heads(QUERIES, 1)[0], heads(KEYS, 2), data(4, 5, 4)
 GRID_Y, GRID_X = np.meshgrid(np.linspace(-1, 1, 3), np.linspace(-1, 1, 2), indexing="ij")
+#: Rows of class, score, box and a number more, which do not meet: all stay, the best first; and their boxes by centre and size.
+DETECTED = np.float32([[[0, 0.5, 1, 2, 3, 6, 7], [1, 0.75, 10, 20, 14, 22, 8]]])
+CENTRED = np.float32([[[1, 0.75, 12, 21, 4, 2, 8], [0, 0.5, 2, 4, 2, 4, 7]]])
 #: op, inputs, attributes, what it gives.
 CASES: list[tuple[str, tuple, dict[str, Any], np.ndarray]] = [
     ("UpSampling", (PICTURE, WEIGHT[2]), dict(scale=2, sample_type="bilinear", num_filter=4), upsampled(PICTURE, WEIGHT[2], 2)),
@@ -63,6 +66,10 @@ CASES: list[tuple[str, tuple, dict[str, Any], np.ndarray]] = [
     ("upsampling", (PICTURE.transpose(0, 2, 3, 1),), dict(scale=2, layout="NHWC"), PICTURE.transpose(0, 2, 3, 1).repeat(2, 1).repeat(2, 2)),
     ("_contrib_BilinearResize2D", (PICTURE, data(1, 1, 5, 9)), dict(mode="like"), bilinear(PICTURE, (5, 9), True)),
     ("_contrib_BilinearResize2D", (PICTURE,), dict(scale_height=1.5, scale_width=2), bilinear(PICTURE, (9, 12), True)),
+    ("_contrib_box_nms", (DETECTED,), dict(id_index=0, out_format="center"), CENTRED),
+    ("_contrib_box_nms", (CENTRED,), dict(id_index=0, in_format="center"), DETECTED[:, ::-1]),
+    ("_contrib_box_nms", (DETECTED[..., 1:],), dict(coord_start=1, score_index=0, out_format="center"), CENTRED[..., 1:]),
+    ("_contrib_box_nms", (DETECTED[..., :6],), dict(id_index=0), DETECTED[:, ::-1, :6]),
     ("batch_take", (M, LEFT), {}, M[range(3), [1, 3, 0]]),
     ("scatter_nd", (np.float32([5, 7]), np.float32([[0, 2], [1, 3]])), dict(shape="(3, 4)"),
      np.float32([[0, 5, 0, 0], [0] * 4, [0, 0, 0, 7]])),

@@ -442,6 +442,17 @@ def test_calls_beside_each_other_are_not_nested():
     assert expand(f"#define F(a) a + a\n{calls}").split().count("x") == 4 * (Limits().nesting + 5)
 
 
+def test_calls_within_arguments_are_nested_as_deeply_as_the_limit_says():
+    most = Limits().nesting
+
+    def nested(depth: int) -> str:
+        return expand("#define F(a) a\n" + "F(" * depth + "x" + ")" * depth)
+
+    assert nested(most).split() == ["x"]
+    with pytest.raises(LightNetError, match="macro calls are nested too deeply"):
+        nested(most + 1)
+
+
 def test_include_of_itself_ends(folder):
     with pytest.raises(LightNetError, match="nested too deeply"):
         included(folder, '#include "self.h"')
