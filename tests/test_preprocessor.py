@@ -442,6 +442,19 @@ def test_calls_beside_each_other_are_not_nested():
     assert expand(f"#define F(a) a + a\n{calls}").split().count("x") == 4 * (Limits().nesting + 5)
 
 
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("(1 ? 5 : 7) == 5", True), ("(0 ? 5 : 7) == 7", True), ("(2 ? 3 : 4) == 3", True), ("(1 ? -1 : 0) > 0", False), ("(1 ? -1 : 0u) > 0", True),
+        ("(0 ? 0u : -1) > 0", True), ("(0 ? 0 : -1) > 0", False), ("(1 ? 2 : 1 / 0) == 2", True), ("(0 ? 1 / 0 : 2) == 2", True),
+        ("(0 ? 1 : 0 ? 2 : 3) == 3", True), ("(1 ? 0 ? 4 : 5 : 6) == 5", True), ("(0u ? 1 : -1) < 0", True),
+    ],
+)  # fmt: skip
+def test_a_choice_in_a_condition(condition: str, holds: bool) -> None:
+    """One side is evaluated; the type is that of both, so that an unsigned other side makes -1 large (C11, 6.10.1 and 6.5.15)."""
+    assert expand(f"#if {condition}\nyes\n#else\nno\n#endif").split() == ["yes" if holds else "no"]
+
+
 def test_calls_within_arguments_are_nested_as_deeply_as_the_limit_says():
     most = Limits().nesting
 
