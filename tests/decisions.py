@@ -70,6 +70,8 @@ LOWERED = (
     ("cases f32", "cpu", {"features": "avx512", "threads": 4}), ("cases f32", "cpu", {"features": "avx2", "layout": "plain"}),
     ("cases f32", "cuda", {"features": "sm_80", "arch": "sm_80"}),
     ("cases f16", "cuda", {"features": "sm_90a", "arch": "sm_90a"}),
+    *((name, *how) for name in FAMILIES for how in (("cpu", {"features": "avx512", "threads": 4}),
+                                                    ("cuda", {"features": "sm_80", "arch": "sm_80"}))),
 )  # fmt: skip
 
 

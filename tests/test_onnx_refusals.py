@@ -30,6 +30,13 @@ def s(value: float, dtype: type = np.int64) -> np.ndarray:
     return np.array(value, dtype)
 
 
+def body() -> onnx.GraphProto:
+    """A graph that takes nothing and gives two numbers."""
+    numbers = [helper.make_node("Constant", [], [name], value_float=1.0) for name in ("a", "b")]
+    return helper.make_graph(numbers, "body", [], [helper.make_empty_tensor_value_info(name) for name in ("a", "b")])
+
+
+BODY = body()
 #: op, inputs (the first is fed, the others are constants; a tuple is one that is fed, too), attributes, message, outputs.
 ROWS = [
     ("Constant", [], {"value_string": "x"}, "strings"),
@@ -110,6 +117,32 @@ ROWS = [
     ("Attention", [f(3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4)], {}, "should have rank 4"),
     ("Attention", [f(1, 3, 3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4)], {}, "its 3 heads of Q should be a multiple of the 2 of K"),
     ("Attention", [f(1, 2, 3, 4), f(1, 2, 3, 4), f(1, 2, 3, 4)], {"softmax_precision": 2}, "softmax_precision is 2"),
+    # control flow
+    ("Loop", [None, s(2), s([True, True], np.bool_)], {"body": BODY}, "should be one bool, and has 2 elements"),
+    ("Loop", [None, s(0), s(True, np.bool_)], {"body": BODY}, "a Loop of no trips"),
+    ("Loop", [None, s(1), s(True, np.bool_), f(2), f(2)], {"body": BODY}, "should have 3 outputs or more, and has 2"),
+    ("Scan", [f(3)], {"body": BODY, "num_scan_inputs": 2}, "should be between 1 and its number of inputs, 1"),
+    ("Scan", [f(3)], {"body": BODY, "num_scan_inputs": 0}, "should be between 1 and its number of inputs, 1"),
+    ("Scan", [f()], {"body": BODY, "num_scan_inputs": 1}, "a scanned input is a scalar"),
+    ("Scan", [f(3), f(4)], {"body": BODY, "num_scan_inputs": 2}, r"should have one length, and have \[3, 4\]"),
+    ("Scan", [f(3)], {"body": BODY, "num_scan_inputs": 1, "scan_input_axes": [0, 0]}, "'scan_input_axes' should have 1 elements, and has 2"),
+    ("Scan", [f(3)], {"body": BODY, "num_scan_inputs": 1, "scan_output_axes": [0]}, "'scan_output_axes' should have 2 elements, and has 1"),
+    # norms
+    ("BatchNormalization", [f(1, 3, 2), f(2), f(3), f(3), f(3)], {}, "an element for each channel"),
+    ("BatchNormalization", [f(1, 3, 2), f(3), f(3), f(3), f(2)], {}, "an element for each channel"),
+    ("BatchNormalization", [f(3), f(3), f(3), f(3), f(3)], {"training_mode": 1}, r"should be \[N, C"),
+    ("BatchNormalization", [f(1, 3, 2), f(2), f(3), f(3), f(3)], {"training_mode": 1}, "an element for each channel"),
+    ("InstanceNormalization", [f(1, 3), f(3), f(3)], {}, "with a spatial axis or more"),
+    ("InstanceNormalization", [f(1, 3, 2), f(2), f(3)], {}, "an element for each channel"),
+    ("GroupNormalization", [f(1, 4, 2), f(4), f(4)], {"num_groups": 3}, "a multiple of num_groups 3"),
+    ("GroupNormalization", [f(1, 4, 2), f(4), f(4)], {"num_groups": 0}, "a multiple of num_groups 0"),
+    ("LpNormalization", [f(2, 2)], {"p": 3}, "p is 3, and should be 1 or 2"),
+    # element by element
+    ("BitShift", [np.ones(2, np.uint8), np.ones(2, np.uint8)], {"direction": "UP"}, "should be LEFT or RIGHT, but is 'UP'"),
+    ("Gelu", [f(2)], {"approximate": "sin"}, "should be none or tanh, but is 'sin'"),
+    ("Dropout", [f(2), s(1.0, np.float32), s(True, np.bool_)], {}, "ratio should be in"),
+    ("Dropout", [f(2), s(-0.1, np.float32), s(True, np.bool_)], {}, "ratio should be in"),
+    ("Attention", [f(1, 4, 3, 8), f(1, 3, 5, 8), f(1, 3, 5, 8)], {}, "its 4 heads of Q should be a multiple of the 3 of K"),
 ]  # fmt: skip
 
 

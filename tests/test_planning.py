@@ -24,7 +24,7 @@ from minimalloc import Instance, main, read, write
 from lightnet.diagnostics import LightNetError
 from lightnet.passes.planning import Buffer, Plan, check, lower_bound, pack
 from lightnet.passes.planning.buffers import Conflicts
-from lightnet.passes.planning.greedy import UNPLACED, conflict_weights, contention, place
+from lightnet.passes.planning.greedy import UNPLACED, conflict_weights, contention, orders, place
 from lightnet.passes.planning.report import human, report
 from lightnet.passes.planning.upstream import Pool
 
@@ -270,6 +270,27 @@ def test_heuristic_keys_agree_with_their_definitions(buffers):
     assert contention(buffers) == [
         max(sum(c.size for c in buffers if live(c, t)) for t in range(b.lower, b.upper)) for b in buffers
     ]
+
+
+@given(problems(rich=False))
+def test_orders_are_those_of_their_names(buffers):
+    """Most of the name's number first (of time least); ties fall as is said, by number last, so that a plan is one plan."""
+    weights, peaks = conflict_weights(buffers), contention(buffers)
+    ties = [(b.lower - b.upper, -b.size, b.lower, i) for i, b in enumerate(buffers)]
+    wanted = {
+        "time": [(b.lower, -b.size, -b.upper, i) for i, b in enumerate(buffers)],
+        "reverse time": [(-b.upper, -b.size, b.lower, i) for i, b in enumerate(buffers)],
+        "size": [(-b.size, *ties[i]) for i, b in enumerate(buffers)],
+        "area": [(-b.size * (b.upper - b.lower), *ties[i]) for i, b in enumerate(buffers)],
+        "lifetime": [(b.lower - b.upper, *ties[i]) for i, b in enumerate(buffers)],
+        "conflicts": [(-weights[i], *ties[i]) for i in range(len(buffers))],
+        "conflicts x size": [(-weights[i] * b.size, *ties[i]) for i, b in enumerate(buffers)],
+        "contention": [(-peaks[i], *ties[i]) for i in range(len(buffers))],
+    }
+    found = dict(orders(buffers, range(len(buffers))))
+    assert found.keys() == wanted.keys()
+    for name, order in found.items():
+        assert [wanted[name][i] for i in order] == sorted(wanted[name]), name
 
 
 def test_small_cases():

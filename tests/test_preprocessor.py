@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import MAX_ERRORS, LightNetError, LimitError, SourceLoc
+from lightnet.frontends.il.expansion import Limits
 from lightnet.frontends.il.lexer import _TOKEN, NEWLINE, SPACE
 from lightnet.frontends.il.preprocessor import preprocess
 
@@ -433,6 +434,36 @@ def test_a_refusal_does_not_say_whether_the_file_exists(folder):
         return e.value.message.replace(name, "NAME")
 
     assert message("secret") == message("nothing")
+
+
+def test_calls_beside_each_other_are_not_nested():
+    """However many: a limit is of calls within arguments of calls."""
+    calls = " ".join(["F(F(x))"] * (Limits().nesting + 5))
+    assert expand(f"#define F(a) a + a\n{calls}").split().count("x") == 4 * (Limits().nesting + 5)
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("(1 ? 5 : 7) == 5", True), ("(0 ? 5 : 7) == 7", True), ("(2 ? 3 : 4) == 3", True), ("(1 ? -1 : 0) > 0", False), ("(1 ? -1 : 0u) > 0", True),
+        ("(0 ? 0u : -1) > 0", True), ("(0 ? 0 : -1) > 0", False), ("(1 ? 2 : 1 / 0) == 2", True), ("(0 ? 1 / 0 : 2) == 2", True),
+        ("(0 ? 1 : 0 ? 2 : 3) == 3", True), ("(1 ? 0 ? 4 : 5 : 6) == 5", True), ("(0u ? 1 : -1) < 0", True),
+    ],
+)  # fmt: skip
+def test_a_choice_in_a_condition(condition: str, holds: bool) -> None:
+    """One side is evaluated; the type is that of both, so that an unsigned other side makes -1 large (C11, 6.10.1 and 6.5.15)."""
+    assert expand(f"#if {condition}\nyes\n#else\nno\n#endif").split() == ["yes" if holds else "no"]
+
+
+def test_calls_within_arguments_are_nested_as_deeply_as_the_limit_says():
+    most = Limits().nesting
+
+    def nested(depth: int) -> str:
+        return expand("#define F(a) a\n" + "F(" * depth + "x" + ")" * depth)
+
+    assert nested(most).split() == ["x"]
+    with pytest.raises(LightNetError, match="macro calls are nested too deeply"):
+        nested(most + 1)
 
 
 def test_include_of_itself_ends(folder):

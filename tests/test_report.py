@@ -371,6 +371,10 @@ def test_bodies_are_elided_and_parameters_are_not() -> None:
     many = "%w = ln.once { " + " ".join(f"%{k} = ln.param : t" for k in range(9)) + " ln.yield %0 }"
     assert elided(many).endswith("ln.param, … 3 more }")
     assert aligned(["%a = x.y", "%long, %b = x.z"], 100) == ["%a        = x.y", "%long, %b = x.z"]
+    at, longer = "%" + "a" * 29, "%" + "a" * 30  # a longer head moves no other line
+    assert aligned([f"{at} = x.y", "%b = x.z"], 100) == [f"{at} = x.y", f"{'%b':30} = x.z"]
+    assert aligned([f"{longer} = x.y", "%b = x.z"], 100) == [f"{longer} = x.y", "%b = x.z"]
+    assert aligned(["%b = x", "func.return %b"], 14) == ["%b = x", "func.return %b"] and aligned(["abc"], 2) == ["a…"]
     assert aligned(["%a = " + "x" * 200], 80)[0].endswith("…") and len(aligned(["%a = " + "x" * 200], 80)[0]) == 80
 
 

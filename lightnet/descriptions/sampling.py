@@ -134,8 +134,8 @@ class _Guess:
 
     def equate(self, left: Expr, right: Expr) -> None:
         a, b = self.evaluate(left), self.evaluate(right)
-        if a == b or not (self.assign(left, b) or self.assign(right, a)):
-            return
+        if a != b and not self.assign(left, b):
+            self.assign(right, a)
 
     def assign(self, to: Expr, value: Any) -> bool:
         match to:

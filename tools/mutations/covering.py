@@ -83,15 +83,15 @@ class Tests:
         return list(dict.fromkeys(functions))[:NEAR]
 
     def _choose(self, order: np.ndarray, cpu: float, ahead: int = 0, hits: np.ndarray | None = None) -> list[str]:
-        """Tests of an order that `cpu` seconds allow: the first `ahead`, then the first of each function, then the second, and
-        `hits` before all others. A test that takes a large part of the time waits as many rounds as it takes such parts."""
+        """Tests of an order that `cpu` seconds allow: the first `ahead`, then the first of each function, then two more, then four,
+        and `hits` before all others. A test that takes a large part of the time waits as many rounds as it takes such parts."""
         rounds: dict[str, int] = defaultdict(int)
         first = set(order.tolist() if hits is None else hits.tolist())
         ranked = []
         for rank, i in enumerate(order.tolist()):
             function = self.names[i].partition("[")[0]
             waits = int(self.costs[i] / (PART * cpu))
-            ranked.append((i not in first, waits + (rank >= ahead) * (1 + rounds[function]), rank, i))
+            ranked.append((i not in first, waits + (rank >= ahead) * (1 + rounds[function]).bit_length(), rank, i))
             rounds[function] += rank >= ahead
         chosen, total = [], 0.0
         for *_, i in sorted(ranked):

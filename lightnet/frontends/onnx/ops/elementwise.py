@@ -148,8 +148,9 @@ def bit_cast(n: Node, x: Value) -> Value:
 def dropout(n: Node, x: Value, ratio: Value | None = None, training: Value | None = None) -> tuple[Value, Value | None]:
     """Inference: the tensor itself, and a mask that drops nothing."""
     drops = training is not None and bool(n.need(training, "the training mode of Dropout").reshape(-1)[0])
-    if drops and (ratio is None or float(n.need(ratio, "the ratio of Dropout").reshape(-1)[0]) > 0):
-        return _dropped(n, x, 0.5 if ratio is None else float(n.need(ratio, "the ratio of Dropout").reshape(-1)[0]))
+    part = 0.5 if not drops or ratio is None else float(n.need(ratio, "the ratio of Dropout").reshape(-1)[0])
+    if drops and part:
+        return _dropped(n, x, part)
     one = n.g.scalar(1, "i1" if n.opset >= 10 else x.dtype)
     return x, n.g.op("expand", one, dims=x.dims) if n.wants(1) else None
 
