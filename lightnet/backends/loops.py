@@ -59,12 +59,14 @@ def lower_definition(
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
     if blocks is None:
         return _points(name, definition, order, dict(aliases or {}), layouts or {})
-    plan = _plan(definition)
+    schedule = _schedule(definition)
     kernels = []
-    for k, launch in enumerate(plan.launches):
-        function = LoopFunction(definition, launch, plan.shared, plan.private, dict(aliases or {}), blocks, layouts)
-        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in plan.workspace)]))
-    return Lowered(tuple(kernels), plan.workspace)
+    for k, launch in enumerate(schedule.launches):
+        function = LoopFunction(
+            definition, launch, schedule.shared, schedule.private, dict(aliases or {}), blocks, layouts
+        )
+        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
+    return Lowered(tuple(kernels), schedule.workspace)
 
 
 def _points(
@@ -72,41 +74,41 @@ def _points(
 ) -> Lowered:
     """`lower_definition` for single points. What launches hand to each other lies with the channels last, where anything does."""
     definition = by_dims(definition, layouts)
-    plan = _plan(definition, by_point=True)
-    near = {n: ChannelsLast() for n, spec in plan.workspace if layouts and spec.ndim == 4}
-    launches = _parts(plan, aliases)
+    schedule = _schedule(definition, by_point=True)
+    near = {n: ChannelsLast() for n, spec in schedule.workspace if layouts and spec.ndim == 4}
+    launches = _parts(schedule, aliases)
     for result, spec in definition.results:
         lanes = unused_lanes(result, spec, layouts) if result in layouts else None
         if lanes is not None:
             launches[0].append([lanes])
     kernels = []
     for k, parts in enumerate(launches):
-        function = PointFunction(definition, parts, plan.private, aliases, {**near, **layouts})
-        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in plan.workspace)]))
-    return Lowered(tuple(kernels), plan.workspace)
+        function = PointFunction(definition, parts, schedule.private, aliases, {**near, **layouts})
+        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
+    return Lowered(tuple(kernels), schedule.workspace)
 
 
-def _parts(plan: _Plan, aliases: dict[str, str]) -> list[list[Part]]:
+def _parts(schedule: _Schedule, aliases: dict[str, str]) -> list[list[Part]]:
     """What stands beside each other in each launch."""
-    if plan.shared is not None:
-        return [[group] for group in plan.launches]
-    return beside([g for group in plan.launches for g in group], aliases)
+    if schedule.shared is not None:
+        return [[group] for group in schedule.launches]
+    return beside([g for group in schedule.launches for g in group], aliases)
 
 
 def launches_by_point(definition: BoundDefinition) -> int:
     """How many launches `lower_definition` makes of a definition for single points."""
-    return len(_parts(_plan(definition, by_point=True), {}))
+    return len(_parts(_schedule(definition, by_point=True), {}))
 
 
 def workspace_of(
     definition: BoundDefinition, blocks: int | None = BLOCKS, layouts: Layouts | None = None
 ) -> tuple[tuple[str, TensorSpec], ...]:
     """The workspace tensors that `lower_definition` will ask for."""
-    return _plan(by_dims(definition, layouts or {}), blocks is None).workspace
+    return _schedule(by_dims(definition, layouts or {}), blocks is None).workspace
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Schedule:
     """Which nests make a launch, how many leading loops they share, and where locals live."""
 
     launches: list[list[Nest]]
@@ -115,12 +117,12 @@ class _Plan:
     workspace: tuple[tuple[str, TensorSpec], ...]
 
 
-def _plan(definition: BoundDefinition, by_point: bool = False) -> _Plan:
+def _schedule(definition: BoundDefinition, by_point: bool = False) -> _Schedule:
     """One launch if all nests share enough parallel loops (`by_point`: all of them) or there is little work, else one for each
     nest. `shared` is None where no launch has several."""
     groups = nests(definition)
     if not groups:  # every result is empty
-        return _Plan([], None, {}, ())
+        return _Schedule([], None, {}, ())
     shared = _shared_prefix(groups)
     parallel = prod(n for _, n in groups[0].loops[:shared])
     trips = sum(s.trips for g in groups for s in g.statements)
@@ -131,7 +133,7 @@ def _plan(definition: BoundDefinition, by_point: bool = False) -> _Plan:
     private = _private(definition, groups, memory_locals, shared) if together and len(groups) > 1 else {}
     workspace = tuple((n, definition.specs[n]) for n in memory_locals if n not in private)
     several = together and len(groups) > 1
-    return _Plan([groups] if together else [[g] for g in groups], shared if several else None, private, workspace)
+    return _Schedule([groups] if together else [[g] for g in groups], shared if several else None, private, workspace)
 
 
 def _memory_locals(d: BoundDefinition, groups: list[Nest]) -> list[str]:

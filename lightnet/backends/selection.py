@@ -108,12 +108,12 @@ class Selection(ABC, Generic[M]):
 
     # -- choosing
 
-    def choose(self, kernel: KernelOp, machine: M, exact: bool, beside: Hashable = ()) -> Chosen:
+    def choose(self, kernel: KernelOp, machine: M, exact: bool) -> Chosen:
         """What takes least time, of the plans of all generators that take a kernel with its layouts (of those that its `alg` names, if it has one;
-        of none that is inexact if it has to be `exact`). `beside` is what `fits` and `run_choices` look at beside the kernel."""
+        of none that is inexact if it has to be `exact`). Raises `LightNetError` where none does."""
         owners = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
         placed = bool(kernel.results) and place_of(kernel.results[0]) is not None
-        key = machine, exact, beside, owners, placed, self.table.version
+        key = machine, exact, owners, placed, self.table.version
         return self._chosen.get(kernel, key, lambda: self._choose(kernel, machine, exact))
 
     def _choose(self, kernel: KernelOp, machine: M, exact: bool) -> Chosen:
