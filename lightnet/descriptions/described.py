@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import SSAValue
 
 from lightnet.backends.interpreter import notation as interpreter
 from lightnet.descriptions import pages, sampling
@@ -345,7 +345,7 @@ class DescribedOp(Coded):
     def flops(self) -> int:
         d = self.described
         if d.flops_of is not None:
-            return self._as(d.flops_of).flops()
+            return d.flops_of.flops(self)
         if d.flops is None and d.how in ("stands", "code") and self.definition is None:
             from lightnet.descriptions import graphs
 
@@ -356,13 +356,6 @@ class DescribedOp(Coded):
             d.flops, constant_env(type(self), self.operand_specs, self.param_values(), self.result_specs)
         )
         return max(0, int(value)) if _is_number(value) else 0
-
-    def _as(self, cls: type[LnOp]) -> LnOp:
-        """The built-in op of these types and params whose code the description names, which may read what its class says besides."""
-        count = None if cls.schema.variadic_operand is not None else len(cls.schema.operands)
-        block = Block(arg_types=[v.type for v in list(self.operands)[:count]])
-        params = {k: v for k, v in self.param_values().items() if k in cls.schema.by_name}
-        return cls.build_unchecked(list(block.args), params, self.result_specs)
 
     # -- test cases and documentation
 
