@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx_graphs
@@ -79,3 +80,9 @@ def test_names_of_outputs_in_nnvm_graphs_may_be_anything(names):
         list(output_names(main_of(loads(json.dumps(t), ".json").module).body.block.last_op)) for t in (text, plain)
     )
     assert one == other and len(one) > 1
+
+
+@pytest.mark.parametrize("exported", [lightnet.to_nnvm, lightnet.to_onnx], ids=["nnvm", "onnx"])
+def test_a_module_is_exported_like_the_model_that_it_is_of(exported) -> None:
+    model = lightnet.load(Path(__file__).parent.parent / "examples" / "nets" / "lenet.net")
+    assert exported(model) == exported(model.module)

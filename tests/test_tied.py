@@ -28,14 +28,14 @@ USES = {
 
 def built(uses: list[str], forms: list[str]) -> tuple[bytes, dict[str, np.ndarray], int]:
     """A network with an op of each of `uses`, whose tables come in the `forms`: the initializer ``same``, a ``copy`` of it, with ``turned`` contents or by
-    a Transpose (``op``). Its file, what to feed, and the bytes of one table."""
+    a Transpose (``op``); or are ``another`` table of the size. Its file, what to feed, and the bytes of one table."""
     random = np.random.default_rng(len(uses))
     table = random.standard_normal(TABLE, np.float32)
     weights, nodes = [onnx.numpy_helper.from_array(table, "w")], []
     for i, (use, form) in enumerate(zip(uses, forms)):
-        w, t = f"w{i}" if form == "copy" else "w", f"t{i}"
-        if form == "copy":
-            weights.append(onnx.numpy_helper.from_array(table, w))
+        w, t = f"w{i}" if form in ("copy", "another") else "w", f"t{i}"
+        if w != "w":
+            weights.append(onnx.numpy_helper.from_array(table if form == "copy" else table[::-1].copy(), w))
         made = USES[use](w, t, f"y{i}")
         if any(t in inputs for _, inputs, _, _ in made):
             if form == "turned":
@@ -82,6 +82,12 @@ def test_an_embedding_that_is_the_projection_stands_once(uses: list[str], form: 
     assert executable.program.memory["static"] < 1.1 * size
     executable.save(tmp_path / "net.lnx")
     assert (tmp_path / "net.lnx").stat().st_size < 1.1 * size + (64 << 10), "and once in the file"
+
+
+@pytest.mark.parametrize("uses", [["columns", "project"], ["gather", "project"], ["columns", "gemm"]], ids="-".join)
+def test_another_table_of_the_size_is_not_taken_for_it(uses: list[str]) -> None:
+    executable, size = checked(uses, ["another", "op"])
+    assert 1.9 * size < executable.program.memory["static"] < 2.2 * size
 
 
 def test_what_is_packed_in_two_ways_stands_twice_and_no_more() -> None:
