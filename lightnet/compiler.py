@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
@@ -17,6 +17,7 @@ from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.ir import budget as budgets
 from lightnet.ir.collector import collector_paused
+from lightnet.ir.host import host_of, without_host
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import tensor_names
@@ -29,6 +30,9 @@ from lightnet.runtime.program import unknown
 from lightnet.runtime.threads import SHAPED, Threads
 from lightnet.specialize import SpecializingExecutable
 from lightnet.tying import tie
+
+if TYPE_CHECKING:
+    from lightnet.runtime.host.program import HostProgram
 
 __all__ = ["Compilation", "Executable", "compile"]
 
@@ -58,11 +62,12 @@ def compile(
     budget: float | None = None,
     instrumentation: Sequence[Any] = (),
     **options: Any,
-) -> Executable | SpecializingExecutable:
+) -> Any:
     """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
 
     A network at a path whose shapes are open, because an ONNX model leaves dims of its inputs open or computes shapes from their
-    values, becomes a `SpecializingExecutable`, which is compiled when it is called.
+    values, becomes a `SpecializingExecutable`, which is compiled when it is called. One with text at its ends becomes a `HostedExecutable`, which has either of these as its
+    `network`.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
     tensors by name; `pipeline` replaces the target's pass list (``@cpu-bands``, or passes, as `ln-opt` takes them), `disable` switches passes and patterns off
@@ -94,7 +99,7 @@ def compile(
             again = {"target": target, "plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights,
                      "pipeline": pipeline, "disable": disable, "exact": exact, "weight_memory": weight_memory, "threads": threads,
                      "check_indices": check_indices, "budget": budget, "instrumentation": instrumentation, **options}  # fmt: skip
-            return SpecializingExecutable(opened, partial(compile, **again), model)
+            return hosted(opened.host, SpecializingExecutable(opened, partial(compile, **again), model))
     elif shapes:
         raise LightNetError("shapes are given to who reads the network: lightnet.load(path, shapes=...)")
     elif seed is not None:
@@ -104,6 +109,7 @@ def compile(
     asked = Threads.asked(threads)
     if not asked.is_said and not architecture.own_runtime.shares:
         asked = Threads(1)
+    host = host_of(model.module)
     module, store, planned = _taken(model, weights, compiled)
     tied = tie(module, store)
     if outputs or check_indices:
@@ -132,7 +138,16 @@ def compile(
     said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": asked.number, "exact": exact,
             "weight_memory": weight_memory, "pipeline": pipeline, **compilation.options, "disable": tuple(disable)}  # fmt: skip
     said = {name: value for name, value in said.items() if value is not None and value is not False and value != ()}
-    return Executable(compilation, store, model.seed, options=said, tied=tied)
+    return hosted(host, Executable(compilation, store, model.seed, options=said, tied=tied))
+
+
+def hosted(host: HostProgram | None, executable: Any) -> Any:
+    """An executable with its host part, where the network has one."""
+    if host is None:
+        return executable
+    from lightnet.runtime.hosted import HostedExecutable
+
+    return HostedExecutable(executable, host)
 
 
 def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None, seed: int | str | None) -> Model:
@@ -150,7 +165,7 @@ def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None, seed: int | s
 def _taken(model: Model, weights: Weights, compiled: bool) -> tuple[ModuleOp, Any, bool]:
     """A copy of a model's network, its weights, and whether it is planned. Raises `LightNetError` for a plan that does not hold, which one from a file may
     not, and where there should be one and is none."""
-    module = model.module.clone()
+    module = without_host(model.module.clone())
     budgets.for_ops(len(main_of(module).body.block.ops))
     store = model.weights
     if weights is not None:

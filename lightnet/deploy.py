@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import RUNTIMES
@@ -52,6 +52,7 @@ def emit(
     """
     if not executable.is_native:
         raise LightNetError("there is no machine code to emit: compile for a target other than none")
+    whole, executable = executable, _numbers_of(executable, kinds)
     check_kinds(kinds, executable.options.get("target", ""), executable.runtime)
     maker = executable.runtime.writer(executable, name)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,10 +67,24 @@ def emit(
             if os.fspath(path) != "-":
                 files |= {os.fspath(Path(path).parent / n): content for n, content in maker.beside(kind).items()}
         if "lnx" in kinds:
-            executable.save(kinds["lnx"], variants, sign)
+            whole.save(kinds["lnx"], variants, sign)
         for path, content in files.items():
             write_atomic(path, content)
     return [*files, *(os.fspath(kinds[k]) for k in kinds if k == "lnx")]
+
+
+def _numbers_of(executable: Any, kinds: Iterable[str]) -> Executable:
+    """The executable without its host part, which files for C have no place for. Raises LightNetError where it does more
+    than to name classes, whose numbers the network gives."""
+    from lightnet.runtime.hosted import of_numbers
+
+    found, foreign = of_numbers(executable), [kind for kind in kinds if kind != "lnx"]
+    if foreign and hasattr(found, "host"):
+        raise LightNetError(
+            f"cannot emit '{foreign[0]}': the network has ops on text, which run on the host ({found.host}): they are in a .lnx alone",
+            label="emit.host",
+        )
+    return getattr(found, "network", found)
 
 
 def check_kinds(kinds: Mapping[str, object] | Sequence[str], target: str, runtime: Runtime) -> None:

@@ -485,7 +485,11 @@ class Executable(Compiled):
     # -- saving
 
     def save(
-        self, path: str | Path, variants: Sequence[Executable] = (), sign: str | os.PathLike[str] | None = None
+        self,
+        path: str | Path,
+        variants: Sequence[Executable] = (),
+        sign: str | os.PathLike[str] | None = None,
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         signer = None
         if sign is not None:
@@ -493,7 +497,7 @@ class Executable(Compiled):
 
             signer = Signer(sign)
         made = [executable.variant() for executable in (self, *variants)]
-        artifact.save(path, made, self._texts(), signer)
+        artifact.save(path, made, {**self._texts(), **(texts or {})}, signer)
 
     def _texts(self) -> dict[str, str]:
         return {"planned": str(self.planned)}

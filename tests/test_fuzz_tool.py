@@ -162,6 +162,53 @@ def test_noise_tells_a_tie_from_a_fault() -> None:
     assert oracle.differences({"y": want["y"], "s": want["s"]}, want)  # in another order
 
 
+def test_rounding_makes_integers_of_what_is_near_them() -> None:
+    """Under bfloat16, floor(x) < x is false of 1.001, which noise never says: one run rounds. Elements far from integers stay faults."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.models import oracle
+
+    node = onnx.helper.make_node
+    graph = onnx.helper.make_graph([node("Floor", ["x"], ["f"]), node("Less", ["f", "x"], ["y"])], "g",
+                                   [onnx.helper.make_tensor_value_info("x", 1, [3])], [onnx.helper.make_tensor_value_info("y", 9, [3])])  # fmt: skip
+    data = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 9)], ir_version=4
+    ).SerializeToString()
+    feeds, eps = {"x": np.array([1.001, 1.5, -0.3], np.float32)}, 2.0**-7
+    want = oracle.runtime(data, feeds)
+    spread = oracle.spreads(data, feeds, want, eps)
+    assert oracle.differences({"y": np.array([False, True, True])}, want, 8 * eps, spread) == {}
+    assert oracle.differences({"y": np.array([True, False, True])}, want, 8 * eps, spread)
+
+
+def test_what_onnx_runtime_is_known_to_do_otherwise() -> None:
+    """Resize to 8.5 elements under align_corners: the oracle is ONNX's reference evaluator, of this node alone; a wrong value stays one."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.quirks import by_node
+    from onnx.reference import ReferenceEvaluator
+
+    node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    for scale, has_quirk in ((0.5, True), (2.0, False)):
+        scales = onnx.numpy_helper.from_array(np.array([1, 1, 1, scale], np.float32), "s")
+        nodes = [
+            node("Resize", ["x", "", "s"], ["r"], mode="linear", coordinate_transformation_mode="align_corners"),
+            node("Neg", ["r"], ["y"]),
+        ]
+        graph = onnx.helper.make_graph(
+            nodes, "g", [info("x", 1, [1, 1, 2, 17])], [onnx.helper.make_empty_tensor_value_info("y")], [scales]
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+        x = np.random.default_rng(0).normal(size=(1, 1, 2, 17)).astype(np.float32)
+        found = by_node(model, {"x": x})
+        assert (found is not None) == has_quirk
+        if found is not None:
+            np.testing.assert_allclose(
+                found["y"], ReferenceEvaluator(model).run(None, {"x": x})[0], rtol=1e-5, atol=1e-6
+            )
+            assert found["y"].shape[-1] == 8
+
+
 def test_documented_refusals_are_labels_that_exist() -> None:
     from fuzzing.refusals import DOCUMENTED
 

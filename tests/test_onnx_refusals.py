@@ -39,7 +39,6 @@ def body() -> onnx.GraphProto:
 BODY = body()
 #: op, inputs (the first is fed, the others are constants; a tuple is one that is fed, too), attributes, message, outputs.
 ROWS = [
-    ("Constant", [], {"value_string": "x"}, "strings"),
     ("ConstantOfShape", [None, i(2)], {"value": numpy_helper.from_array(f(2))}, "one element, but has 2"),
     ("Range", [None, i(1, 2), s(3), s(1)], {}, "scalars"),
     ("Range", [None, s(0), s(3), s(0)], {}, "its delta is 0"),

@@ -132,3 +132,32 @@ def test_an_axis_that_keeps_its_length_is_left_alone():
 def test_bools_have_no_linear_resize():
     with pytest.raises(LightNetError, match=r"resize.mode"):
         lightnet.loads(network(np.zeros((2, 2), np.bool_), (4, 4)), ".net")
+
+
+def test_one_element_under_pytorch_half_pixel():
+    """It stands at coordinate 0, as ONNX's text says and ONNX Runtime has it; ONNX's reference evaluator takes -0.5, which shows with cubic interpolation."""
+    runtime = pytest.importorskip("onnxruntime")
+    helper = onnx.helper
+    x = np.random.default_rng(0).normal(size=(1, 1, 3, 4)).astype(np.float32)
+    for kind, outside, scale in (("cubic", 0, 1 / 3), ("cubic", 1, 1 / 3), ("cubic", 0, 0.5), ("linear", 0, 1 / 3)):
+        node = helper.make_node(
+            "Resize",
+            ["x", "", "s"],
+            ["y"],
+            mode=kind,
+            coordinate_transformation_mode="pytorch_half_pixel",
+            exclude_outside=outside,
+        )
+        scales = onnx.numpy_helper.from_array(np.array([1, 1, scale, 2], np.float32), "s")
+        graph = helper.make_graph(
+            [node],
+            "g",
+            [helper.make_tensor_value_info("x", 1, x.shape)],
+            [helper.make_empty_tensor_value_info("y")],
+            [scales],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        (want,) = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+            None, {"x": x}
+        )
+        np.testing.assert_allclose(lightnet.compile(model)({"x": x})["y"], want, rtol=1e-5, atol=1e-6)

@@ -2,12 +2,15 @@
 
     data=@picture.npy    data=@arrays.npz:key    steps=1.5,2,3    data=random    data=zeros    data=1x3x224x224 (dims)
 
+Text is fed as it stands (word=hello, for all of the input), as a JSON list of strings, or @FILE.json, @FILE.npy of strings.
+
 Arrays come from `.npy` and `.npz` files, read by `runtime.containers`: mapped, checked against the file's size, and nothing in
 them is unpickled. Imports the runtime.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 
@@ -18,8 +21,12 @@ from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.containers import Entry, npy_entry, npz_entries
 from lightnet.runtime.dtypes import DType
 from lightnet.runtime.files import map_file
+from lightnet.runtime.host.program import text_array
 from lightnet.runtime.initial import sample
+from lightnet.source import read_text
 
+#: Largest JSON file of text.
+MAX_TEXT = 1 << 28
 _DIMS = re.compile(r"(?:[0-9]{1,18}(?:[x,][0-9]{1,18})*)?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _WORDS = {"true": True, "false": False}
@@ -75,6 +82,34 @@ def fed(name: str, text: str, dtype: DType, dims: tuple[int | str | None, ...] |
         target = tuple(d if isinstance(d, int) else n for d, n in zip(dims or array.shape, array.shape))
         return checked_array(name, array, target, dtype)
     raise LightNetError(f"'{name}' has shape {_text(dims)}, but gets {list(array.shape)}", label="feed.shape")
+
+
+def fed_text(name: str, text: str, dims: tuple[int | str | None, ...] | None) -> np.ndarray:
+    """What ``-i name=text`` feeds an input that is text: strings of a JSON list or file, or one string, which fills all of the input.
+
+    ``zeros`` are empty strings. Raises `LightNetError` where it is no text; whether it fits, a call says.
+    """
+    if text in MADE:
+        if text == "random":
+            raise LightNetError(
+                f"'{name}' is text, of which there is none at random: feed it, as in -i {name}=@file.json",
+                label="feed.value",
+            )
+        return np.full(_closed(name, dims, text), "", object)
+    if text.startswith("@") and not text.lower().endswith(".json"):
+        return text_array(name, from_file(name, text[1:]))
+    if text.startswith("@") or text.startswith("["):
+        where = text[1:] if text.startswith("@") else ""
+        try:
+            value = json.loads(read_text(where, MAX_TEXT) if where else text)
+        except (ValueError, RecursionError) as error:
+            raise LightNetError(
+                f"'{name}' gets JSON that is malformed: {error!s:.100}", SourceLoc(where) if where else None
+            ) from None
+        return text_array(name, value)
+    whole = dims is not None and all(isinstance(d, int) for d in dims)
+    shape = _closed(name, dims, "") if whole else (1,) * len(dims or ())
+    return np.full(shape, text, object)
 
 
 def _closed(name: str, dims: tuple[int | str | None, ...] | None, word: str) -> Dims:

@@ -32,6 +32,9 @@ def profile(executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace)
     """`--profile`: a table on stdout, or a trace in a file."""
     from lightnet.report.profile import profiled
 
+    if hasattr(executable, "split_feeds"):
+        _, feeds = executable.split_feeds(feeds)
+        executable = executable.network
     if hasattr(executable, "variants"):  # a saved one
         from lightnet.cli import saved
 

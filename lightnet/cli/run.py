@@ -31,8 +31,10 @@ from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.runtime import RUN
-from lightnet.report.tables import table
+from lightnet.report.tables import shortened, table
 
+#: Bytes of an output of text in a file.
+MAX_STRINGS = 1 << 30
 #: Outputs that are listed above a profile.
 SHOWN_BESIDE_PROFILE = 8
 
@@ -55,7 +57,7 @@ def _parser(argv: Sequence[str] | None = None) -> common.Parser:
         help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin; or an executable of `lightnet compile`",
     )
     option("-i", "--input", metavar="NAME=VALUE", action="append", default=[], dest="inputs",
-           help="feed an input: @FILE.npy, @FILE.npz:key, numbers, random, zeros; random alone: all the others")  # fmt: skip
+           help="feed an input: @FILE.npy, @FILE.npz:key, numbers, random, zeros; text: words, a JSON list, @FILE.json; random alone: all the others")  # fmt: skip
     option("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy where there is one")
     option("--compare", metavar="WITH", help="onnxruntime, interpreter, or FILE.npz or .npy with what is expected")
     option("--rtol", metavar="R", type=float,
@@ -207,9 +209,11 @@ class _Run:
             if name not in types:
                 raise unknown("input or param", name, types)
             dims, dtype = types[name]
-            feeds[name] = feeding.fed(
-                name, text, BY_NP[dtype], network.shapes.get(name, dims), number_of(self.args.seed)
-            )
+            dims = network.shapes.get(name, dims)
+            if dtype.hasobject:
+                feeds[name] = feeding.fed_text(name, text, dims)
+            else:
+                feeds[name] = feeding.fed(name, text, BY_NP[dtype], dims, number_of(self.args.seed))
         return feeds
 
     def compare(self, network: Network, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:
@@ -242,6 +246,9 @@ def summary(item: tuple[str, Any]) -> tuple[str, ...]:
 
     name, array = item
     shape = "x".join(map(str, array.shape)) or "scalar"
+    if array.dtype.hasobject:  # text: the first and the last in order
+        words = [shortened(repr(word)[1:-1], 20) for word in array.reshape(-1).tolist()]
+        return name, "text", shape, min(words, default="-"), "-", max(words, default="-"), "0"
     if array.dtype.kind in "iu" and array.size:  # as they are: a double has no room for every 64-bit integer
         return name, str(array.dtype), shape, str(array.min()), f"{array.mean():.6g}", str(array.max()), "0"
     values = array.astype(np.float64).reshape(-1)
@@ -280,6 +287,18 @@ def latency(call: Callable[[], Any], count: int) -> str:
     )
 
 
+def _strings(path: str, name: str, array: Any) -> Any:
+    """Text as an array of strings as long as the longest of them, as files have it."""
+    import numpy as np
+
+    longest = max(map(len, array.reshape(-1).tolist()), default=0)
+    if 4 * longest * array.size > MAX_STRINGS:
+        raise LightNetError(
+            f"cannot write '{path}': {array.size} strings of '{name}', as long as the longest of {longest} characters, take over {MAX_STRINGS} bytes"
+        )
+    return array.astype(f"U{max(longest, 1)}") if array.size else np.empty(array.shape, "U1")
+
+
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
     """Write the outputs, whole or not at all. Types that the format lacks are written as those that hold their values: bfloat16 and floats of 8 bits
     as float32, integers of 4 bits as int8 and uint8."""
@@ -288,7 +307,7 @@ def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
     from lightnet.runtime.dtypes import numbers_of
     from lightnet.runtime.weights import save_npz
 
-    known = {name: numbers_of(a) for name, a in arrays.items()}
+    known = {name: _strings(path, name, a) if a.dtype.hasobject else numbers_of(a) for name, a in arrays.items()}
     if path.lower().endswith(".npz"):
         save_npz(path, known)
         return

@@ -81,6 +81,8 @@ def inspect(args: argparse.Namespace) -> int:
     rows = [(kind[:-1], t["name"], t["dtype"], shape(t["dims"])) for kind in ("inputs", "outputs") for t in found[kind]]
     print(f"{args.network}: a compiled executable{', signed' if found['signed'] else ''}\n")
     print(table(("", "name", "dtype", "shape"), rows))
+    if found["host"]:
+        print(f"\non the host   {found['host']}")
     print(f"\ncompiled for  {', '.join(found['processors'])}; this processor takes {found['processor']}")
     print(f"threads       {saved.program.bound}")
     print(f"options       {', '.join(f'{k}={v}' for k, v in found['options'].items())}")
@@ -96,11 +98,18 @@ def described(saved: SavedExecutable) -> dict[str, Any]:
     """What there is to say of an executable, as JSON values."""
 
     def types(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return [{"name": name, "dtype": str(dtype), "dims": list(dims)} for name, (dims, dtype) in found.items()]
+        return [
+            {
+                "name": name,
+                "dtype": "text" if dtype.hasobject else str(dtype),
+                "dims": None if dims is None else list(dims),
+            }
+            for name, (dims, dtype) in found.items()
+        ]
 
     return {
         "inputs": types(saved.inputs), "outputs": types(saved.outputs), "processors": saved.variants, "processor": saved.program.cpu,
         "threads": saved.program.bound.number, "options": saved.options,
         "memory": dict(saved.program.memory), "scratch": saved.program.scratch, "params": list(saved.program.params),
-        "warnings": saved.warnings, "signed": saved.is_signed,
+        "warnings": saved.warnings, "signed": saved.is_signed, "host": str(getattr(saved, "host", "")),
     }  # fmt: skip

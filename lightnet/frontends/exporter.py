@@ -30,6 +30,7 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.dialects.tensorrt_layers import entry_of, is_layer
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.counts import counts_of
+from lightnet.ir.host import refuse_host
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
@@ -47,6 +48,7 @@ BASE = 64
 
 def from_module(module: ModuleOp) -> Netlist:
     """The netlist of a module of level 1, 2 or 3. Raises `LightNetError` for an op that no netlist can say."""
+    refuse_host(module, "a netlist (IL, JSON IR)")
     return _Exporter(module).run()
 
 

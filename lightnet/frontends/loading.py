@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -18,6 +18,9 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import sources_of
 from lightnet.ir.locations import loc_of
 from lightnet.runtime.weights import WeightStore
+
+if TYPE_CHECKING:
+    from lightnet.runtime.host.program import HostProgram
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,11 @@ class FrontEnd:
 
 class OpenError(LightNetError):
     """The network's shapes are open: they depend on the shapes or the values of `inputs`. `again(shapes, values)` reads the same
-    source with more of these; `signature` has (dtype name, dims, an open one as None or a name) of every input."""
+    source with more of these; `signature` has (dtype name, dims, an open one as None or a name) of every input. Of a network with text, all
+    this is of its numbers, and `host` is its host part."""
 
     inputs: frozenset[str] = frozenset()
+    host: HostProgram | None = None
     again: Callable[[Mapping[str, Sequence[int]], Mapping[str, Any]], Imported]
     signature: Mapping[str, tuple[str, tuple[int | str | None, ...] | None]]
 

@@ -39,8 +39,8 @@ def coordinates(mode: str, size: int, length: int, scale: float, roi: Sequence[f
         if exact == 1:
             return np.full(length, 0.5 * (low + high) * (size - 1))
         return low * (size - 1) + at * (high - low) * (size - 1) / (exact - 1)
-    if mode == "pytorch_half_pixel" and exact == 1:
-        return np.full(length, -0.5)
+    if mode == "pytorch_half_pixel" and length <= 1:  # of which ONNX's reference evaluator makes -0.5, against its text
+        return np.zeros(length)
     shift = size / 2 * (1 - length / exact) if mode == "half_pixel_symmetric" else 0.0
     return shift + (at + 0.5) / scale - 0.5
 

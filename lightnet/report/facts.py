@@ -90,7 +90,7 @@ class FlowInfo:
 class Inspection:
     """What is known of a network. `opsets` are an ONNX model's by domain. `missing` lists what the front end or the target cannot
     run, `problem` says what else stands in the way, `opened` which shapes a call has to decide; `weights_missing` are the tensors
-    that a weight file has to hold and that no given one has."""
+    that a weight file has to hold and that no given one has. `host` says what of it runs on the host: ops on text."""
 
     source: str
     inputs: tuple[TensorInfo, ...]
@@ -106,6 +106,7 @@ class Inspection:
     weights_missing: tuple[str, ...] = ()
     opsets: dict[str, int] = field(default_factory=dict)
     flow: FlowInfo | None = None
+    host: str = ""
 
     @property
     def op_counts(self) -> dict[str, int]:
@@ -158,7 +159,7 @@ class Inspection:
     def _interface(self) -> list[str]:
         sets = [f"opset {v}{f' of {d}' if d else ''}" for d, v in self.opsets.items()]
         return [*([f"  {', '.join(sets)}"] if sets else []), *(f"  input  {t}" for t in self.inputs),
-                *(f"  output {t}" for t in self.outputs)]  # fmt: skip
+                *(f"  output {t}" for t in self.outputs), *([printable(f"  on the host, in NumPy: {self.host}")] if self.host else [])]  # fmt: skip
 
     def _counts(self) -> list[str]:
         lines = [f"{some(len(self.ops), 'op')}: " + ", ".join(f"{op} {n}" for op, n in self.op_counts.items())]

@@ -9,6 +9,7 @@ Imports costs, the passes and what is below them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
+from lightnet.ir.host import host_of
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
@@ -38,6 +40,7 @@ from lightnet.runtime.program import ports_of
 
 if TYPE_CHECKING:
     from lightnet.model import Model
+    from lightnet.runtime.host.program import HostProgram, HostTensor
 
 
 def inspect(model: Model, target: str = "cpu") -> Inspection:
@@ -62,7 +65,30 @@ def inspect(model: Model, target: str = "cpu") -> Inspection:
         weights_missing=tuple(n for op in ops if isinstance(op, Source) for n in [_lacking(op, model)] if n),
         flow=_flow(module),
     )
+    if (host := host_of(model.module)) is not None:
+        found = _with_host(found, host)
     return _planned(found, model, target)
+
+
+def _with_host(found: Inspection, host: HostProgram) -> Inspection:
+    """With the inputs and outputs of the whole, beside those of the network that the host part does not make or read."""
+    made, read = set(host.entering), {*host.leaving, *(name for step in host.after for name in step.outputs)}
+    known = {t.name: t for t in (*found.inputs, *found.outputs)}
+
+    def whole(tensors: Sequence[HostTensor], others: Sequence[TensorInfo], gone: set[str]) -> tuple[TensorInfo, ...]:
+        named = [
+            known[t.name] if t.name in known and t.name not in gone else TensorInfo(t.name, t.dims, t.dtype)
+            for t in tensors
+        ]
+        names = {t.name for t in tensors}
+        return (*named, *(t for t in others if t.name not in gone and t.name not in names))
+
+    return replace(
+        found,
+        inputs=whole(host.inputs, found.inputs, made),
+        outputs=whole(host.outputs, found.outputs, read),
+        host=str(host),
+    )
 
 
 def _flow(module: ModuleOp) -> FlowInfo:

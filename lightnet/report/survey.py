@@ -59,11 +59,13 @@ def _onnx(
     path: str, error: LightNetError, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
 ) -> Inspection:
     from lightnet.frontends.graph import Value
-    from lightnet.frontends.onnx.importer import Importer
+    from lightnet.frontends.onnx.importer import Importer, parted_of
     from lightnet.frontends.onnx.reader import read_model
 
     model = read_model(path)
-    importer = Importer(model, shapes, values)
+    if (parted := parted_of(model, shapes, values)) is not None:
+        shapes, values = parted.of_numbers(shapes), parted.of_numbers(values)
+    importer = Importer(parted.model if parted else model, shapes, values, parted=parted)
     try:
         importer.run()
     except LightNetError as e:
@@ -85,7 +87,7 @@ def _onnx(
         tuple(_node_info(n, known, graph, path) for n in nodes),
         sum(prod(t.dims) for t in weights),
         sum(prod(t.dims) * BY_NAME[t.dtype].size for t in weights if t.dtype in BY_NAME),
-        grouped(list(refused)), weights_given=True, opsets=dict(model.opsets), **_obstacle(error, bool(refused)),
+        grouped(list(refused)), weights_given=True, host=str(parted.host) if parted else "", opsets=dict(model.opsets), **_obstacle(error, bool(refused)),
     )  # fmt: skip
 
 

@@ -32,6 +32,9 @@ from lightnet.runtime.saved import SavedExecutable, types_of
 if TYPE_CHECKING:
     from lightnet.runtime.signing import Signer, Trust
 
+#: The text of a file that is the host part of its network.
+HOST = "host"
+
 __all__ = ["SavedExecutable", "Variant", "is_saved", "load_executable", "save", "saved_bytes", "types_of"]
 
 
@@ -150,10 +153,8 @@ def is_saved(path: str | Path) -> bool:
         os.close(fd)
 
 
-def load_executable(
-    source: str | os.PathLike[str] | bytes, *, trust: Trust | None = None, **options: Any
-) -> SavedExecutable:
-    """Load what `Executable.save` wrote: a file, or its bytes. `options` are those of the code's format (`Format.options`): ``emulate=True`` runs code
+def load_executable(source: str | os.PathLike[str] | bytes, *, trust: Trust | None = None, **options: Any) -> Any:
+    """Load what `Executable.save` wrote: a file, or its bytes, as a `SavedExecutable`, or, with text at its ends, a `HostedExecutable`. `options` are those of the code's format (`Format.options`): ``emulate=True`` runs code
     for cuda in the PTX interpreter instead of on a device. With `trust`, files of public keys or folders of them, only a file is accepted that one of these keys signed.
 
     The file may be replaced, changed or removed afterwards. Raises `LightNetError` for what cannot be opened or read, is damaged,
@@ -164,7 +165,16 @@ def load_executable(
             raise LightNetError(
                 "these bytes are no saved executable: load_executable takes its path, or what the file holds"
             )
-        return SavedExecutable.of_bytes(source, trust, options)
+        return _hosted(SavedExecutable.of_bytes(source, trust, options), "<bytes>")
     if not isinstance(source, str | os.PathLike):
         raise LightNetError(f"a saved executable is a path, or the bytes of a file, not a {type(source).__name__}")
-    return SavedExecutable(source, trust, options)
+    return _hosted(SavedExecutable(source, trust, options), os.fsdecode(source))
+
+
+def _hosted(saved: SavedExecutable, path: str) -> Any:
+    """The executable with its host part, if the file has one (`runtime/hosted.py`)."""
+    if HOST not in saved.texts_there:
+        return saved
+    from lightnet.runtime.hosted import with_host
+
+    return with_host(saved, SourceLoc(path))

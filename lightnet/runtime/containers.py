@@ -50,7 +50,12 @@ class Entry:
     def load(self) -> np.ndarray:
         """A read-only array: C-contiguous, of native byte order; a view of the file (at any address) if possible."""
         assert self.dtype is not None
-        array = np.frombuffer(self.read(), self.dtype).reshape(self.dims, order="F" if self.fortran else "C")
+        array = (
+            np.frombuffer(self.read(), self.dtype)
+            if self.dtype.itemsize
+            else np.zeros(math.prod(self.dims), self.dtype)
+        )
+        array = array.reshape(self.dims, order="F" if self.fortran else "C")
         array = np.require(array, self.dtype.newbyteorder("="), ["C"])
         array.flags.writeable = False
         return array
@@ -64,7 +69,7 @@ def malformed(path: str, message: str, label: str) -> LightNetError:
 
 _NPY_ITEM = r"'(descr|fortran_order|shape)'\s*:\s*('[^']*'|True|False|\([0-9L,\s]*\))\s*"
 _NPY_HEADER = re.compile(rf"\s*\{{\s*{_NPY_ITEM},\s*{_NPY_ITEM},\s*{_NPY_ITEM}(?:,\s*)?\}}\s*")
-_NPY_TYPE = re.compile(r"[<>|=]?(?:b1|[fiu](?:1|2|4|8|16))")
+_NPY_TYPE = re.compile(r"[<>|=]?(?:b1|[fiu](?:1|2|4|8|16)|U[0-9]{1,9})")
 #: How NumPy writes ml_dtypes' types: as bytes of no type, two of bfloat16, which no other type of numbers is written as, or one of those
 #: that are only stored in (`dtypes.STORED`), whose name is lost.
 _NPY_VOID = {"<V2": BFLOAT16, "|V2": BFLOAT16, **dict.fromkeys(("<V1", "|V1", "<f1", "|f1"), np.dtype(np.uint8))}

@@ -244,6 +244,11 @@ class SavedExecutable(Runnable):
         )
 
     @property
+    def texts_there(self) -> list[str]:
+        """The names of `texts`."""
+        return list(self._texts)
+
+    @property
     def texts(self) -> dict[str, str]:
         """The named texts: ``planned``, the module that was compiled."""
         return {k: bytes(v).decode(errors="replace") for k, v in self._texts.items()}

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
 
 #: Bytes that a request in JSON may have beside its tensors, and for each element of them: the longest float64 takes 24.
@@ -100,6 +101,8 @@ def datatype_of(dtype: DType) -> str:
 
 
 def _tensor(name: str, dims: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    if np.dtype(dtype).hasobject:
+        raise LightNetError(f"'{name}' is text: a server takes and gives numbers", label="serve.text")
     known = BY_NP[np.dtype(dtype)]
     known = BY_NAME["ui8"] if known.is_stored else known
     return Tensor(name, tuple(dims), known, datatype_of(known))

@@ -16,6 +16,7 @@ import numpy as np
 from fuzzing import onnx_steps  # noqa: F401  registers its steps
 from fuzzing.onnx_graph import OPSET, STEPS, Graph, Value
 from fuzzing.process import Fault
+from fuzzing.quirks import by_node
 from fuzzing.refusals import DOCUMENTED
 
 #: What a graph is compiled with, as `lightnet.compile` takes it.
@@ -108,6 +109,8 @@ class Graphs:
         if wrong and (second := _evaluated(model, feeds)) is not None:
             wrong = [name for name in wrong if not _close(found[name], second[name])]
             seen["ONNX Runtime is wrong"] = [] if wrong else sorted({n.op_type for n in model.graph.node})
+        if wrong and (third := by_node(model, feeds)) is not None:
+            wrong = [name for name in wrong if not _close(found[name], third[name])]
         if wrong:
             raise Fault(f"wrong: {[n.op_type for n in model.graph.node]}\n{', '.join(wrong)} with {options}")
         return "right"

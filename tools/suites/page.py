@@ -91,7 +91,8 @@ def _summary(cases: Sequence[Case], results: Results) -> list[str]:
         "A case passes where every output has the dtype, the shape and the values that the suite expects, within the suite's own",
         f"tolerances (NNVM networks: within {NNVM_TOLERANCE:g} of the largest value), and comes out of machine code that we made. Inputs that",
         "decide shapes are compiled in. Where that leaves constants only, they are computed by the NumPy references of the ops, and no",
-        f"kernel runs: so it is in {sum(ours[c.key].folded for c in passing)} of the {len(passing)} cases that pass (column *constant*). Every runtime gets the same cases,",
+        f"kernel runs: so it is in {sum(ours[c.key].folded for c in passing)} of the {len(passing)} cases that pass (column *constant*).",
+        f"What ops on text give is made by the host part of a network, in NumPy: so are all outputs of {sum(ours[c.key].hosted for c in passing)} cases (column *host*). Every runtime gets the same cases,",
         "inputs and tolerances. The whole networks of ONNX's suite have constants for weights; those of NNVM have random or trained",
         "ones, and say more. `unsupported` is a refusal that says so; ONNX Runtime refuses opsets that are newer than it knows, too.\n",
     ]
@@ -109,10 +110,10 @@ def _totals(cases: Sequence[Case], results: Results) -> list[str]:
     for title, of in (*groups, ("**all of ONNX**", onnx)):
         if of:
             cells = [_passed(of, results[r]) for r in runners]
-            folded = sum(results["lightnet"][c.key].folded for c in of)
-            rows.append((title, str(len(of)), cells[0], str(folded or ""), *cells[1:]))
+            folded, hosted = (sum(getattr(results["lightnet"][c.key], n) for c in of) for n in ("folded", "hosted"))
+            rows.append((title, str(len(of)), cells[0], str(folded or ""), str(hosted or ""), *cells[1:]))
     names = [RUNNERS[r].name for r in runners]
-    lines = table(("suite", "cases", names[0], "constant", *names[1:]), rows)
+    lines = table(("suite", "cases", names[0], "constant", "host", *names[1:]), rows)
     lines += ["Of ONNX's cases, by status:\n"]
     counts = {r: Counter(results[r][c.key].status for c in onnx) for r in runners}
     return lines + table(("status", *names), [(s, *(str(counts[r][s]) for r in runners)) for s in STATUSES])

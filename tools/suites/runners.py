@@ -34,12 +34,13 @@ PASS, WRONG, UNSUPPORTED, ERROR, TIMEOUT, CRASH = STATUSES = (
 @dataclass(frozen=True)
 class Result:
     """What became of a case. `detail` is the error or the reason; `folded` says that no kernel was left to run: every
-    output was a constant once the inputs that decide shapes were known."""
+    output was a constant once the inputs that decide shapes were known; `hosted`, that the host part made the outputs, as of ops on text."""
 
     status: str
     detail: str = ""
     seconds: float = 0.0
     folded: bool = False
+    hosted: bool = False
 
 
 class Unsupported(Exception):
@@ -55,6 +56,7 @@ class LightNet:
     @staticmethod
     def prepare(problem: Problem) -> Run:
         import lightnet
+        from lightnet.report.steps import specialized
 
         with refusals():
             if isinstance(problem.model, onnx.ModelProto):
@@ -65,10 +67,12 @@ class LightNet:
         def run(feeds: Feeds) -> dict[str, Any]:
             with refusals():
                 outputs = executable(feeds)
-            program = executable.specialized(feeds) if hasattr(executable, "specialized") else executable
+            with_host = hasattr(executable, "host")
+            program, _ = specialized(executable, feeds)
             if not program.is_native:
                 raise RuntimeError("no machine code: the interpreter made the outputs")
-            run.folded = is_folded(program.planned)
+            idle = is_folded(program.planned)
+            run.folded, run.hosted = idle and not with_host, idle and with_host
             return outputs
 
         return run
@@ -147,12 +151,14 @@ def installed() -> list[str]:
 def judge(runner: str, case: Case) -> Result:
     """Run a case. Crashes, and what never ends, are for the caller (suites/pool.py) to deal with."""
     start = time.perf_counter()
-    status, detail, folded = _judge(runner, case)
-    return Result(status, one_line(detail), time.perf_counter() - start, folded)
+    status, detail, run = _judge(runner, case)
+    facts = {name: getattr(run, name, False) for name in ("folded", "hosted")}
+    return Result(status, one_line(detail), time.perf_counter() - start, **facts)
 
 
-def _judge(runner: str, case: Case) -> tuple[str, str, bool]:
-    folded = False
+def _judge(runner: str, case: Case) -> tuple[str, str, Any]:
+    """Status, detail, and of a case that passes what ran it."""
+    run: Any = None
     try:
         problem = case.load()
         run = RUNNERS[runner].prepare(problem)
@@ -160,15 +166,14 @@ def _judge(runner: str, case: Case) -> tuple[str, str, bool]:
             got = run(feeds)
             difference = compare(problem, expected, got)
             if difference:
-                return WRONG, difference, False
-            folded = getattr(run, "folded", False)
+                return WRONG, difference, None
     except Unsupported as e:
-        return UNSUPPORTED, str(e), False
+        return UNSUPPORTED, str(e), None
     except MemoryError:
-        return ERROR, "out of memory", False
+        return ERROR, "out of memory", None
     except Exception as e:  # the runtime's bug, whatever it is
-        return ERROR, f"{type(e).__name__}: {e}", False
-    return PASS, "", folded
+        return ERROR, f"{type(e).__name__}: {e}", None
+    return PASS, "", run
 
 
 def compare(problem: Problem, expected: dict[str, Any], got: dict[str, Any]) -> str:

@@ -21,9 +21,10 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import MAX_LISTED, Unsupported, called, list_refused
 from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.onnx import functions
-from lightnet.frontends.onnx.model import OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
+from lightnet.frontends.onnx.model import STRING, OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
 from lightnet.frontends.onnx.storage import AWARE, MOVES, entered, left, moved
+from lightnet.frontends.onnx.textual import has_text
 from lightnet.frontends.sizes import UndecidedSize
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
@@ -33,6 +34,7 @@ from lightnet.runtime.stored import FORMATS
 from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
+    from lightnet.frontends.onnx.split import Parted
     from lightnet.frontends.random import Draws
 
 #: Nodes that expanding functions, branches and loops may lead to.
@@ -58,7 +60,52 @@ class NeedsShape(OpenError):
 def read(
     model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any], seed: Seed = None
 ) -> Imported:
-    """As `to_module`; an `OpenError` that comes out can read the model again."""
+    """As `to_module`; an `OpenError` that comes out can read the model again. Of a model with text, the numbers: its host part is an attribute of the module, or
+    of the error."""
+    parted = parted_of(model, shapes, values)
+    if parted is None:
+        return _read_numbers(model, shapes, values, seed)
+    from lightnet.ir.host import set_host
+
+    if parted.refused:
+        Importer(parted.model, {}, {}, seed, parted).run()  # which raises, with what else there is
+    try:
+        found = _read_numbers(parted.model, parted.of_numbers(shapes), parted.of_numbers(values), seed)
+    except OpenError as e:
+        e.host = parted.host
+        if isinstance(e, NeedsShape):
+            e.message = _open_text(model, parted, shapes, e)
+        raise
+    set_host(found.module, parted.host)
+    return found
+
+
+def _open_text(model: OnnxModel, parted: Parted, shapes: Mapping[str, Sequence[int]], error: NeedsShape) -> str:
+    """What to say of open shapes where some are of what steps on text give."""
+    inputs = {i.name: i for i in model.graph.inputs}
+    opened = {
+        n: i
+        for n, i in inputs.items()
+        if n in error.inputs or (i.dtype == STRING and n not in shapes and not _is_closed(i.dims))
+    }
+    made = [f"'{n}'" for n in parted.host.entering if n in error.inputs]
+    if opened:
+        return _say_open(opened)
+    return f"the shape of {', '.join(made)}, which ops on text give the network, follows from what the text says: each call decides, and no file has it"
+
+
+def parted_of(model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]) -> Parted | None:
+    """The numbers and the host part of a model with text, None of one without. Raises as `split.part`."""
+    if not has_text(model.graph):
+        return None
+    from lightnet.frontends.onnx.split import part
+
+    return part(model, shapes, values)
+
+
+def _read_numbers(
+    model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any], seed: Seed
+) -> Imported:
     own = {i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers}
     if seed == "input":
         from lightnet.frontends.random import INPUT
@@ -70,7 +117,7 @@ def read(
         return Imported(*to_module(model, shapes, values, seed))
     except OpenError as e:
         e.signature = own
-        e.again = lambda shapes, values: read(model, shapes, values, seed)
+        e.again = lambda shapes, values: _read_numbers(model, shapes, values, seed)
         raise
 
 
@@ -91,12 +138,13 @@ class Importer:
     """One import; see `to_module`. `values` are the graph's inputs by name."""
 
     def __init__(self, model: OnnxModel, shapes: Mapping[str, Sequence[int]], given: Mapping[str, Any],
-                 seed: Seed = None):  # fmt: skip
+                 seed: Seed = None, parted: Parted | None = None):  # fmt: skip
         self.model, self.shapes, self.given = model, shapes, given
         self.graph = Graph(model.path)
         self.draws = None if seed is None else _draws(self.graph, seed)
         self.values: dict[str, Value] = {}
-        self.refused: list[tuple[str, str, str, None]] = []  # op, name, reason
+        self.refused: list[tuple[str, str, str, None]] = list(parted.refused) if parted else []  # op, name, reason
+        self.missing = parted.missing if parted else ()  # what refused nodes would have made
         self.needed: list[NeedsValue] = []
         self.scopes: list[Scope] = []
         self.symbols: dict[str, tuple[int, str]] = {}  # open dims by name: size, and where it came from
@@ -111,7 +159,7 @@ class Importer:
                 raise unknown("input", name, [i.name for i in graph.inputs if i.name not in graph.initializers])
         self.survey(graph)
         self.graph.reserve((*graph.initializers, *(i.name for i in graph.inputs)))
-        scope: Scope = {}
+        scope: Scope = {name: Missing("") for name in self.missing}
         self.scopes.append(scope)
         for tensor in graph.initializers.values():
             if tensor.name not in self.given:
@@ -159,8 +207,7 @@ class Importer:
         """The dims of an input, None where they are open. Raises LightNetError where what is given contradicts the model."""
         given = self.shapes.get(info.name)
         if given is None:
-            closed = info.dims is not None and all(isinstance(d, int) for d in info.dims)
-            return tuple(info.dims) if closed else None
+            return tuple(info.dims) if _is_closed(info.dims) else None
         dims = tuple(int(d) for d in given)
         fits = info.dims is None or (
             len(dims) == len(info.dims) and all(not isinstance(d, int) or d == e for d, e in zip(info.dims, dims))
@@ -182,12 +229,7 @@ class Importer:
 
     def open_shapes(self, opened: Mapping[str, ValueInfo]) -> NeedsShape:
         """The error for inputs whose shapes are open."""
-        what = ", ".join(f"'{n}' {_shape(i.dims)}" for n, i in opened.items())
-        example = " ".join(f"--shape {n}={_example(i.dims)}" for n, i in opened.items())
-        error = NeedsShape(
-            f"the model leaves the shape of {what} open: give it, as in {example} (in Python: lightnet.compile(path, shapes={{name: dims}}))",
-            SourceLoc(self.model.path),
-        )
+        error = NeedsShape(_say_open(opened), SourceLoc(self.model.path))
         error.inputs = frozenset(opened)
         return error
 
@@ -373,6 +415,16 @@ class Importer:
         error.inputs = frozenset().union(*(e.inputs for e in self.needed))
         error.notes = [(None, "give the value, as in --value NAME=@file.npy or --value NAME=1,2,3")]
         return error
+
+
+def _say_open(opened: Mapping[str, ValueInfo]) -> str:
+    what = ", ".join(f"'{n}' {_shape(i.dims)}" for n, i in opened.items())
+    example = " ".join(f"--shape {n}={_example(i.dims)}" for n, i in opened.items())
+    return f"the model leaves the shape of {what} open: give it, as in {example} (in Python: lightnet.compile(path, shapes={{name: dims}}))"
+
+
+def _is_closed(dims: Sequence[int | str | None] | None) -> bool:
+    return dims is not None and all(isinstance(d, int) for d in dims)
 
 
 def _draws(graph: Graph, seed: int | str) -> Draws:

@@ -27,6 +27,8 @@ ONNX_TYPES = {
     17: "FLOAT8E4M3FN", 18: "FLOAT8E4M3FNUZ", 19: "FLOAT8E5M2", 20: "FLOAT8E5M2FNUZ", 21: "UINT4", 22: "INT4",
     23: "FLOAT4E2M1", 24: "FLOAT8E8M0", 25: "UINT2", 26: "INT2", 27: "FLOAT6E2M3", 28: "FLOAT6E3M2",
 }  # fmt: skip
+#: The type of text, which is none of kernels: `split.py` deals with it.
+STRING = "STRING"
 #: Our element types: name → ONNX's number.
 ELEM_TYPES = {"f32": 1, "ui8": 2, "i8": 3, "ui16": 4, "i16": 5, "i32": 6, "i64": 7, "i1": 9, "f16": 10, "f64": 11,
               "ui32": 12, "ui64": 13, "bf16": 16, "f8E4M3FN": 17, "f8E4M3FNUZ": 18, "f8E5M2": 19, "f8E5M2FNUZ": 20, "ui4": 21, "i4": 22,
@@ -58,6 +60,11 @@ class OnnxTensor:
     dims: tuple[int, ...]
     dtype: str
     read: Callable[[], np.ndarray] = field(repr=False, compare=False)
+
+    def texts(self) -> np.ndarray:
+        """The contents of a tensor of text: an array of strings (dtype object). Raises LightNetError where they are not in UTF-8."""
+        assert self.dtype == STRING
+        return self.read().reshape(self.dims)
 
     def load(self) -> np.ndarray:
         """The contents: read-only, C-contiguous; a view of the file where its bytes allow it, else a copy that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightnet.frontends.onnx.model import TRAINING
 
-_TEXT = "it computes text, and a network has tensors of numbers: do that before the network"
+_TEXT = "it computes text inside of a subgraph or a function, and only the graph itself has a host part for that"
 
 #: The reason by domain and name.
 REASONS = {("", name): _TEXT for name in ("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch")} | {

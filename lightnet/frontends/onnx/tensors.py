@@ -15,7 +15,7 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx import wire as w
 from lightnet.frontends.onnx.external import ExternalFiles
-from lightnet.frontends.onnx.model import OnnxTensor, type_name
+from lightnet.frontends.onnx.model import STRING, OnnxTensor, type_name
 from lightnet.ir.types import MAX_TENSOR_BYTES
 from lightnet.runtime.dtypes import BY_NAME, DType
 from lightnet.runtime.stored import FORMATS, Format
@@ -53,6 +53,8 @@ class TensorReader:
             raise self.fail(f"tensor '{name}' is a segment of a larger one, which is not supported")
         if dtype in FORMATS:
             return OnnxTensor(name, dims, dtype, self._packed(fields, name, dims, FORMATS[dtype]))
+        if dtype == STRING:
+            return OnnxTensor(name, dims, dtype, self._strings(fields, name, dims))
         if dtype not in BY_NAME:  # nothing will read it
             return OnnxTensor(name, dims, dtype, partial(np.empty, 0))
         return OnnxTensor(name, dims, dtype, self._contents(fields, name, dims, BY_NAME[dtype]))
@@ -92,6 +94,30 @@ class TensorReader:
             return partial(self.wire.fixed, spans, dtype.np.newbyteorder("<"))
         self._check_count(name, dims, dtype, count, self.wire.count_varints(spans), "values")
         return partial(self._integers, spans, count, dtype)
+
+    def _strings(self, fields: w.Fields, name: str, dims: Sequence[int]) -> Callable[[], np.ndarray]:
+        """The contents of a tensor of text: an array of strings (dtype object). They are not in UTF-8 where ONNX asks for it: an error once they are read."""
+        spans, count = fields.get("string_data", []), math.prod(dims)
+        if (
+            "raw_data" in fields
+            or fields.get("data_location", 0)
+            or any(fields.get(f) for f in _TYPED if f != "string_data")
+        ):
+            raise self.fail(f"tensor '{name}' of text has data elsewhere than in string_data")
+        if len(spans) != count:
+            raise self.fail(
+                f"tensor '{name}' of text and dims {list(dims)} needs {count} strings, and has {len(spans)}"
+            )
+
+        def read() -> np.ndarray:
+            found = np.empty(count, object)
+            try:
+                found[:] = [str(self.wire.data[begin:end], "utf-8") for begin, end in spans]
+            except UnicodeDecodeError:
+                raise self.fail(f"tensor '{name}' has text that is not in UTF-8") from None
+            return found
+
+        return read
 
     def _packed(self, fields: w.Fields, name: str, dims: Sequence[int], format: Format) -> Callable[[], np.ndarray]:
         """The contents of a tensor of a storage type: bytes, raw or one in each int32, of one element or several."""

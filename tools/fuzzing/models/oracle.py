@@ -2,7 +2,8 @@
 
 Where results differ, the graph is run again in stochastic arithmetic (J. Vignes, "A stochastic arithmetic for reliable scientific computation", 1993): every float
 that a node computes is multiplied by 1 + e, e random of the size of its type's rounding. An element may differ by some times what these runs differ by, so that a
-tie that rounding decides (a floor, an argmax) is no fault, and a wrong value of a stable element is. ONNX's reference evaluator is asked last.
+tie that rounding decides (a floor, an argmax) is no fault, and a wrong value of a stable element is. Where a network computes in shorter floats, the first of these runs
+rounds to them instead: that makes integers of what was near them, as noise never does. ONNX's reference evaluator is asked last.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 #: Relative rounding of a type, with room for sums in another order.
 EPS = {"float64": 1e-13, "float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+#: What ONNX Runtime's approximations of tanh and sigmoid in recurrent layers are off by, of results of up to 1.
+RECURRENT = {"RNN": 2e-5, "GRU": 2e-5, "LSTM": 2e-5}
 #: How many noisy runs, and how many times their spread an element may differ by.
 RUNS, SPREAD = 4, 8
 #: Ops that hand floats on as they are: noise belongs to those that compute. Quantised steps count as computing before they round.
@@ -111,6 +114,7 @@ def roundings(data: bytes, least: float = 0.0) -> dict[str, float]:
     for node in graph.node:
         read = [*node.input, *(n for a in node.attribute if a.HasField("g") for inner in a.g.node for n in inner.input)]
         most = max((found.get(n, own(n)) for n in read if n), default=least)
+        most = max(most, RECURRENT.get(node.op_type, 0.0))
         found |= {n: max(most, own(n), least) for n in node.output if n}
     return {o.name: found.get(o.name, max(own(o.name), least)) for o in graph.output}
 
@@ -133,7 +137,9 @@ def spreads(data: bytes, feeds: Mapping[str, np.ndarray], want: Arrays, eps: flo
 
 
 def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
-    """The model with noise behind each node that computes floats."""
+    """The model with noise behind each node that computes floats. Of a network that computes with a relative rounding of `eps`: on what it is fed and
+    its constants, too, in odd runs as large as several roundings come to; in run 0, f32 is rounded to so many bits."""
+    rounds, much = bool(eps) and seed == 0, eps * (2 if seed % 2 else 0.5)
     model = onnx.shape_inference.infer_shapes(onnx.load_from_string(data))
     graph, rng = model.graph, np.random.default_rng(seed)
     types = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output, *graph.input)}
@@ -148,14 +154,14 @@ def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
         ]
         for t in [t for t in constants if t.data_type == TensorProto.FLOAT]:
             array = numpy_helper.to_array(t)
-            t.CopyFrom(
-                numpy_helper.from_array(
-                    (array * (1 + eps / 2 * rng.uniform(-1, 1, array.shape))).astype(np.float32), t.name
-                )
-            )
+            near = _rounded(array, eps) if rounds else array * (1 + much * rng.uniform(-1, 1, array.shape))
+            t.CopyFrom(numpy_helper.from_array(near.astype(np.float32), t.name))
         for name in sorted(n for n in feeds if types[n].elem_type == TensorProto.FLOAT):
             names[name] = f"n·{name}"
-            factor = 1 + eps / 2 * rng.uniform(-1, 1, [d.dim_value for d in types[name].shape.dim])
+            if rounds:
+                nodes += _rounding(name, names[name], eps)
+                continue
+            factor = 1 + much * rng.uniform(-1, 1, [d.dim_value for d in types[name].shape.dim])
             nodes.append(
                 helper.make_node(
                     "Constant", [], [f"f·{name}"], value=numpy_helper.from_array(factor.astype(np.float32))
@@ -178,6 +184,14 @@ def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
                 TensorProto.FLOAT16,
             ):
                 continue
+            if rounds and kind == TensorProto.FLOAT:
+                if out in ends or _captured(graph, out):
+                    node.output[i] = f"s·{out}"
+                    nodes += _rounding(f"s·{out}", out, eps)
+                else:
+                    nodes += _rounding(out, f"n·{out}", eps)
+                    names[out] = f"n·{out}"
+                continue
             shape = [d.dim_value for d in types[out].shape.dim]
             dtype = helper.tensor_dtype_to_np_dtype(kind)
             size = max(eps, EPS[str(dtype)] / 8)
@@ -197,6 +211,30 @@ def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
     graph.node.extend(nodes)
     del graph.value_info[:]
     return model.SerializeToString()
+
+
+def _splitter(eps: float) -> np.ndarray:
+    """2^s + 1 that leaves of a float's 24 bits as many as a type has whose numbers lie `eps` apart (T. J. Dekker, "A floating-point technique for extending the
+    available precision", 1971)."""
+    return np.asarray(2.0 ** (23 + np.log2(eps)) + 1, np.float32)
+
+
+def _rounded(array: np.ndarray, eps: float) -> np.ndarray:
+    """f32 values rounded to the nearest of a type whose numbers lie `eps` apart."""
+    with np.errstate(all="ignore"):
+        large = array.astype(np.float32) * _splitter(eps)
+        return large - (large - array)
+
+
+def _rounding(source: str, target: str, eps: float) -> list[onnx.NodeProto]:
+    """`_rounded` as nodes."""
+    large, rest, by = (f"{word}·{target}" for word in ("large", "rest", "by"))
+    return [
+        helper.make_node("Constant", [], [by], value=numpy_helper.from_array(_splitter(eps))),
+        helper.make_node("Mul", [source, by], [large]),
+        helper.make_node("Sub", [large, source], [rest]),
+        helper.make_node("Sub", [large, rest], [target]),
+    ]
 
 
 def _disturb(body: onnx.GraphProto, eps: float, rng: np.random.Generator) -> None:

@@ -23,6 +23,7 @@ from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.onnx.export.graph import Graph, element_type, node_protos
 from lightnet.ir.counts import counts_of
+from lightnet.ir.host import refuse_host
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of
@@ -53,6 +54,7 @@ def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | Non
     """
     _need_onnx()
     module = without_arguments(model.module if isinstance(model, Model) else model)
+    refuse_host(module, "an ONNX model of ours")
     store = open_weights(weights) if weights is not None else model.weights if isinstance(model, Model) else None
     seed = seed if seed is not None else model.seed if isinstance(model, Model) else 0
     if outputs:

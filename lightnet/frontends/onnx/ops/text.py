@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -20,8 +21,8 @@ MAX_PASSES = 4096
 def tf_idf_vectorizer(n: Node, x: Value) -> Value:
     """How often the n-grams of a pool occur in rows of integers [C] or [N, C]: [outputs] or [N, outputs], as f32.
 
-    Between neighbours there may be 0 to `max_skip_count` others. As in ONNX's reference, a weight belongs to an output,
-    not to an n-gram.
+    Between neighbours there may be 0 to `max_skip_count` others. As ONNX says, and ONNX Runtime does, a weight belongs to an n-gram;
+    ONNX's reference evaluator takes it for that of an output.
     """
     g, pool, places = n.g, n.ints("pool_int64s", ()), n.ints("ngram_indexes")
     if n.has("pool_strings") or x.dtype.name not in ("i32", "i64"):
@@ -32,20 +33,25 @@ def tf_idf_vectorizer(n: Node, x: Value) -> Value:
     if outputs * len(places) > MAX_TABLE:
         n.unsupported(f"{len(places)} n-grams and {outputs} outputs")
     counts: list[Value] = []
-    columns: list[int] = []
+    columns: list[tuple[int, float]] = []  # of each n-gram that counts: its output, and its weight there
+    weights = _weights(n, len(places))
     for size, (first, grams) in enumerate(_pools(n, pool, len(places)), 1):
         if not n.int("min_gram_length") <= size <= n.int("max_gram_length") or not len(grams):
             continue
-        own = {tuple(gram): place for gram, place in zip(grams.tolist(), places[first : first + len(grams)])}
+        own = {tuple(gram): i for i, gram in enumerate(grams.tolist(), first)}
         counts.append(_counts(n, rows, np.array(list(own)), n.int("max_skip_count") if size > 1 else 0))
-        columns += own.values()
+        columns += [(places[i], weights[i]) for i in own.values()]
     table = np.zeros((len(columns), outputs), np.float32)
-    table[np.arange(len(columns)), columns] = 1
+    for row, (place, weight) in zip(table, columns):
+        row[place] = weight
     if counts:
-        result = g.op("matmul", concat(g, counts, 1), g.constant(table))
+        found = concat(g, counts, 1)
+        if n.string("mode") == "IDF":
+            found = g.cast(g.op("less", g.scalar(0, "f32"), found), "f32")
+        result = g.op("matmul", found, g.constant(table))
     else:
         result = full(g, (rows.dims[0], outputs), 0, "f32")
-    return g.reshape(_weighted(n, result), (*x.dims[:-1], outputs))
+    return g.reshape(result, (*x.dims[:-1], outputs))
 
 
 def _pools(n: Node, pool: tuple[int, ...], count: int) -> list[tuple[int, np.ndarray]]:
@@ -82,16 +88,13 @@ def _counts(n: Node, rows: Value, grams: np.ndarray, skips: int) -> Value:
     return total
 
 
-def _weighted(n: Node, counts: Value) -> Value:
-    """Counts ("TF"), weights of what occurs ("IDF"), or counts times weights ("TFIDF")."""
-    g, mode, outputs = n.g, n.string("mode"), counts.dims[1]
-    if mode not in ("TF", "IDF", "TFIDF"):
+def _weights(n: Node, count: int) -> Sequence[float]:
+    """The weight of each of `count` n-grams: 1 of counts ("TF"); of what occurs ("IDF") and of counts ("TFIDF") that which is given."""
+    if (mode := n.string("mode")) not in ("TF", "IDF", "TFIDF"):
         n.fail(f"its mode is '{mode}'; there are TF, IDF and TFIDF")
     weights = n.floats("weights", ())
-    if mode == "IDF":
-        counts = g.cast(g.op("less", g.scalar(0, "f32"), counts), "f32")
     if mode == "TF" or not weights:
-        return counts
-    if len(weights) < outputs:
-        n.fail(f"it has {len(weights)} weights for {outputs} outputs")
-    return g.op("mul", counts, g.constant(weights[:outputs], "f32"))
+        return (1.0,) * count
+    if len(weights) < count:
+        n.fail(f"it has {len(weights)} weights for {count} n-grams")
+    return weights

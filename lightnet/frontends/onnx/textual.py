@@ -1,0 +1,40 @@
+"""Whether an ONNX graph has text in it: if so, `split.py` parts it. Imports the model alone."""
+
+from __future__ import annotations
+
+from lightnet.frontends.onnx.model import ML, STRING, OnnxGraph, OnnxNode, OnnxTensor
+
+#: Attributes whose being there says that a node reads or gives text.
+_TEXT_ATTRIBUTES = {
+    "value_string",
+    "value_strings",
+    "keys_strings",
+    "values_strings",
+    "cats_strings",
+    "classes_strings",
+    "pool_strings",
+}
+#: Classifiers, whose labels may be text.
+_CLASSIFIERS = {(ML, name) for name in ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")}
+_LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
+
+
+def has_text(graph: OnnxGraph) -> bool:
+    """Whether a graph has text at its ends or within it (of subgraphs and functions it does not say: they have none)."""
+    infos = (*graph.inputs, *graph.outputs, *graph.initializers.values())
+    return any(i.dtype == STRING for i in infos) or any(names_text(n) for n in graph.nodes)
+
+
+def names_text(node: OnnxNode) -> bool:
+    """Whether a node's attributes say that it reads or gives text."""
+    attributes = node.attributes
+    if names_classes(node) or _TEXT_ATTRIBUTES & attributes.keys():
+        return True
+    if node.op_type == "Cast" and attributes.get("to") == 8:
+        return True
+    return any(isinstance(v, OnnxTensor) and v.dtype == STRING for v in attributes.values())
+
+
+def names_classes(node: OnnxNode) -> bool:
+    given = [name for name in _LABELS if node.attributes.get(name)]
+    return (node.domain, node.op_type) in _CLASSIFIERS and given == ["classlabels_strings"] and bool(node.outputs[0])

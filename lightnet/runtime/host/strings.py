@@ -1,0 +1,131 @@
+"""Ops on text: what ONNX calls StringConcat, StringSplit, StringNormalizer, RegexFullMatch, and comparing and casting text.
+
+Source: the operator documentation of ONNX; where it is silent, ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.host.regex import Regex
+from lightnet.runtime.host.steps import TEXT, TEXT_DTYPE, Step, each, host_op, texts
+
+
+def _lengths(x: np.ndarray) -> np.ndarray:
+    return each(len, x, np.int64)
+
+
+@host_op("StringConcat", TEXT)
+def string_concat(step: Step, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x and behind it y, element by element, with broadcasting."""
+    dims = step.room(np.broadcast_shapes(x.shape, y.shape))
+    step.characters(int(np.add(_lengths(x), _lengths(y)).sum()))  # of their broadcast
+    return np.add(x, y, out=np.empty(dims, TEXT_DTYPE))
+
+
+@host_op("StringSplit", (TEXT, "i64"), opened=True, shapes=lambda step, x: ((*x, None), x))
+def string_split(step: Step, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The parts of each element [..., most parts], empty ones behind them; and how many there are. Without a delimiter, blanks part them."""
+    delimiter, most = step.text("delimiter", "") or None, step.int("maxsplit", -1)
+    parts = [value.split(delimiter, most) for value in x.reshape(-1)]
+    counts = np.array([len(p) for p in parts], np.int64)
+    wide = int(counts.max(initial=0))
+    dims = step.room((*x.shape, wide))
+    found = texts([word for p in parts for word in (*p, *[""] * (wide - len(p)))], dims)
+    return found, counts.reshape(x.shape)
+
+
+def _simple(value: str, upper: bool) -> str:
+    """`value` in one case, character by character: those that become several stay."""
+    changed = value.upper() if upper else value.lower()
+    if len(changed) == len(value) and value.isascii():
+        return changed
+    return "".join(c if len(d := c.upper() if upper else c.lower()) != 1 else d for c in value)
+
+
+@host_op("StringNormalizer", TEXT, opened=True, shapes=lambda step, x: ((*x[:-1], None),))
+def string_normalizer(step: Step, x: np.ndarray) -> np.ndarray:
+    """The elements of [C] or [1, C] that are no stop words, in one case; one empty element where none is left."""
+    action, sensitive = step.text("case_change_action", "NONE"), step.int("is_case_sensitive", 0)
+    if action not in ("NONE", "LOWER", "UPPER"):
+        step.fail(f"its case_change_action is '{action:.40}'; there are NONE, LOWER and UPPER")
+    if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
+        step.fail(f"its input should be [C] or [1, C], but is {list(x.shape)}")
+    stop = set(step.list("stopwords", str, ()))
+    if not sensitive:
+        stop = {_simple(word, False) for word in stop}
+    kept = [v for v in x.reshape(-1) if (v if sensitive else _simple(v, False)) not in stop] if stop else x.reshape(-1)
+    if action != "NONE":
+        kept = [_simple(v, action == "UPPER") for v in kept]
+    words = texts(kept if len(kept) else [""])
+    return words.reshape((1, -1)) if x.ndim == 2 else words
+
+
+@host_op("RegexFullMatch", "i1")
+def regex_full_match(step: Step, x: np.ndarray) -> np.ndarray:
+    """Whether all of each element matches the pattern, in RE2's syntax."""
+    regex = Regex.of(step.text("pattern"))
+    return each(regex.matches, x, np.bool_)
+
+
+@host_op("Equal", "i1")
+def equal(step: Step, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    dims = step.room(np.broadcast_shapes(x.shape, y.shape))
+    return np.equal(x, y, out=np.empty(dims, np.bool_))
+
+
+def _cast_to(step: Step, inputs: Any) -> tuple[str, ...]:
+    return (step.text("to"),)
+
+
+#: What a float is as text: ONNX says that it reads back as the same number, and no more; this is how ONNX Runtime writes it.
+_SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_WORDS = {"nan": "nan", "+nan": "nan", "-nan": "nan", "inf": "inf", "+inf": "inf", "-inf": "-inf",
+          "infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}  # fmt: skip
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "1" if value else "0"
+    if isinstance(value, np.floating):
+        text = f"{float(value):.{9 if value.dtype.itemsize <= 4 else 17}g}"
+        shorter = f"{float(value):.{8 if value.dtype.itemsize <= 4 else 16}g}"
+        text = shorter if value.dtype.type(shorter) == value else text
+        return _SPECIAL.get(text, text)
+    return str(value)
+
+
+@host_op("Cast", _cast_to)
+def cast(step: Step, x: np.ndarray) -> np.ndarray:
+    """Numbers as text, and text as numbers. Raises LightNetError for text that is none."""
+    to = step.text("to")
+    if to == TEXT:
+        return x if x.dtype == TEXT_DTYPE else each(_written, x)
+    if to not in BY_NAME or BY_NAME[to].is_stored:
+        step.fail(f"there is no cast to '{to:.40}'")
+    dtype = BY_NAME[to]
+    if x.dtype != TEXT_DTYPE:
+        return x.astype(dtype.np)
+    if dtype.is_float:
+        return each(lambda v: _read(step, v), x, np.float64).astype(dtype.np)
+    low, high = (0, 1) if dtype.kind == "bool" else (int(np.iinfo(dtype.np).min), int(np.iinfo(dtype.np).max))
+
+    def integer(value: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,40}", value) or not low <= int(value) <= high:
+            step.fail(f"'{value:.40}' is no {dtype}", "host.number")
+        return int(value)
+
+    return each(integer, x, dtype.np)
+
+
+def _read(step: Step, value: str) -> float:
+    if (word := _WORDS.get(value.lower())) is not None:
+        return float(word)
+    if len(value) > 400 or not _NUMBER.fullmatch(value):
+        step.fail(f"'{value:.40}' is no number", "host.number")
+    return float(value)

@@ -1,0 +1,149 @@
+"""Executables with a host part (`runtime/host`): what is fed goes through it into a network of numbers, whose outputs come out through it.
+
+Imports NumPy, the standard library and the rest of the runtime.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.runtime.artifact import HOST
+from lightnet.runtime.calls import Call, copied_out
+from lightnet.runtime.host.program import HostProgram
+from lightnet.runtime.program import unknown
+from lightnet.runtime.runnable import Runnable
+
+#: What is said of the network alone.
+_OF_NETWORK = ("missing", "is_native", "runtime", "arch", "program", "planned", "source", "ir", "llvm_ir", "assembly", "variants", "is_signed",
+               "weight_warnings")  # fmt: skip
+
+
+class HostedExecutable(Runnable):
+    """An executable, `network`, and the host part before and behind it, `host`. Text is fed as an array of strings, lists of them, or a string, and comes
+    out as an array of strings (dtype object)."""
+
+    def __init__(self, network: Any, host: HostProgram):
+        self.network, self.host = network, host
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_NETWORK:
+            return getattr(self.network, name)
+        raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+
+    def _run(self, call: Call) -> dict[str, np.ndarray]:
+        self._check_open()
+        env, feeds = self.split_feeds(call.feeds)
+        env = self.host.left(env, self.network._run(Call(feeds, None, None, call.stream, call.threads)))
+        there = self.outputs  # known of open shapes now
+        names = (
+            list(there)
+            if call.outputs is None
+            else [call.outputs]
+            if isinstance(call.outputs, str)
+            else list(call.outputs)
+        )
+        if wrong := [name for name in names if name not in there]:
+            raise unknown("output", wrong[0], there)
+        outputs = {name: env[name] for name in names if name in env}  # but for those that the plan overwrites
+        return copied_out(outputs, call.buffers) if call.buffers else outputs
+
+    def split_feeds(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What stands before the network, by name, and what the network is fed. Raises LightNetError for what cannot be fed."""
+        own, params = self.inputs, self.params
+        if wrong := [name for name in feeds if name not in own and name not in params]:
+            raise unknown("input or param", wrong[0], own)
+        env = self.host.entered(feeds)
+        takes = self.network.inputs
+        fed = {name: value for name, value in feeds.items() if name in takes or name in params}
+        return env, {**fed, **{name: env[name] for name in self.host.entering}}
+
+    # -- what it is
+
+    @property
+    def inputs(self) -> dict[str, tuple[Any, np.dtype]]:
+        known = self.network.inputs
+        found = {t.name: known.get(t.name, (t.dims, t.np_dtype)) for t in self.host.inputs}
+        return found | {name: kind for name, kind in known.items() if name not in self.host.entering}
+
+    @property
+    def outputs(self) -> dict[str, tuple[Any, np.dtype]]:
+        """Shape (None where it follows from text) and dtype of every output by name, in order."""
+        known, made = self.network.outputs, {name for step in self.host.after for name in step.outputs}
+        found = {}
+        for tensor in self.host.outputs:
+            if tensor.name in known and tensor.name not in made:
+                found[tensor.name] = known[tensor.name]
+            elif tensor.dtype:
+                found[tensor.name] = tensor.dims, tensor.np_dtype
+        return found | {
+            name: kind for name, kind in known.items() if name not in found and name not in self.host.leaving
+        }
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.network.params
+
+    @property
+    def threads(self) -> int:
+        return self.network.threads
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return self.network.options
+
+    @property
+    def warnings(self) -> list[str]:
+        return self.network.warnings
+
+    @property
+    def plan(self) -> Any:
+        """That of the network."""
+        return self.network.plan
+
+    def prepare(self) -> None:
+        self.network.prepare()
+
+    @property
+    def is_closed(self) -> bool:
+        return self.network.is_closed
+
+    def close(self) -> None:
+        self.network.close()
+
+    def __reduce__(self) -> Any:
+        if hasattr(self.network, "signature"):  # of open shapes: it is its model, text and all, that is compiled there
+            return self.network.__reduce__()
+        return HostedExecutable, (self.network, self.host)
+
+    def save(self, path: str | Path, variants: Sequence[Any] = (), sign: str | os.PathLike[str] | None = None) -> None:
+        """As `Executable.save`; the host part is a text of the file. Raises LightNetError where shapes are open."""
+        if not hasattr(self.network, "save"):
+            raise LightNetError(
+                "the shapes of the network are open, as they follow from text or were not given: only one of known shapes is saved"
+            )
+        self.network.save(path, [v.network for v in variants], sign, texts={HOST: self.host.to_json()})
+
+
+def with_host(saved: Any, where: SourceLoc) -> HostedExecutable:
+    """A saved executable with the host part of its file. Raises LightNetError for a malformed one."""
+    try:
+        host = HostProgram.from_json(saved.texts[HOST])
+        if lost := set(host.entering) - set(saved.inputs):
+            raise LightNetError(
+                f"the host part gives the network '{min(lost):.60}', which it does not take", label="host.file"
+            )
+    except LightNetError as error:
+        raise error.at(where) from None
+    return HostedExecutable(saved, host)
+
+
+def of_numbers(executable: Any) -> Any:
+    """The network alone of an executable whose host part does no more than to name classes: it gives their numbers. Any other as it is."""
+    host = getattr(executable, "host", None)
+    return executable.network if host is not None and host.names_classes_only else executable

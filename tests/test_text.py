@@ -1,0 +1,435 @@
+"""Networks with text: a host part before and behind the network of numbers. Oracle: ONNX Runtime, and for patterns its RE2."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from text_models import FEEDS, ML, by_reference, by_runtime, model, node, of_op, pipeline, text  # noqa: E402
+
+import lightnet  # noqa: E402
+from lightnet.diagnostics import LightNetError  # noqa: E402
+from lightnet.runtime.host.program import HostProgram  # noqa: E402
+from lightnet.runtime.host.regex import Regex  # noqa: E402
+
+WORDS = text("a", "", "The", "the", "A b", "a", "7")
+GRID = text("x", "y", "z", "x", "", "longer", dims=(2, 3))
+
+
+def agree(network: Any, feeds: dict[str, Any], got: dict[str, Any] | None = None, oracle: Any = by_runtime) -> None:
+    """Raise AssertionError where we differ from the oracle."""
+    want = oracle(network, feeds)
+    got = lightnet.compile(network)(feeds) if got is None else got
+    assert list(got) == list(want)
+    for name, array in want.items():
+        assert got[name].dtype == array.dtype and got[name].shape == array.shape, name
+        if array.dtype == object:
+            assert got[name].tolist() == array.tolist()
+        else:
+            np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
+
+
+# -- one op
+
+
+CASES: dict[str, list[Any]] = {
+    "StringNormalizer": [
+        ({"x": x}, {"locale": "C", "case_change_action": action, "is_case_sensitive": sensitive, "stopwords": stop})
+        for x in (WORDS, WORDS.reshape(1, -1), text("the"))
+        for action in ("NONE", "LOWER", "UPPER")
+        for sensitive in (0, 1)
+        for stop in (["the", "a"], [""])
+    ] + [({"x": text("Über", "éa", "ß")}, {"locale": "C.UTF-8", "case_change_action": a, "stopwords": ["ÜBER"]}) for a in ("LOWER", "UPPER")],
+    "StringConcat": [({"x": WORDS, "y": text("!")}, {}), ({"x": GRID, "y": text("1", "2", dims=(2, 1))}, {}),
+                     ({"x": text("q", dims=()), "y": text("r", dims=())}, {}), ({"x": np.empty((0, 2), object), "y": text("r")}, {})],
+    "StringSplit": [({"x": text("a,b", ",", "", "a,,b,c", "x")}, {"delimiter": d, "maxsplit": m}) for d in (",", ",,") for m in (1, 2)]
+    + [({"x": text(" a  b ", "c\td", "", "e", dims=(2, 2))}, {"maxsplit": 1}), ({"x": text(" a  b ", "c d")}, {"delimiter": ""})],
+    "Equal": [({"x": GRID, "y": text("x", "y", "z")}, {}), ({"x": WORDS, "y": WORDS[::-1].copy()}, {})],
+    "Identity": [({"x": GRID}, {})],
+    "Transpose": [({"x": GRID}, {"perm": [1, 0]})],
+    "Flatten": [({"x": GRID.reshape(1, 2, 3)}, {"axis": 2})],
+    "Shape": [({"x": GRID}, {})],
+    "Size": [({"x": GRID}, {})],
+    "Concat": [({"x": GRID, "y": GRID}, {"axis": a}) for a in (0, -1)],
+    "Where": [({"c": np.array([[True], [False]]), "x": GRID, "y": text("o")}, {})],
+    "Gather": [({"x": GRID, "i": np.array([[2, -1], [0, 0]])}, {"axis": 1})],
+    "GatherElements": [({"x": GRID, "i": np.array([[1, -1, 0]])}, {"axis": 0})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_op(op: str) -> None:
+    for feeds, attributes in CASES[op]:
+        outputs = 2 if op == "StringSplit" else 1
+        # Of an empty element, and of blanks that are no spaces, ONNX Runtime does not do what ONNX says.
+        agree(
+            of_op(op, feeds, outputs, **attributes), feeds, oracle=by_reference if op == "StringSplit" else by_runtime
+        )
+
+
+def test_ops_with_operands() -> None:
+    """Ops whose second operand decides a shape, as a constant, and as something that a call feeds."""
+    for op, feeds, number, attributes in [
+        ("Reshape", GRID, [3, -1], {}), ("Reshape", GRID, [0, 3, 1], {}), ("Expand", GRID, [2, 1, 3], {}), ("Tile", GRID, [1, 2], {}),
+        ("Unsqueeze", GRID, [0, -1], {}), ("Squeeze", GRID.reshape(1, 2, 3), [0], {}),
+    ]:  # fmt: skip
+        operand = np.array(number, np.int64)
+        agree(of_op(op, {"x": feeds}, constants={"n": operand}, **attributes), {"x": feeds})
+        agree(of_op(op, {"x": feeds, "n": operand}, **attributes), {"x": feeds, "n": operand})
+    for sliced in ([[0], [2], [1], [1]], [[-1], [-9], [1], [-1]], [[2, 0], [0, 9], [1, 0], [-2, 1]]):
+        weights = {k: np.array(v) for k, v in zip(("b", "e", "a", "s"), sliced)}
+        agree(of_op("Slice", {"x": GRID}, constants=weights), {"x": GRID})
+    agree(of_op("Split", {"x": GRID}, 2, constants={"n": np.array([1, 2])}, axis=1), {"x": GRID})
+    agree(of_op("Unique", {"x": WORDS}, 4), {"x": WORDS})
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+def test_ngrams(mode: str) -> None:
+    """Words in rows and alone, 1 to 3 words, 0 to 2 skips."""
+    pool = ["a", "b", "c", "a", "b", "b", "c", "a", "a", "a", "b", "c", "c", "c", "a"]
+    rng = random.Random(mode)
+    for low, high, skips in ((1, 1, 0), (1, 1, 2), (2, 2, 0), (1, 3, 0), (2, 3, 2), (1, 3, 1)):
+        x = text(*rng.choices("abcd", k=24), dims=(3, 8))
+        places = list(range(8))
+        rng.shuffle(places)
+        facts = {"mode": mode, "pool_strings": pool, "ngram_counts": [0, 3, 9], "ngram_indexes": places, "min_gram_length": low,
+                 "max_gram_length": high, "max_skip_count": skips}  # fmt: skip
+        if mode != "TF":
+            facts["weights"] = [0.5 + k for k in range(8)]
+        agree(of_op("TfIdfVectorizer", {"x": x}, **facts), {"x": x})
+        agree(of_op("TfIdfVectorizer", {"x": x[0]}, **facts), {"x": x[0]})
+        numbers = np.vectorize("abcd".index)(x)  # of which the network itself counts
+        facts["pool_int64s"] = ["abcd".index(word) for word in facts.pop("pool_strings")]
+        network = of_op("TfIdfVectorizer", {"x": numbers}, **facts)
+        agree(network, {"x": numbers}, lightnet.compile(network, "none")({"x": numbers}))
+
+
+def test_tables() -> None:
+    """LabelEncoder of all opsets between text and numbers, CategoryMapper, OneHotEncoder, ArrayFeatureExtractor."""
+    numbers = np.array([3, 1, -7, 2], np.int64)
+    agree(
+        of_op("LabelEncoder", {"x": GRID}, domain=ML, keys_strings=["x", "longer"], values_int64s=[4, 5]), {"x": GRID}
+    )
+    agree(
+        of_op(
+            "LabelEncoder", {"x": GRID}, domain=ML, keys_strings=["x", "z"], values_floats=[0.5, 2.0], default_float=9.0
+        ),
+        {"x": GRID},
+    )
+    agree(
+        of_op(
+            "LabelEncoder",
+            {"x": GRID},
+            domain=ML,
+            keys_strings=["x", "z"],
+            values_strings=["u", "v"],
+            default_string="w",
+        ),
+        {"x": GRID},
+    )
+    agree(
+        of_op("LabelEncoder", {"x": numbers}, domain=ML, keys_int64s=[1, 2, 3], values_strings=["u", "v", "w"]),
+        {"x": numbers},
+    )
+    agree(of_op("LabelEncoder", {"x": GRID}, domain=ML, ml=1, classes_strings=["x", "z"], default_int64=7), {"x": GRID})
+    agree(
+        of_op("LabelEncoder", {"x": numbers}, domain=ML, ml=1, classes_strings=["x", "y", "z"], default_string="n"),
+        {"x": numbers},
+    )
+    tensors = {"keys_tensor": numpy_helper.from_array(text("x", "y")), "values_tensor": numpy_helper.from_array(np.array([5, 6], np.int64)),
+               "default_tensor": numpy_helper.from_array(np.array([-3], np.int64))}  # fmt: skip
+    agree(of_op("LabelEncoder", {"x": GRID}, domain=ML, ml=4, **tensors), {"x": GRID})
+    facts = {"cats_strings": ["x", "z"], "cats_int64s": [3, 1]}
+    agree(of_op("CategoryMapper", {"x": GRID}, domain=ML, ml=1, default_int64=-4, **facts), {"x": GRID})
+    agree(of_op("CategoryMapper", {"x": numbers}, domain=ML, ml=1, default_string="?", **facts), {"x": numbers})
+    agree(of_op("OneHotEncoder", {"x": GRID}, domain=ML, ml=1, cats_strings=["z", "x"], zeros=1), {"x": GRID})
+    agree(
+        of_op("ArrayFeatureExtractor", {"x": GRID, "i": np.array([2, 0])}, domain=ML, ml=1),
+        {"x": GRID, "i": np.array([2, 0])},
+    )
+    with pytest.raises(LightNetError, match="'y' is none of its categories"):
+        lightnet.compile(of_op("OneHotEncoder", {"x": GRID}, domain=ML, ml=1, cats_strings=["z", "x"], zeros=0))(
+            {"x": GRID}
+        )
+
+
+def test_cast() -> None:
+    """Numbers from text as ONNX Runtime reads them, text of numbers as it writes them, and what is no number."""
+    for to, x in ((TensorProto.FLOAT, text("1.5", "-2e3", "NaN", "-INF", "+7", ".5")), (TensorProto.INT64, text("7", "-12")),
+                  (TensorProto.DOUBLE, text("0.1", "1e300"))):  # fmt: skip
+        agree(of_op("Cast", {"x": x}, to=to), {"x": x})
+    rng = np.random.default_rng(3)
+    for x in (np.array([0, -5, 1 << 40]), np.array([True, False]), np.array([0.0, 1.5, -0.1, 1e-7, 3e20, np.nan, np.inf], np.float32),
+              rng.normal(size=50).astype(np.float32)):  # fmt: skip
+        network = of_op("Cast", {"x": x}, to=TensorProto.STRING)
+        got = lightnet.compile(network)({"x": x})["y0"]
+        if x.dtype.kind == "f":  # that it reads back is all that ONNX says
+            assert [np.float32(v) for v in got] == pytest.approx(x.tolist(), abs=0, nan_ok=True)
+        else:
+            agree(network, {"x": x}, {"y0": got})
+    for wrong in ("", "1.5", "x", "1_0", " 7", "9" * 30):
+        with pytest.raises(LightNetError, match="is no"):
+            lightnet.compile(of_op("Cast", {"x": text(wrong)}, to=TensorProto.INT32))({"x": text(wrong)})
+
+
+# -- patterns
+
+
+ATOMS = r"a b A é k K 0 _ . \d \w \s \D \W \b \B ^ $ \A \z [ab] [^a] [a-c] [[:alpha:]] [[:^digit:]] [\d_] [^\W] \pL \p{Lu} \PN [\p{L}0] \x41 \x{e9} \n \. " \
+        r"\Qa.b\E \101 []a] [a-] [K-\x{212a}] \07 { a{,2} [^]a] \p{^Lu} [[:word:]]".split(" ")  # fmt: skip
+
+
+def _pattern(rng: random.Random, depth: int = 0) -> str:
+    k = rng.random()
+    if depth > 3 or k < 0.4:
+        return rng.choice(ATOMS)
+    if k < 0.7:
+        return rng.choice(("", "|")).join(_pattern(rng, depth + 1) for _ in range(2))
+    if k < 0.83:
+        group = rng.choice(("(", "(?:", "(?i:", "(?s:", "(?P<n>", "(?m:", "(?i-s:", "(?:(?i)", "(?:(?U)"))
+        return f"{group}{_pattern(rng, depth + 1)})"
+    return f"(?:{_pattern(rng, depth + 1)}){rng.choice(('*', '+', '?', '{2}', '{1,3}', '{0,2}', '{2,}', '*?', '+?'))}"
+
+
+def _compare_patterns(count: int, seed: int) -> None:
+    """Random patterns, and mutations of them that may be none, on random text: the same matches, and the same refusals, as RE2."""
+    rng = random.Random(seed)
+    for i in range(count):
+        pattern = _pattern(rng)
+        if i % 4 == 0:
+            at = rng.randrange(len(pattern))
+            pattern = (
+                pattern[:at] + rng.choice("\\()[]{}*+?|a^-:") * rng.randrange(2) + pattern[at + rng.randrange(2) :]
+            )
+        x = text(
+            *("".join(rng.choices("abAcC kKé0_1.\nÉK-]{ſ,2", k=rng.choice((0, 1, 1, 2, 3, 5)))) for _ in range(20))
+        )
+        try:
+            want = by_runtime(of_op("RegexFullMatch", {"x": x}, pattern=pattern), {"x": x})["y0"].tolist()
+        except Exception:  # RE2 does not take it
+            want = None
+        try:
+            got = [Regex(pattern).matches(value) for value in x]
+        except LightNetError:
+            got = None
+        assert got == want, pattern
+
+
+def test_patterns() -> None:
+    _compare_patterns(120, 0)
+
+
+@pytest.mark.slow
+def test_more_patterns() -> None:
+    _compare_patterns(4000, 1)
+
+
+def test_patterns_are_linear() -> None:
+    """What takes a matcher that tries again longer than the age of the universe."""
+    for pattern in ("(a*)*b", "(a|aa)+$b", "(a|a?)+b", "([a-z]+)*Z", "(?:a?){500}a{500}b"):
+        assert not Regex(pattern).matches("a" * 2000)
+    for pattern in (
+        "a" * 20_000,
+        "((a{1000}){1000})",
+        "(" * 200 + ")" * 200,
+        "a{1001}",
+        r"(a)\1",
+        "(?=a)",
+        "(?<!a)",
+        "a++",
+    ):
+        with pytest.raises(LightNetError, match="pattern"):
+            Regex(pattern)
+
+
+# -- whole networks
+
+
+def test_every_way_in_and_out(tmp_path: Path) -> None:
+    """Compiled, interpreted, as `.mlir`, saved, from bytes and pickled: the same texts and scores."""
+    source, network = pipeline(), lightnet.loads(pipeline().SerializeToString(), ".onnx")
+    run = lightnet.compile(source)
+    run.save(tmp_path / "n.lnx")
+    again = lightnet.loads(str(network), ".mlir", weights=network.weights)
+    for found in (run, lightnet.compile(source, "none"), lightnet.compile(again), lightnet.load_executable(tmp_path / "n.lnx"),
+                  lightnet.load_executable((tmp_path / "n.lnx").read_bytes()), pickle.loads(pickle.dumps(run)), lightnet.compile(pipeline("N"))):  # fmt: skip
+        got = found(FEEDS)
+        agree(source, FEEDS, got)
+        assert (
+            list(found.inputs) == ["colour", "x"] and list(found.outputs) == ["label", "p"] and "colour" in repr(found)
+        )
+        assert found(FEEDS, outputs=["label"])["label"].tolist() == got["label"].tolist()
+    onnx.save(pipeline("N"), tmp_path / "open.onnx")
+    opened = pickle.loads(pickle.dumps(lightnet.compile(tmp_path / "open.onnx")))
+    agree(source, FEEDS, opened(FEEDS))
+    out = np.zeros((4, 3), np.float32)
+    run(FEEDS, out={"p": out})
+    np.testing.assert_array_equal(out, got["p"])
+    lists = {"colour": [["red"], ["blue"], ["nope"], ["green"]], "x": FEEDS["x"]}
+    strings = {"colour": np.array(lists["colour"]), "x": FEEDS["x"]}
+    assert run(lists)["label"].tolist() == run(strings)["label"].tolist() == got["label"].tolist()
+    run.close()
+    with pytest.raises(LightNetError, match="closed"):
+        run(FEEDS)
+
+
+def test_text_through_the_network_alone() -> None:
+    """Shapes that text decides, an output that is an input, numbers that go with text, and labels that text ops read again."""
+    words = model(
+        [node("StringNormalizer", ["w"], ["n"], case_change_action="LOWER", stopwords=["the"], locale="C"),
+         node("TfIdfVectorizer", ["n"], ["v"], mode="TF", pool_strings=["a", "b", "a", "b"], ngram_counts=[0, 2], ngram_indexes=[0, 1, 2],
+              min_gram_length=1, max_gram_length=2, max_skip_count=0),
+         node("MatMul", ["v", "W"], ["y"])], [("w", ["C"])], ["y", "w"], {"W": np.ones((3, 4), np.float32)})  # fmt: skip
+    run = lightnet.compile(words)
+    assert not hasattr(run.network, "signature")  # what the network is fed has one shape, whatever the text
+    for x in (text("The", "a", "B", "a", "b"), text("the"), text("b")):
+        agree(words, {"w": x}, run({"w": x}))
+    split = model([node("StringSplit", ["t"], ["s", "n"], delimiter=","), node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+                   node("Add", ["f", "f"], ["g"]), node("Relu", ["g"], ["y"])], [("t", [2])], ["y", "n"])  # fmt: skip
+    run = lightnet.compile(split)
+    for x in (text("1,2", "3,4"), text("1.5,-2,7", "3,4,-1")):
+        agree(split, {"t": x}, run({"t": x}))
+    pulled = model([node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["r"]), node("Concat", ["r", "one"], ["shape"], axis=0),
+                    node("Reshape", ["t", "shape"], ["y"]), node("Mul", ["x", "x"], ["z"])],
+                   [("t", [4]), ("x", [4, 2], TensorProto.FLOAT)], ["y", "z"], {"zero": np.array([0]), "one": np.array([1])})  # fmt: skip
+    feeds = {"t": text(*"abcd"), "x": FEEDS["x"]}
+    agree(pulled, feeds)
+    named = copy.deepcopy(pipeline())
+    named.graph.node.append(node("StringConcat", ["label", "mark"], ["shout"]))
+    named.graph.initializer.append(numpy_helper.from_array(text("!"), "mark"))
+    named.graph.output.append(helper.make_empty_tensor_value_info("shout"))
+    agree(named, FEEDS)
+
+
+def test_what_is_refused() -> None:
+    """Text between two networks, ops that no step has, subgraphs, and every such node is named at once."""
+    between = model([node("Relu", ["x"], ["r"]), node("Cast", ["r"], ["t"], to=TensorProto.STRING, name="back"),
+                     node("TfIdfVectorizer", ["t"], ["v"], mode="TF", pool_strings=["1"], ngram_counts=[0], ngram_indexes=[0], min_gram_length=1,
+                          max_gram_length=1, max_skip_count=0),
+                     node("MatMul", ["v", "W"], ["y"], name="last")], [("x", [3], TensorProto.FLOAT)], ["y"], {"W": np.ones((1, 1), np.float32)})  # fmt: skip
+    with pytest.raises(LightNetError) as error:
+        lightnet.compile(between)
+    assert (
+        error.value.label == "onnx.unsupported"
+        and "'last'" in str(error.value.notes)
+        and "behind it" in str(error.value.notes)
+    )
+    pad = of_op("Pad", {"x": GRID}, constants={"n": np.array([0, 0, 1, 1])}, mode="edge")
+    with pytest.raises(LightNetError) as error:
+        lightnet.compile(pad)
+    assert "Pad" in str(error.value.notes) and "text" in str(error.value.notes)
+    run = lightnet.compile(pipeline())
+    for feeds, message in (({"x": FEEDS["x"]}, "'colour'"), ({**FEEDS, "hot": 1}, "'hot'"), ({**FEEDS, "colour": FEEDS["x"]}, "takes text"),
+                           ({**FEEDS, "colour": text("a")}, "has shape"), ({**FEEDS, "colour": [[b"red"]] * 4}, "bytes"),
+                           ({**FEEDS, "x": text("a")}, "'x'"), ({**FEEDS, "colour": text(1, 2, 3, 4, dims=(4, 1))}, "int")):  # fmt: skip
+        with pytest.raises(LightNetError, match=message):
+            run(feeds)
+
+
+def test_memory_is_bounded() -> None:
+    """Text that doubles with each node, and tensors that are declared large."""
+    names = ["x", *(f"t{i}" for i in range(60))]
+    doubling = model([node("StringConcat", [a, a], [b]) for a, b in pairwise(names)], [("x", [1])], ["t59"])
+    run = lightnet.compile(doubling)
+    with pytest.raises(LightNetError, match="characters"):
+        run({"x": text("word")})
+    grown = of_op("Expand", {"x": text("a")}, constants={"n": np.array([1 << 40])})
+    with pytest.raises(LightNetError, match="elements"):
+        lightnet.compile(grown)({"x": text("a")})
+    for delimiter in (",", ""):
+        long = of_op("StringSplit", {"x": text(*"a" * 9000)}, 2, delimiter=delimiter)
+        x = text("a, " * 9000, *["b"] * 8999)
+        with pytest.raises(LightNetError, match="elements"):
+            lightnet.compile(long)({"x": x})
+
+
+def test_other_forms_say_that_they_cannot(tmp_path: Path) -> None:
+    """C, JSON IR, ONNX and NNVM have no place for a host part; labels alone are numbers of classes in C, as of old."""
+    from lightnet import deploy
+    from lightnet.frontends import exporter
+
+    network = lightnet.loads(pipeline().SerializeToString(), ".onnx")
+    from lightnet.frontends.nnvm.export.model import to_nnvm
+
+    for write in (
+        lambda: exporter.from_module(network.module),
+        lambda: lightnet.to_onnx(network),
+        lambda: to_nnvm(network),
+    ):
+        with pytest.raises(LightNetError, match="OneHotEncoder") as error:
+            write()
+        assert error.value.label == "host.form"
+    with pytest.raises(LightNetError, match=r"'header'.*OneHotEncoder"):
+        deploy.emit(lightnet.compile(network, threads=1), {"header": tmp_path / "n.h"}, "n")
+    labels = model([node("LinearClassifier", ["s"], ["label", "p"], coefficients=[1.0, 0, 0, 1], classlabels_strings=["a", "b"], domain=ML)],
+                   [("s", [3, 2], TensorProto.FLOAT)], ["label", "p"])  # fmt: skip
+    run = lightnet.compile(labels, threads=1)
+    assert run.host.classes() == {"label": ("a", "b")}
+    deploy.emit(run, {"header": tmp_path / "n.h"}, "n")
+    assert "label" in (tmp_path / "n.h").read_text()
+
+
+def test_host_parts_are_checked() -> None:
+    """A host part is data: whatever a file says instead, it is refused, or it is a program that a call evaluates or refuses."""
+    good = lightnet.compile(pipeline()).host.to_json()
+    assert HostProgram.from_json(good).to_json() == good
+    rng = random.Random(5)
+    junk: list[Any] = [None, -1, 1 << 70, 1.5, "x", [], {}, ["x"], {"dtype": "text", "dims": [2], "data": ["a"]}, True]
+    refused = 0
+    for _ in range(1500):
+        value = json.loads(good)
+        at, key = value, rng.choice(list(value))
+        while isinstance(at[key], dict | list) and len(at[key]) and rng.random() < 0.8:
+            at = at[key]
+            key = rng.choice(list(at)) if isinstance(at, dict) else rng.randrange(len(at))
+        at[key] = rng.choice(junk)
+        try:
+            program = HostProgram.from_json(json.dumps(value))
+            program.left(program.entered(FEEDS), {"label": np.zeros(4, np.int64), "p": FEEDS["x"]})
+        except LightNetError:
+            refused += 1
+    assert 500 < refused < 1500
+    for wrong in ("", "[]", "{", good.replace("OneHotEncoder", "Loader"), good.replace('"colour"]', '"nothing"]')):
+        with pytest.raises(LightNetError, match="the host part"):
+            HostProgram.from_json(wrong)
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text from JSON, from .npy and as words; what comes out goes to a file; `inspect` says what runs on the host."""
+    from lightnet.cli.lightnet import main
+
+    path, out = tmp_path / "n.onnx", tmp_path / "out.npz"
+    onnx.save(pipeline(), path)
+    (tmp_path / "c.json").write_text(json.dumps(FEEDS["colour"].tolist()))
+    np.save(tmp_path / "c.npy", FEEDS["colour"].astype(str))
+    np.save(tmp_path / "x.npy", FEEDS["x"])
+    want = by_runtime(pipeline(), FEEDS)["label"].tolist()
+
+    def said(*words: str) -> str:
+        assert main(list(words)) == 0
+        return capsys.readouterr().out
+
+    lnx = tmp_path / "n.lnx"
+    said("compile", str(path), "-o", str(lnx))
+    for name in (path, lnx):
+        for colours in (f"@{tmp_path}/c.json", f"@{tmp_path}/c.npy", json.dumps(FEEDS["colour"].tolist())):
+            said("run", str(name), "-i", f"colour={colours}", "-i", f"x=@{tmp_path}/x.npy", "-o", str(out))
+            assert np.load(out)["label"].tolist() == want
+        assert "OneHotEncoder" in said("inspect", str(name)) and "text" in said("inspect", str(name))
+        assert "OneHotEncoder" in json.loads(said("inspect", str(name), "--json"))["host"]
+    assert "agrees" in said("run", str(path), "-i", "colour=red", "-i", "x=random", "--compare", "onnxruntime")
+    assert "agrees" in said(
+        "run", str(path), "-i", "colour=zeros", "-i", "x=random", "--compare", "interpreter", "--layers"
+    )
