@@ -21,8 +21,8 @@ _LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
 
 def has_text(graph: OnnxGraph) -> bool:
     """Whether a graph has text at its ends or within it (of subgraphs and functions it does not say: they have none)."""
-    infos = (*graph.inputs, *graph.outputs, *graph.initializers.values())
-    return any(i.dtype == STRING for i in infos) or any(names_text(n) for n in graph.nodes)
+    dtypes = [i.dtype for i in (*graph.inputs, *graph.outputs)] + [i.dtype for i in graph.initializers.values()]
+    return STRING in dtypes or any(names_text(n) for n in graph.nodes)
 
 
 def names_text(node: OnnxNode) -> bool:

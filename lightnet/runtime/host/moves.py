@@ -38,7 +38,7 @@ def identity(step: Step, x: Array) -> Array:
 
 @host_op("Shape", "i64", of_dims=True)
 def shape(step: Step, x: Array) -> Array:
-    return np.array(x.shape[slice(step.int("start", 0), step.int("end", None))], np.int64)
+    return np.array(x.shape[slice(step.integer("start", 0), step.integer("end", None))], np.int64)
 
 
 @host_op("Size", "i64", of_dims=True)
@@ -50,14 +50,14 @@ def size(step: Step, x: Array) -> Array:
 def reshape(step: Step, x: Array, dims: Array) -> Array:
     """0 keeps the dim of x that stands there, unless `allowzero`; -1 is what is left."""
     wanted = _numbers(step, "shape", dims)
-    if not step.int("allowzero", 0):
+    if not step.integer("allowzero", 0):
         wanted = [x.shape[i] if d == 0 and i < x.ndim else d for i, d in enumerate(wanted)]
     return x.reshape(wanted)
 
 
 @host_op("Flatten", "same")
 def flatten(step: Step, x: Array) -> Array:
-    axis = step.int("axis", 1)
+    axis = step.integer("axis", 1)
     if not -x.ndim <= axis <= x.ndim:
         step.fail(f"axis {axis} is out of range for a tensor of rank {x.ndim}")
     axis += x.ndim if axis < 0 else 0
@@ -97,7 +97,7 @@ def tile(step: Step, x: Array, repeats: Array) -> Array:
 
 @host_op("Concat", "same")
 def concat(step: Step, *parts: Array) -> Array:
-    axis = _axis(step, step.int("axis", 1), parts[0].ndim)
+    axis = _axis(step, step.integer("axis", 1), parts[0].ndim)
     dims = list(parts[0].shape)
     dims[axis] = sum(p.shape[axis] for p in parts)
     step.room(dims)
@@ -106,7 +106,7 @@ def concat(step: Step, *parts: Array) -> Array:
 
 @host_op("Split", "same", deciding=(1,))
 def split(step: Step, x: Array, sizes: Array | None = None) -> tuple[Array, ...]:
-    axis, count = _axis(step, step.int("axis", 0), x.ndim), len(step.outputs)
+    axis, count = _axis(step, step.integer("axis", 0), x.ndim), len(step.outputs)
     wanted = _numbers(step, "split", sizes, None)
     if wanted is None:
         chunk = -(-x.shape[axis] // count)
@@ -152,14 +152,14 @@ def _indices(step: Step, index: Array, length: int) -> Array:
 
 @host_op("Gather", "same")
 def gather(step: Step, x: Array, index: Array) -> Array:
-    axis = _axis(step, step.int("axis", 0), x.ndim)
+    axis = _axis(step, step.integer("axis", 0), x.ndim)
     step.room((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
     return np.asarray(np.take(x, _indices(step, index, x.shape[axis]), axis))
 
 
 @host_op("GatherElements", "same")
 def gather_elements(step: Step, x: Array, index: Array) -> Array:
-    axis = _axis(step, step.int("axis", 0), x.ndim)
+    axis = _axis(step, step.integer("axis", 0), x.ndim)
     step.room(index.shape)
     return np.take_along_axis(x[tuple(slice(n) if a != axis else slice(None) for a, n in enumerate(index.shape))],
                               _indices(step, index, x.shape[axis]), axis)  # fmt: skip
@@ -175,7 +175,7 @@ def where(step: Step, condition: Array, x: Array, y: Array) -> Array:
 
 @host_op("Compress", "same", opened=True)
 def compress(step: Step, x: Array, condition: Array) -> Array:
-    axis = step.int("axis", None)
+    axis = step.integer("axis", None)
     chosen = np.flatnonzero(condition)
     return np.take(x, chosen, None if axis is None else _axis(step, axis, x.ndim))
 
@@ -183,7 +183,7 @@ def compress(step: Step, x: Array, condition: Array) -> Array:
 @host_op("Unique", ("same", "i64", "i64", "i64"), opened=True)
 def unique(step: Step, x: Array) -> tuple[Array, ...]:
     """The different elements, where each first stands, which of them each is, and how often there are. Of all elements, not along an axis."""
-    if step.int("axis", None) is not None:
+    if step.integer("axis", None) is not None:
         step.fail("Unique along an axis is not supported of text", "host.unsupported")
     flat = x.reshape(-1).tolist()
     first: dict[Any, int] = {}
@@ -191,7 +191,7 @@ def unique(step: Step, x: Array) -> tuple[Array, ...]:
         first.setdefault(value, i)
     values = (
         sorted(first, key=(lambda v: v.encode()) if x.dtype == object else None)
-        if step.int("sorted", 1)
+        if step.integer("sorted", 1)
         else list(first)
     )
     place = {value: i for i, value in enumerate(values)}

@@ -58,8 +58,8 @@ class _Vectorizer:
         if not places or min(places) < 0:
             step.fail(f"its ngram_indexes are {list(places[:8])}")
         self.outputs = step.room((max(places) + 1,))[0]
-        self.skips = step.int("max_skip_count") + 1
-        self.shortest, self.longest = step.int("min_gram_length"), step.int("max_gram_length")
+        self.skips = step.integer("max_skip_count") + 1
+        self.shortest, self.longest = step.integer("min_gram_length"), step.integer("max_gram_length")
         if self.skips < 1 or not 1 <= self.shortest <= self.longest:
             step.fail(f"n-grams of {self.shortest} to {self.longest} words with {self.skips - 1} skips")
         weights = step.list("weights", (float, int), ())

@@ -256,5 +256,5 @@ def _tensor(name: Any, dims: Any, dtype: Any) -> HostTensor:
 
 
 def _step(op: Any, name: Any, inputs: Any, outputs: Any, attributes: Any) -> Step:
-    names = (tuple(map(_name, _of(list, found))) for found in (inputs, outputs))
-    return Step(_name(op), _name(name), *names, {_name(k): _unpacked(v) for k, v in attributes.items()})
+    reads, gives = (tuple(map(_name, _of(list, found))) for found in (inputs, outputs))
+    return Step(_name(op), _name(name), reads, gives, {_name(k): _unpacked(v) for k, v in attributes.items()})

@@ -110,7 +110,7 @@ class Step:
             self.fail(f"its attribute '{name}' is {value!r:.60}")
         return value
 
-    def int(self, name: str, default: Any = ...) -> Any:
+    def integer(self, name: str, default: Any = ...) -> Any:
         return self.attribute(name, int, default)
 
     def text(self, name: str, default: Any = ...) -> Any:

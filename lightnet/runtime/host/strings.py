@@ -30,7 +30,7 @@ def string_concat(step: Step, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 @host_op("StringSplit", (TEXT, "i64"), opened=True, shapes=lambda step, x: ((*x, None), x))
 def string_split(step: Step, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The parts of each element [..., most parts], empty ones behind them; and how many there are. Without a delimiter, blanks part them."""
-    delimiter, most = step.text("delimiter", "") or None, step.int("maxsplit", -1)
+    delimiter, most = step.text("delimiter", "") or None, step.integer("maxsplit", -1)
     parts = [value.split(delimiter, most) for value in x.reshape(-1)]
     counts = np.array([len(p) for p in parts], np.int64)
     wide = int(counts.max(initial=0))
@@ -50,7 +50,7 @@ def _simple(value: str, upper: bool) -> str:
 @host_op("StringNormalizer", TEXT, opened=True, shapes=lambda step, x: ((*x[:-1], None),))
 def string_normalizer(step: Step, x: np.ndarray) -> np.ndarray:
     """The elements of [C] or [1, C] that are no stop words, in one case; one empty element where none is left."""
-    action, sensitive = step.text("case_change_action", "NONE"), step.int("is_case_sensitive", 0)
+    action, sensitive = step.text("case_change_action", "NONE"), step.integer("is_case_sensitive", 0)
     if action not in ("NONE", "LOWER", "UPPER"):
         step.fail(f"its case_change_action is '{action:.40}'; there are NONE, LOWER and UPPER")
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):

@@ -74,7 +74,7 @@ def _default(step: Step, dtype: np.dtype) -> Any:
         return step.text("default_string", "_Unused")
     if dtype.kind == "f":
         return step.attribute("default_float", (float, int), -0.0)
-    return step.int("default_int64", -1)
+    return step.integer("default_int64", -1)
 
 
 def _mapper_gives(step: Step, inputs: Sequence[str]) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _mapped(step: Step, words: Sequence[str], numbers: Sequence[int] | None, x: 
     if len(words) != len(numbers):
         step.fail(f"it has {len(words)} texts and {len(numbers)} numbers")
     if x.dtype == TEXT_DTYPE:
-        by_word, default = dict(zip(words, numbers)), step.int("default_int64", -1)
+        by_word, default = dict(zip(words, numbers)), step.integer("default_int64", -1)
         return each(lambda v: by_word.get(v, default), x, np.int64)
     by_number, other = dict(zip(numbers, words)), step.text("default_string", "_Unused")
     return each(lambda v: by_number.get(int(v), other), x)
@@ -105,7 +105,7 @@ def one_hot_encoder(step: Step, x: np.ndarray) -> np.ndarray:
     index = {word: i for i, word in enumerate(categories)}
     found = np.zeros(step.room((x.size, len(categories))), np.float32)
     places = np.array([index.get(v, -1) for v in x.reshape(-1)], np.int64)
-    if not step.int("zeros", 1) and (places < 0).any():
+    if not step.integer("zeros", 1) and (places < 0).any():
         step.fail(f"'{x.reshape(-1)[int(np.argmin(places))]:.40}' is none of its categories", "host.category")
     rows = np.flatnonzero(places >= 0)
     found[rows, places[rows]] = 1
