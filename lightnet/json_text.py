@@ -110,8 +110,8 @@ def number(text: str) -> int | float:
 
 
 class JsonText:
-    """A text and the values in it. `members` walks the top object, `value` decodes what stands at an offset, `checked` turns
-    a `FormError` into an error at its place."""
+    """A text and the values in it. `members` walks the top object, `value` decodes what stands at an offset, `checked`
+    turns a `FormError` into an error at its place."""
 
     #: What the top object has to be, for the error where the text is another value.
     needs = "the top value has to be an object"
@@ -212,7 +212,8 @@ class JsonText:
             raise self.error("not valid JSON: more text after the end", at)
 
     def items(self, at: int, after: list[int]) -> Iterator[tuple[Any, int]]:
-        """The values of the array at `at`, each with its offset; after the last, `after[0]` is the offset behind the array."""
+        """The values of the array at `at`, each with its offset; after the last, `after[0]` is the offset behind the
+        array."""
         at = self.skip(at + 1)
         closed = self.text[at : at + 1] == "]"
         while not closed:
