@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.frontends.json_form import check_depth
+from lightnet.frontends.json_ir.form import check_depth
 from lightnet.json_text import MAX_DEPTH, FormError, JsonText, Path
 from lightnet.source import STDIN_NAME
 

@@ -12,7 +12,7 @@ of the top level are kept (`Netlist.extra`). Comments (`//` and `/* */`) are tak
 and Infinity are not.
 
 `json_text.py` reads the text, so that memory holds one raw operator at a time. Imports the standard library, the
-netlist, `json_form`, `json_text`, `source` and diagnostics only.
+netlist, `form`, `json_text`, `source` and diagnostics only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import json
 from typing import Any
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.json_form import check_depth, check_encodable, join_words, to_op, to_words
+from lightnet.frontends.json_ir.form import check_depth, check_encodable, join_words, to_op, to_words
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor
 from lightnet.json_text import MAX_DEPTH, MAX_FILE, JsonText
 from lightnet.source import STDIN_NAME, Texts, read_text
