@@ -1,4 +1,5 @@
-"""A module on its way through a pipeline: its stages, and the code that its target's runtime makes of the last one. Imports xDSL and `ir`."""
+"""A module on its way through a pipeline: its stages, and the code that its target's runtime makes of the last one.
+Imports xDSL and `ir`."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ VERIFY = "LIGHTNET_VERIFY"
 
 
 class Compilation:
-    """A module on its way through a pipeline, and the stages it went through: `planning` leads to the planned network (level 3), `lowering` to launches
-    (level 4).
+    """A module on its way through a pipeline, and the stages it went through: `planning` leads to the planned network
+    (level 3), `lowering` to launches (level 4).
 
-    `target` is whose code it becomes, `settings` what the target's options came to, `threads` how many threads a call may use. Passes that are switched
-    off are those of `disable`, which `stage` needs, too.
+    `target` is whose code it becomes, `settings` what the target's options came to, `threads` how many threads a call
+    may use. Passes that are switched off are those of `disable`, which `stage` needs, too.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class Compilation:
 
     @property
     def machine(self) -> Machine:
-        """What it runs on: its target's, or this process, where that runs another target's code, or interprets what was to be lowered."""
+        """What it runs on: its target's, or this process, where that runs another target's code, or interprets what was
+        to be lowered."""
         as_target = self.target.lowering is None if self.loops is None else self.is_own
         return self.target.opened_by if as_target else PROCESS
 

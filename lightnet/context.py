@@ -1,7 +1,7 @@
 """Document 004's context: one object that holds a network from its source to its results.
 
-The operations carry upstream's names. What they do underneath is `load`, `compile` and `Executable`; the documents' lists
-and tables are the module and its analyses (docs/upstream-map.md).
+The operations carry upstream's names. What they do underneath is `load`, `compile` and `Executable`; the documents'
+lists and tables are the module and its analyses (docs/upstream-map.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from lightnet.model import Model, Weights, load
 
 
 class Context:
-    """The life cycle of document 004: ``Context() → init → compile → load → (set_data → run → get_data)* → unload → cleanup``."""
+    """The life cycle of document 004:
+    ``Context() → init → compile → load → (set_data → run → get_data)* → unload → cleanup``."""
 
     def __init__(self) -> None:
         self.model: Model | None = None
@@ -59,7 +60,8 @@ class Context:
         write_atomic(str(outfile), json_ir.write(exporter.from_module(self._build().planned)))
 
     def load(self, datafile: Weights = None) -> None:
-        """Load the weights (those given here, to `compile` or to `init`) and get ready to run; fed data is forgotten."""
+        """Load the weights (those given here, to `compile` or to `init`) and get ready to run; fed data is
+        forgotten."""
         if datafile is not None:
             self._weights, self._executable = datafile, None
         self._build().prepare()
@@ -71,8 +73,8 @@ class Context:
         self._fed[name] = self._build().checked(name, data).copy()
 
     def get_data(self, name: str) -> np.ndarray:
-        """An output's value after `run`, or what an input or param holds (fed, else loaded). Raises `LightNetError` for a
-        tensor that does not outlive a run: keep it with `outputs` at compile time."""
+        """An output's value after `run`, or what an input or param holds (fed, else loaded). Raises `LightNetError` for
+        a tensor that does not outlive a run: keep it with `outputs` at compile time."""
         self._need_loaded()
         executable = self._build()
         if name in self._results:
@@ -90,9 +92,9 @@ class Context:
     def set_param(self, opname: str, pname: str, value: Any) -> None:
         """Set a parameter of an op of the source network to a string, number, bool, None, or an array of one of these.
 
-        The executable is compiled again on the next use, through the kernel cache; fed data stays, results do not. Raises
-        `LightNetError`, and changes nothing, for an unknown name, a value that the op refuses, and one that would change
-        the type of a result.
+        The executable is compiled again on the next use, through the kernel cache; fed data stays, results do not.
+        Raises `LightNetError`, and changes nothing, for an unknown name, a value that the op refuses, and one that
+        would change the type of a result.
         """
         op = self._find(opname)
         if pname not in op.schema.by_name:
@@ -117,8 +119,8 @@ class Context:
         self._executable, self._results = None, {}
 
     def run(self, feeds: Mapping[str, Any] | None = None, threads: int | None = None) -> dict[str, np.ndarray]:
-        """Run once on what `set_data` fed (and on `feeds`, for this run alone), on at most as many `threads` as `compile` was given;
-        the results stay for `get_data`."""
+        """Run once on what `set_data` fed (and on `feeds`, for this run alone), on at most as many `threads` as
+        `compile` was given; the results stay for `get_data`."""
         self._need_loaded()
         self._results = self._build()({**self._fed, **(feeds or {})}, threads=threads)
         return {name: array.copy() for name, array in self._results.items()}
@@ -166,7 +168,8 @@ class Context:
 
 
 def _plain(value: Any) -> ParamValue:
-    """A parameter's value of Python's own types: lists and arrays become tuples. Raises `LightNetError` for a mixed one."""
+    """A parameter's value of Python's own types: lists and arrays become tuples. Raises `LightNetError` for a mixed
+    one."""
     value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     scalars = (bool, int, float, str)
     if isinstance(value, list | tuple):

@@ -1,9 +1,11 @@
 """JSON text with places: what JSON IR, NNVM graphs and descriptions are read with.
 
-`Source`, `kind_of` and the numbers are for each reader of JSON; `JsonText` is the strict one, for networks, which may be large: the top level is walked by hand and each part of it is decoded by the standard library's C scanner, so that memory holds one raw entry at a time; what
-has the wrong form is an error at its line and column. Comments (`//` and `/* */`) are taken; trailing commas, duplicate keys, NaN, Infinity
-and numbers beyond 64 bits are not. The lenient one, whose values know where they stand, is `descriptions/reader.py`. Imports the standard
-library, `source` and diagnostics only.
+`Source`, `kind_of` and the numbers are for each reader of JSON; `JsonText` is the strict one, for networks, which may
+be large: the top level is walked by hand and each part of it is decoded by the standard library's C scanner, so that
+memory holds one raw entry at a time; what has the wrong form is an error at its line and column. Comments (`//` and
+`/* */`) are taken; trailing commas, duplicate keys, NaN, Infinity and numbers beyond 64 bits are not. The lenient one,
+whose values know where they stand, is `descriptions/reader.py`. Imports the standard library, `source` and diagnostics
+only.
 """
 
 from __future__ import annotations
@@ -110,8 +112,8 @@ def number(text: str) -> int | float:
 
 
 class JsonText:
-    """A text and the values in it. `members` walks the top object, `value` decodes what stands at an offset, `checked` turns
-    a `FormError` into an error at its place."""
+    """A text and the values in it. `members` walks the top object, `value` decodes what stands at an offset, `checked`
+    turns a `FormError` into an error at its place."""
 
     #: What the top object has to be, for the error where the text is another value.
     needs = "the top value has to be an object"
@@ -212,7 +214,8 @@ class JsonText:
             raise self.error("not valid JSON: more text after the end", at)
 
     def items(self, at: int, after: list[int]) -> Iterator[tuple[Any, int]]:
-        """The values of the array at `at`, each with its offset; after the last, `after[0]` is the offset behind the array."""
+        """The values of the array at `at`, each with its offset; after the last, `after[0]` is the offset behind the
+        array."""
         at = self.skip(at + 1)
         closed = self.text[at : at + 1] == "]"
         while not closed:

@@ -34,8 +34,8 @@ Weights = str | Path | Mapping[str, np.ndarray] | WeightStore | None
 
 @dataclass
 class Model:
-    """A network: `module` (level 1, or planned when the source was), `weights` (or None), the `seed` of random contents,
-    and the context its locations and dialects live in."""
+    """A network: `module` (level 1, or planned when the source was), `weights` (or None), the `seed` of random
+    contents, and the context its locations and dialects live in."""
 
     module: ModuleOp
     source: str
@@ -57,18 +57,21 @@ class Model:
 
 
 def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequence[int]] | None = None, *,
-         values: Mapping[str, Any] | None = None, override: bool = False, seed: int | str | None = None, include_dirs: Sequence[str] = (),
+         values: Mapping[str, Any] | None = None, override: bool = False, seed: int | str | None = None,
+         include_dirs: Sequence[str] = (),
          eval_mode: str = "arith", defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """Read a network: LightNet IL (``.net``), JSON IR or an NNVM or MXNet graph (``.json``), MLIR (``.mlir``), ONNX
     (``.onnx``); ``-`` is standard input, whose form is told from its text.
 
-    An `onnx.ModelProto` is read as its bytes are. `weights` is a file (``.wts``, ``.npz``, ``.safetensors``, ``.params``) or a mapping of arrays, which go before those that
-    the network brings along; with `override` it also fills every tensor that it names where the network gives contents of its
-    own (``from_file=false``); `shapes` gives inputs other dimensions (the shapes of everything behind them follow), and decides
-    those that a graph leaves open; `values` makes inputs of an ONNX model constants. `seed` seeds contents declared random (0 unless given) and, where it is given, an ONNX
-    model's random ops, which are refused without one: an integer, or ``"input"``, which makes it an input of the network called ``seed``.
-    `include_dirs`, `defines` and `eval_mode` (``arith``, or ``perl``, which runs code from the file) are for IL.
-    Raises `LightNetError` for every mistake in the files, `OpenError` where more of `shapes` or `values` is needed.
+    An `onnx.ModelProto` is read as its bytes are. `weights` is a file (``.wts``, ``.npz``, ``.safetensors``,
+    ``.params``) or a mapping of arrays, which go before those that the network brings along; with `override` it also
+    fills every tensor that it names where the network gives contents of its own (``from_file=false``); `shapes` gives
+    inputs other dimensions (the shapes of everything behind them follow), and decides those that a graph leaves open;
+    `values` makes inputs of an ONNX model constants. `seed` seeds contents declared random (0 unless given) and, where
+    it is given, an ONNX model's random ops, which are refused without one: an integer, or ``"input"``, which makes it
+    an input of the network called ``seed``. `include_dirs`, `defines` and `eval_mode` (``arith``, or ``perl``, which
+    runs code from the file) are for IL. Raises `LightNetError` for every mistake in the files, `OpenError` where more
+    of `shapes` or `values` is needed.
     """
     if hasattr(path, "SerializeToString"):  # an onnx.ModelProto
         return loads(
@@ -84,7 +87,8 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
         )
     if not isinstance(path, str | os.PathLike):
         raise LightNetError(
-            f"a network to load is a path, or an onnx.ModelProto, not a {type(path).__name__}: `loads` takes text and bytes"
+            f"a network to load is a path, or an onnx.ModelProto, not a {type(path).__name__}: `loads` takes text and "
+            "bytes"
         )
     path = os.fspath(path)
     name = STDIN_NAME if path == "-" else path
@@ -99,7 +103,8 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
 
 def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weights = None,
           shapes: Mapping[str, Sequence[int]] | None = None, *, values: Mapping[str, Any] | None = None,
-          override: bool = False, seed: int | str | None = None, include_dirs: Sequence[str] = (), eval_mode: str = "arith",
+          override: bool = False, seed: int | str | None = None, include_dirs: Sequence[str] = (),
+          eval_mode: str = "arith",
           defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """As `load`, from text (of an ONNX model: its bytes) in the form that `suffix` names."""
     if isinstance(source, str) == FRONTENDS.get(suffix).binary:
@@ -112,7 +117,8 @@ def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weigh
 
 @limited()
 def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes: Mapping[str, Sequence[int]] | None,
-           values: Mapping[str, Any] | None, override: bool, seed: int | str | None, ctx: XdslContext | None, **options: Any) -> Model:  # fmt: skip
+           values: Mapping[str, Any] | None, override: bool, seed: int | str | None, ctx: XdslContext | None,
+           **options: Any) -> Model:  # fmt: skip
     from lightnet.frontends.loading import Options, reshaped
 
     ctx = ctx or make_context()
@@ -137,7 +143,8 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
 
 
 def name_sources(module: ModuleOp) -> None:
-    """Give every input and param without a name one, by which it is fed and its contents are found: its SSA name, or ``source``."""
+    """Give every input and param without a name one, by which it is fed and its contents are found: its SSA name, or
+    ``source``."""
     nameless = [op for op in module.walk() if isinstance(op, Source) and not op.tensor_names[0]]
     names = FreshNames(tensor_names_in(module)) if nameless else FreshNames()
     for op in nameless:

@@ -1,7 +1,8 @@
 """Parsing of expressions: binary operators by precedence climbing, and recursive descent over tokens.
 
-Every expression language of the package is a table of operators, an operand and what becomes of two of them: constant expressions and
-index notation (`ir/expr.py`), the C of descriptions, conditions of IL's `#if`, the arithmetic of `${eval}`. Imports the standard library.
+Every expression language of the package is a table of operators, an operand and what becomes of two of them: constant
+expressions and index notation (`ir/expr.py`), the C of descriptions, conditions of IL's `#if`, the arithmetic of
+`${eval}`. Imports the standard library.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ T = TypeVar("T")
 
 
 class Climber(Generic[T]):
-    """Binary operators between operands (Richards and Whitby-Strevens, BCPL, 1979). A subclass says where the operators are, and what
-    they make: of trees, or of values at once."""
+    """Binary operators between operands (Richards and Whitby-Strevens, BCPL, 1979). A subclass says where the operators
+    are, and what they make: of trees, or of values at once."""
 
     #: The operators by precedence, those that bind weakest first.
     LEVELS: ClassVar[Sequence[Sequence[str]]] = ()
     #: Operators that do not stand in a row: ``a < b < c`` is malformed.
     SINGLE: ClassVar[Sequence[str]] = ()
-    #: Bounds on how deep a text is nested, so that it takes no deep stack, and on operators in a row, so that no tree is deep.
+    #: Bounds on how deep a text is nested, so that it takes no deep stack, and on operators in a row, so that no tree
+    #: is deep.
     MAX_DEPTH: ClassVar[int]
     MAX_ROW: ClassVar[int | None] = None
     BINDING: ClassVar[dict[str, int]]
@@ -92,8 +94,8 @@ class Token(NamedTuple):
 
 
 def lexed(text: str, pattern: re.Pattern[str], unknown: Callable[[int], NoReturn]) -> Iterator[Token]:
-    """The tokens of `text`, whose kinds are the groups of `pattern`, without those of the group ``space``; `unknown(offset)` raises the error
-    of text that is none."""
+    """The tokens of `text`, whose kinds are the groups of `pattern`, without those of the group ``space``;
+    `unknown(offset)` raises the error of text that is none."""
     at = 0
     while at < len(text):
         m = pattern.match(text, at)

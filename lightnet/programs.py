@@ -1,4 +1,5 @@
-"""The program of a compilation: what it takes and gives, and where that stands, as data (`runtime/program.py`). Imports xDSL, `ir` and the dialects."""
+"""The program of a compilation: what it takes and gives, and where that stands, as data (`runtime/program.py`). Imports
+xDSL, `ir` and the dialects."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def interface_of(compilation: Compilation) -> dict[str, Any]:
         "counts": tuple((outputs[i].name, axis, outputs[j].name) for i, axis, j in counts_of(ops[-1])),
         "required": tuple(n for op in ops if isinstance(op, Input) and op.required for n in op.tensor_names if n),
         "unread": tuple(t for t in declared if t.name not in read),
-        "order": tuple(op.tensor_names[0] or op.op_name or "" for op in main_of(compilation.source).walk() if isinstance(op, Input | Create)),
+        "order": tuple(op.tensor_names[0] or op.op_name or ""
+                       for op in main_of(compilation.source).walk() if isinstance(op, Input | Create)),
         "params": tuple(op.tensor_names[0] or op.op_name or "" for op in sources if isinstance(op, ParamOp)),
         "fused": tuple(dict.fromkeys(n for n in before if n not in names)),
         "reused": tuple(dict.fromkeys(n for n in before if n in names and n not in readable)),
@@ -70,7 +72,8 @@ def _check_ends(ops: Sequence[Operation]) -> None:
     for op in ops:
         host = isinstance(op, LnOp) and op.is_host
         if (host or isinstance(op, Input | Create | func.ReturnOp)) and not is_plain(op):
-            raise LightNetError(f"{op.name}: what goes into a network or leaves it is row-major: run the pass layout", loc_of(op),
+            raise LightNetError(f"{op.name}: what goes into a network or leaves it is row-major: run the pass layout",
+                                loc_of(op),
                                 label="compile.layout")  # fmt: skip
 
 
@@ -93,8 +96,9 @@ def _outputs(main: func.FuncOp) -> Iterator[Tensor]:
 def _one_space(
     ops: Sequence[Operation], inputs: Sequence[Tensor], counts: Sequence[tuple[str, int, str]]
 ) -> dict[str, Any]:
-    """What is special where all tensors stand in one memory space, as in upstream's plans: residents, and what the program
-    overwrites (outputs are lost, as are those whose count is; inputs and residents have to be written again)."""
+    """What is special where all tensors stand in one memory space, as in upstream's plans: residents, and what the
+    program overwrites (outputs are lost, as are those whose count is; inputs and residents have to be written
+    again)."""
     static = [v for op in ops if isinstance(op, ParamOp | OnceOp) for v in op.results]
     residents = tuple(_tensor(v, f"@{i}") for i, v in enumerate(static))
     filled = [*inputs, *residents]

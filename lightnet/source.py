@@ -104,8 +104,8 @@ _KINDS = (
 
 
 def kind_of(head: bytes) -> str | None:
-    """What a file that could not be read is, by its first bytes (8 are enough, 24 tell most): a clause for the error; None
-    where nothing is known."""
+    """What a file that could not be read is, by its first bytes (8 are enough, 24 tell most): a clause for the error;
+    None where nothing is known."""
     if not head:
         return "it is empty"
     for magic, what in _KINDS:

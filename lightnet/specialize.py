@@ -1,8 +1,10 @@
-"""Networks whose shapes a call decides: one executable for each set of shapes and deciding values, made when it is first needed.
+"""Networks whose shapes a call decides: one executable for each set of shapes and deciding values, made when it is
+first needed.
 
-An ONNX model may leave dims of its inputs open, and may compute shapes from the values of inputs (the `shape` of a Reshape).
-`lightnet.compile` then gives a `SpecializingExecutable`: each call reads the open dims and the deciding values off what it is fed,
-and runs the executable that is compiled for just these. The last few are kept. Imports the compiler and the front ends.
+An ONNX model may leave dims of its inputs open, and may compute shapes from the values of inputs (the `shape` of a
+Reshape). `lightnet.compile` then gives a `SpecializingExecutable`: each call reads the open dims and the deciding
+values off what it is fed, and runs the executable that is compiled for just these. The last few are kept. Imports the
+compiler and the front ends.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ Key = tuple[tuple[str, tuple[int, ...], bytes | None], ...]
 
 
 class SpecializingExecutable(Compiled):
-    """Called like an `Executable`; compiles itself for the shapes and values that it is called with, by `compile`: `lightnet.compile` and its options.
+    """Called like an `Executable`; compiles itself for the shapes and values that it is called with, by `compile`:
+    `lightnet.compile` and its options.
 
-    `deciding` are the inputs whose values have turned out to decide shapes. It goes to other processes (`pickle`) as the path or the
-    bytes of its model, which is read and compiled again there.
+    `deciding` are the inputs whose values have turned out to decide shapes. It goes to other processes (`pickle`) as
+    the path or the bytes of its model, which is read and compiled again there.
     """
 
     def __init__(
@@ -67,7 +70,8 @@ class SpecializingExecutable(Compiled):
         self._check_open()
         if isinstance(self._made_of, OpenError | None):
             raise LightNetError(
-                "an executable whose shapes are open goes to other processes as the path of its model, and this one has none"
+                "an executable whose shapes are open goes to other processes as the path of its model, and this one "
+                "has none"
             )
         source = os.path.abspath(self._made_of) if isinstance(self._made_of, str | os.PathLike) else self._made_of
         return self._compile, (source,)
@@ -106,7 +110,8 @@ class SpecializingExecutable(Compiled):
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[int | None, ...] | None, np.dtype]]:
-        """Shape (None where it has differed) and dtype of every output by name, as far as something has been compiled."""
+        """Shape (None where it has differed) and dtype of every output by name, as far as something has been
+        compiled."""
         found: dict[str, Any] = {}
         for executable in self._all():
             for name, (dims, dtype) in executable.outputs.items():

@@ -1,8 +1,9 @@
 """Params that hold the same contents: one takes the place of the others, before any pass runs.
 
-A model that ties weights may have them as several tensors of equal bytes, or as one and its transpose (exporters compute a transpose of a constant). No
-pass reads what a param holds; who compiles has the weights, and does this first. Only params from a weight store of at least `LEAST` bytes are
-looked at; most are told apart by a few elements. What is tied can be fed no other contents than its twin (`Executable`). Imports the dialect and the runtime.
+A model that ties weights may have them as several tensors of equal bytes, or as one and its transpose (exporters
+compute a transpose of a constant). No pass reads what a param holds; who compiles has the weights, and does this first.
+Only params from a weight store of at least `LEAST` bytes are looked at; most are told apart by a few elements. What is
+tied can be fed no other contents than its twin (`Executable`). Imports the dialect and the runtime.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from lightnet.runtime.weights import WeightStore
 
 #: Bytes of the smallest param that is compared.
 LEAST = 1 << 16
-#: Rows that are compared at a time, and params of which a few elements are read, before pages of their files are given back.
+#: Rows that are compared at a time, and params of which a few elements are read, before pages of their files are given
+#: back.
 ROWS, READ = 256, 16
 
 
@@ -39,7 +41,8 @@ class Tied:
 
 
 def tie(module: ModuleOp, store: WeightStore | None) -> dict[str, Tied]:
-    """Let readers of a param whose contents are those of an earlier one, or their transpose, read that one. What was tied, by name."""
+    """Let readers of a param whose contents are those of an earlier one, or their transpose, read that one. What was
+    tied, by name."""
     if store is None or memory_of(module):
         return {}
     found: dict[str, Tied] = {}
@@ -91,7 +94,8 @@ def _replace(op: ParamOp, twin: ParamOp, is_turned: bool) -> None:
 
 
 def _array(op: ParamOp, store: WeightStore) -> np.ndarray | None:
-    """The contents of a param as integers, None where they are not in memory or in a mapped file as they are, or do not fit."""
+    """The contents of a param as integers, None where they are not in memory or in a mapped file as they are, or do not
+    fit."""
     try:
         array = op.contents(store)
     except LightNetError:
@@ -122,7 +126,8 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def check_fed(tied: Mapping[str, Tied], fed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What is fed, less the params that are tied. Raises `LightNetError` where params that are tied are not fed alike."""
+    """What is fed, less the params that are tied. Raises `LightNetError` where params that are tied are not fed
+    alike."""
     groups: dict[str, list[str]] = {}
     for name, found in tied.items():
         groups.setdefault(found.twin, []).append(name)
@@ -132,7 +137,8 @@ def check_fed(tied: Mapping[str, Tied], fed: Mapping[str, np.ndarray]) -> dict[s
         first = fed.get(twin)
         if first is None or not all(name in fed and _agree(first, fed[name]) for name in names):
             raise LightNetError(
-                f"the params {', '.join((twin, *names))} held the same contents when the network was compiled, and are one in memory: feed all of "
+                f"the params {', '.join((twin, *names))} held the same contents when the network was compiled, and are "
+                "one in memory: feed all of "
                 "them, alike, or compile with the contents that they should have",
                 label="feed.tied",
             )

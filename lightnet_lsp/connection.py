@@ -1,4 +1,5 @@
-"""What pygls leaves open of the protocol's rules for requests: each gets an answer, also one that is malformed or comes too early or late.
+"""What pygls leaves open of the protocol's rules for requests: each gets an answer, also one that is malformed or comes
+too early or late.
 
 Imports pygls.
 """
@@ -27,7 +28,8 @@ class Connection(LanguageServerProtocol):
             raise
 
     def handle_message(self, message: Any) -> None:
-        """Pass on a message, if this is the time for it; notifications at the wrong time are dropped, as the protocol says."""
+        """Pass on a message, if this is the time for it; notifications at the wrong time are dropped, as the protocol
+        says."""
         method = getattr(message, "method", None)
         error = self._refusal(method) if method is not None else None
         if error is None:

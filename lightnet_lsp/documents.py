@@ -1,8 +1,8 @@
 """One open document of an editor: which kind it is, and what every kind can be asked. No protocol, no threads.
 
-A document is made anew for each version of the text. What needs a parse is found by `analyse`, once, in a worker; the rest comes
-from the text alone, so that it answers while the text is broken. Imports `text` and the registry; the kinds are imported
-when they are needed.
+A document is made anew for each version of the text. What needs a parse is found by `analyse`, once, in a worker; the
+rest comes from the text alone, so that it answers while the text is broken. Imports `text` and the registry; the kinds
+are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Document:
         return []
 
     def rename(self, offset: int, name: str) -> list[Place] | None:
-        """The places to replace by `name`; None for what cannot be renamed. Raises `LightNetError` for a name that does not do."""
+        """The places to replace by `name`; None for what cannot be renamed. Raises `LightNetError` for a name that does
+        not do."""
         return None
 
 

@@ -1,6 +1,7 @@
 """An index of IL text from its tokens: statements with their arguments, tensors, macros and included files.
 
-It uses the preprocessor's lexer, and expands nothing: it holds for text that is being typed. Imports `frontends` and `text`.
+It uses the preprocessor's lexer, and expands nothing: it holds for text that is being typed. Imports `frontends` and
+`text`.
 """
 
 from __future__ import annotations

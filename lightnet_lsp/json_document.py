@@ -1,6 +1,8 @@
-"""A document of JSON: a network (LightNet's JSON IR or an NNVM graph), or descriptions of ops or rewrites, as `.op` text is, too.
+"""A document of JSON: a network (LightNet's JSON IR or an NNVM graph), or descriptions of ops or rewrites, as `.op`
+text is, too.
 
-Other JSON is none of our business: it has no findings. Imports `frontends`, and `descriptions` when a document has some.
+Other JSON is none of our business: it has no findings. Imports `frontends`, and `descriptions` when a document has
+some.
 """
 
 from __future__ import annotations

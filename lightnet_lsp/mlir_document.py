@@ -1,4 +1,5 @@
-"""A document of MLIR text, of any level: what an editor may ask about it. Imports the index, the parser and the ops' documentation."""
+"""A document of MLIR text, of any level: what an editor may ask about it. Imports the index, the parser and the ops'
+documentation."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """An index of MLIR text from its tokens alone: statements, and the values and symbols that they define and use.
 
-It needs no parser, so that it holds for a text that is being typed; what it knows of the grammar is how names are bound.
-``%x = op`` and ``%a, %b:2 = op`` define results. ``(%a = %b)``, ``%i = %lo to`` and typed names in the parentheses behind a symbol or
-a block label define arguments of the region that follows. A brace opens a scope, and what stands there sees the scopes around it,
-up to a function. ``// -----`` ends everything, as in `ln-opt --split-input-file`. Imports `text`.
+It needs no parser, so that it holds for a text that is being typed; what it knows of the grammar is how names are
+bound. ``%x = op`` and ``%a, %b:2 = op`` define results. ``(%a = %b)``, ``%i = %lo to`` and typed names in the
+parentheses behind a symbol or a block label define arguments of the region that follows. A brace opens a scope, and
+what stands there sees the scopes around it, up to a function. ``// -----`` ends everything, as in
+`ln-opt --split-input-file`. Imports `text`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class Scope:
             scope = None if scope.is_isolated else scope.parent
 
     def find(self, name: str, offset: int) -> Definition | None:
-        """What `name` means at `offset`: the last definition before it in the nearest scope, or the first one behind."""
+        """What `name` means at `offset`: the last definition before it in the nearest scope, or the first one
+        behind."""
         for scope in self.outward():
             if found := scope.definitions.get(name):
                 before = [d for d in found if d.span.start < offset]
@@ -139,7 +141,8 @@ class Index:
         return max(around, key=lambda s: s.start, default=None)
 
     def visible(self, offset: int) -> list[Definition]:
-        """The values that may be used at `offset`, the nearest ones first; no results of the op that is being written."""
+        """The values that may be used at `offset`, the nearest ones first; no results of the op that is being
+        written."""
         scope = self.scope_at(offset)
         found: dict[str, Definition] = {}
         for outer in scope.outward() if scope is not None else ():

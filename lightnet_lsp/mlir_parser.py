@@ -1,8 +1,8 @@
 """Parsing MLIR for an editor: all errors of a text rather than the first, and which op stands where.
 
-After a syntax error the parser goes on with the next statement. A statement that is lost leaves its results behind as values of
-any type, so that their uses are no errors. If the text parses, every op is verified; else those ops that depend on nothing lost.
-Imports xDSL and `ir`.
+After a syntax error the parser goes on with the next statement. A statement that is lost leaves its results behind as
+values of any type, so that their uses are no errors. If the text parses, every op is verified; else those ops that
+depend on nothing lost. Imports xDSL and `ir`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _RESULT = re.compile(r"%([\w$.-]+)(?:\s*:\s*(\d{1,3})(?!\d))?")
 
 @dataclass
 class Parsed:
-    """What parsing gives: errors in the order in which they were found, and ops by the offset of their name in the text."""
+    """What parsing gives: errors in the order in which they were found, and ops by the offset of their name in the
+    text."""
 
     errors: list[LightNetError] = field(default_factory=list)
     ops: dict[int, Operation] = field(default_factory=dict)
@@ -191,8 +192,8 @@ class _Recovering(LocatedParser):
                 error_at = max(error_at, e.span.start)
 
     def _next_statement(self, start: int, at_least: int) -> int:
-        """Where the statement after the one at `start` begins: behind its braces, or, where those do not match, at a line
-        that is indented no further; or the brace that closes the block around it."""
+        """Where the statement after the one at `start` begins: behind its braces, or, where those do not match, at a
+        line that is indented no further; or the brace that closes the block around it."""
         indent, depth, line = self._indent(start), 0, self._line_of(start)
         for m in TOKEN.finditer(self._text, start + 1):
             at, text = m.start(), m[0]

@@ -37,7 +37,8 @@ def ln_op(name: str) -> type[LnOp] | None:
 
 
 def doc(cls: type) -> str:
-    """The docstring of a class, or of a base of ours that it completes; "" where that would be xDSL's, which says nothing of it."""
+    """The docstring of a class, or of a base of ours that it completes; "" where that would be xDSL's, which says
+    nothing of it."""
     for base in cls.__mro__:
         if base in (LnOp, LnPass) or (base is not cls and not base.__module__.startswith("lightnet.")):
             break

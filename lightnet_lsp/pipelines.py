@@ -1,4 +1,5 @@
-"""Pass pipelines in comments: ``// RUN: ln-opt --pass=expand,combine{max-ops=8}``. Completion and hover of what stands there.
+"""Pass pipelines in comments: ``// RUN: ln-opt --pass=expand,combine{max-ops=8}``. Completion and hover of what stands
+there.
 
 Imports `text`, `op_docs` and the registries.
 """

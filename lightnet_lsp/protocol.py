@@ -1,4 +1,5 @@
-"""From the analyses' words to the protocol's and back: positions in a client's units, diagnostics, locations, proposals, outlines.
+"""From the analyses' words to the protocol's and back: positions in a client's units, diagnostics, locations,
+proposals, outlines.
 
 Imports lsprotocol, pygls' URIs and `documents`.
 """

@@ -1,8 +1,9 @@
 """The language server: the protocol around `documents.py`, on pygls. It speaks over stdin and stdout.
 
-Each version of a text is a new `Document`. Its diagnostics are made in a worker thread a moment after the last key, and dropped if
-the text has changed by then. Questions have a worker of their own, so that they never wait for diagnostics. Nothing that goes wrong
-in an analysis ends the server: it goes to stderr, which editors keep as the server's log. Imports pygls.
+Each version of a text is a new `Document`. Its diagnostics are made in a worker thread a moment after the last key, and
+dropped if the text has changed by then. Questions have a worker of their own, so that they never wait for diagnostics.
+Nothing that goes wrong in an analysis ends the server: it goes to stderr, which editors keep as the server's log.
+Imports pygls.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ class LightNetServer(LanguageServer):
             return []
 
     def document(self, uri: str) -> Document:
-        """An open document as it is now, which is what a request that comes now asks about; for any other an empty one."""
+        """An open document as it is now, which is what a request that comes now asks about; for any other an empty
+        one."""
         opened = self.opened.get(uri)
         return opened.document if opened is not None else Document("", protocol.path_of(uri))
 

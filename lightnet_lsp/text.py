@@ -59,8 +59,8 @@ class Hover:
 
 @dataclass(frozen=True)
 class Completion:
-    """One proposal: `text` replaces `span`. `kind` is a name of the protocol (`Function`, `Property` …); `topic` says what
-    `op_docs.topic_markdown` has more about."""
+    """One proposal: `text` replaces `span`. `kind` is a name of the protocol (`Function`, `Property` …); `topic` says
+    what `op_docs.topic_markdown` has more about."""
 
     text: str
     span: Span
@@ -82,7 +82,8 @@ class Symbol:
 
 
 class Text:
-    """A document's text with its lines. Each of the protocol's line ends, CR LF, LF and CR, becomes a newline: columns count none of them."""
+    """A document's text with its lines. Each of the protocol's line ends, CR LF, LF and CR, becomes a newline: columns
+    count none of them."""
 
     def __init__(self, text: str):
         self.text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -112,7 +113,8 @@ class Text:
         return Span(offset, found.end() if found else offset)
 
     def span_at(self, loc: SourceLoc) -> Span:
-        """What stands at a place of an error, whose lines and columns count from 1; a whole line where the column is unknown."""
+        """What stands at a place of an error, whose lines and columns count from 1; a whole line where the column is
+        unknown."""
         if not loc.line:
             return Span(0, 0)
         start = self.offset(loc.line - 1, loc.col - 1)

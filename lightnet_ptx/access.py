@@ -42,8 +42,8 @@ def _items(site: Site, operand: ptx.Operand, vector: str | None) -> tuple[ptx.Op
 
 
 def _load(site: Site, match: re.Match[str]) -> Step:
-    """A vector may have elements that nobody reads: LLVM makes a vector of four out of three loads where the address is aligned for that, and such a
-    one is never beyond the end of a page. They do not count as accesses."""
+    """A vector may have elements that nobody reads: LLVM makes a vector of four out of three loads where the address is
+    aligned for that, and such a one is never beyond the end of a page. They do not count as accesses."""
     site.count(2)
     order, named, hint, vector, kind = match.groups()
     constant = hint is not None

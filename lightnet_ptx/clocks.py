@@ -1,13 +1,16 @@
-"""What is ordered before what in shared memory, where mbarriers order accesses and copies of tensors and `wgmma` make them. Imports NumPy.
+"""What is ordered before what in shared memory, where mbarriers order accesses and copies of tensors and `wgmma` make
+them. Imports NumPy.
 
-Vector clocks (Mattern, "Virtual time and global states of distributed systems", 1988): each warp and each warpgroup counts its releases, each
-mbarrier its phases, and a thread knows of each the last count that it is behind. What a thread arrives with it gives away for its warp, and for the
-products of its warpgroup, which have ended for all of it when they have for one ("PTX ISA", wgmma.commit_group: a group is one of the warpgroup).
-Whoever waits for the phase takes it over. `bar.sync` and `bar.warp.sync` are arrivals and waits of all that take part.
+Vector clocks (Mattern, "Virtual time and global states of distributed systems", 1988): each warp and each warpgroup
+counts its releases, each mbarrier its phases, and a thread knows of each the last count that it is behind. What a
+thread arrives with it gives away for its warp, and for the products of its warpgroup, which have ended for all of it
+when they have for one ("PTX ISA", wgmma.commit_group: a group is one of the warpgroup). Whoever waits for the phase
+takes it over. `bar.sync` and `bar.warp.sync` are arrivals and waits of all that take part.
 
-For each granule of shared memory it is known when each warp read it last, and each warpgroup by `wgmma` (`READING` while it may still), which phase
-of which mbarrier says that a copy has filled it, and who wrote it by an ordinary store that copies and `wgmma` do not see yet ("PTX ISA", async
-proxy). Not seen: lanes of a warp that read, and another lane of it that arrives with no `bar.warp.sync` between.
+For each granule of shared memory it is known when each warp read it last, and each warpgroup by `wgmma` (`READING`
+while it may still), which phase of which mbarrier says that a copy has filled it, and who wrote it by an ordinary store
+that copies and `wgmma` do not see yet ("PTX ISA", async proxy). Not seen: lanes of a warp that read, and another lane
+of it that arrives with no `bar.warp.sync` between.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ def owners(per_block: int) -> int:
 
 
 class Clocks:
-    """The clocks of a batch, and its accesses to shared memory. Lanes are counted in the batch; warps, warpgroups and granules in their block. An
-    *owner* is a warp or, behind those, a warpgroup."""
+    """The clocks of a batch, and its accesses to shared memory. Lanes are counted in the batch; warps, warpgroups and
+    granules in their block. An *owner* is a warp or, behind those, a warpgroup."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -53,7 +56,8 @@ class Clocks:
         self.time = np.ones((batch.count, self.owners), i32)
         #: [blocks, owners, granules]: when one read last, 0 where it did not.
         self.reads = np.zeros((batch.count, self.owners, self.granules), i32)
-        #: [blocks, granules]: the mbarrier of the last copy that landed, as a column of `seen`, and the phase that said so; 0 where none did.
+        #: [blocks, granules]: the mbarrier of the last copy that landed, as a column of `seen`, and the phase that said
+        #: so; 0 where none did.
         self.column = np.zeros((batch.count, self.granules), np.int16)
         self.phase = np.zeros((batch.count, self.granules), i32)
         #: [blocks, granules]: the thread, plus 1, of a store that no `fence.proxy.async` followed.
@@ -105,7 +109,8 @@ class Clocks:
         self.batch.restamp()
 
     def ordered(self, old: Array, stamps: Array, granules: Array) -> Array:
-        """Whether the earlier accesses `old` of granules of the batch lie before those with `stamps`. For `races.Races`."""
+        """Whether the earlier accesses `old` of granules of the batch lie before those with `stamps`. For
+        `races.Races`."""
         block = granules // self.granules
         lane = block * self.batch.per_block + (stamps & THREAD)
         before = self.seen[lane, (old & THREAD) // WARP] > (old & MIDDLE) >> 10
@@ -129,7 +134,8 @@ class Clocks:
 
     # -- accesses
     def access(self, lanes: Array, offsets: Array, nbytes: int, writes: bool, strong: bool) -> None:
-        """Loads or stores of `nbytes` bytes by lanes at offsets into the batch's shared memory: look at what copies and `wgmma` do there."""
+        """Loads or stores of `nbytes` bytes by lanes at offsets into the batch's shared memory: look at what copies and
+        `wgmma` do there."""
         granules = self.spread(offsets, nbytes)
         lanes = np.repeat(lanes, len(granules) // len(lanes))
         block, at = np.divmod(granules, self.granules)

@@ -22,7 +22,8 @@ _UNUSED = ~(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 7 << 49 | 3 << 62) & (1 << 64
 
 
 class Descriptor(NamedTuple):
-    """A factor in shared memory: where it begins, the two lengths that its layout has, and the bytes of a row of the swizzle (0: none)."""
+    """A factor in shared memory: where it begins, the two lengths that its layout has, and the bytes of a row of the
+    swizzle (0: none)."""
 
     start: int
     leading: int
@@ -38,7 +39,8 @@ def descriptor(value: int) -> Descriptor | str:
         return "bits that have no meaning are set"
     if value >> 49 & 7:
         return "a base offset other than 0 is not understood"
-    # a row of the pattern has `width` bytes, and the swizzle goes by 128-byte lines of the address: eight rows begin at line 0
+    # a row of the pattern has `width` bytes, and the swizzle goes by 128-byte lines of the address: eight rows begin at
+    # line 0
     if width and start >> 7 & (width // 16 - 1):
         return f"the pattern of its swizzle does not begin at a multiple of {8 * width} bytes"
     return Descriptor(start, leading, stride, width)
@@ -46,8 +48,9 @@ def descriptor(value: int) -> Descriptor | str:
 
 @lru_cache(512)
 def layout(d: Descriptor, size: int, by_k: bool) -> Array:
-    """The shared addresses of the elements of a factor of 16-bit elements, [size, 16]: element k of row (of A) or column (of B) i. `by_k`: rows or
-    columns lie next to each other ("MN-major"), else k does. "Canonical layouts", whose T is 8 elements, 16 bytes."""
+    """The shared addresses of the elements of a factor of 16-bit elements, [size, 16]: element k of row (of A) or
+    column (of B) i. `by_k`: rows or columns lie next to each other ("MN-major"), else k does. "Canonical layouts",
+    whose T is 8 elements, 16 bytes."""
     i, k = np.arange(size)[:, None], np.arange(DEPTH)[None]
     row = d.width or 16
     if not by_k:

@@ -51,8 +51,8 @@ class Module:
 
 
 class Graph:
-    """Launches that run one after the other, in an order that a device might take: of those that wait for nothing more, the last one
-    goes first. So a launch that does not wait for what it needs finds that it is not there."""
+    """Launches that run one after the other, in an order that a device might take: of those that wait for nothing more,
+    the last one goes first. So a launch that does not wait for what it needs finds that it is not there."""
 
     def __init__(self, emulator: Emulator, launches: Sequence[Launch], after: Sequence[Sequence[int]]) -> None:
         self._emulator = emulator
@@ -175,8 +175,8 @@ class Emulator:
         store.state[offset : offset + nbytes] = 0
 
     def tensor_map(self, address: int, map: TensorMap) -> bytes:
-        """The map of the tensor at an address, in a form of the interpreter's own: 128 bytes. LightNetError for one that a driver
-        refuses, and for a device without tensor maps."""
+        """The map of the tensor at an address, in a form of the interpreter's own: 128 bytes. LightNetError for one
+        that a driver refuses, and for a device without tensor maps."""
         check_maps(self.arch, self.name)
         return tensor_map.encode(address, map)
 

@@ -55,7 +55,8 @@ class Batch(Threads):
         self.restamp()
         if self.check:
             self.shared.races = Races(len(self.shared.data), kernel.granules["shared"], True)
-        #: What mbarriers and `wgmma` need; None in a kernel without them, the clocks also where races are not looked for.
+        #: What mbarriers and `wgmma` need; None in a kernel without them, the clocks also where races are not looked
+        #: for.
         self.mbarriers = Mbarriers(self) if kernel.mbarriers else None
         self.products = Products(self) if kernel.sums else None
         self.clocks: Clocks | None = None

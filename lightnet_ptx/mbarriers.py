@@ -1,4 +1,5 @@
-"""Instructions on mbarriers (`phases`), and the fences that let others see them. Imports NumPy. "PTX ISA", 9.7.13.15."""
+"""Instructions on mbarriers (`phases`), and the fences that let others see them. Imports NumPy. "PTX ISA",
+9.7.13.15."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ def _inval(site: Site, match: re.Match[str]) -> Step:
 
 
 def _arrive(site: Site, match: re.Match[str]) -> Step:
-    """``mbarrier.arrive state, [m] {, count}``, ``mbarrier.arrive.expect_tx state, [m], bytes``: the state, which only waits by state could use, goes
-    to the sink ``_`` alone."""
+    """``mbarrier.arrive state, [m] {, count}``, ``mbarrier.arrive.expect_tx state, [m], bytes``: the state, which only
+    waits by state could use, goes to the sink ``_`` alone."""
     expects = match[1] is not None
     operands = site.count(3) if expects else site.count(2, 3)
     if not isinstance(site.operands[0], ptx.Reg) or site.operands[0].name != "_":
@@ -137,7 +138,8 @@ def _wait(site: Site, match: re.Match[str]) -> Step:
 
 
 def _fence(site: Site) -> Step:
-    """For copies, `wgmma` and other threads: mbarriers that this thread made, and (`fence.proxy.async`) what it stored."""
+    """For copies, `wgmma` and other threads: mbarriers that this thread made, and (`fence.proxy.async`) what it
+    stored."""
     site.count(0)
     stores = site.opcode.startswith("fence.proxy")
 

@@ -94,7 +94,8 @@ class Ordering:
                 self._released.setdefault(address, {})[block] = moment
 
     def ordered(self, old: Array, stamps: Array, granules: Array) -> Array:
-        """Whether accesses with the stamps `old` by other blocks lie before those with `stamps`; of which granules does not matter."""
+        """Whether accesses with the stamps `old` by other blocks lie before those with `stamps`; of which granules does
+        not matter."""
         result = np.zeros(len(old), bool)
         if not self._acquired:
             return result

@@ -1,9 +1,10 @@
 """Mbarriers: objects in shared memory that count arrivals and the bytes of copies. Imports NumPy.
 
-"PTX ISA", 9.7.13.15 (mbarrier) and its "Phase completion": a phase ends when neither arrivals nor bytes are missing. Whoever asks for a phase is
-told once that it has not ended, as an earlier question would be (unless the thread is behind its end already), and stops there the next time until it
-has, so that no order of threads starves another. A copy lands as late as can be: when somebody waits for a phase that lacks its bytes alone.
-`clocks` says what the end of a phase orders.
+"PTX ISA", 9.7.13.15 (mbarrier) and its "Phase completion": a phase ends when neither arrivals nor bytes are missing.
+Whoever asks for a phase is told once that it has not ended, as an earlier question would be (unless the thread is
+behind its end already), and stops there the next time until it has, so that no order of threads starves another. A copy
+lands as late as can be: when somebody waits for a phase that lacks its bytes alone. `clocks` says what the end of a
+phase orders.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SIZE, MOST = 8, (1 << 20) - 1
 
 @dataclass
 class Copy:
-    """A copy that is under way: 16 bytes each at `offsets` into the batch's shared memory. `here` is its instruction, `lane` who began it."""
+    """A copy that is under way: 16 bytes each at `offsets` into the batch's shared memory. `here` is its instruction,
+    `lane` who began it."""
 
     offsets: Array
     values: Array
@@ -42,8 +44,8 @@ class Copy:
 
 @dataclass
 class Mbarrier:
-    """An mbarrier. `offset` is its place in the batch's shared memory, `column` that in the clocks; `phase` counts those that have ended, of
-    all mbarriers at this place, and the first of this one has the number `first`."""
+    """An mbarrier. `offset` is its place in the batch's shared memory, `column` that in the clocks; `phase` counts
+    those that have ended, of all mbarriers at this place, and the first of this one has the number `first`."""
 
     offset: int
     column: int
@@ -134,8 +136,8 @@ class Mbarriers:
                 m.fenced = int(clocks.time[block, warp]) if clocks is not None else 1
 
     def find(self, offset: int, lane: int, copies: bool = False, lanes: Any = None) -> Mbarrier:
-        """The mbarrier that a thread (or `lanes`) uses, itself or (`copies`) for a copy. A finding where it is none, or nothing lets the thread
-        see it."""
+        """The mbarrier that a thread (or `lanes`) uses, itself or (`copies`) for a copy. A finding where it is none, or
+        nothing lets the thread see it."""
         m = self.at.get(offset)
         if m is None:
             where = findings.place(self.batch, self.batch.shared, offset)
@@ -156,12 +158,13 @@ class Mbarriers:
 
     # -- counting
     def _require_phase(self, m: Mbarrier, lane: int, what: str) -> None:
-        """A finding where what a thread does could count for the phase before, since the thread is not behind its end."""
+        """A finding where what a thread does could count for the phase before, since the thread is not behind its
+        end."""
         clocks = self.batch.clocks
         if clocks is not None and m.phase > m.first and clocks.seen[lane, m.column] < m.phase:
             number = m.phase - m.first
-            message = f"race: {what} phase {number} of {self.name(m)}, and could be one of phase {number - 1}, whose end nothing orders before it"
-            self.fail("mbarrier", message, lane)
+            of = f"phase {number} of {self.name(m)}, and could be one of phase {number - 1}"
+            self.fail("mbarrier", f"race: {what} {of}, whose end nothing orders before it", lane)
 
     def expect(self, m: Mbarrier, nbytes: int, lane: int) -> None:
         """Let the phase wait for more bytes."""
@@ -232,8 +235,8 @@ class Mbarriers:
         batch.resume(going)
 
     def wait(self, m: Mbarrier, lanes: Array, parity: int) -> bool:
-        """Threads (numbers) wait for the phase of a parity; whether it has ended. They are behind it then. Where it has not, those that asked
-        before are parked."""
+        """Threads (numbers) wait for the phase of a parity; whether it has ended. They are behind it then. Where it has
+        not, those that asked before are parked."""
         again = lanes[self.asked[lanes] == self.batch.here]
         self.asked[lanes] = self.batch.here
         if not len(again) and (m.parity == parity or not self._knows(m, lanes)):
@@ -279,5 +282,5 @@ class Mbarriers:
         for m in self.at.values():
             for copy in m.copies:
                 self.batch.here = copy.here
-                message = f"the block ends while a copy of {copy.nbytes} bytes to its memory is under way: nobody waited for {self.name(m)}"
-                self.fail("tma", message, copy.lane)
+                message = f"the block ends while a copy of {copy.nbytes} bytes to its memory is under way"
+                self.fail("tma", f"{message}: nobody waited for {self.name(m)}", copy.lane)

@@ -1,6 +1,8 @@
-"""Products by warpgroups (`wgmma`) that are under way, and their sums, which no other instruction may access until they were waited for. Imports NumPy.
+"""Products by warpgroups (`wgmma`) that are under way, and their sums, which no other instruction may access until they
+were waited for. Imports NumPy.
 
-"PTX ISA", 9.7.15: the fragments of m64nNk16, and what `wgmma.fence`, `wgmma.commit_group` and `wgmma.wait_group` are for.
+"PTX ISA", 9.7.15: the fragments of m64nNk16, and what `wgmma.fence`, `wgmma.commit_group` and `wgmma.wait_group` are
+for.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ ROWS = 64
 
 @dataclass
 class _Open:
-    """A product that some warpgroups have not waited for. `groups`: the number of its group in each warpgroup; `factors`: warpgroups, and the
-    granules that they read."""
+    """A product that some warpgroups have not waited for. `groups`: the number of its group in each warpgroup;
+    `factors`: warpgroups, and the granules that they read."""
 
     rows: Array
     key: tuple[int, ...]
@@ -44,12 +46,14 @@ class Products:
             no_warpgroups(batch)
         self.row = {slot: i for i, slot in enumerate(sorted(batch.kernel.sums))}
         self.count = batch.lanes // GROUP
-        #: [registers of sums, warpgroups]: how many products under way have it; whether it was accessed since the last fence.
+        #: [registers of sums, warpgroups]: how many products under way have it; whether it was accessed since the last
+        #: fence.
         self.flights = np.zeros((len(self.row), self.count), np.int32)
         self.touched = np.ones((len(self.row), self.count), bool)
         self.committed = np.zeros(self.count, np.int64)
         self.open: list[_Open] = []
-        #: For each tuple of registers: the sums [warpgroups, 64, N], and which warpgroups have theirs here and not in registers.
+        #: For each tuple of registers: the sums [warpgroups, 64, N], and which warpgroups have theirs here and not in
+        #: registers.
         self.sums: dict[tuple[int, ...], tuple[Array, Array]] = {}
 
     def groups(self) -> Array:

@@ -1,4 +1,5 @@
-"""Tensor maps as the interpreter has them: 128 bytes, like those of a device, but of a form of its own. What a driver would refuse is refused.
+"""Tensor maps as the interpreter has them: 128 bytes, like those of a device, but of a form of its own. What a driver
+would refuse is refused.
 
 Imports the standard library, `lightnet.diagnostics` and `lightnet.runtime.cuda.tensor_map`.
 """
@@ -14,7 +15,8 @@ from lightnet.runtime.cuda.tensor_map import BYTES, MOST_RANK, SIZES, Im2col, Te
 #: The numbers of the types in an encoded map.
 _DTYPES = tuple(SIZES)
 _MAGIC = b"LNtmap1\0"
-#: Magic, address, five sizes; rank, type, mode; five extents; pixels, channels; the corners and strides of windows; and a sum of the bytes.
+#: Magic, address, five sizes; rank, type, mode; five extents; pixels, channels; the corners and strides of windows; and
+#: a sum of the bytes.
 _FORM = struct.Struct("<8sQ5Q3Bx5H2H4h2H38xI")
 assert _FORM.size == BYTES
 

@@ -242,8 +242,8 @@ class Threads:
         """Bring lanes that execute a warp's instruction together: those whose warps are complete are the fragment then;
         the others wait.
 
-        `members` is the instruction's mask of lanes, over the lanes. False where no warp is complete. `width` is 128 for an instruction of
-        warpgroups, which all of their lanes execute.
+        `members` is the instruction's mask of lanes, over the lanes. False where no warp is complete. `width` is 128
+        for an instruction of warpgroups, which all of their lanes execute.
         """
         full = np.ndim(members) == 0 and int(members) == 0xFFFFFFFF
         if self.whole and full:

@@ -1,7 +1,8 @@
 """Copies from a tensor to shared memory by a tensor map (TMA), which an mbarrier is told of. Imports NumPy.
 
-"PTX ISA", 5.5 (tensors: tiled and im2col mode, swizzling) and 9.7.9.27 (cp.async.bulk.tensor). A copy reads its source when it is issued; its
-destination counts as being written from then on, until a phase of the mbarrier ends that somebody waits for.
+"PTX ISA", 5.5 (tensors: tiled and im2col mode, swizzling) and 9.7.9.27 (cp.async.bulk.tensor). A copy reads its source
+when it is issued; its destination counts as being written from then on, until a phase of the mbarrier ends that
+somebody waits for.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _SET = of_state(SET, 2)
 
 
 def swizzled(addresses: Array, width: int = 128) -> Array:
-    """Where bytes at shared addresses stand with the swizzle of `width` bytes: pieces of 16 bytes change places within a row, by the number of the
-    row of 128 bytes ("PTX ISA", swizzling modes: of 128 bytes, bits 4 to 6 are combined with bits 7 to 9)."""
+    """Where bytes at shared addresses stand with the swizzle of `width` bytes: pieces of 16 bytes change places within
+    a row, by the number of the row of 128 bytes ("PTX ISA", swizzling modes: of 128 bytes, bits 4 to 6 are combined
+    with bits 7 to 9)."""
     return addresses ^ (((addresses >> 7) & (width // 16 - 1)) << 4)
 
 
@@ -43,8 +45,9 @@ class _Fault(Exception):
 
 
 def windows(dims: tuple[int, ...], map: Im2col, at: tuple[int, ...], offsets: tuple[int, ...]) -> tuple[Array, ...]:
-    """The indices (n, y, x) of the pixels that a copy by windows takes of a tensor [N, H, W, C], one a window: windows begin where `map` says, the
-    first at `at`, and the pixel is `offsets` further. Raises `_Fault` where no window begins at `at`."""
+    """The indices (n, y, x) of the pixels that a copy by windows takes of a tensor [N, H, W, C], one a window: windows
+    begin where `map` says, the first at `at`, and the pixel is `offsets` further. Raises `_Fault` where no window
+    begins at `at`."""
     _, height, width, _ = dims
     index, counts = [], []
     for size, low, high, stride, first in zip((height, width), map.lower, map.upper, map.strides, at[1:3]):
@@ -65,8 +68,9 @@ def windows(dims: tuple[int, ...], map: Im2col, at: tuple[int, ...], offsets: tu
 
 
 def elements(map: TensorMap, at: tuple[int, ...], offsets: tuple[int, ...]) -> tuple[Array, Array]:
-    """The numbers of the elements that a copy takes, in the tensor in row-major order, as they lie in the destination without a swizzle; and
-    whether there is such an element. `at` are the coordinates, outermost first. Raises `_Fault`."""
+    """The numbers of the elements that a copy takes, in the tensor in row-major order, as they lie in the destination
+    without a swizzle; and whether there is such an element. `at` are the coordinates, outermost first. Raises
+    `_Fault`."""
     strides = [s // map.strides[-1] for s in map.strides]
     if map.im2col is None:
         parts = [np.arange(n) + first for n, first in zip(map.box, at)]
@@ -88,7 +92,8 @@ def elements(map: TensorMap, at: tuple[int, ...], offsets: tuple[int, ...]) -> t
 
 
 def _issue(site: Site, match: re.Match[str]) -> Step:
-    """``cp.async.bulk.tensor.4d… [to], [map, {coordinates}], [mbarrier] {, {offsets}}``; coordinates and offsets have the innermost first."""
+    """``cp.async.bulk.tensor.4d… [to], [map, {coordinates}], [mbarrier] {, {offsets}}``; coordinates and offsets have
+    the innermost first."""
     rank, im2col = int(match[1]), match[2] == ".im2col"
     site.count(4 if im2col else 3)
     kernel = site.decoder.kernel
@@ -126,7 +131,8 @@ def _offsets(site: Site, rank: int) -> tuple[ptx.Operand, ...]:
 
 
 def _maps(batch: Batch, space: str, addresses: Array) -> Array:
-    """The bytes of the maps of the active lanes, [lanes, 128]. The copy engine reads them: it has no thread's memory, and no block's."""
+    """The bytes of the maps of the active lanes, [lanes, 128]. The copy engine reads them: it has no thread's memory,
+    and no block's."""
     batch.require_aligned(addresses, ALIGNMENT)
     for own in ("shared", "local"):
         inside = (addresses >= np.uint64(WINDOWS[own])) & (addresses < np.uint64(WINDOWS[own] + WINDOW_SIZE))

@@ -42,7 +42,8 @@ class Vec:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``[base + offset]``; the base is a register or variable's name, or a number. ``[base, {a, b}]``: coordinates in a tensor."""
+    """``[base + offset]``; the base is a register or variable's name, or a number. ``[base, {a, b}]``: coordinates in a
+    tensor."""
 
     base: Reg | Imm
     offset: int

@@ -1,7 +1,7 @@
 """The instructions of products by warpgroups, of factors in shared memory: `wgmma`. Imports NumPy. "PTX ISA", 9.7.15.
 
-A product reads its factors from its issue until a `wgmma.wait_group` by the warpgroup covers it; its sums stay in `products` for so long. Products
-are exact; sums are in float32, in an order that hardware does not share.
+A product reads its factors from its issue until a `wgmma.wait_group` by the warpgroup covers it; its sums stay in
+`products` for so long. Products are exact; sums are in float32, in an order that hardware does not share.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def _immediate(site: Site, operand: ptx.Operand, allowed: tuple[int, int]) -> in
 
 
 def _mma(site: Site, match: re.Match[str]) -> Step:
-    """``wgmma.mma_async d, a, b, scale-d, scale-a, scale-b, trans-a, trans-b``: D = A B + D, or A B where scale-d is false."""
+    """``wgmma.mma_async d, a, b, scale-d, scale-a, scale-b, trans-a, trans-b``: D = A B + D, or A B where scale-d is
+    false."""
     site.count(8)
     cols, kind = int(match[1]), match[2]
     if cols % 8 or not 8 <= cols <= 256:

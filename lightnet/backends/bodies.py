@@ -1,18 +1,20 @@
-"""Which bodies of several ops are one kernel, whatever the target; `combine` merges two kernels if their union is one of them.
+"""Which bodies of several ops are one kernel, whatever the target; `combine` merges two kernels if their union is one
+of them.
 
     elementwise   ops that read operands at the index they write, all of one shape
     moves         pure moves in a chain, alone or with elementwise ops before, between and after them
     anchor        a reduction (a convolution, a pool), then elementwise ops on its result: the epilogue
 
-Which op is what follows from its definition (`ir/access.py`), so that an op added from outside fuses like ours. What all
-have in common: no element is computed twice (so what an elementwise op reads repeatedly, a bias, a scalar, comes from
-outside), and each value inside is used inside alone (`combine` sees to it).
+Which op is what follows from its definition (`ir/access.py`), so that an op added from outside fuses like ours. What
+all have in common: no element is computed twice (so what an elementwise op reads repeatedly, a bias, a scalar, comes
+from outside), and each value inside is used inside alone (`combine` sees to it).
 
 A move that the planner can make free (`LnOp.views`: a reshape, a slice or concat of the outermost axis) is never merged
-into a kernel that could work in place: as a kernel of its own it costs nothing once source and result share their bytes,
-and the ops around it stay able to work in place, while inside a body it would turn their reads into another index. Only
-bodies with a real copy take such moves in (a channel shuffle is reshape, transpose, reshape: one kernel, one pass). `concat`,
-`gather` and `scatter` stay alone: as views they let the producers write into the result directly. Imports `ir`.
+into a kernel that could work in place: as a kernel of its own it costs nothing once source and result share their
+bytes, and the ops around it stay able to work in place, while inside a body it would turn their reads into another
+index. Only bodies with a real copy take such moves in (a channel shuffle is reshape, transpose, reshape: one kernel,
+one pass). `concat`, `gather` and `scatter` stay alone: as views they let the producers write into the result directly.
+Imports `ir`.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ def _repeats(body: Body) -> bool:
 
 
 def has_epilogue(body: Body, at: int = 0) -> bool:
-    """Whether what follows op number `at` are elementwise ops, each of which depends on it; one that does not stays outside, as its
-    own operands would live longer than its result."""
+    """Whether what follows op number `at` are elementwise ops, each of which depends on it; one that does not stays
+    outside, as its own operands would live longer than its result."""
     if len(body.yielded) != 1 or _repeats(body):
         return False
     anchor, *rest = body.ops[at:]
@@ -61,8 +63,8 @@ def has_epilogue(body: Body, at: int = 0) -> bool:
 
 def _copies(body: Body) -> bool:
     """Moves and elementwise ops with at least one move that no plan makes free: the kernel copies anyway, so free moves
-    in it cost nothing. One at the end of a body that computes stays outside, lest it hide that an operand is read at the
-    index written."""
+    in it cost nothing. One at the end of a body that computes stays outside, lest it hide that an operand is read at
+    the index written."""
     moves = [op for op in body.ops if not is_elementwise(op)]
     if not all(map(is_copy, moves)) or not any(map(_must_copy, moves)):
         return False

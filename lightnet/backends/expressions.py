@@ -23,9 +23,10 @@ from lightnet.ir.types import spec_of, storage_type
 
 
 def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False) -> bool:
-    """Whether an `Evaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles have. Tensors of
-    other shapes may be read along the dimensions `along`. The default suits pictures (a value for each channel): their
-    last two are a kernel's to walk as it likes. `short`: tiles may be of f16 and bf16, too, and are converted."""
+    """Whether an `Evaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles have.
+    Tensors of other shapes may be read along the dimensions `along`. The default suits pictures (a value for each
+    channel): their last two are a kernel's to walk as it likes. `short`: tiles may be of f16 and bf16, too, and are
+    converted."""
     key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types), tuple(along), short)
     if key not in _known:
         _known[key] = _runs_on_tiles(op, along, short)
@@ -92,7 +93,8 @@ class Tile:
 
 
 class Evaluator:
-    """Evaluates definitions on tiles. `memory` maps SSA values of the kernel's body to memrefs, `registers` to tiles."""
+    """Evaluates definitions on tiles. `memory` maps SSA values of the kernel's body to memrefs, `registers` to
+    tiles."""
 
     def __init__(self, b: Builder, tile: Tile, memory: Callable[[SSAValue], SSAValue]):
         self.b, self.tile, self.memory = b, tile, memory

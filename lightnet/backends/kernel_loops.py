@@ -1,4 +1,5 @@
-"""Kernel regions → loop functions, for any target: a body from its ops' definitions, or from an op's own loop-level builder.
+"""Kernel regions → loop functions, for any target: a body from its ops' definitions, or from an op's own loop-level
+builder.
 
 Every op runs this way; what a target does faster stands in its folder. Imports `ir`, the builder and `loops.py`.
 """
@@ -39,7 +40,8 @@ def bind_op(op: LnOp) -> bound.BoundDefinition:
     return found
 
 
-#: Bound definitions by op class, types and parameters (whose text tells 1 from 1.0): the same epilogue stands in many kernels.
+#: Bound definitions by op class, types and parameters (whose text tells 1 from 1.0): the same epilogue stands in many
+#: kernels.
 _bound: dict[object, bound.BoundDefinition] = {}
 _MOST_BOUND = 1 << 10
 
@@ -182,8 +184,8 @@ def composed(kernel: KernelOp) -> BoundDefinition:
 
 
 def _border_views(kernel: KernelOp) -> list[LnOp]:
-    """The reshapes of a kernel of moves that alone read an operand, or alone read what they yield: the memory of these is seen under
-    other dims, and nothing is left to do. At least one other op remains."""
+    """The reshapes of a kernel of moves that alone read an operand, or alone read what they yield: the memory of these
+    is seen under other dims, and nothing is left to do. At least one other op remains."""
     ops, yielded = kernel.ops, list(kernel.terminator.operands)
     if not all(op.is_move for op in ops):
         return []

@@ -1,4 +1,5 @@
-"""What a generator of kernels gives: functions, their grids, what their memrefs are, and the memory that they ask for. Imports xDSL."""
+"""What a generator of kernels gives: functions, their grids, what their memrefs are, and the memory that they ask for.
+Imports xDSL."""
 
 from __future__ import annotations
 
@@ -14,15 +15,16 @@ from lightnet.runtime.arrays import align_up
 
 
 class Argument(NamedTuple):
-    """A memref argument of a launch: an ``operand`` or ``result`` by number; the ``workspace``, which the launches of a kernel share,
-    or the ``scratch`` of the thread that runs, from a byte on."""
+    """A memref argument of a launch: an ``operand`` or ``result`` by number; the ``workspace``, which the launches of a
+    kernel share, or the ``scratch`` of the thread that runs, from a byte on."""
 
     kind: str
     number: int
 
 
 class Made(Protocol):
-    """What a target's generators give for one launch: the function that is launched, and all that it needs, itself last."""
+    """What a target's generators give for one launch: the function that is launched, and all that it needs, itself
+    last."""
 
     @property
     def function(self) -> FuncOp: ...
@@ -49,8 +51,9 @@ class Launch:
 
 
 class Memory(NamedTuple):
-    """Bytes that the launches of a kernel need beside operands and results: `shared` is what passes from one to the next, `scratch`
-    what a thread uses while it runs. Behind what is shared stands that of the first thread; others bring theirs."""
+    """Bytes that the launches of a kernel need beside operands and results: `shared` is what passes from one to the
+    next, `scratch` what a thread uses while it runs. Behind what is shared stands that of the first thread; others
+    bring theirs."""
 
     shared: int
     scratch: int

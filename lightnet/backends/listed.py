@@ -1,4 +1,5 @@
-"""The base of a runtime whose code is a launch list beside a body of kernels (`runtime/listed.py`). Imports xDSL when it makes code."""
+"""The base of a runtime whose code is a launch list beside a body of kernels (`runtime/listed.py`). Imports xDSL when
+it makes code."""
 
 from __future__ import annotations
 
@@ -33,8 +34,9 @@ class Sources(Files):
 
 
 class ListedRuntime(Runtime):
-    """A runtime for `tile.launch`, `tile.copy` and `tile.host`, which ``lower-cpu`` makes: a target derives it, says its `format`, and makes a body of
-    kernel functions. Where its memory has spaces of its own, its format's `machine` copies."""
+    """A runtime for `tile.launch`, `tile.copy` and `tile.host`, which ``lower-cpu`` makes: a target derives it, says
+    its `format`, and makes a body of kernel functions. Where its memory has spaces of its own, its format's `machine`
+    copies."""
 
     form: ListedFormat
 
@@ -44,7 +46,8 @@ class ListedRuntime(Runtime):
 
     @abstractmethod
     def body(self, loops: ModuleOp, options: Mapping[str, Any]) -> tuple[bytes, str]:
-        """The kernels of a module at level 4, as the format loads them, and their source. Raises `LightNetError` for what there is no code of."""
+        """The kernels of a module at level 4, as the format loads them, and their source. Raises `LightNetError` for
+        what there is no code of."""
 
     def make(self, loops: ModuleOp, settings: Settings) -> Listed:
         body, source = self.body(loops, settings.options)

@@ -1,4 +1,5 @@
-"""Linear addresses: nests of statements whose tensors are the elements of their memory, and whose loops are as few as that allows.
+"""Linear addresses: nests of statements whose tensors are the elements of their memory, and whose loops are as few as
+that allows.
 
 Imports `ir`.
 """
@@ -15,7 +16,8 @@ from lightnet.ir.fusion import Nest, delinearize, inside, linearize
 from lightnet.ir.layout import ChannelsLast, Layout, Packed
 from lightnet.ir.types import TensorSpec
 
-#: Tensors that lie otherwise than row-major, by name: `ChannelsLast`, and, of what is read only, `Packed` factors of products (`is_addressed`).
+#: Tensors that lie otherwise than row-major, by name: `ChannelsLast`, and, of what is read only, `Packed` factors of
+#: products (`is_addressed`).
 Layouts = Mapping[str, Layout]
 
 
@@ -40,8 +42,8 @@ def channels_last(subs: Sequence[Node]) -> tuple[Node, ...]:
 
 
 class Addresses:
-    """The addresses of the tensors `logical`. Those in `private` have one element along the dimensions named there, which the
-    block fixes; those in `layouts` have another order and gaps: `stored` has the shapes in memory."""
+    """The addresses of the tensors `logical`. Those in `private` have one element along the dimensions named there,
+    which the block fixes; those in `layouts` have another order and gaps: `stored` has the shapes in memory."""
 
     def __init__(
         self, logical: Mapping[str, TensorSpec], private: Mapping[str, tuple[int, ...]], layouts: Layouts | None = None

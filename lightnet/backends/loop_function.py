@@ -181,7 +181,8 @@ class LoopFunction:
         return outer * pieces
 
     def _tiles(self, nest: Nest) -> int:
-        """The last two loops in tiles, so that a cache line is read whole before it leaves the cache; a block is a row of tiles."""
+        """The last two loops in tiles, so that a cache line is read whole before it leaves the cache; a block is a row
+        of tiles."""
         b, (height, width) = self.b, TILE
         *outer, (row, m), (column, n) = nest.loops
         strips = -(-m // height)

@@ -1,8 +1,9 @@
 """Loops for threads: a function whose blocks are single points of independent loops, or a few consecutive ones.
 
-As `loop_function.py`, but that each block does as little as there is: nests that do not depend on each other stand beside each other in
-one function, tensors may lie with the channels last (then neighbouring blocks are neighbouring channels), and a block has several consecutive elements
-where they can be computed as a vector. Part of `loops.py`. Imports `ir` and xDSL.
+As `loop_function.py`, but that each block does as little as there is: nests that do not depend on each other stand
+beside each other in one function, tensors may lie with the channels last (then neighbouring blocks are neighbouring
+channels), and a block has several consecutive elements where they can be computed as a vector. Part of `loops.py`.
+Imports `ir` and xDSL.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Part = list[Nest]
 
 
 class PointFunction(LoopFunction):
-    """Builds the function of `parts`, which stand beside each other: block numbers run through the points of the first, then of the second, …"""
+    """Builds the function of `parts`, which stand beside each other: block numbers run through the points of the first,
+    then of the second, …"""
 
     def __init__(self, d: BoundDefinition, parts: Sequence[Part], private: dict[str, tuple[int, ...]],
                  aliases: dict[str, str], layouts: Layouts):  # fmt: skip
@@ -79,7 +81,8 @@ class PointFunction(LoopFunction):
 
 
 def _ordered(part: Part, layouts: Layouts) -> Part:
-    """The loops in the order in which the last tensor that lies with the channels last does: neighbouring blocks write neighbouring elements."""
+    """The loops in the order in which the last tensor that lies with the channels last does: neighbouring blocks write
+    neighbouring elements."""
     found = [s for g in part for s in g.statements if s.tensor in layouts and not s.flat]
     if not found:
         return part
@@ -112,8 +115,8 @@ def _by_dims(s: Statement, spec: TensorSpec) -> Statement:
 
 
 def beside(groups: Sequence[Nest], aliases: dict[str, str]) -> list[list[Part]]:
-    """Nests by launches: a nest joins the launch before it if it reads nothing that is written there, and writes nothing that is touched there;
-    but several may write boxes of one tensor that share no element."""
+    """Nests by launches: a nest joins the launch before it if it reads nothing that is written there, and writes
+    nothing that is touched there; but several may write boxes of one tensor that share no element."""
     launches: list[list[Part]] = []
     for g in groups:
         if not launches or any(_depend(g, other, aliases) for (other,) in launches[-1]):

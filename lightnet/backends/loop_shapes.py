@@ -38,8 +38,8 @@ MAX_SPLITS = 6
 
 
 def unfolded(nest: Nest, first: int) -> Nest:
-    """The loops from `first` on cut in two, wherever that makes index divisions vanish: a copy through reshapes, which runs
-    over row-major numbers, then runs over the dimensions in between.
+    """The loops from `first` on cut in two, wherever that makes index divisions vanish: a copy through reshapes, which
+    runs over row-major numbers, then runs over the dimensions in between.
 
     ``for i < 6: i / 3, i % 3``  becomes  ``for i < 2, j < 3: i, j``
     """
@@ -99,8 +99,8 @@ def collapsed(nest: Nest, k: int) -> Nest | None:
 
 
 def collapsed_reductions(s: Statement) -> Statement:
-    """Adjacent reduction loops of a statement as one, where every address is linear in their common position: the longer an
-    innermost loop, the better it vectorises. An index that is a value itself (`argmax`) keeps its loop."""
+    """Adjacent reduction loops of a statement as one, where every address is linear in their common position: the
+    longer an innermost loop, the better it vectorises. An index that is a value itself (`argmax`) keeps its loop."""
     k = len(s.reductions) - 2
     while k >= 0 and s.arg is None:
         (a, m), (c, n) = s.reductions[k : k + 2]
@@ -117,8 +117,9 @@ def collapsed_reductions(s: Statement) -> Statement:
 
 
 def turned(nest: Nest) -> Nest | None:
-    """A nest that reads across what it writes along (a transpose), with the loop along which it reads second to last; None
-    where the other loops do not matter: nothing else is read so, or the last loop's cache lines stay in the cache as it is.
+    """A nest that reads across what it writes along (a transpose), with the loop along which it reads second to last;
+    None where the other loops do not matter: nothing else is read so, or the last loop's cache lines stay in the cache
+    as it is.
     """
     if len(nest.loops) < 2 or any(s.op != "=" or s.reductions for s in nest.statements):
         return None
@@ -137,8 +138,8 @@ def turned(nest: Nest) -> Nest | None:
 
 
 def _lines(stride: int) -> float:
-    """How many cache lines, `stride` bytes apart, surely stay in a cache of 64 sets and 8 ways while a loop touches them and others:
-    strides by a power of two fall into few sets."""
+    """How many cache lines, `stride` bytes apart, surely stay in a cache of 64 sets and 8 ways while a loop touches
+    them and others: strides by a power of two fall into few sets."""
     if stride < LINE:
         return float("inf")
     return min(4096 // gcd(stride, 4096), 4096 // LINE) * 4

@@ -1,7 +1,7 @@
 """Several consecutive elements at once: the values of a nest as vectors along its last loop.
 
-A thread that has four elements of a row moves 16 bytes an access, and computes what the four share once. Part of `loops.py`. Imports
-`ir.bound`, `ir.affine`, `builder` and xDSL.
+A thread that has four elements of a row moves 16 bytes an access, and computes what the four share once. Part of
+`loops.py`. Imports `ir.bound`, `ir.affine`, `builder` and xDSL.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ SCALAR = {"pow", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "a
 
 
 def width_of(nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str]) -> int:
-    """How many elements along its last loop a nest with linear addresses can compute at once; 1 where that is for single elements: where
-    something but an address depends on the index, or where what is written is not contiguous along it."""
+    """How many elements along its last loop a nest with linear addresses can compute at once; 1 where that is for
+    single elements: where something but an address depends on the index, or where what is written is not contiguous
+    along it."""
     if not nest.loops:
         return 1
     name, n = nest.loops[-1]
@@ -100,8 +101,8 @@ def reads_outside(check: _Check, node: Node) -> bool:
 
 
 class Vectors(Values):
-    """Values of `width` consecutive elements: what depends on the index `lane` (whose value is that of the first element), or on what the nest has
-    computed, is a vector, all else a scalar."""
+    """Values of `width` consecutive elements: what depends on the index `lane` (whose value is that of the first
+    element), or on what the nest has computed, is a vector, all else a scalar."""
 
     def __init__(self, b: Builder, memory: dict[str, SSAValue], sizes: dict[str, int], written: set[str]):
         super().__init__(b, memory, sizes, written)

@@ -1,7 +1,7 @@
 """Index notation → level 4: a bound definition as kernel functions of `scf`, `arith`, `math` and `memref`.
 
-Here is decided which nests of statements make a launch, and where the locals between them live; `loop_function.py` writes the
-functions, `loop_points.py` those of threads. Imports `ir` and xDSL.
+Here is decided which nests of statements make a launch, and where the locals between them live; `loop_function.py`
+writes the functions, `loop_points.py` those of threads. Imports `ir` and xDSL.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def lower_definition(
     """Lower a definition (of one op, or composed) to kernel functions called `name`, `name_1`, ….
 
     `order` is the order of the memref arguments (operands and results; unused ones of a launch are left out); workspace
-    tensors follow. `aliases` maps an operand to the result that shares its memory; both then
-    stand for one argument, under the result's name. `blocks` is the number of blocks to aim for; None: each point of the
-    loops that are independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands may lie in `layouts`; only of
-    single points may results, too: zeros are written behind their last channel.
+    tensors follow. `aliases` maps an operand to the result that shares its memory; both then stand for one argument,
+    under the result's name. `blocks` is the number of blocks to aim for; None: each point of the loops that are
+    independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands may lie in
+    `layouts`; only of single points may results, too: zeros are written behind their last channel.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
     if blocks is None:
@@ -72,7 +72,8 @@ def lower_definition(
 def _points(
     name: str, definition: BoundDefinition, order: Sequence[str], aliases: dict[str, str], layouts: Layouts
 ) -> Lowered:
-    """`lower_definition` for single points. What launches hand to each other lies with the channels last, where anything does."""
+    """`lower_definition` for single points. What launches hand to each other lies with the channels last, where
+    anything does."""
     definition = by_dims(definition, layouts)
     schedule = _schedule(definition, by_point=True)
     near = {n: ChannelsLast() for n, spec in schedule.workspace if layouts and spec.ndim == 4}

@@ -1,4 +1,5 @@
-"""The private functions that the kernels of a module call when they are loops: what warps and warpgroups do together, once for equal types.
+"""The private functions that the kernels of a module call when they are loops: what warps and warpgroups do together,
+once for equal types.
 
 Imports the modules that make them.
 """

@@ -1,12 +1,14 @@
-"""A SIMT kernel as a loop function: what the threads of a block do between two points at which they meet becomes a loop over them.
+"""A SIMT kernel as a loop function: what the threads of a block do between two points at which they meet becomes a loop
+over them.
 
     cuda.barrier between two pieces     →    for t in threads: first piece;    for t in threads: second piece
-    scf.for with a barrier inside       →    scf.for { for t in threads: … ; for t in threads: … }, its bounds computed once
+    scf.for with a barrier inside       →    scf.for { for t in threads: … ; for t in threads: … }, bounds made once
 
-Threads meet at barriers, and those of a warp at shuffles, `ldmatrix` and `mma`: there, all of them stand in the same control flow (the
-verifier proves it), which so can stand around the loops over threads. All of a block meet also where warpgroups begin a product, and where they
-all wait for an mbarrier. Asynchronous copies and products are done at once. So a wait that is missing goes unnoticed here, and a barrier that is
-missing often does; the PTX interpreter finds both. Imports `simt_threads` and the `cuda` dialect.
+Threads meet at barriers, and those of a warp at shuffles, `ldmatrix` and `mma`: there, all of them stand in the same
+control flow (the verifier proves it), which so can stand around the loops over threads. All of a block meet also where
+warpgroups begin a product, and where they all wait for an mbarrier. Asynchronous copies and products are done at once.
+So a wait that is missing goes unnoticed here, and a barrier that is missing often does; the PTX interpreter finds both.
+Imports `simt_threads` and the `cuda` dialect.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ Finish = tuple[Callable[[Thread], None], Operation, int]
 
 
 def loops(kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers) -> tuple[func.FuncOp, int]:
-    """The loop function of a kernel for a grid, whose blocks are numbered x fastest, and the bytes of scratch that it takes: its last
-    memref, if there are any. Raises `LightNetError` for a kernel with control flow or types that nothing is known of, and for one whose blocks
-    want more than `simt_threads.MAX_SCRATCH` bytes."""
+    """The loop function of a kernel for a grid, whose blocks are numbered x fastest, and the bytes of scratch that it
+    takes: its last memref, if there are any. Raises `LightNetError` for a kernel with control flow or types that
+    nothing is known of, and for one whose blocks want more than `simt_threads.MAX_SCRATCH` bytes."""
     if len(kernel.body.blocks) != 1:
         raise LightNetError("its control flow is not that of scf: it has several blocks")
     return _Loops(kernel, grid, name, helpers).run()
@@ -117,7 +119,8 @@ class _Loops:
         self.piece(piece, group, finish)
 
     def piece(self, ops: list[Operation], group: Group, finish: Finish | None = None) -> None:
-        """A loop over threads of ops that meet nobody, which are taken off the list. What they compute for others is kept."""
+        """A loop over threads of ops that meet nobody, which are taken off the list. What they compute for others is
+        kept."""
         if not ops and finish is None:
             return
         inside = set(ops)
@@ -135,7 +138,8 @@ class _Loops:
     # ---- where threads meet --------------------------------------------------------------------------------------
 
     def control(self, op: Operation, group: Group, before: Callable[..., None]) -> None:
-        """An op at which threads meet, or control flow with one inside. `before`, with or without a `Finish`, makes what comes before."""
+        """An op at which threads meet, or control flow with one inside. `before`, with or without a `Finish`, makes
+        what comes before."""
         match op:
             case scf.ForOp():
                 self.for_(op, group, before)
@@ -172,7 +176,8 @@ class _Loops:
             self.e.slots.update((value, slot) for value in same)
 
     def passing(self, values: Sequence[SSAValue], to: Sequence[SSAValue], op: Operation, at: int) -> Finish:
-        """The end of a piece in which each thread passes values, the operands of `op` from number `at` on, to the arrays of others."""
+        """The end of a piece in which each thread passes values, the operands of `op` from number `at` on, to the
+        arrays of others."""
 
         def finish(thread: Thread) -> None:
             moved = [(v, t) for v, t in zip(values, to) if self.e.slots.get(v) != self.e.slots[t]]

@@ -1,5 +1,5 @@
-"""What one thread does for the ops of `cuda` that processors have no instruction for: asynchronous copies, also by tensor maps, and rounding
-to tf32.
+"""What one thread does for the ops of `cuda` that processors have no instruction for: asynchronous copies, also by
+tensor maps, and rounding to tf32.
 
 Imports the builder and the `cuda` dialect.
 """
@@ -24,7 +24,8 @@ _EXPONENT, _BELOW, _HALF = 0x7F800000, 0x1FFF, 0x1000
 
 
 def async_copy(b: Builder, op: AsyncCopyOp, value: Callable[[SSAValue], SSAValue]) -> None:
-    """Copy at once. `value` gives an operand as the thread has it. Elements of which the `size` leaves a part out are zeros."""
+    """Copy at once. `value` gives an operand as the thread has it. Elements of which the `size` leaves a part out are
+    zeros."""
     source_type, target_type = op.source.type, op.destination.type
     element = source_type.element_type
     assert isinstance(element, FixedBitwidthType)
@@ -89,7 +90,7 @@ def _beyond(b: Builder, array: SSAValue, indices: Sequence[SSAValue], by: SSAVal
     return [b.add(indices[0], by), *reversed(found)]
 
 
-# ---- copies by tensor maps ---------------------------------------------------------------------------------------------
+# ---- copies by tensor maps -------------------------------------------------------------------------------------------
 
 
 def tma_load(b: Builder, op: TmaLoadOp, value: Callable[[SSAValue], SSAValue]) -> None:

@@ -1,7 +1,8 @@
-"""What one thread does for an op of `cuda`: the table `OPS`, by which `simt_threads` writes it. Each gives the op's results.
+"""What one thread does for an op of `cuda`: the table `OPS`, by which `simt_threads` writes it. Each gives the op's
+results.
 
-What the op says of other threads is done elsewhere (`simt_loops`), or needs nothing, where threads run one after the other. Imports the builder and
-the `cuda` dialect.
+What the op says of other threads is done elsewhere (`simt_loops`), or needs nothing, where threads run one after the
+other. Imports the builder and the `cuda` dialect.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Thread:
-    """One thread, whose code is being written: its number in the block, and what it has computed so far, by the kernel's own values."""
+    """One thread, whose code is being written: its number in the block, and what it has computed so far, by the
+    kernel's own values."""
 
     number: Index
     values: dict[SSAValue, SSAValue] = field(default_factory=dict)
@@ -89,7 +91,8 @@ def _alloca(e: Threads, op: memref.AllocaOp, thread: Thread) -> list[SSAValue]:
 
 
 def _shuffle(e: Threads, op: ShuffleOp, thread: Thread) -> list[SSAValue]:
-    """The value of another lane, which stands in its array, or follows from its number. A lane beyond the warp is the lane itself."""
+    """The value of another lane, which stands in its array, or follows from its number. A lane beyond the warp is the
+    lane itself."""
     b = e.b
     number = b.index(thread.number)
     lane, by = b.divmod(number, WARP)[1], e.value(op.lane, thread)

@@ -1,9 +1,10 @@
-"""Where the values of threads stand while a SIMT kernel becomes loops: once for all threads, computed again where they are wanted, or in
-an array with an element a thread.
+"""Where the values of threads stand while a SIMT kernel becomes loops: once for all threads, computed again where they
+are wanted, or in an array with an element a thread.
 
-Code between two points at which threads meet is a loop over threads (`simt_loops`). A value that such a loop computes for a later one is
-kept in scratch memory, ``memref<threads x …>``, unless it follows from a thread's number by arithmetic: that is computed again, as it costs
-less than memory does (Stratton, Stone, Hwu: MCUDA, 2008; Jääskeläinen et al.: pocl, 2015). Imports the builder and the `cuda` dialect.
+Code between two points at which threads meet is a loop over threads (`simt_loops`). A value that such a loop computes
+for a later one is kept in scratch memory, ``memref<threads x …>``, unless it follows from a thread's number by
+arithmetic: that is computed again, as it costs less than memory does (Stratton, Stone, Hwu: MCUDA, 2008; Jääskeläinen
+et al.: pocl, 2015). Imports the builder and the `cuda` dialect.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _OWN = (ThreadIdOp, LaneIdOp, WarpIdOp)
 
 @dataclass(frozen=True)
 class Slot:
-    """An array in scratch memory, a value a thread: from the byte `offset` on, of [threads, …] elements; or, if they are `sums` of warpgroups,
-    as `sums_array` has them."""
+    """An array in scratch memory, a value a thread: from the byte `offset` on, of [threads, …] elements; or, if they
+    are `sums` of warpgroups, as `sums_array` has them."""
 
     offset: int
     type: MemRefType
@@ -90,8 +91,8 @@ class Threads:
 
     @contextmanager
     def scope(self, group: Group) -> Iterator[None]:
-        """What is taken inside is free again behind it. Not so of one warp of several, as the next one does all of it again, when what
-        stands behind has been written for the first already."""
+        """What is taken inside is free again behind it. Not so of one warp of several, as the next one does all of it
+        again, when what stands behind has been written for the first already."""
         top = self.top
         yield
         if group.count == self.count:
@@ -165,7 +166,8 @@ class Threads:
             yield loop.iv
 
     def settle(self, op: Operation) -> bool:
-        """Emit an op that is the same in all threads, or note how to compute it again; whether it is one or the other."""
+        """Emit an op that is the same in all threads, or note how to compute it again; whether it is one or the
+        other."""
         if isinstance(op, SharedOp):
             type = op.result.type
             slot = Slot(self.take(bytes_of(type)), MemRefType(type.element_type, type.get_shape()))

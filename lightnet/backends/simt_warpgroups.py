@@ -1,8 +1,9 @@
 """What warpgroups do together: products of stages, on sums that stand as matrices.
 
-The sums of a product are opaque while it is under way, so they need not stand as a value a thread: all of a block are one matrix
-[64 · warpgroups, N], which products add to in place and of which a thread, when it wants its share, reads what `dialects/cuda_hopper.py` says
-it has. Stages stand as they are declared; nothing is swizzled, as no index sees the swizzle. Imports the builder and the `cuda` dialect.
+The sums of a product are opaque while it is under way, so they need not stand as a value a thread: all of a block are
+one matrix [64 · warpgroups, N], which products add to in place and of which a thread, when it wants its share, reads
+what `dialects/cuda_hopper.py` says it has. Stages stand as they are declared; nothing is swizzled, as no index sees the
+swizzle. Imports the builder and the `cuda` dialect.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from lightnet.backends.builder import INDEX, Builder, Index
 from lightnet.backends.simt_warps import PrivateFunction
 from lightnet.dialects.cuda_stages import PANEL, ROWS, WARPGROUP
 
-#: Rows and columns of C whose sums stand in registers: half of those of AVX-512 (more than AVX2 has, where that is as fast as fewer).
+#: Rows and columns of C whose sums stand in registers: half of those of AVX-512 (more than AVX2 has, where that is as
+#: fast as fewer).
 _TILE = 8, 32
 #: Steps of k that one trip of the innermost loop makes, and rows and columns of a block that is transposed.
 _UNROLL = _SQUARE = 8
 
 
-# ---- where sums stand --------------------------------------------------------------------------------------------------
+# ---- where sums stand ------------------------------------------------------------------------------------------------
 
 
 def sums_array(threads: int, cols: int) -> MemRefType:
-    """The sums [64 · warpgroups, cols] of all threads of a block, by warpgroup, warp w, h, g, j, q and i: row 16w + g + 8h of a warpgroup, column
-    8j + 2q + i."""
+    """The sums [64 · warpgroups, cols] of all threads of a block, by warpgroup, warp w, h, g, j, q and i: row 16w + g +
+    8h of a warpgroup, column 8j + 2q + i."""
     return MemRefType(f32, [threads // WARPGROUP, 4, 2, 8, cols // 8, 4, 2])
 
 
@@ -44,7 +46,7 @@ def sums_at(b: Builder, number: Index) -> list[Index]:
     return [group, warp, 0, g, 0, q, 0]
 
 
-# ---- products ----------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 
 def product_types(a: MemRefType, right: MemRefType, threads: int, cols: int) -> list[MemRefType]:
@@ -53,8 +55,8 @@ def product_types(a: MemRefType, right: MemRefType, threads: int, cols: int) -> 
 
 
 def product_function(name: str, types: list[MemRefType], by_k: bool) -> func.FuncOp:
-    """``name(at, row, first, a, b, sums)``: `cuda.warpgroup_mma` of the warpgroup whose sums are the rows of `sums` from `at` on, added to in
-    place. Products and sums are f32.
+    """``name(at, row, first, a, b, sums)``: `cuda.warpgroup_mma` of the warpgroup whose sums are the rows of `sums`
+    from `at` on, added to in place. Products and sums are f32.
 
     A panel of B is widened to f32 at a time, and lies in the cache while all rows meet it.
     """
@@ -107,7 +109,8 @@ def _panel_by_columns(b: Builder, right: SSAValue, line: SSAValue, panel: SSAVal
                 b.tile_store(own, panel, [b.add(k.iv, i), col], [1])
 
 
-def _tile(b: Builder, left: tuple[SSAValue, SSAValue], panel: SSAValue, place: tuple[SSAValue, SSAValue, SSAValue]) -> None:  # fmt: skip
+def _tile(b: Builder, left: tuple[SSAValue, SSAValue], panel: SSAValue,
+          place: tuple[SSAValue, SSAValue, SSAValue]) -> None:  # fmt: skip
     """Add the product of some rows and a panel to the sums, which stand in registers meanwhile."""
     (rows, row), (sums, at, col) = left, place
     shape = _TILE[0], panel.type.get_shape()[1]

@@ -1,8 +1,9 @@
 """What warps do together, on arrays with a value a lane: products of fragments, and matrices read as fragments.
 
-Which lane holds what is said in `dialects/cuda_matrix.py`: of the 16 x k elements of A lane 4g + i has, in register 2q + h, those of row
-8h + g from column k/2 · q + e·i on, e elements a register (2 of 16-bit types, else 1); of the k x 8 elements of B, in register r, those of
-column g from row k/2 · r + e·i on; of C, in register h, the columns 2i and 2i + 1 of row 8h + g. Imports the builder and the `cuda` dialect.
+Which lane holds what is said in `dialects/cuda_matrix.py`: of the 16 x k elements of A lane 4g + i has, in register
+2q + h, those of row 8h + g from column k/2 · q + e·i on, e elements a register (2 of 16-bit types, else 1); of the k x
+8 elements of B, in register r, those of column g from row k/2 · r + e·i on; of C, in register h, the columns 2i and
+2i + 1 of row 8h + g. Imports the builder and the `cuda` dialect.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def mma_types(element: Attribute, threads: int) -> list[MemRefType]:
 
 
 def mma_function(name: str, element: Attribute, threads: int) -> func.FuncOp:
-    """``name(first, a, b, c, d)``: `cuda.mma` of the warp whose first thread is `first`; d may be c. Products and sums of 16-bit types are
-    f32, in another order than tensor cores add in."""
+    """``name(first, a, b, c, d)``: `cuda.mma` of the warp whose first thread is `first`; d may be c. Products and sums
+    of 16-bit types are f32, in another order than tensor cores add in."""
     b = PrivateFunction.make(name, [INDEX, *mma_types(element, threads)])
     first, a, right, c, d = b.args
     k = SHAPES[type(element)][2]
@@ -87,10 +88,12 @@ def _extended(b: Builder, value: SSAValue) -> SSAValue:
 
 
 def read_row(
-    b: Builder, source: SSAValue, indices: list[SSAValue], fragments: SSAValue, place: tuple[Index, Index, Index], trans: bool
+    b: Builder, source: SSAValue, indices: list[SSAValue], fragments: SSAValue, place: tuple[Index, Index, Index],
+    trans: bool
 ) -> None:  # fmt: skip
-    """What lane `s` of `cuda.ldmatrix` names: a row of 16 bytes of `source`, whose elements go to the fragments, [threads, matrices, e], of the
-    lanes that get them. `place` is the first thread of the warp, the matrix, and the row in it."""
+    """What lane `s` of `cuda.ldmatrix` names: a row of 16 bytes of `source`, whose elements go to the fragments,
+    [threads, matrices, e], of the lanes that get them. `place` is the first thread of the warp, the matrix, and the row
+    in it."""
     first, matrix, row = place
     last, each = len(indices) - 1, fragments.type.get_shape()[2]
     if not trans:  # lanes 4·row to 4·row + 3

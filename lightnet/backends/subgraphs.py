@@ -1,4 +1,5 @@
-"""Patterns over kernels for the pass `subgraph` that suit any target; a target lists those that it wants. Imports `ir` and `ln` ops."""
+"""Patterns over kernels for the pass `subgraph` that suit any target; a target lists those that it wants. Imports `ir`
+and `ln` ops."""
 
 from __future__ import annotations
 
@@ -87,8 +88,8 @@ def merging(value: SSAValue, dims: Sequence[int]) -> Reshape | None:
 def interleaving(
     kind: type[KernelOp], a: SSAValue, b: SSAValue, stacked: Sequence[int], axis: int, transpose: LnOp, last: Reshape
 ) -> KernelOp:
-    """One kernel for the whole shuffle: reshape %a, reshape %b, concat, reshape. On maps in blocks of channels it is one pass, on
-    plain ones the reshapes cost nothing."""
+    """One kernel for the whole shuffle: reshape %a, reshape %b, concat, reshape. On maps in blocks of channels it is
+    one pass, on plain ones the reshapes cost nothing."""
     values = list(dict.fromkeys((a, b)))
     block = Block(arg_types=[v.type for v in values])
     inside = dict(zip(values, block.args))

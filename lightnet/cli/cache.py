@@ -1,4 +1,5 @@
-"""`lightnet cache`: where compiled kernels and weights of executables are kept on disk, how much there is, and how to be rid of it.
+"""`lightnet cache`: where compiled kernels and weights of executables are kept on disk, how much there is, and how to
+be rid of it.
 
 Imports llvmlite, no xDSL.
 """
@@ -10,8 +11,10 @@ from lightnet.cli import common
 
 def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
-    parser = common.Parser("lightnet cache", description="The cache of compiled kernels, and of the weights of executables that run: "
-                           "LIGHTNET_CACHE names its folder (off: none), LIGHTNET_CACHE_SIZE and LIGHTNET_WEIGHTS_SIZE bound it (MiB).", allow_abbrev=False)  # fmt: skip
+    parser = common.Parser("lightnet cache",
+                           description="The cache of compiled kernels, and of the weights of executables that run: "
+                           "LIGHTNET_CACHE names its folder (off: none), LIGHTNET_CACHE_SIZE and LIGHTNET_WEIGHTS_SIZE "
+                           "bound it (MiB).", allow_abbrev=False)  # fmt: skip
     parser.add_argument(
         "action",
         choices=("info", "clear"),

@@ -1,4 +1,5 @@
-"""What `ln-opt` does to trust a pipeline: `--check`, `--bisect`, `--rewrite-limit`, `--reproducer`, `--pattern-timeout`.
+"""What `ln-opt` does to trust a pipeline: `--check`, `--bisect`, `--rewrite-limit`, `--reproducer`,
+`--pattern-timeout`.
 
 The options, and the run of a pipeline under them. Imports what checks only where an option asks for it.
 """
@@ -48,17 +49,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this module."""
     group = parser.add_argument_group("trust")
     option = group.add_argument
-    option("--check", metavar="[=rewrite]", help="execute the module before and after each pass (or each rewrite), and say which "
+    option("--check", metavar="[=rewrite]",
+           help="execute the module before and after each pass (or each rewrite), and say which "
            "pass, pattern and op changed a result first")  # fmt: skip
-    option("--check-data", metavar="KIND,...", help=f"what it is executed on: {', '.join(KINDS)} (default: ordinary,awkward; a small "
+    option("--check-data", metavar="KIND,...",
+           help=f"what it is executed on: {', '.join(KINDS)} (default: ordinary,awkward; a small "
            "module on more)")  # fmt: skip
     option("--check-seed", type=int, default=0, metavar="N", help="the seed of that data (default: 0)")
     option(
         "--bisect", action="store_true", help="find the rewrite that makes the pipeline's result wrong, by their count"
     )
-    option("--bisect-command", metavar="COMMAND", help="who judges the result: exits with status 0 where it is right; the path of "
+    option("--bisect-command", metavar="COMMAND",
+           help="who judges the result: exits with status 0 where it is right; the path of "
            "the module takes the place of {}, or is the last argument")  # fmt: skip
-    option("--rewrite-limit", type=int, metavar="N", help="do the first N rewrites of the pipeline only, and those that a pass "
+    option("--rewrite-limit", type=int, metavar="N",
+           help="do the first N rewrites of the pipeline only, and those that a pass "
            "cannot do without")  # fmt: skip
     option("--pattern-timeout", type=float, default=PATTERN_TIMEOUT, metavar="SECONDS",
            help=f"stop a pattern that matches one op for so long (default: {PATTERN_TIMEOUT:g}; 0: never)")  # fmt: skip
@@ -69,8 +74,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def take_recipe(args: argparse.Namespace) -> None:
-    """Let the arguments be those that a reproducer, which is the input, says. Plugins are not loaded for a file's sake: what
-    it needs, the arguments must name."""
+    """Let the arguments be those that a reproducer, which is the input, says. Plugins are not loaded for a file's sake:
+    what it needs, the arguments must name."""
     if not args.run_reproducer:
         return
     from lightnet.trust.reproducer import read_recipe

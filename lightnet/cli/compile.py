@@ -1,7 +1,8 @@
 """`lightnet compile NET -o NET.lnx`: compile a network to files that run elsewhere (docs/deploy.md).
 
-``--emit`` says which: `lnx` (default), which `lightnet run` and `lightnet.load_executable` take; or what a C program needs: `obj`,
-`so`, `header`, `asm`, `llvm`, `mlir`; and `ptx` of ``--target=cuda``. Imports the compiler only when a network is read.
+``--emit`` says which: `lnx` (default), which `lightnet run` and `lightnet.load_executable` take; or what a C program
+needs: `obj`, `so`, `header`, `asm`, `llvm`, `mlir`; and `ptx` of ``--target=cuda``. Imports the compiler only when a
+network is read.
 """
 
 from __future__ import annotations
@@ -77,12 +78,14 @@ def _parser(argv: Sequence[str] | None = None) -> common.Parser:
         "--threads",
         metavar="N|any",
         type=_threads,
-        help="how many threads a call may use: a number, or any (default: LIGHTNET_THREADS, else of a .lnx any, of files for C 1)",
+        help="how many threads a call may use: a number, or any (default: LIGHTNET_THREADS, else of a .lnx any, of "
+        "files for C 1)",
     )
     option(
         "--layout",
         metavar="KIND",
-        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) or plain",
+        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) "
+        "or plain",
     )
     option(
         "--weight-memory",

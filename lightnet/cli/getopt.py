@@ -1,7 +1,7 @@
 """Options as GNU getopt_long_only takes them: ``-outfile x``, ``--out=x`` and ``-ox`` are one, anywhere on the line.
 
-`argparse` reads a long option behind one dash as a cluster of short ones; so the line is brought into a form that it reads
-as meant. Imports the standard library and diagnostics.
+`argparse` reads a long option behind one dash as a cluster of short ones; so the line is brought into a form that it
+reads as meant. Imports the standard library and diagnostics.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from lightnet.diagnostics import LightNetError
 def canonical(argv: Sequence[str], options: Mapping[str, bool], short: Mapping[str, str]) -> list[str]:
     """`argv` with every option as ``--name`` or ``--name=value``, in front of the other arguments.
 
-    `options` says of each long name whether it takes a value, `short` gives the long name of a letter. A long name may be
-    cut short where that is unambiguous, and stand behind one dash where its first letter with nothing behind is no short
-    option. ``--`` ends the options; ``-`` is an argument. Raises `LightNetError` for an unknown or ambiguous option, and
-    for a value that is missing or not asked for.
+    `options` says of each long name whether it takes a value, `short` gives the long name of a letter. A long name may
+    be cut short where that is unambiguous, and stand behind one dash where its first letter with nothing behind is no
+    short option. ``--`` ends the options; ``-`` is an argument. Raises `LightNetError` for an unknown or ambiguous
+    option, and for a value that is missing or not asked for.
     """
     found: list[str] = []
     others: list[str] = []

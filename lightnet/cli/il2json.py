@@ -1,6 +1,7 @@
 """`il2json [-o FILE] [FILE]`: LightNet IL as JSON IR. Ops are not checked, unless `--load FILE` says which there are.
 
-A file whose suffix is that of another form of text, as one that a plugin's front end reads, is translated from that form.
+A file whose suffix is that of another form of text, as one that a plugin's front end reads, is translated from that
+form.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def _main(argv: list[str]) -> int:
 
 
 def _read(args: Namespace, warn: Callable[[SourceLoc, str], None]) -> Netlist:
-    """The network. With ``--load`` the ops are known: it has to be made of them and of ours, as in every other tool. Without, any
-    name may stand for an op of IL, as what reads the JSON decides what it means."""
+    """The network. With ``--load`` the ops are known: it has to be made of them and of ours, as in every other tool.
+    Without, any name may stand for an op of IL, as what reads the JSON decides what it means."""
     options = {"include_dirs": args.include, "defines": args.define, "eval_mode": args.eval}
     suffix = PurePath(args.file).suffix.lower()
     if not args.load and suffix in ("", ".net"):

@@ -1,8 +1,8 @@
-"""`lightnet inspect NET`: what a network is, without running it: inputs and outputs, ops and their costs, parameters, the memory
-it takes on a target.
+"""`lightnet inspect NET`: what a network is, without running it: inputs and outputs, ops and their costs, parameters,
+the memory it takes on a target.
 
-Weights are not needed. What cannot run is listed all at once, by op, number and reason, also of a network that cannot be
-imported; what is known of the graph is shown then. The exit status is 1 where something cannot run.
+Weights are not needed. What cannot run is listed all at once, by op, number and reason, also of a network that cannot
+be imported; what is known of the graph is shown then. The exit status is 1 where something cannot run.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def _inspect(args: argparse.Namespace) -> int:
         from lightnet.cli import feeding
 
         shapes, values = feeding.shapes_of(args.shapes), feeding.values_of(args.values)
-        found = survey(args.network, error, shapes=shapes, values=values, include_dirs=args.include, eval_mode=args.eval,
+        found = survey(args.network, error, shapes=shapes, values=values, include_dirs=args.include,
+                       eval_mode=args.eval,
                        defines=args.define)  # fmt: skip
     print(found.json() if args.json else found.text(args.layers))
     return 0 if found.runs else 1

@@ -1,8 +1,9 @@
-"""`lightnet [options] SOURCE`: compile a network and run it, with upstream's options; `lightnet run`: on inputs; `lightnet
-inspect`: what it is.
+"""`lightnet [options] SOURCE`: compile a network and run it, with upstream's options; `lightnet run`: on inputs;
+`lightnet inspect`: what it is.
 
 Without -c or -r, the network is compiled and run; a file is written only where -o asks for it. Later capabilities are
-subcommands (`lightnet run`, `lightnet compile`, `lightnet inspect`, `lightnet cache`), taken when the first word is one and no file has that name.
+subcommands (`lightnet run`, `lightnet compile`, `lightnet inspect`, `lightnet cache`), taken when the first word is one
+and no file has that name.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _main(argv: list[str]) -> int:
 def _parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     parser = common.Parser(
         prog="lightnet",
-        description="Compile a network and run it (`lightnet run --help`: on inputs that you give; `lightnet inspect --help`: look at it).",
+        description="Compile a network and run it (`lightnet run --help`: on inputs that you give; `lightnet inspect "
+        "--help`: look at it).",
         add_help=False,
         epilog="A long option may be cut short, and stand behind one dash; options may stand behind SOURCE.",
     )
@@ -96,7 +98,8 @@ def _parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     option(
         "--layout",
         metavar="KIND",
-        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) or plain",
+        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) "
+        "or plain",
     )
     option(
         "--eval", metavar="MODE", default="arith", help="what ${eval} may hold: arith; perl runs code from the network"

@@ -3,9 +3,9 @@ that.
 
     ln-opt --pass=expand,combine{max-rounds=8},plan net.mlir
 
-The input is `.mlir` text of any level, a network in another form (IL, JSON IR or NNVM, ONNX), or `-`. The module goes to stdout
-(or to `-o FILE`, whole or not at all), everything else to stderr. xDSL is imported when there is something to parse, so
-that listings and usage errors come at once.
+The input is `.mlir` text of any level, a network in another form (IL, JSON IR or NNVM, ONNX), or `-`. The module goes
+to stdout (or to `-o FILE`, whole or not at all), everything else to stderr. xDSL is imported when there is something to
+parse, so that listings and usage errors come at once.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def _parser(argv: Sequence[str] | None = None) -> Parser:
         action="append",
         default=[],
         metavar="PIPELINE",
-        help="passes and their options: expand,combine{max-rounds=8},plan; or a pipeline: @cpu, @cpu:plan (up to a level), @cpu-bands (without "
+        help="passes and their options: expand,combine{max-rounds=8},plan; or a pipeline: @cpu, @cpu:plan (up to a "
+        "level), @cpu-bands (without "
         "a pass), @cpu+after:combine:my-pass (with one)",
     )
     add_disable(p)
@@ -150,7 +151,8 @@ def _parser(argv: Sequence[str] | None = None) -> Parser:
     form.add_argument(
         "--emit",
         metavar="FORM,...",
-        help="print what the target makes of the module: llvm, asm or obj of cpu, llvm, ptx (or asm) or obj of cuda, once it is lowered; c of one of "
+        help="print what the target makes of the module: llvm, asm or obj of cpu, llvm, ptx (or asm) or obj of cuda, "
+        "once it is lowered; c of one of "
         "yours; several go to files whose names begin with that of -o",
     )
     form.add_argument("--print-locations", action="store_true", help="print the source location of every op")
@@ -344,7 +346,8 @@ class _Emission:
             self.target.emitter(form, self.options)
         if len(self.forms) > 1 and (args.output == "-" or args.split_input_file):
             raise LightNetError(
-                "--emit of several forms goes to files: say with -o what their names begin with, without --split-input-file"
+                "--emit of several forms goes to files: say with -o what their names begin with, without "
+                "--split-input-file"
             )
 
     def of(self, module: ModuleOp) -> list[str | bytes]:

@@ -45,15 +45,19 @@ def _parser() -> Parser:
     option("file", help=".mlir, .net, .json or .onnx file; - is stdin")
     option("-o", dest="output", default="-", metavar="FILE", help="write the reduced module to FILE")
     test = p.add_argument_group("tests (exactly one)").add_mutually_exclusive_group(required=True)
-    test.add_argument("--test", metavar="COMMAND", help="exits with status 0 where a candidate is interesting; the candidate's"
+    test.add_argument("--test", metavar="COMMAND",
+                      help="exits with status 0 where a candidate is interesting; the candidate's"
                       " path takes the place of {}, or is the last argument")  # fmt: skip
     test.add_argument("--test-check", metavar="PIPELINE",
                       help="--check finds that the same pass, by the same pattern, changes a result")  # fmt: skip
     test.add_argument("--test-crash", metavar="PIPELINE",
                       help="the passes fail with the same message (but for numbers), crash or hang")  # fmt: skip
     data = p.add_argument_group("what --test-check executes on, as in ln-opt")
-    data.add_argument("--check-data", metavar="KIND,...",
-                      help="ordinary, awkward, nonfinite (default: ordinary,awkward; a small module on more)")  # fmt: skip
+    data.add_argument(
+        "--check-data",
+        metavar="KIND,...",
+        help="ordinary, awkward, nonfinite (default: ordinary,awkward; a small module on more)",
+    )
     data.add_argument("--check-seed", type=int, default=0, metavar="N", help="the seed of the data (default: 0)")
     limits = p.add_argument_group("limits")
     limits.add_argument("--max-tests", type=int, default=2000, metavar="N", help="stop after N tests (default: 2000)")
@@ -120,7 +124,8 @@ def _module(args: argparse.Namespace) -> ModuleOp:
     from lightnet.ir.passes import parse_pipeline, run_pipeline
     from lightnet.ir.verify import verify_module
 
-    net = model.load(args.file, args.weights, shapes_of(args.shapes), values=values_of(args.values), include_dirs=args.include,
+    net = model.load(args.file, args.weights, shapes_of(args.shapes), values=values_of(args.values),
+                     include_dirs=args.include,
                      eval_mode=args.eval)  # fmt: skip
     try:
         verify_module(net.module, net.ctx)

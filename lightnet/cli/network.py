@@ -1,4 +1,5 @@
-"""A network as a command line names it: the options of reading one, and how it is compiled, also where its shapes are open.
+"""A network as a command line names it: the options of reading one, and how it is compiled, also where its shapes are
+open.
 
 Imports xDSL and the compiler only when a network is read, so that usage errors come at once.
 """
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from lightnet.model import Model
 
 
-SEED = "of contents declared random, of `-i random`, and of an ONNX model's random ops; input: the network gets an input, seed, for these"
+SEED = (
+    "of contents declared random, of `-i random`, and of an ONNX model's random ops; input: the network gets an input, "
+    "seed, for these"
+)
 
 
 def seed_of(text: str) -> int | str:
@@ -40,8 +44,14 @@ def add_shapes(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
     """The options ``--shape`` and ``--value``, which every tool that reads networks has."""
     parser.add_argument("--shape", metavar="NAME=1x3x224x224", action="append", default=[], dest="shapes",
                         help="the dims of an input; those of everything behind it follow")  # fmt: skip
-    parser.add_argument("--value", metavar="NAME=VALUE", action="append", default=[], dest="values",
-                        help="make an input of an ONNX model a constant: @FILE.npy, @FILE.npz:key, or 1,2,3")  # fmt: skip
+    parser.add_argument(
+        "--value",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        dest="values",
+        help="make an input of an ONNX model a constant: @FILE.npy, @FILE.npz:key, or 1,2,3",
+    )
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +59,14 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         metavar="TYPE",
-        help="what a network of f32 computes in: f32 (default); f16 or bf16, with inputs and outputs as they are; cuda: tf32",
+        help="what a network of f32 computes in: f32 (default); f16 or bf16, with inputs and outputs as they are; "
+        "cuda: tf32",
     )
     parser.add_argument(
         "--check-indices",
         action="store_true",
-        help="fail where an index (of a Gather, a Scatter, an embedding) is outside of its axis, instead of clamping it",
+        help="fail where an index (of a Gather, a Scatter, an embedding) is outside of its axis, instead of clamping "
+        "it",
     )
 
 
@@ -67,7 +79,8 @@ def add_disable(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
     """The options ``--pass`` and ``--disable``, for tools that compile networks."""
     parser.add_argument("-p", "--pass", "--passes", dest="pipeline", metavar="PIPELINE",
-                        help="run these passes instead of the target's: @cpu, @cpu:plan, @cpu-bands, @cpu+after:combine:my-pass, or a list")  # fmt: skip
+                        help="run these passes instead of the target's: @cpu, @cpu:plan, @cpu-bands, "
+                             "@cpu+after:combine:my-pass, or a list")  # fmt: skip
     add_disable(parser)
 
 
@@ -78,7 +91,8 @@ def names_of(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `lightnet.compile` that `add_precision`, `add_pipeline` and `targets.add_target` add, as far as they are given."""
+    """The options of `lightnet.compile` that `add_precision`, `add_pipeline` and `targets.add_target` add, as far as
+    they are given."""
     named = {name: getattr(args, name, None) for name in ("precision", "check_indices", "pipeline")}
     named |= {"disable": names_of(getattr(args, "disable", ()))}
     return {**{name: value for name, value in named.items() if value}, **targets.given(args)}
@@ -93,19 +107,22 @@ def run_options(args: argparse.Namespace) -> dict[str, Any]:
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """The option ``--trust``, for tools that read executables."""
     parser.add_argument("--trust", metavar="PATH", action="append",
-                        help="take only an executable that one of these public keys signed: a PEM file, or a folder of them")  # fmt: skip
+                        help="take only an executable that one of these public keys signed: a PEM file, or a folder of "
+                             "them")  # fmt: skip
 
 
 def add_budget(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """The option ``--compile-budget``, which every tool has that compiles."""
     parser.add_argument("--compile-budget", metavar="SECONDS", type=float, dest="compile_budget",
-                        help="processor time that reading, and compiling, may take, each (default: 120, and more for a large network)")  # fmt: skip
+                        help="processor time that reading, and compiling, may take, each (default: 120, and more for a "
+                             "large network)")  # fmt: skip
 
 
 def add_load(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """The option ``--load``, which every tool has that reads networks or modules: `plugins.loaded(args.load)`."""
     parser.add_argument("--load", metavar="FILE", action="append", default=[],
-                        help="add what a file defines: Python (.py or a folder), descriptions (.json, .op, or a folder), PDL patterns (.mlir)")  # fmt: skip
+                        help="add what a file defines: Python (.py or a folder), descriptions (.json, .op, or a "
+                             "folder), PDL patterns (.mlir)")  # fmt: skip
     parser.add_argument("--replace", action=_Replace, nargs=0, dest="load", default=argparse.SUPPRESS,
                         help="the ops of the --load before it may take the places of ops that there are")  # fmt: skip
 
@@ -153,8 +170,10 @@ class Network:
         self.budget: float | None = args.compile_budget
         try:
             with limited(self.budget):
-                self._model = model.load(path, weights=args.datafile, shapes=self.shapes, values=self.values, seed=args.seed,
-                                         include_dirs=args.include, eval_mode=args.eval, defines=args.define)  # fmt: skip
+                self._model = model.load(path, weights=args.datafile, shapes=self.shapes, values=self.values,
+                                         seed=args.seed,
+                                         include_dirs=args.include, eval_mode=args.eval,
+                                         defines=args.define)  # fmt: skip
         except OpenError as e:
             self.opened = e
 
@@ -176,8 +195,8 @@ class Network:
         return self._model
 
     def compile(self, target: str, outputs: Sequence[str] = (), **options: Any) -> Any:
-        """An `Executable`, or a `SpecializingExecutable` where shapes are open; `outputs` keeps further tensors by name, `options` are
-        those of `lightnet.compile`."""
+        """An `Executable`, or a `SpecializingExecutable` where shapes are open; `outputs` keeps further tensors by
+        name, `options` are those of `lightnet.compile`."""
         from lightnet import compiler
 
         options["budget"] = self.budget

@@ -1,5 +1,5 @@
-"""What a network should compute, by others: ONNX Runtime, our own reference interpreter, or arrays in a file; its outputs, or
-every tensor that there is a name for. Imports what it needs when it is asked.
+"""What a network should compute, by others: ONNX Runtime, our own reference interpreter, or arrays in a file; its
+outputs, or every tensor that there is a name for. Imports what it needs when it is asked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 PEERS = ("onnxruntime", "interpreter")
 
 
-#: Errors that rounding explains where a network does not compute in f32: of ten and seven bits of fraction, some layers deep.
+#: Errors that rounding explains where a network does not compute in f32: of ten and seven bits of fraction, some layers
+#: deep.
 ROUNDINGS = {"tf32": 5e-3, "f16": 5e-3, "bf16": 4e-2}
 
 
@@ -44,8 +45,8 @@ def expectation(what: str, network: Network, feeds: Mapping[str, Any], names: Se
 
 
 def expected_layers(what: str, network: Network, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """As `expectation`, for any tensors: those called `names` that the peer has. The interpreter runs the network as it came in, and
-    ONNX Runtime the model with these tensors as further outputs."""
+    """As `expectation`, for any tensors: those called `names` that the peer has. The interpreter runs the network as it
+    came in, and ONNX Runtime the model with these tensors as further outputs."""
     if what == "interpreter":
         from lightnet.report.steps import specialized
 
@@ -71,8 +72,8 @@ def from_file(path: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence[str] = ()) -> dict[str, Any]:
-    """What ONNX Runtime makes of the model itself, or of the ONNX export of a network in another form: its outputs, and those of
-    the tensors called `further` that the model computes."""
+    """What ONNX Runtime makes of the model itself, or of the ONNX export of a network in another form: its outputs, and
+    those of the tensors called `further` that the model computes."""
     try:
         import onnxruntime as ort
     except ImportError:
@@ -107,7 +108,8 @@ def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence
 
 
 def with_named_outputs(module: ModuleOp) -> ModuleOp:
-    """A copy of a module in which outputs without a name have those of an executable's outputs: export would make up others."""
+    """A copy of a module in which outputs without a name have those of an executable's outputs: export would make up
+    others."""
     from xdsl.ir import OpResult
 
     from lightnet.ir.kernel import KernelOp
@@ -128,8 +130,8 @@ def with_named_outputs(module: ModuleOp) -> ModuleOp:
 
 
 def with_outputs(path: str, names: Sequence[str]) -> bytes:
-    """An ONNX model that returns further tensors: those called `names` that a node of its graph computes. Messages of protobuf merge
-    when one stands behind the other, so that nothing of the model is decoded here but by our reader."""
+    """An ONNX model that returns further tensors: those called `names` that a node of its graph computes. Messages of
+    protobuf merge when one stands behind the other, so that nothing of the model is decoded here but by our reader."""
     from lightnet.frontends.onnx.protos import need_onnx
     from lightnet.frontends.onnx.reader import read_model
     from lightnet.runtime.files import map_file

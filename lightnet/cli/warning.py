@@ -1,7 +1,7 @@
 """The option ``-W``: which warnings a tool shows, and whether they are errors. Imports diagnostics only.
 
-There are two kinds, as upstream has them: warnings, and internal ones, those that a rule of an optimizer description gives
-(`warn`). Both are shown unless said otherwise; ``-Wno-warn`` silences both.
+There are two kinds, as upstream has them: warnings, and internal ones, those that a rule of an optimizer description
+gives (`warn`). Both are shown unless said otherwise; ``-Wno-warn`` silences both.
 """
 
 from __future__ import annotations
@@ -24,13 +24,21 @@ Message = str | tuple[SourceLoc | None, str]
 def add_warnings(parser: argparse.ArgumentParser) -> None:
     """The options ``-W`` and ``-w``."""
     option = parser.add_argument
-    option("-W", "--warning", metavar="KIND", action="append", default=[], dest="warnings",
-           help=f"{'/'.join(KINDS)}: show warnings, show those of rules (internal ones), make warnings errors")  # fmt: skip
+    option(
+        "-W",
+        "--warning",
+        metavar="KIND",
+        action="append",
+        default=[],
+        dest="warnings",
+        help=f"{'/'.join(KINDS)}: show warnings, show those of rules (internal ones), make warnings errors",
+    )
     option("-w", "--no-warnings", action="append_const", const="no-warn", dest="warnings", help="no warnings")
 
 
 class Warnings:
-    """What the options say; of two that contradict each other the last one counts. Raises `LightNetError` for an unknown kind."""
+    """What the options say; of two that contradict each other the last one counts. Raises `LightNetError` for an
+    unknown kind."""
 
     def __init__(self, kinds: Sequence[str]):
         if unknown := [kind for kind in kinds if kind not in KINDS]:
@@ -44,7 +52,8 @@ class Warnings:
         self.are_errors = last("no-error", "error") == "error"
 
     def show(self, messages: Sequence[Message]) -> None:
-        """Print warnings on stderr, those of the source with their places. Raises them, as `LightNetError`, under ``-Werror``."""
+        """Print warnings on stderr, those of the source with their places. Raises them, as `LightNetError`, under
+        ``-Werror``."""
         if not self.shown:
             return
         errors = ErrorList()

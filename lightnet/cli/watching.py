@@ -1,5 +1,5 @@
-"""The options of `ln-opt` that show what passes did: --trace-rewrites, --stats, --print-ir-tree-dir, --dfg, --dot, --html-report; and
-what `lightnet --report FILE.html` writes.
+"""The options of `ln-opt` that show what passes did: --trace-rewrites, --stats, --print-ir-tree-dir, --dfg, --dot,
+--html-report; and what `lightnet --report FILE.html` writes.
 
 Imports `report` (and with it xDSL) only when an option asks for it.
 """
@@ -36,15 +36,24 @@ _STAGE = re.compile(r"(before|after):([\w-]+)(?:=(.*))?")
 def add_options(group: argparse._ArgumentGroup) -> None:
     """Add the options to a parser's group."""
     option = group.add_argument
-    option("--trace-rewrites", action="append", default=[], metavar="[=NAME,...]",
-           help="each rewrite on stderr, before and after; with a value, those of these patterns, passes or ops")  # fmt: skip
-    option("--stats", metavar="[=FILE.json]",
-           help="rewrites by pattern, op counts, bytes and time of each pass: a table on stderr, or a file")  # fmt: skip
+    option(
+        "--trace-rewrites",
+        action="append",
+        default=[],
+        metavar="[=NAME,...]",
+        help="each rewrite on stderr, before and after; with a value, those of these patterns, passes or ops",
+    )
+    option(
+        "--stats",
+        metavar="[=FILE.json]",
+        help="rewrites by pattern, op counts, bytes and time of each pass: a table on stderr, or a file",
+    )
     option(
         "--print-ir-tree-dir", metavar="DIR", help="the module after each pass, and what changed, in files of a folder"
     )
     option("--dfg", action="append", default=[], metavar="[=[after:PASS=]FILE]",
-           help="the data-flow graph of the result, or of the module before or after a pass, layer by layer, with cycles, and what is linked with nothing: on stderr, or a file")  # fmt: skip
+           help="the data-flow graph of the result, or of the module before or after a pass, layer by layer, with "
+                "cycles, and what is linked with nothing: on stderr, or a file")  # fmt: skip
     option("--dot", action="append", default=[], metavar="[after:PASS=]FILE",
            help="the graph for Graphviz, of the result, or of the module before or after a pass")  # fmt: skip
     option("--html-report", metavar="FILE", help="all of this as one page for a browser")
@@ -162,7 +171,8 @@ class HtmlReport:
 
 
 class Report:
-    """What ``lightnet --report FILE`` writes, in the form that the file's suffix names; `watchers` are for the compiler."""
+    """What ``lightnet --report FILE`` writes, in the form that the file's suffix names; `watchers` are for the
+    compiler."""
 
     def __init__(self, file: str, title: str):
         self.file, self.suffix = file, Path(file).suffix.lower()

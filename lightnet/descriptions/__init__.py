@@ -1,4 +1,5 @@
-"""Operators and optimizers that are described by data, in files that `--load` takes; nothing of such a file is executed.
+"""Operators and optimizers that are described by data, in files that `--load` takes; nothing of such a file is
+executed.
 
 `load_file` tells the kinds apart. Imports nothing of the compiler until a file is loaded.
 """
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a file describes: op classes by family (a name for `registry.FAMILIES`), and rewrite patterns, each with the `name`,
-    the `pass_name` and the `target` that it is registered under."""
+    """What a file describes: op classes by family (a name for `registry.FAMILIES`), and rewrite patterns, each with the
+    `name`, the `pass_name` and the `target` that it is registered under."""
 
     families: dict[str, tuple[type[LnOp], ...]] = field(default_factory=dict)
     patterns: list[type[RewritePattern]] = field(default_factory=list)
 
 
 def load_file(path: str, *, replace: bool = False) -> Loaded:
-    """The ops or patterns that the file `path` describes. With `replace` its ops may take the places of those that there are. Raises
-    `LightNetError`, at the place of what is wrong."""
+    """The ops or patterns that the file `path` describes. With `replace` its ops may take the places of those that
+    there are. Raises `LightNetError`, at the place of what is wrong."""
     from lightnet.descriptions.reader import MAX_TEXT, read
     from lightnet.source import read_text
 

@@ -1,10 +1,10 @@
 """Inline kernels made safe: no index leaves its memref, no loop runs for ever, no value is left open.
 
-A description may come with a model, so what its kernel computes may be wrong, but never touches memory that is not its own. The
-range of every index is found by interval arithmetic. What is not proven to stay inside of its memref is clamped to it, as a subscript
-of index notation that comes from data; what cannot be inside is an error. Both engines then run the same guarded kernel. Code
-generation takes sums of indices apart and puts them together anew, so a range also bounds the partial sums (`Range.size`): none
-leaves 64 bits on the way to an address. Imports `ir`, and xDSL.
+A description may come with a model, so what its kernel computes may be wrong, but never touches memory that is not its
+own. The range of every index is found by interval arithmetic. What is not proven to stay inside of its memref is
+clamped to it, as a subscript of index notation that comes from data; what cannot be inside is an error. Both engines
+then run the same guarded kernel. Code generation takes sums of indices apart and puts them together anew, so a range
+also bounds the partial sums (`Range.size`): none leaves 64 bits on the way to an address. Imports `ir`, and xDSL.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class _Guard:
         lb, ub, step = self.ranges[op.lb], self.ranges[op.ub], self.ranges[op.step].low
         most = max(0, -(-(ub.high - lb.low) // step))
         if most * trips > MAX_TRIPS:
-            raise LightNetError(f"this loop may run {most * trips} times, at most {MAX_TRIPS}; clamp its bounds with arith.minsi",
+            raise LightNetError(f"this loop may run {most * trips} times, at most {MAX_TRIPS}; clamp its bounds with "
+                                "arith.minsi",
                                 loc_of(op))  # fmt: skip
         last = ub.high - 1 if lb.constant is None else lb.low + (most - 1) * step
         self.ranges[op.body.block.args[0]] = Range.of(lb.low, max(lb.low, last))

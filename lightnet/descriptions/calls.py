@@ -1,8 +1,9 @@
-"""What the functions of TensorLight and of cuDNN mean in a `run`: the op that each computes, and which argument is what of it.
+"""What the functions of TensorLight and of cuDNN mean in a `run`: the op that each computes, and which argument is what
+of it.
 
-``tl_tensor_X(operands, results, params)`` is our op X, in the order of its schema, also as ``tl_tensor_X_cuda`` and ``tl_tensor_X_cpu``;
-those that TensorLight declares in another order are in `ORDERS`. A call writes its results: what follows sees them. Imports `ir` and the op
-table; the ops are those that are built in, whatever takes their places.
+``tl_tensor_X(operands, results, params)`` is our op X, in the order of its schema, also as ``tl_tensor_X_cuda`` and
+``tl_tensor_X_cpu``; those that TensorLight declares in another order are in `ORDERS`. A call writes its results: what
+follows sees them. Imports `ir` and the op table; the ops are those that are built in, whatever takes their places.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lightnet.ir.op import LnOp
 PREFIX, SUFFIXES = "tl_tensor_", ("_cuda", "_cpu")
 #: Arguments that mean nothing here: workspace, formats.
 SKIP = ""
-#: function -> (optype, its arguments in order). A result that stands where an operand would is written in place: ``dst=src``.
+#: function -> (optype, its arguments in order). A result that stands where an operand would is written in place:
+#: ``dst=src``.
 ORDERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tl_tensor_resize": ("resize", ("src", "dst", "dims", "mode")),
     "tl_tensor_dot_product_cuda": ("dot_product", ("src1", "src2", SKIP, SKIP, "dst")),
@@ -27,7 +29,9 @@ ORDERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tl_tensor_sort1d": ("sort1d", ("dst_key=src_key", "dir")),
     "tl_tensor_sort1d_by_key": ("sort1d_by_key", ("dst_key=src_key", "dst_val=src_val", "dir")),
     "tl_tensor_pick1d": ("pick1d", ("src", "src_index", "dst", "stride", "len")),
-    "tl_tensor_detect_yolov3": ("detect_yolov3", ("feature", "anchors", "box_centers", "box_sizes", "boxes", "confs", "probs", "img_height", "img_width")),
+    "tl_tensor_detect_yolov3": ("detect_yolov3",
+                                ("feature", "anchors", "box_centers", "box_sizes", "boxes", "confs", "probs",
+                                 "img_height", "img_width")),
     "tl_tensor_concat": ("concat", ("src1", "src2", "dst", "axis")),
 }  # fmt: skip
 
@@ -59,7 +63,8 @@ def order_of(name: str) -> Order | None:
 
 
 class Calls(Mapping[str, c.Function]):
-    """The functions that a `run` may call: `others`, and each that is an op. `call(order, name, args)` makes one of the latter."""
+    """The functions that a `run` may call: `others`, and each that is an op. `call(order, name, args)` makes one of the
+    latter."""
 
     def __init__(self, others: Mapping[str, c.Function], call: Callable[[c.Machine, str, Order, tuple[Any, ...]], Any]):
         self.others, self.call = others, call
@@ -144,5 +149,6 @@ NAMES = {n: c.Enumerator(n) for n in (*ACTIVATIONS, "CUDNN_NOT_PROPAGATE_NAN", "
 HANDLES: Mapping[str, c.Function] = {
     "ln_hash_find": _hash_find, "ln_cudnn_tensor_nchw_init": _descriptor, "cudnnCreateActivationDescriptor": _create,
     "cudnnSetActivationDescriptor": _set_activation, "LN_CUDNN_CK": c.Function(lambda machine, status: status, 1, 1),
-    **dict.fromkeys(("ln_cudnn_tensor_cleanup", "cudnnDestroyActivationDescriptor", "cudnnDestroyTensorDescriptor"), _nothing),
+    **dict.fromkeys(("ln_cudnn_tensor_cleanup", "cudnnDestroyActivationDescriptor", "cudnnDestroyTensorDescriptor"),
+                    _nothing),
 }  # fmt: skip

@@ -1,8 +1,10 @@
-"""The text of snippets, upstream's C-like expressions, as syntax trees of `ir/expr.py`; code, which has statements, is told from them.
+"""The text of snippets, upstream's C-like expressions, as syntax trees of `ir/expr.py`; code, which has statements, is
+told from them.
 
-`parse`, `constraint` and `constraints` read the string of a member as expressions, `code` as C (`lightnet/descriptions/c`). Positions lead
-back into the file, and an error in what C has and we have not says what to write instead. `snippets.py` gives the expressions their meaning,
-`code.py` and `steps.py` the code. Imports `ir`, `c` and `reader`.
+`parse`, `constraint` and `constraints` read the string of a member as expressions, `code` as C
+(`lightnet/descriptions/c`). Positions lead back into the file, and an error in what C has and we have not says what to
+write instead. `snippets.py` gives the expressions their meaning, `code.py` and `steps.py` the code. Imports `ir`, `c`
+and `reader`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Num, Parser, Selec
 T = TypeVar("T")
 
 _CHECK_CALLS = ("ln_opck_satisfy", "ln_opck_satisfy_msg")
-#: What C has and expressions have not, and what to write instead; "" where the member says that. The first match in a text counts.
+#: What C has and expressions have not, and what to write instead; "" where the member says that. The first match in a
+#: text counts.
 _C_CODE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.ASCII), instead)
     for pattern, instead in (

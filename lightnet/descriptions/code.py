@@ -1,8 +1,9 @@
-"""The C of an operator description at compile time: the checks and shapes that `custom` and `calc_offset` compute when an op is made.
+"""The C of an operator description at compile time: the checks and shapes that `custom` and `calc_offset` compute when
+an op is made.
 
-Upstream makes one function of all of it (`pre_run`): the code of the inputs, of the params, of the op, then of each output, which gives
-it its dims. So it is here: one `Machine` runs these texts one after another, on the types and the params of one op. What a `run` does with
-tensors is in `steps.py`. Imports `c`, `ccode`, `snippets` and `ir`.
+Upstream makes one function of all of it (`pre_run`): the code of the inputs, of the params, of the op, then of each
+output, which gives it its dims. So it is here: one `Machine` runs these texts one after another, on the types and the
+params of one op. What a `run` does with tensors is in `steps.py`. Imports `c`, `ccode`, `snippets` and `ir`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from lightnet.runtime.numbers import as_double, as_float, as_int
 T = TypeVar("T")
 TENSOR = ("dims", "ndim", "len", "dtype", "data")
 ENTRY = ("name", "tensor", "isstatic", "mtype", "owner", "creater", "offset")
-PARAM = ("arg_name", "type", "array_len", *(f"value_{a}{t}" for a in ("", "array_") for t in ("int", "float", "double", "string", "bool")))  # fmt: skip
+PARAM = ("arg_name", "type", "array_len",
+         *(f"value_{a}{t}" for a in ("", "array_") for t in ("int", "float", "double", "string", "bool")))  # fmt: skip
 OP_ARG = ("name", "optype", "arch", "tensors_in", "tensors_out", "params", "tensor_table", "priv")
 
 
@@ -79,7 +81,8 @@ def read(item: Item, label: str, scope: c.Scope) -> Code:
 def scope(
     names: Names, functions: Mapping[str, c.Function], *, outputs: Mapping[str, bool], run: bool = False
 ) -> c.Scope:
-    """What the code of an op may name. `outputs` are those that it sees; one that is True is made there, and is assigned its dims."""
+    """What the code of an op may name. `outputs` are those that it sees; one that is True is made there, and is
+    assigned its dims."""
     known: dict[str, Any] = dict.fromkeys(library.NAMES)
     for name in (*names.inputs, *(n for n, making in outputs.items() if not making)):
         known |= {name: TENSOR, f"{name}_entry": ENTRY, f"{name}_name": None, f"{name}_list_entry": None}
@@ -239,7 +242,8 @@ class PreRun:
             code.run(self.machine)
 
     def result(self, name: str, code: Code, dims: Any, ndim: Any, dtype: Any) -> tuple[Any, Any]:
-        """The dims and the dtype that the code of an output gives it; what the description says of it already is not None."""
+        """The dims and the dtype that the code of an output gives it; what the description says of it already is not
+        None."""
         m = self.machine
         m.declare(f"{name}_ndim", "int", 0, *([] if ndim is None else [int(ndim)]))
         m.declare(f"{name}_dtype", "tl_dtype", 0, *([] if dtype is None else [library.NAMES[_tl(dtype)]]))
@@ -337,9 +341,12 @@ _SIGNS = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 #: What code may call that checks an op.
 CHECKS: Mapping[str, c.Function] = {
     "ln_opck_satisfy": _satisfy, "ln_opck_satisfy_msg": _satisfy_msg,
-    **{f"ln_opck_param_{k}_{op}": _param_check(k, op, sign) for k in ("int", "float", "double") for op, sign in _SIGNS.items()},
-    "ln_opck_tensor_mtype_eq": _tensor_check("mtype", lambda t: None), "ln_opck_tensor_dtype_eq": _tensor_check("dtype", lambda t: t.get("dtype")),
-    "ln_opck_tensor_ndim": _tensor_check("ndim", lambda t: t.get("ndim")), "ln_opck_tensor_len": _tensor_check("len", lambda t: t.get("len")),
+    **{f"ln_opck_param_{k}_{op}": _param_check(k, op, sign) for k in ("int", "float", "double") for op,
+       sign in _SIGNS.items()},
+    "ln_opck_tensor_mtype_eq": _tensor_check("mtype", lambda t: None),
+    "ln_opck_tensor_dtype_eq": _tensor_check("dtype", lambda t: t.get("dtype")),
+    "ln_opck_tensor_ndim": _tensor_check("ndim", lambda t: t.get("ndim")),
+    "ln_opck_tensor_len": _tensor_check("len", lambda t: t.get("len")),
     "ln_opck_tensor_issametype": _tensor_check("dtype", lambda t: t.get("dtype")),
     "ln_opck_tensor_issameshape": _tensor_check("shape", lambda t: t.get("dims")),
     "ln_opck_tensor_isstatic": _static_check(True), "ln_opck_tensor_isnotstatic": _static_check(False),

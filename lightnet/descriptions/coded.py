@@ -1,4 +1,5 @@
-"""What a described op does with the C of its description: errors with its place, the graph of ops that it is, offsets, and where operands come from.
+"""What a described op does with the C of its description: errors with its place, the graph of ops that it is, offsets,
+and where operands come from.
 
 `DescribedOp` has these from here. Imports `code`, `ir` and the `ln` dialect; `graphs` when an op is made that has code.
 """
@@ -44,7 +45,8 @@ class Coded(LnOp):
 
     @classmethod
     def at_code(cls, label: str, action: Callable[[], T]) -> T:
-        """What `action` gives, which runs code of the description; its errors are the op's, with a note of the place."""
+        """What `action` gives, which runs code of the description; its errors are the op's, with a note of the
+        place."""
         try:
             return action()
         except LightNetError as e:
@@ -112,8 +114,8 @@ def _definition_of(op: DescribedOp) -> str | None:
 
 
 def is_static(value: SSAValue) -> bool | None:
-    """Whether a tensor is the same in every run; None where that is not known (yet): inside of kernels, and of a `create`, which `bind` may
-    make an input."""
+    """Whether a tensor is the same in every run; None where that is not known (yet): inside of kernels, and of a
+    `create`, which `bind` may make an input."""
     made = value.owner
     if isinstance(made, Create) and not made.from_file:
         return None

@@ -1,10 +1,11 @@
 """Ops that come from a description: the base class of the classes that `operators.load` makes.
 
-A description's constraints, bounds and parameters are those of any `LnOp` (`ir/op.py`), so that verifier, parser, printer and
-JSON form are the same code. What this class adds is what built-in ops say in Python: the types of the results, what the op
-computes, where it is a view, its docstring. The meaning of a described op is its definition, evaluated by the interpreter of index
-notation (or of level 4, for an inline kernel): a description has no second way to say it, and so no oracle of its own; give it
-`samples`, and test against something else. Imports `ir`, the interpreter and `snippets`.
+A description's constraints, bounds and parameters are those of any `LnOp` (`ir/op.py`), so that verifier, parser,
+printer and JSON form are the same code. What this class adds is what built-in ops say in Python: the types of the
+results, what the op computes, where it is a view, its docstring. The meaning of a described op is its definition,
+evaluated by the interpreter of index notation (or of level 4, for an inline kernel): a description has no second way to
+say it, and so no oracle of its own; give it `samples`, and test against something else. Imports `ir`, the interpreter
+and `snippets`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ MAX_KNOWN = 4096
 
 @dataclass(frozen=True)
 class ResultRule:
-    """The type of one result as constant expressions: `dims` an array, `dtype` a name of ours or TensorLight's. None is what its code
-    says (`Described.code_of`), of `ndim` dimensions."""
+    """The type of one result as constant expressions: `dims` an array, `dtype` a name of ours or TensorLight's. None is
+    what its code says (`Described.code_of`), of `ndim` dimensions."""
 
     name: str
     dims: str | None
@@ -66,7 +67,8 @@ class After:
 
 @dataclass(frozen=True)
 class View:
-    """Result number `result` is the bytes of operand number `operand` from `offset` (a constant expression, or code) on."""
+    """Result number `result` is the bytes of operand number `operand` from `offset` (a constant expression, or code)
+    on."""
 
     operand: int
     result: int
@@ -77,11 +79,12 @@ class View:
 class Described:
     """What a description says beside the schema and the constraints.
 
-    `how` says what the op computes by: ``notation``, ``kernel`` (inline MLIR), ``builtin`` (the code of a built-in op, which is a
-    base of the class then), ``code`` (C that calls ops, or loops over elements), ``stands`` (as the built-in op that the class
-    stands for) or ``nothing``. `code` is C that checks, `code_of` C that makes results, `running` that of `static_run` and `run`, `offset`
-    that of a `calc_offset` beside these; `names` is what code may name. `shape_of`, `views_of`, `constants_of` and `flops_of` are built-in ops whose Python code says
-    the types of the results, the views, further constants and the work.
+    `how` says what the op computes by: ``notation``, ``kernel`` (inline MLIR), ``builtin`` (the code of a built-in op,
+    which is a base of the class then), ``code`` (C that calls ops, or loops over elements), ``stands`` (as the built-in
+    op that the class stands for) or ``nothing``. `code` is C that checks, `code_of` C that makes results, `running`
+    that of `static_run` and `run`, `offset` that of a `calc_offset` beside these; `names` is what code may name.
+    `shape_of`, `views_of`, `constants_of` and `flops_of` are built-in ops whose Python code says the types of the
+    results, the views, further constants and the work.
     """
 
     description: Mapping[str, Any]
@@ -286,7 +289,8 @@ class DescribedOp(Coded):
     def evaluate(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         d = self.described
         if not isinstance(self.parent_op(), KernelOp) and not is_here(self.arch):  # a kernel has said it
-            text = f"{self.optype} is an op of '{self.arch}', which is not here: the interpreter computes it by its definition"
+            text = f"{self.optype} is an op of '{self.arch}', which is not here"
+            text += ": the interpreter computes it by its definition"
             warnings.warn(text, DescriptionWarning, stacklevel=2)
         if d.how == "builtin":
             return super().evaluate(operands)
@@ -373,7 +377,8 @@ class DescribedOp(Coded):
 
 
 class LazyDoc:
-    """The docstring of a described class, made when somebody reads it: its example is a test case that was looked for."""
+    """The docstring of a described class, made when somebody reads it: its example is a test case that was looked
+    for."""
 
     def __get__(self, op: object, owner: type[DescribedOp]) -> str:
         text = pages.docstring(owner)

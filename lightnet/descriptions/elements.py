@@ -1,4 +1,5 @@
-"""What tensors hold, while the C of a `run` is read: symbols, whose arithmetic is text of index notation. Imports `c` and `ir`."""
+"""What tensors hold, while the C of a `run` is read: symbols, whose arithmetic is text of index notation. Imports `c`
+and `ir`."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class Elements(c.Memory):
 
 @dataclass(eq=False)
 class Stage(c.Memory):
-    """Memory of the code's own for elements of `dtype`, which a loop fills before they are moved to a tensor: cuda's ops do that."""
+    """Memory of the code's own for elements of `dtype`, which a loop fills before they are moved to a tensor: cuda's
+    ops do that."""
 
     dtype: Any
     length: int
@@ -97,8 +99,11 @@ class Element(c.Symbol):
         raise TypeError(f"'{op}' is not for elements here: index notation has bitand, bitor, shl and shr")
 
     def wider(self, other: Any) -> str:
-        kinds = (self.kind, other.kind if isinstance(other, Element) else "double" if type(other) is float else "float" if isinstance(other, float) else "int")  # fmt: skip
-        return next((k for k in ("double", "float") if k in kinds), "int")
+        if isinstance(other, Element):
+            kind = other.kind
+        else:
+            kind = "double" if type(other) is float else "float" if isinstance(other, float) else "int"
+        return next((k for k in ("double", "float") if k in (self.kind, kind)), "int")
 
     def unary(self, op: str) -> Any:
         if op in ("-", "!"):

@@ -1,4 +1,5 @@
-"""The enumerators of upstream's C, by what they enumerate: dtypes, operations, parameter types, memory types. Imports the dtypes and the memory types."""
+"""The enumerators of upstream's C, by what they enumerate: dtypes, operations, parameter types, memory types. Imports
+the dtypes and the memory types."""
 
 from __future__ import annotations
 

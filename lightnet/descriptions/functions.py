@@ -1,7 +1,7 @@
 """The functions of upstream's architectures that optimizer descriptions call, beside those of the C reader's library.
 
-Which version of TensorRT there is decides between rules: 7.1.3, for which upstream's plans were recorded. Imports the C reader, where
-one is called.
+Which version of TensorRT there is decides between rules: 7.1.3, for which upstream's plans were recorded. Imports the C
+reader, where one is called.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ MAX_OPS = 64
 
 
 def fuse(ops: Ops, target: Target, rewriter: PatternRewriter, rule: Item, *, named: bool) -> bool:
-    """Merge the kernels that hold the matched ops, in the place of the last. False, and nothing done, where they are one
-    already, or a result of one but the last is read elsewhere (nothing is computed twice). Ops that no generator of the
-    target runs together are a `LightNetError` if the rule names their optypes, else they are no match."""
+    """Merge the kernels that hold the matched ops, in the place of the last. False, and nothing done, where they are
+    one already, or a result of one but the last is read elsewhere (nothing is computed twice). Ops that no generator of
+    the target runs together are a `LightNetError` if the rule names their optypes, else they are no match."""
     kernels = holders(ops)
     if len(kernels) < 2 or not all(isinstance(k, KernelOp) for k in kernels):
         return False
@@ -56,7 +56,8 @@ def fuse(ops: Ops, target: Target, rewriter: PatternRewriter, rule: Item, *, nam
 
 
 def _merged(body: Body, cls: type[KernelOp]) -> KernelOp:
-    """A kernel with clones of the body's ops: those that it takes the place of stay whole, for whoever shows the rewrite."""
+    """A kernel with clones of the body's ops: those that it takes the place of stay whole, for whoever shows the
+    rewrite."""
     inputs = body.inputs
     block = Block(arg_types=[v.type for v in inputs])
     values: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args))

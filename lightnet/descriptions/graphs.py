@@ -1,7 +1,7 @@
 """The ops that a described op is: the built-in one that it stands for, or those that its C calls.
 
-`graph` makes them on values that stand for the operands, so that types are checked as for any op; `decomposed` puts them on the op's own.
-Imports `ir`, `steps`, the interpreter of single ops and xDSL.
+`graph` makes them on values that stand for the operands, so that types are checked as for any op; `decomposed` puts
+them on the op's own. Imports `ir`, `steps`, the interpreter of single ops and xDSL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Graph = tuple[list[LnOp], list[SSAValue]]
 
 
 def run(cls: type[DescribedOp], env: Env) -> Steps:
-    """What the C of an op computes on these types and params. Raises `LightNetError` at its place in the description."""
+    """What the C of an op computes on these types and params. Raises `LightNetError` at its place in the
+    description."""
     machine = Run(cls, env)
     for code in cls.described.running:
         code.run(machine)
@@ -65,8 +66,8 @@ def graph(cls: type[DescribedOp], env: Env, params: dict[str, Any], operands: Se
 
 
 def _are_same(op: LnOp, other: LnOp) -> bool:
-    """Whether two ops on the same operands compute the same: their definitions are the same text, and so is what it may name (upstream's
-    upsample calls the function of resize)."""
+    """Whether two ops on the same operands compute the same: their definitions are the same text, and so is what it may
+    name (upstream's upsample calls the function of resize)."""
     if not isinstance(op.definition, str) or op.definition != other.definition or op.result_specs != other.result_specs:
         return False
     theirs = other.param_values()
@@ -83,7 +84,8 @@ def check(cls: type[DescribedOp], env: Env, params: dict[str, Any], results: Seq
     if got != wanted:
         what = ops[-1].optype if ops else "nothing"
         raise LightNetError(
-            f"its results are {', '.join(map(str, wanted))}, and {what}, which it computes as, gives {', '.join(map(str, got))}"
+            f"its results are {', '.join(map(str, wanted))}, and {what}, which it computes as, gives "
+            f"{', '.join(map(str, got))}"
         )
 
 

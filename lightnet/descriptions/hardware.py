@@ -1,7 +1,8 @@
-"""What ops of hardware compute whose descriptions say no more than their shapes: upstream's DPU, an FPGA, ran them as instructions.
+"""What ops of hardware compute whose descriptions say no more than their shapes: upstream's DPU, an FPGA, ran them as
+instructions.
 
-Index notation by optype, used where a description has no `run` of its own. Lines of a picture are [width, channel]; weights are
-[output channel, input channel / group, height, width].
+Index notation by optype, used where a description has no `run` of its own. Lines of a picture are [width, channel];
+weights are [output channel, input channel / group, height, width].
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ DEFINITIONS = {
         dst[x, o] = bias[o]
         dst[x, o] += src[x * stride + q - padding[0], {_CHANNEL} | 0] * weight[o, c, 0, q]""",
     # the same of three lines, one for each row of the weights
-    "conv3x3_dpu": "dst[x, o] = bias[o]" + "".join(f"""
-        dst[x, o] += src{r + 1}[x * stride + q - padding[0], {_CHANNEL} | 0] * weight[o, c, {r}, q]""" for r in range(3)),
+    "conv3x3_dpu": "dst[x, o] = bias[o]"
+    + "".join(
+        f"""
+        dst[x, o] += src{r + 1}[x * stride + q - padding[0], {_CHANNEL} | 0] * weight[o, c, {r}, q]"""
+        for r in range(3)
+    ),
 }  # fmt: skip

@@ -43,7 +43,8 @@ def _next_multiple(x: Expr, n: Expr) -> Expr:
 
 
 def _ws_len(dims: Expr) -> Expr:
-    """Blocks of TensorLight's dot product on cuda, each an element of its workspaces: 1024 threads take two elements each."""
+    """Blocks of TensorLight's dot product on cuda, each an element of its workspaces: 1024 threads take two elements
+    each."""
     return Binary("/", _plus(Call("prod", (dims,)), Num(2047)), Num(2048))
 
 

@@ -6,10 +6,10 @@
       func.return
     }
 
-Its memrefs are the operands, then the results, each as its row-major elements, then (if it takes one) an i8 workspace. The text
-is filled in, parsed and checked for each combination of types; the op's loop-level builder puts its body into the kernel of the
-target, and the interpreter of level 4 runs it elsewhere. The checker admits ops that both have, and `bounds` guards what they access.
-Imports `ir`, `bounds`, the builder, the interpreter of level 4 and xDSL.
+Its memrefs are the operands, then the results, each as its row-major elements, then (if it takes one) an i8 workspace.
+The text is filled in, parsed and checked for each combination of types; the op's loop-level builder puts its body into
+the kernel of the target, and the interpreter of level 4 runs it elsewhere. The checker admits ops that both have, and
+`bounds` guards what they access. Imports `ir`, `bounds`, the builder, the interpreter of level 4 and xDSL.
 """
 
 from __future__ import annotations
@@ -196,7 +196,8 @@ def _check_signature(function: func.FuncOp, specs: Sequence[TensorSpec]) -> None
     workspace = len(rest) == 1 and _is_workspace(rest[0])
     if got[: len(want)] != want or (rest and not workspace) or function.function_type.outputs.data:
         shown = ", ".join(map(str, want))
-        raise LightNetError(f"it takes ({', '.join(map(str, got))}), and should take ({shown}), then at most a workspace "
+        raise LightNetError(f"it takes ({', '.join(map(str, got))}), and should take ({shown}), then at most a "
+                            "workspace "
                             "memref<...xi8>, and return nothing")  # fmt: skip
 
 

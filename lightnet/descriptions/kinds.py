@@ -4,8 +4,9 @@
     tensor                        an operand or result by itself; as a value it is its name, a string
     struct                        a tensor's `.tensor`, which functions of upstream's take
 
-So a comparison of a string with a number, or a parameter that gets a value of another type, is an error at its place in the file
-and not one of the first network that the rule meets. Imports `ir.expr`, `ir.constants` and the standard library.
+So a comparison of a string with a number, or a parameter that gets a value of another type, is an error at its place in
+the file and not one of the first network that the rule meets. Imports `ir.expr`, `ir.constants` and the standard
+library.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lightnet.ir.expr import Binary, Call, Expr, Index, Name, Num, Select, Slice
 ELEMENT = {"numbers": "number", "bools": "bool", "strings": "string"}
 ARRAY = {v: k for k, v in ELEMENT.items()}
 SHOWN = {
-    "number": "a number", "bool": "a bool", "string": "a string", "tensor": "a tensor", "numbers": "an array of numbers",
+    "number": "a number", "bool": "a bool", "string": "a string", "tensor": "a tensor",
+    "numbers": "an array of numbers",
     "bools": "an array of bools", "strings": "an array of strings", "struct": "a tensor", "any": "what C code gives",
 }  # fmt: skip
 #: Functions of conditions whose value is a bool.

@@ -1,4 +1,5 @@
-"""Matching a graph of ops, which rules in JSON and patterns in PDL have in common: steps from one op to the next, with backtracking.
+"""Matching a graph of ops, which rules in JSON and patterns in PDL have in common: steps from one op to the next, with
+backtracking.
 
 Imports xDSL only.
 """
@@ -16,8 +17,8 @@ Bindings = dict[Any, Any]
 
 
 class Step(NamedTuple):
-    """How to come to one op more: those that it may be, once the ops before it are known, and whether one fits. What the op binds,
-    `accepts` adds."""
+    """How to come to one op more: those that it may be, once the ops before it are known, and whether one fits. What
+    the op binds, `accepts` adds."""
 
     candidates: Callable[[Bindings], Iterable[Operation]]
     accepts: Callable[[Operation, Bindings], bool]
@@ -26,8 +27,8 @@ class Step(NamedTuple):
 def solutions(
     steps: Sequence[Step], bound: Bindings, most: int, too_many: Callable[[], Exception]
 ) -> Iterator[Bindings]:
-    """The ways to give each step an op, as what is bound in the end. Raises `too_many()` behind `most` candidates: the ways to give a few ops
-    one each are many, and the paths of a graph are more than its ops."""
+    """The ways to give each step an op, as what is bound in the end. Raises `too_many()` behind `most` candidates: the
+    ways to give a few ops one each are many, and the paths of a graph are more than its ops."""
     tries = count()
 
     def extended(k: int, bound: Bindings) -> Iterator[Bindings]:
@@ -45,8 +46,8 @@ def solutions(
 
 
 def span_of(root: Operation, matched: set[Operation]) -> list[Operation]:
-    """The ops from the first of `matched` to the last, in program order, found from `root`, one of them: the time is that of their
-    distance, not of the block."""
+    """The ops from the first of `matched` to the last, in program order, found from `root`, one of them: the time is
+    that of their distance, not of the block."""
     before, after = [root], [root]
     left = matched - {root}
     while left and (before[-1].prev_op is not None or after[-1].next_op is not None):

@@ -2,13 +2,14 @@
 
     {author: "me", arch: "cpu", name: "mine",
      ops: [{optype: "relu", rules: [{cond: ["self.outs[dst]=>"], match: false}, {cond: [], replace: ["relu_cpu"]}]}],
-     combiners: [{name: "norm-relu", match: ["batchnorm n", "relu r"], edges: ["n.outs[dst] => r.ins[src]"], fuse: true}],
+     combiners: [{name: "norm-relu", match: ["batchnorm n", "relu r"], edges: ["n.outs[dst] => r.ins[src]"],
+                  fuse: true}],
      subgraphs: [{name: "relu-relu", match: ["relu a", "relu b"], edges: ["a.outs[dst] => b.ins[src]"],
                   replace: ["relu c"], details: ["c.ins[src] = a.ins[src]", "c.outs[dst] = b.outs[dst]"]}]}
 
-`ops` is upstream's expander description; `combiners` and `subgraphs` say the same of several ops. `load` checks everything against
-the op table, so that a mistake is an error at its line of the file. docs/how-to-write-a-rule.md has the language. Imports `ir`, the
-`ln` dialect and the modules beside it.
+`ops` is upstream's expander description; `combiners` and `subgraphs` say the same of several ops. `load` checks
+everything against the op table, so that a mistake is an error at its line of the file. docs/how-to-write-a-rule.md has
+the language. Imports `ir`, the `ln` dialect and the modules beside it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ from lightnet.ir.target import get_target
 
 #: The members of each object, and their kinds (`fields.members`).
 _CODE_FIELDS = {"custom_before": "s", "custom_after": "s"}
-_TOP = {"author": "s", "arch": "s", "name": "s", "ops": "a", "combiners": "a", "subgraphs": "a", "complete": "b", "head": "s",
+_TOP = {"author": "s", "arch": "s", "name": "s", "ops": "a", "combiners": "a", "subgraphs": "a", "complete": "b",
+        "head": "s",
         **_CODE_FIELDS}  # fmt: skip
 _ENTRY = {"optype": "s", "rules": "a", **_CODE_FIELDS}
 _ACTIONS = {"replace": "a", "err": "s", "match": "b"}
@@ -69,8 +71,9 @@ PASSES = {"combiners": ("combine",), "subgraphs": ("subgraph", "simplify", "comb
 
 
 def load(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> list[type[RewritePattern]]:
-    """The patterns of a document, in order, each with `name`, `pass_name` and `target`: what `registry.pattern` takes. `table`
-    has the ops that it may name (default: all). Raises `LightNetError` at the place of what is malformed, or not in the op table."""
+    """The patterns of a document, in order, each with `name`, `pass_name` and `target`: what `registry.pattern` takes.
+    `table` has the ops that it may name (default: all). Raises `LightNetError` at the place of what is malformed, or
+    not in the op table."""
     table = optypes() if table is None else table
     found: list[type[Described]] = []
     for name, item in document.objects.items():
@@ -87,7 +90,8 @@ def load(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> l
 
 @cache
 def packaged(row: str) -> tuple[type[RewritePattern], ...]:
-    """The patterns of a description that comes with the package: ``package:file``, as a target's `descriptions` name it."""
+    """The patterns of a description that comes with the package: ``package:file``, as a target's `descriptions` name
+    it."""
     package, _, file = row.partition(":")
     text = files(package).joinpath(file).read_text("utf-8")
     return tuple(load(read(text, file), built_in_optypes()))  # it is kept: what files add now may go again
@@ -144,7 +148,8 @@ class _Description:
         )
 
     def expanded(self, optype: str, cls: type[LnOp] | None, fields_: Mapping[str, Item]) -> None:
-        """An entry for what an expansion makes, which `expand` does not see again: it may only say to leave that alone."""
+        """An entry for what an expansion makes, which `expand` does not see again: it may only say to leave that
+        alone."""
         for rule in items(fields_, "rules"):
             said = checked(rule, "a rule", _RULE, ("cond",))
             if "match" not in said or said["match"].value is not False:
@@ -167,7 +172,8 @@ class _Description:
             done = self.expansion(fields_, scope, cls)
         if (issubclass(cls, Source) or cls.is_host) and not _keeps(done, cls):
             raise item.error(
-                f"{cls.optype} is no op of a kernel, and `expand` leaves it: say '{cls.optype}_{self.arch}' or match: false"
+                f"{cls.optype} is no op of a kernel, and `expand` leaves it: say '{cls.optype}_{self.arch}' or match: "
+                "false"
             )
         return Rule(item, conditions, done, text(fields_, "warn"))
 
@@ -243,7 +249,8 @@ class _Description:
 
 
 def _keeps(action: Any, cls: type[LnOp]) -> bool:
-    """Whether an action leaves an op what it is: also under the name that a target's own op of it has (``print_cpu``)."""
+    """Whether an action leaves an op what it is: also under the name that a target's own op of it has
+    (``print_cpu``)."""
     own = isinstance(action, Renamed) and (
         action.cls is cls or (action.cls.arch != "none" and action.cls.optype == f"{cls.optype}_{action.cls.arch}")
     )
@@ -289,7 +296,8 @@ def checked(item: Item, what: str, known: Mapping[str, str], required: Sequence[
 
 
 def _check_head(item: Item) -> None:
-    """`head` holds C in front of upstream's generated code: lines that include headers, and declarations, which mean nothing here."""
+    """`head` holds C in front of upstream's generated code: lines that include headers, and declarations, which mean
+    nothing here."""
     from lightnet.descriptions import c
 
     try:

@@ -1,4 +1,5 @@
-"""The tensors and parameters of an operator description: what an op class declares (`ir/schema.py`), and their constraints.
+"""The tensors and parameters of an operator description: what an op class declares (`ir/schema.py`), and their
+constraints.
 
 Imports `ir`, `fields`, `snippets` and the dtypes.
 """
@@ -24,11 +25,13 @@ from lightnet.ir.types import MAX_RANK
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DTYPES
 
 _TENSOR = {
-    "arg_name": "s", "mtype": "s", "dtype": "s", "ndim": "ns", "len": "ns", "sametype": "s", "sameshape": "s", "static": "b",
+    "arg_name": "s", "mtype": "s", "dtype": "s", "ndim": "ns", "len": "ns", "sametype": "s", "sameshape": "s",
+    "static": "b",
     "check": "s", "checks": "a", "custom": "s",
 }  # fmt: skip
 #: Members of upstream, then ours: `role` ... `by_name` and `overwrites` are what our ops declare besides.
-INPUT = {**_TENSOR, "dims": "sa", "owner": "s", "role": "s", "kind": "s", "dtypes": "a", "min_ndim": "n", "variable_length": "b", "by_name": "b"}  # fmt: skip
+INPUT = {**_TENSOR, "dims": "sa", "owner": "s", "role": "s", "kind": "s", "dtypes": "a", "min_ndim": "n",
+         "variable_length": "b", "by_name": "b"}  # fmt: skip
 OUTPUT = {**_TENSOR, "dims": "sa", "owner": "s", "cleanup": "s", "overwrites": "b", "variable_length": "b"}
 BOUNDS = ("eq", "gt", "ge", "lt", "le", "ne")
 PARAM = {
@@ -37,7 +40,8 @@ PARAM = {
 }  # fmt: skip
 ROLES = ("data", "param")
 KINDS = ("data", "weight", "bias", "scale", "mean", "variance", "anchor", "index")
-#: The memory that the tensors of an architecture's ops may lie in, its own last; an architecture that is not listed may use any.
+#: The memory that the tensors of an architecture's ops may lie in, its own last; an architecture that is not listed may
+#: use any.
 MEMORIES = {
     "none": ("LN_MEM_NONE",), "cpu": ("LN_MEM_NONE", "LN_MEM_CPU"), "cuda": MTYPES[:3], "cudnn": MTYPES[:3],
     "tensorrt": MTYPES[:3], "dpu": ("LN_MEM_NONE", "LN_MEM_CPU", "LN_MEM_DPU"),
@@ -51,7 +55,8 @@ class Constraints:
     checks: dict[str, str] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
     after: list[tuple[str, str, Message | None]] = field(default_factory=list)
-    #: Members that hold code, with what they belong to, in the order of the file: (label, member, what it is the code of).
+    #: Members that hold code, with what they belong to, in the order of the file: (label, member, what it is the code
+    #: of).
     code: list[tuple[str, Item, str]] = field(default_factory=list)
     _taken: dict[str, int] = field(default_factory=dict)
 
@@ -233,8 +238,8 @@ def result(members: Mapping[str, Item], names: Names, *, writes_owner: bool, sta
 def result_type(
     name: str, entry: Item, members: Mapping[str, Item], names: Names, *, coded: bool = False
 ) -> tuple[str | None, str | None]:
-    """The dims and the dtype of a result as constant expressions: from `dims` (or `sameshape`, or `len` alone, of a vector), and
-    `dtype` (or `sametype`). None for what its code says (`coded`)."""
+    """The dims and the dtype of a result as constant expressions: from `dims` (or `sameshape`, or `len` alone, of a
+    vector), and `dtype` (or `sametype`). None for what its code says (`coded`)."""
     dims: str | None = None
     if "dims" in members:
         dims = format_expr(dims_of(members["dims"], names))

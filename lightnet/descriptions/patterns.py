@@ -1,8 +1,8 @@
 """Rewrite patterns out of a description: what is matched, and the rules that say what becomes of it.
 
-`DescribedExpander` asks the rules of one optype about each op of it; `DescribedMatch` finds several ops that are joined as the
-description's edges say, through kernels, starting from the last of them. The classes of a file are made from these two in
-`optimizer.py`. Imports xDSL, `ir`, the `ln` dialect and the modules beside it.
+`DescribedExpander` asks the rules of one optype about each op of it; `DescribedMatch` finds several ops that are joined
+as the description's edges say, through kernels, starting from the last of them. The classes of a file are made from
+these two in `optimizer.py`. Imports xDSL, `ir`, the `ln` dialect and the modules beside it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from lightnet.ir.memory import MTYPE
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import get_target
 
-#: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for them.
+#: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for
+#: them.
 MAX_TRIES, MAX_LOOKS = 256, 1 << 14
 
 
@@ -140,12 +141,14 @@ class Described(RewritePattern):
 
     @staticmethod
     def kernel_here(new: NewOp, anchor: LnOp) -> bool:
-        """Whether a kernel is put around a new op here: around an arch's own op `expand` does that, or around what it is a graph of."""
+        """Whether a kernel is put around a new op here: around an arch's own op `expand` does that, or around what it
+        is a graph of."""
         return issubclass(new.cls, Source) or new.cls.arch == "none" or kernel_of(anchor) is not None
 
     def kernel_arch(self, arch: str | None, anchor: LnOp) -> str | None:
-        """The arch of the kernel that a new op gets, if it gets one: in `expand` that of its optype, at level 2 the description's at least.
-        Raises `LightNetError` for one whose kernels have no place in a network of the description's."""
+        """The arch of the kernel that a new op gets, if it gets one: in `expand` that of its optype, at level 2 the
+        description's at least. Raises `LightNetError` for one whose kernels have no place in a network of the
+        description's."""
         arch = arch or (self.arch if kernel_of(anchor) is not None else None)
         if arch not in (None, self.arch, *get_target(self.arch).arches):
             raise LightNetError(f"a network for target '{self.arch}' holds no kernels of '{arch}'")
@@ -167,7 +170,8 @@ class DescribedExpander(Described):
         return issubclass(self.cls, Source) or self.cls.is_host
 
     def is_for(self, op: Operation) -> bool:
-        """Whether an op is of the optype: another class may have taken its place, and `bind` made an input or a param of a `create`."""
+        """Whether an op is of the optype: another class may have taken its place, and `bind` made an input or a param
+        of a `create`."""
         return op.name == self.cls.name or (self.cls.name == Create.name and isinstance(op, Source))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
@@ -197,7 +201,8 @@ class Incomplete(Described):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if isinstance(op, LnOp) and op.name not in names_of(self.classes):
             raise LightNetError(
-                f"unsupported optype '{op.optype}' of `{op.op_name or op.optype}` for the description '{self.name}', which is complete",
+                f"unsupported optype '{op.optype}' of `{op.op_name or op.optype}` for the description '{self.name}', "
+                "which is complete",
                 loc_of(op),
                 "expand.complete",
                 notes=[(self.item.loc, "the description")],

@@ -13,11 +13,12 @@
       }
     }
 
-The module's attributes `ln.pass` (default: simplify) and `ln.target` (default: ``*``, all) say where its patterns are applied; a file
-may have several modules. The attributes of a `pdl.operation` are the op's parameters: ``#ln.param<[1, 0]>``, or MLIR's own numbers,
-strings, bools and arrays. An op without result types matches, and makes, whatever its operands give: types are inferred and every
-constraint of a new op is checked. What is wrong with a pattern is an error when the file is read (`pdl_check.py`). Native functions
-are those of `pdl_match.py`. Imports both, xDSL's dialect and the parser.
+The module's attributes `ln.pass` (default: simplify) and `ln.target` (default: ``*``, all) say where its patterns are
+applied; a file may have several modules. The attributes of a `pdl.operation` are the op's parameters:
+``#ln.param<[1, 0]>``, or MLIR's own numbers, strings, bools and arrays. An op without result types matches, and makes,
+whatever its operands give: types are inferred and every constraint of a new op is checked. What is wrong with a pattern
+is an error when the file is read (`pdl_check.py`). Native functions are those of `pdl_match.py`. Imports both, xDSL's
+dialect and the parser.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ PASS, TARGET = "ln.pass", "ln.target"
 
 
 class PdlPattern(RewritePattern):
-    """A pattern of a file. A subclass stands for each: `name`, where it is applied, the `equation` above it, the op it starts at
-    and its place."""
+    """A pattern of a file. A subclass stands for each: `name`, where it is applied, the `equation` above it, the op it
+    starts at and its place."""
 
     name: ClassVar[str]
     pass_name: ClassVar[str]

@@ -1,8 +1,8 @@
 """Patterns in PDL at work: matching a graph of `ln` ops, and putting another one in its place.
 
-A `Matcher` is made of a `pdl.pattern` that `pdl.py` has checked. xDSL's own interpreter of PDL creates ops without checking them,
-knows no ranges and no pattern whose root does not reach all of it, and raises what no user should see. Imports xDSL's dialect,
-the op base, `matching` and the rules of replacing.
+A `Matcher` is made of a `pdl.pattern` that `pdl.py` has checked. xDSL's own interpreter of PDL creates ops without
+checking them, knows no ranges and no pattern whose root does not reach all of it, and raises what no user should see.
+Imports xDSL's dialect, the op base, `matching` and the rules of replacing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def _numbers(function: Callable[[Any, Any], Any]) -> Callable[[ParamValue, Param
 
 
 def _compose(first: ParamValue, second: ParamValue) -> ParamValue:
-    """The permutation that transposing by `first`, then by `second` amounts to: d2[i] = d1[second[i]] = d0[first[second[i]]]."""
+    """The permutation that transposing by `first`, then by `second` amounts to: d2[i] = d1[second[i]] =
+    d0[first[second[i]]]."""
     whole = isinstance(first, tuple) and isinstance(second, tuple)
     if not whole or sorted(first) != list(range(len(second))) or sorted(second) != list(range(len(first))):
         raise LightNetError(f"takes two permutations of one length, and gets {first!r} and {second!r}")
@@ -97,8 +98,8 @@ class Climb:
 
 @dataclass(frozen=True)
 class Matcher:
-    """A pattern: its root, what is reached from there by climbing, and its native constraints. `constants` are the values of the
-    pattern that are fixed, `classes` the op classes that the rewrite makes, by name."""
+    """A pattern: its root, what is reached from there by climbing, and its native constraints. `constants` are the
+    values of the pattern that are fixed, `classes` the op classes that the rewrite makes, by name."""
 
     name: str
     root: pdl.OperationOp
@@ -295,8 +296,9 @@ class Rewriting:
         return all(use.operation in removed for op in self.erased for r in op.results for use in r.uses)
 
     def there(self, span: Sequence[Operation]) -> bool:
-        """Whether every value from outside that new ops read, or that takes a result's place, is computed before `span`, the ops from
-        the first that is removed to the last that is matched: what these read is computed before the last of them."""
+        """Whether every value from outside that new ops read, or that takes a result's place, is computed before
+        `span`, the ops from the first that is removed to the last that is matched: what these read is computed before
+        the last of them."""
         made = {r for op in self.new for r in op.results}
         outside = {v for op in self.new for v in op.operands} | {v for _, values in self.replaced for v in values}
         late = set(span)

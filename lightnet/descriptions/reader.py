@@ -1,7 +1,7 @@
 """The text of operator and optimizer descriptions: JSON and `.op` text to values that know where they stand.
 
-One reader takes both dialects, since the later one only adds to the former: JSON with comments, trailing commas, bare keys and
-raw strings, and upstream's `.op` objects, ``NAME : BASE { ... }``, with inheritance. Grammar:
+One reader takes both dialects, since the later one only adds to the former: JSON with comments, trailing commas, bare
+keys and raw strings, and upstream's `.op` objects, ``NAME : BASE { ... }``, with inheritance. Grammar:
 
     document := value | (NAME (":" BASE)? object ","?)*          JSON text has one object, `.op` text named ones
     object   := "{" (key ":" value ","?)* "}"                     key: an identifier or a string, once
@@ -11,9 +11,10 @@ raw strings, and upstream's `.op` objects, ``NAME : BASE { ... }``, with inherit
     comment  := // or # to the end of the line | /* ... */
 
 A key that stands twice in an object of JSON text has the later value, as in upstream's reader; `.op` text refuses it.
-`-` stands in `.op` text only, and deletes what the base has there: a member, or an element of an array. A derived object takes its
-base's members; objects merge by key, arrays by index, everything else is replaced. Nothing is executed; size and depth are bounded.
-Imports the standard library, `json_text`, `parsing`, `source` and `diagnostics` only.
+`-` stands in `.op` text only, and deletes what the base has there: a member, or an element of an array. A derived
+object takes its base's members; objects merge by key, arrays by index, everything else is replaced. Nothing is
+executed; size and depth are bounded. Imports the standard library, `json_text`, `parsing`, `source` and `diagnostics`
+only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from lightnet.source import Lines, check_text
 
 MAX_TEXT = 16 << 20
 MAX_DEPTH = 64
-#: Values, escapes in strings, and what inheritance makes, in all: a chain of objects that each hold the last one twice grows fast.
+#: Values, escapes in strings, and what inheritance makes, in all: a chain of objects that each hold the last one twice
+#: grows fast.
 MAX_VALUES = 200_000
 
 _TOKEN = re.compile(
@@ -49,8 +51,8 @@ _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A value of a description and its place: of a string that of the first character inside of the quotes. Members of an
-    object also know the place of their key. Two items are equal if their values are."""
+    """A value of a description and its place: of a string that of the first character inside of the quotes. Members of
+    an object also know the place of their key. Two items are equal if their values are."""
 
     value: str | int | float | bool | list[Item] | dict[str, Item] | None
     source: Source = field(compare=False, repr=False)
@@ -103,7 +105,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Document:
-    """What a text holds. `kind` is ``json`` (one object, under the name "") or ``op`` (named objects, with what they inherit)."""
+    """What a text holds. `kind` is ``json`` (one object, under the name "") or ``op`` (named objects, with what they
+    inherit)."""
 
     file: str
     kind: str

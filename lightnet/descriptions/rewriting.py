@@ -1,8 +1,10 @@
-"""A described rule at work: it builds the new ops, puts them where the matched ones stood, and keeps names and locations.
+"""A described rule at work: it builds the new ops, puts them where the matched ones stood, and keeps names and
+locations.
 
-At level 1 ops stand in the function itself; at level 2 each new op gets a kernel of its own. Names follow upstream: an op that is
-new is called ``<optype><n>``, its tensors ``<op>_<arg>``. A tensor that takes the place of another keeps its name, and an op of the
-optype of a matched one that one's. Imports xDSL, `ir`, the `ln` dialect and the modules beside it.
+At level 1 ops stand in the function itself; at level 2 each new op gets a kernel of its own. Names follow upstream: an
+op that is new is called ``<optype><n>``, its tensors ``<op>_<arg>``. A tensor that takes the place of another keeps its
+name, and an op of the optype of a matched one that one's. Imports xDSL, `ir`, the `ln` dialect and the modules beside
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from lightnet.ir.types import spec_of
 
 
 def rename(to: Renamed, op: LnOp, rewriter: PatternRewriter, kernel: type[KernelOp] | None) -> None:
-    """Make an op of level 1 one of another optype, with its name, tensors and parameters, in a `kernel` if there is one."""
+    """Make an op of level 1 one of another optype, with its name, tensors and parameters, in a `kernel` if there is
+    one."""
     if type(op) is to.cls:
         new = op
     else:
@@ -58,8 +61,8 @@ def rename(to: Renamed, op: LnOp, rewriter: PatternRewriter, kernel: type[Kernel
 
 
 def stand_in(op: LnOp, arch: Target, target: Target) -> bool:
-    """Let what enters the network stand in the memory of an arch; False, as nothing is replaced. Raises `LightNetError` where `target`,
-    which the network is for, has no such memory."""
+    """Let what enters the network stand in the memory of an arch; False, as nothing is replaced. Raises `LightNetError`
+    where `target`, which the network is for, has no such memory."""
     mtype = arch.mtype(ARENA)
     if mtype not in (types := {target.mtype(space) for space in target.spaces}):
         raise LightNetError(
@@ -78,8 +81,9 @@ def replace(
     target: Target,
     wrapped: Mapping[str, Target],
 ) -> bool:
-    """Put the new ops before `anchor`, the last matched op, and take the matched ones away; those of the variables `wrapped` in
-    kernels of their arch, in a network for `target`. False, and nothing done, where a matched value is still needed or a kernel has other ops, too."""
+    """Put the new ops before `anchor`, the last matched op, and take the matched ones away; those of the variables
+    `wrapped` in kernels of their arch, in a network for `target`. False, and nothing done, where a matched value is
+    still needed or a kernel has other ops, too."""
     old = holders(ops)
     if not _covers(old, ops) or not _is_free(what, ops, old):
         return False
@@ -112,7 +116,8 @@ def _erase(what: Replacement, env: Ops) -> None:
 
 
 def _keeps_a_name(old: SSAValue, new: SSAValue) -> bool:
-    """Whether `old` is a copy that gives an output its name: where another tensor took its place, a copy would again."""
+    """Whether `old` is a copy that gives an output its name: where another tensor took its place, a copy would
+    again."""
     attached = isinstance(new.owner, Block) or new.owner.parent is not None
     return attached and isinstance(old.owner, Forward) and all(isinstance(op, ReturnOp) for op, _ in readers(old))
 
@@ -138,7 +143,8 @@ def _covers(old: Sequence[Operation], ops: Ops) -> bool:
 
 
 def _is_free(what: Replacement, ops: Ops, old: Sequence[Operation]) -> bool:
-    """Whether no op outside reads a result that nothing takes the place of, nor one too early, and no new op one that is gone."""
+    """Whether no op outside reads a result that nothing takes the place of, nor one too early, and no new op one that
+    is gone."""
     matched = set(ops.values())
     heirs = {_value(ops, key) for key in what.results}
     for op in matched:

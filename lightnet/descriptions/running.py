@@ -1,4 +1,5 @@
-"""The functions that a `run` may call, but for those that `calls` says are ops: elements, what is printed, library calls. Imports `c`, `calls`, `elements`."""
+"""The functions that a `run` may call, but for those that `calls` says are ops: elements, what is printed, library
+calls. Imports `c`, `calls`, `elements`."""
 
 from __future__ import annotations
 
@@ -133,9 +134,11 @@ RANDOM = ("rand", "srand", "time")
 
 
 FUNCTIONS: Mapping[str, c.Function] = {
-    **library.FUNCTIONS, **code.CHECKS, **HANDLES, "tl_padd": _padd, "tl_convert": _convert, "printf": _printf, "fprintf": _fprintf, "fopen": _fopen,
+    **library.FUNCTIONS, **code.CHECKS, **HANDLES, "tl_padd": _padd, "tl_convert": _convert, "printf": _printf,
+    "fprintf": _fprintf, "fopen": _fopen,
     "fclose": _close, "tl_tensor_print": _print, "tl_tensor_print_cuda": _print,
-    "tl_tensor_fprint": _fprint, "tl_tensor_fprint_cuda": _fprint, "tl_tensor_maxreduce": _maxreduce, "tl_tensor_maxreduce_cuda": _maxreduce,
+    "tl_tensor_fprint": _fprint, "tl_tensor_fprint_cuda": _fprint, "tl_tensor_maxreduce": _maxreduce,
+    "tl_tensor_maxreduce_cuda": _maxreduce,
     "cudnnActivationForward": _activation._replace(least=8, most=8), **dict.fromkeys(RANDOM, _random),
 }  # fmt: skip
 

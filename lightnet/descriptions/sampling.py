@@ -1,8 +1,8 @@
 """Test cases of ops that bring none: shapes and parameters that satisfy an op's constraints, found by trying.
 
 A guess takes what the schema says (ranks, dtypes, bounds), mends what equations among the constraints say
-(``weight.dims[0] == src.dims[1]``), and is kept if the op's own checks let it pass. The search is deterministic and bounded.
-Imports `ir`.
+(``weight.dims[0] == src.dims[1]``), and is kept if the op's own checks let it pass. The search is deterministic and
+bounded. Imports `ir`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """What the C of `static_run` and `run` computes: the ops that it calls, and the loops over elements as index notation.
 
-The code is run once, when an op is made, on tensors whose contents are not known. A call of ``tl_tensor_X`` becomes the op X; a loop over
-elements becomes a statement of index notation, as one turn of it with a symbolic index says what all do:
+The code is run once, when an op is made, on tensors whose contents are not known. A call of ``tl_tensor_X`` becomes the
+op X; a loop over elements becomes a statement of index notation, as one turn of it with a symbolic index says what all
+do:
 
-    for (int i = 0; i < dst->len; i++) y[i] = x[i] / (v[i] + epsilon);   ->   dst.flat[i] = src.flat[i] / (var.flat[i] + 1e-05)
+    for (int i = 0; i < dst->len; i++) y[i] = x[i] / (v[i] + epsilon);
+    ->  dst.flat[i] = src.flat[i] / (var.flat[i] + 1e-05)
 
-What is computed from shapes and params alone (`if`, other loops) is computed. A `run` is calls, or loops; both in one are refused. Imports
-`c`, `code`, `calls` and `ir`.
+What is computed from shapes and params alone (`if`, other loops) is computed. A `run` is calls, or loops; both in one
+are refused. Imports `c`, `code`, `calls` and `ir`.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Steps:
 
 @dataclass
 class Loop:
-    """The loop over elements that runs now: its index, its number of turns, what it wrote so far, and the variables of outside of it."""
+    """The loop over elements that runs now: its index, its number of turns, what it wrote so far, and the variables of
+    outside of it."""
 
     index: str
     count: int
@@ -79,11 +82,14 @@ class Run(Machine):
         self.active: Loop | None = None
         self.cleared: list[str] = []  # results that `memset` cleared
         self.said: list[str] = []  # what was printed in front of a tensor
-        self.names = {**pre.names, **code.names_of(cls, cls.schema, env, data=lambda n: c.Pointer(self.memory[n])), **NAMES,
-                      "LN_ARCH": c.Struct("LN_ARCH", {"arch_table": code.TABLE, "op_proto_table": code.TABLE})}  # fmt: skip
+        self.names = {**pre.names, **code.names_of(cls, cls.schema, env, data=lambda n: c.Pointer(self.memory[n])),
+                      **NAMES,
+                      "LN_ARCH": c.Struct("LN_ARCH",
+                                          {"arch_table": code.TABLE, "op_proto_table": code.TABLE})}  # fmt: skip
 
     def finish(self) -> None:
-        """The values that the results are, once the code has run. Raises `LightNetError` for one that it never writes."""
+        """The values that the results are, once the code has run. Raises `LightNetError` for one that it never
+        writes."""
         if self.cleared and len(self.cleared) == len(self.steps.statements):
             self.zeros()
         for r in self.cls.schema.results:
@@ -141,7 +147,8 @@ class Run(Machine):
         self.emit(order.op, [operands[n] for n in names], params, [results[r.name] for r in schema.results])
 
     def param(self, p: Any, value: Any) -> Any:
-        """An argument as the value of a param; an array without a length of its own has as many elements as there is room for."""
+        """An argument as the value of a param; an array without a length of its own has as many elements as there is
+        room for."""
         found = param_value(value)
         return bool(found) if p.kind == "bool" else found
 
@@ -195,7 +202,8 @@ class Run(Machine):
             at, value = loop.written[memory.name]
             if at != str(index):
                 raise ValueError(
-                    f"'{memory.name}' is read at [{index}] while the loop writes it at [{at}]: its turns depend on each other"
+                    f"'{memory.name}' is read at [{index}] while the loop writes it at [{at}]: its turns depend on "
+                    "each other"
                 )
             return Element(value, memory.type)
         self.inside(memory, index)
@@ -223,7 +231,8 @@ class Run(Machine):
         whole = memory.length * arguments.dtype_of(stage.dtype).tl_size
         if stage.dtype != self.dtype(memory.name) or size != whole:
             raise ValueError(
-                f"{shown(size)} bytes of {stage.dtype} are moved to '{memory.name}', which has {whole} of {self.dtype(memory.name)}"
+                f"{shown(size)} bytes of {stage.dtype} are moved to '{memory.name}', which has {whole} of "
+                f"{self.dtype(memory.name)}"
             )
         if stage.content is None or stage.content[0] != "i" or stage.content[2] != memory.length:
             raise ValueError(f"the loop in front of it does not fill the memory that is moved to '{memory.name}'")
@@ -290,7 +299,8 @@ class Run(Machine):
         """The index and the number of turns of ``for (int i = 0; i < n; i++)``."""
         match s:
             case tree.For(
-                start=tree.Declaration(name=index, value=tree.Number(value=0)) | tree.Evaluate(expr=tree.Assign(op="", target=tree.Name(name=index), value=tree.Number(value=0))),
+                start=tree.Declaration(name=index, value=tree.Number(value=0))
+                | tree.Evaluate(expr=tree.Assign(op="", target=tree.Name(name=index), value=tree.Number(value=0))),
                 cond=tree.Binary(op="<", left=tree.Name(name=compared), right=bound),
                 step=tree.Step(op="+", target=tree.Name(name=stepped)),
             ) if index == compared == stepped:  # fmt: skip
@@ -321,7 +331,8 @@ class Run(Machine):
             cond = super().eval(e.cond)
             if isinstance(cond, Element):
                 then, other = super().eval(e.then), super().eval(e.other)
-                return Element(f"({cond} ? {operand(then)} : {operand(other)})", cond.wider(then) if not isinstance(then, Element) else then.wider(other))  # fmt: skip
+                return Element(f"({cond} ? {operand(then)} : {operand(other)})",
+                               cond.wider(then) if not isinstance(then, Element) else then.wider(other))  # fmt: skip
         return super().eval(e)
 
 

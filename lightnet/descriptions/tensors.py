@@ -1,7 +1,7 @@
 """What a description sees of a network: ops, the tensors between them and who reads these, with kernels looked through.
 
-At level 1 an op stands in the function itself, at level 2 inside of a kernel, and a tensor may cross the edge of two kernels on
-its way from one op to the next. Here it is one tensor. Imports `ir` and the `ln` dialect.
+At level 1 an op stands in the function itself, at level 2 inside of a kernel, and a tensor may cross the edge of two
+kernels on its way from one op to the next. Here it is one tensor. Imports `ir` and the `ln` dialect.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def is_returned(value: SSAValue) -> bool:
 
 
 def value_at(op: LnOp | KernelOp, section: str, arg: str | int) -> SSAValue:
-    """The operand (``ins``) or result (``outs``) of an op, by argument name or number. LightNetError where it has none."""
+    """The operand (``ins``) or result (``outs``) of an op, by argument name or number. LightNetError where it has
+    none."""
     values = op.operands if section == "ins" else op.results
     if isinstance(op, KernelOp):  # what a rule makes: its outputs are dst1, dst2, …
         number = str(arg).removeprefix("dst")

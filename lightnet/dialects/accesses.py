@@ -1,6 +1,8 @@
-"""Which bytes the lines of ``@main`` read and write: the places of launches, and what their functions do with the memrefs.
+"""Which bytes the lines of ``@main`` read and write: the places of launches, and what their functions do with the
+memrefs.
 
-A launch names places; which of them it writes stands in its function alone. Imports xDSL, `ir` and the dialects of launches.
+A launch names places; which of them it writes stands in its function alone. Imports xDSL, `ir` and the dialects of
+launches.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes [begin, end) of a memory space, as one argument of a line: as the memref `type` (None: unknown). `is_scratch`: those of the
-    first thread, which no other touches."""
+    """Bytes [begin, end) of a memory space, as one argument of a line: as the memref `type` (None: unknown).
+    `is_scratch`: those of the first thread, which no other touches."""
 
     space: str
     begin: int
@@ -55,8 +57,9 @@ class LineAccesses:
         self._uses: dict[str, list[Use]] = {}
 
     def of(self, line: LaunchLine | HostOp | CopyOp) -> list[Access]:
-        """The accesses of one line, one a place; none of a launch whose function is not there. Host calls only read: as many bytes
-        as their tensor has, or all that follow where they do not say. Scratch is that of the first thread."""
+        """The accesses of one line, one a place; none of a launch whose function is not there. Host calls only read: as
+        many bytes as their tensor has, or all that follow where they do not say. Scratch is that of the first
+        thread."""
         if isinstance(line, CopyOp):
             source, to = line.args
             return [_access(source, line.size, None, Use(True, False)), _access(to, line.size, None, Use(False, True))]
@@ -107,8 +110,8 @@ def _memrefs(function: FuncOp) -> list[BlockArgument]:
 
 
 def use_of(argument: SSAValue, called: Callable[[CallOp, SSAValue], bool] | None = None) -> Use:
-    """What happens to a memref argument in its function. Whatever is no load, store or view of it counts as both, but for calls that
-    `called` takes."""
+    """What happens to a memref argument in its function. Whatever is no load, store or view of it counts as both, but
+    for calls that `called` takes."""
     reads = writes = is_bytes = False
     waiting = [argument]
     while waiting:

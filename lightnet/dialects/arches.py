@@ -1,4 +1,5 @@
-"""The dialects `cudnn`, `tensorrt` and `dpu`: the kernel regions of LightNet's other architectures (document 004), of level 2 and 3."""
+"""The dialects `cudnn`, `tensorrt` and `dpu`: the kernel regions of LightNet's other architectures (document 004), of
+level 2 and 3."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class CudnnKernelOp(KernelOp):
 
 
 class TensorrtKernelOp(KernelOp):
-    """Layers that TensorRT builds one engine of: upstream's op `tensorrt`, whose parameters list them (`tensorrt_layers.py`).
+    """Layers that TensorRT builds one engine of: upstream's op `tensorrt`, whose parameters list them
+    (`tensorrt_layers.py`).
 
     ```mlir
     %y = tensorrt.kernel(%x_ = %x, %w_ = %w, %b_ = %b) {

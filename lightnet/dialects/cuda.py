@@ -1,10 +1,11 @@
-"""The `cuda` dialect: the kernel region of the target (level 2 of the stack), and what level 4 needs beside `scf`, `arith`, `math`,
-`memref`, `vector` and `tile` for a GPU.
+"""The `cuda` dialect: the kernel region of the target (level 2 of the stack), and what level 4 needs beside `scf`,
+`arith`, `math`, `memref`, `vector` and `tile` for a GPU.
 
-A function with the attribute ``cuda.block`` is a kernel: it says what one thread does. The ops stand in `cuda_simt.py` (threads, barriers,
-shuffles, shared memory), `cuda_memory.py` (asynchronous copies), `cuda_matrix.py` (tensor cores), `cuda_mbarrier.py` and `cuda_hopper.py` (what
-sm_90a adds) and `cuda_launch.py` (the lines of `@main`); `cuda_checks.py` is what their verifiers share, `cuda_stages.py` and `cuda_flight.py` what
-those of sm_90a's ops ask besides. Imports xDSL.
+A function with the attribute ``cuda.block`` is a kernel: it says what one thread does. The ops stand in `cuda_simt.py`
+(threads, barriers, shuffles, shared memory), `cuda_memory.py` (asynchronous copies), `cuda_matrix.py` (tensor cores),
+`cuda_mbarrier.py` and `cuda_hopper.py` (what sm_90a adds) and `cuda_launch.py` (the lines of `@main`); `cuda_checks.py`
+is what their verifiers share, `cuda_stages.py` and `cuda_flight.py` what those of sm_90a's ops ask besides. Imports
+xDSL.
 
 ```mlir
 func.func @scale(%x: memref<4096xf32>, %y: memref<4096xf32>) attributes {cuda.block = array<i32: 128, 1, 1>} {
@@ -73,8 +74,10 @@ class CudaKernelOp(KernelOp):
 Cuda = Dialect(
     "cuda",
     [
-        CudaKernelOp, CudaLaunchOp, ThreadIdOp, BlockIdOp, BlockDimOp, GridDimOp, LaneIdOp, WarpIdOp, BarrierOp, ShuffleOp,
-        SharedOp, AsyncCopyOp, AsyncCommitOp, AsyncWaitOp, LdmatrixOp, MmaOp, RoundTf32Op, MbarrierInitOp, MbarrierFenceOp,
+        CudaKernelOp, CudaLaunchOp, ThreadIdOp, BlockIdOp, BlockDimOp, GridDimOp, LaneIdOp, WarpIdOp, BarrierOp,
+        ShuffleOp,
+        SharedOp, AsyncCopyOp, AsyncCommitOp, AsyncWaitOp, LdmatrixOp, MmaOp, RoundTf32Op, MbarrierInitOp,
+        MbarrierFenceOp,
         MbarrierExpectOp, MbarrierArriveOp, MbarrierWaitOp, TmaLoadOp, WarpgroupMmaOp, WarpgroupWaitOp,
     ],
     [DimAttr, ShuffleAttr, TiledAttr, Im2colAttr],

@@ -1,5 +1,5 @@
-"""What the verifiers of the `cuda` dialect ask: what an architecture has, which values are the same in all threads, and what divides
-an offset.
+"""What the verifiers of the `cuda` dialect ask: what an architecture has, which values are the same in all threads, and
+what divides an offset.
 
 Everything is found in the function that an op stands in, so that an op can verify itself. Imports xDSL.
 """
@@ -45,7 +45,8 @@ SHARED = IntegerAttr(3, i32)
 
 
 def block_of(function: func.FuncOp) -> tuple[int, int, int] | None:
-    """The threads of a kernel's blocks; None where the function is no kernel. Raises VerifyException for what cannot be launched."""
+    """The threads of a kernel's blocks; None where the function is no kernel. Raises VerifyException for what cannot be
+    launched."""
     attr = function.attributes.get(BLOCK)
     if attr is None:
         return None
@@ -101,7 +102,7 @@ def require_memref(type: Attribute, what: str, shared: bool) -> MemRefType[Attri
     return type
 
 
-# ---- which values are the same in all threads ---------------------------------------------------------------------------
+# ---- which values are the same in all threads ------------------------------------------------------------------------
 
 #: How far a value is the same: in all threads of a block, in those of a warp, or in none but one.
 UNIFORM, WARP_UNIFORM, DIVERGENT = range(3)
@@ -109,15 +110,16 @@ _ACROSS = {"block": UNIFORM, "warp": WARP_UNIFORM}
 
 
 def require_uniform(op: Operation, group: str) -> None:
-    """Raises VerifyException if threads of one ``block`` (or ``warp``) may part before they come to `op`: if the condition or the bounds
-    of anything around it depend on what differs between them."""
+    """Raises VerifyException if threads of one ``block`` (or ``warp``) may part before they come to `op`: if the
+    condition or the bounds of anything around it depend on what differs between them."""
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, func.FuncOp):
         for value in _decides(parent):
             level, witness = divergence(value)
             if level > _ACROSS[group]:
                 raise VerifyException(
-                    f"all threads of a {group} come to it together, and it stands under {parent.name}, which depends on {witness}"
+                    f"all threads of a {group} come to it together, and it stands under {parent.name}, which depends "
+                    f"on {witness}"
                 )
         parent = parent.parent_op()
 
@@ -138,8 +140,8 @@ def _decides(op: Operation) -> Iterator[SSAValue]:
 
 
 def divergence(value: SSAValue) -> tuple[int, str]:
-    """How far a value is the same between threads, and the name of what makes it differ. A value is as divergent as the worst of what it
-    is computed from; what memory holds is as divergent as the address."""
+    """How far a value is the same between threads, and the name of what makes it differ. A value is as divergent as the
+    worst of what it is computed from; what memory holds is as divergent as the address."""
     seen, waiting = {value}, [value]
     worst, witness = UNIFORM, ""
     while waiting:
@@ -156,7 +158,8 @@ def divergence(value: SSAValue) -> tuple[int, str]:
 
 #: Ops whose result is the thread's own, whatever they take.
 _OWN = (
-    "cuda.lane_id", "cuda.ldmatrix", "cuda.mma", "cuda.shuffle", "cuda.warpgroup_mma", "cuda.warpgroup_wait", "func.call",
+    "cuda.lane_id", "cuda.ldmatrix", "cuda.mma", "cuda.shuffle", "cuda.warpgroup_mma", "cuda.warpgroup_wait",
+    "func.call",
     "memref.alloca", "memref.atomic_rmw",
 )  # fmt: skip
 
@@ -189,7 +192,8 @@ def _counts_warps(op: Operation) -> bool:
 
 
 def _of_thread_id(op: Operation) -> int:
-    """Warps are consecutive threads, x fastest: along y, threads differ within a warp only where a row is no whole number of warps."""
+    """Warps are consecutive threads, x fastest: along y, threads differ within a warp only where a row is no whole
+    number of warps."""
     function = function_of(op)
     block = None if function is None else block_of(function)
     if block is None:
@@ -239,7 +243,7 @@ def _yielded(terminator: Operation | None, index: int) -> SSAValue:
     return terminator.operands[index]
 
 
-# ---- what divides an offset -----------------------------------------------------------------------------------------------
+# ---- what divides an offset ------------------------------------------------------------------------------------------
 
 
 def require_aligned(memref: SSAValue, indices: Sequence[SSAValue], wanted: int, what: str) -> None:
@@ -254,18 +258,21 @@ def require_aligned(memref: SSAValue, indices: Sequence[SSAValue], wanted: int, 
         stride *= extent
     if found % wanted:
         raise VerifyException(
-            f"{what}: the address has to be a multiple of {wanted} bytes, and what is known of its indices makes it one of {found}"
+            f"{what}: the address has to be a multiple of {wanted} bytes, and what is known of its indices makes it "
+            f"one of {found}"
         )
 
 
 def _alignment(memref: SSAValue) -> int:
-    """What divides the address of a memref: of an argument of a kernel as its attribute says, of shared memory more than anything asks for."""
+    """What divides the address of a memref: of an argument of a kernel as its attribute says, of shared memory more
+    than anything asks for."""
     function = memref.block.parent_op() if isinstance(memref, BlockArgument) else None
     return ALIGNMENT if function is None else argument_alignment(function)
 
 
 def argument_alignment(function: Operation) -> int:
-    """What divides the addresses of a function's memrefs: its `tile.align`, a power of two. Raises VerifyException for anything else there."""
+    """What divides the addresses of a function's memrefs: its `tile.align`, a power of two. Raises VerifyException for
+    anything else there."""
     given = function.attributes.get("tile.align")
     if given is None:
         return ALIGNMENT

@@ -1,4 +1,5 @@
-"""What has to hold of a whole kernel with ops of sm_90a: who may touch what copies and products work on while they are under way.
+"""What has to hold of a whole kernel with ops of sm_90a: who may touch what copies and products work on while they are
+under way.
 
 `verify_cuda` asks it once a kernel. Imports xDSL, the ops, and `cuda_checks`.
 """
@@ -89,7 +90,7 @@ def _is_mbarrier(use: Use) -> bool:
     return isinstance(op, _MBARRIER) or (isinstance(op, TmaLoadOp) and op.operands[use.index] is op.barriers)
 
 
-# ---- sums under way ----------------------------------------------------------------------------------------------------
+# ---- sums under way --------------------------------------------------------------------------------------------------
 
 
 def _verify_sums(begun: list[SSAValue]) -> None:

@@ -1,10 +1,11 @@
-"""The ops of the `cuda` dialect that only sm_90a has: copies by tensor maps (TMA), and products by warpgroups (wgmma); `cuda_mbarrier.py` has what
-such copies tell that they are done.
+"""The ops of the `cuda` dialect that only sm_90a has: copies by tensor maps (TMA), and products by warpgroups (wgmma);
+`cuda_mbarrier.py` has what such copies tell that they are done.
 
-A stage of a product is *rows of 128 bytes* in shared memory, which begin at multiples of 1024 bytes and lie swizzled (PTX ISA, "128B swizzle"):
-only `cuda.tma_load` writes them, and only `cuda.warpgroup_mma` reads them, so that no index ever sees the swizzle. Which parts of a tensor
-a copy takes is an attribute, `#cuda.tiled` or `#cuda.im2col`; the tensor map that the device wants for it is made when the kernel is launched,
-for the memref's place. Names are those of MLIR's `nvgpu` dialect where it has the op. Imports xDSL.
+A stage of a product is *rows of 128 bytes* in shared memory, which begin at multiples of 1024 bytes and lie swizzled
+(PTX ISA, "128B swizzle"): only `cuda.tma_load` writes them, and only `cuda.warpgroup_mma` reads them, so that no index
+ever sees the swizzle. Which parts of a tensor a copy takes is an attribute, `#cuda.tiled` or `#cuda.im2col`; the tensor
+map that the device wants for it is made when the kernel is launched, for the memref's place. Names are those of MLIR's
+`nvgpu` dialect where it has the op. Imports xDSL.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ from lightnet.runtime.cuda.tensor_map import MOST_OFFSET, Im2col, TensorMap
 
 
 def accumulator(cols: int) -> VectorType:
-    """The type of a thread's sums of C [64, cols]: element [j, h, i] is that of row 16w + g + 8h and column 8j + 2q + i, where the thread is
-    lane 4g + q of warp w of its warpgroup."""
+    """The type of a thread's sums of C [64, cols]: element [j, h, i] is that of row 16w + g + 8h and column 8j + 2q +
+    i, where the thread is lane 4g + q of warp w of its warpgroup."""
     return VectorType(f32, [cols // 8, 2, 2])
 
 
@@ -98,8 +99,8 @@ class CopiedAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class TiledAttr(CopiedAttr):
-    """A box of a tensor, its extents in the order of the tensor's dimensions: ``#cuda.tiled<array<i64: 1, 128, 64>>``. Elements outside of the
-    tensor are zeros."""
+    """A box of a tensor, its extents in the order of the tensor's dimensions: ``#cuda.tiled<array<i64: 1, 128, 64>>``.
+    Elements outside of the tensor are zeros."""
 
     name = "cuda.tiled"
 
@@ -111,8 +112,9 @@ class Im2colAttr(CopiedAttr):
     """`pixels` windows of a tensor [N, H, W, C], `channels` channels of one tap of each:
     ``#cuda.im2col<128 : i64, 64 : i64, array<i64: -1, -1>, array<i64: -1, -1>, array<i64: 1, 1>>``.
 
-    Windows begin at rows `lower[0]` to H - 1 + `upper[0]`, every `strides[0]` rows, and at columns as well; a window is followed by the one
-    beside it, then by the first of the next row of windows, then of the next picture. Elements outside of the tensor are zeros.
+    Windows begin at rows `lower[0]` to H - 1 + `upper[0]`, every `strides[0]` rows, and at columns as well; a window is
+    followed by the one beside it, then by the first of the next row of windows, then of the next picture. Elements
+    outside of the tensor are zeros.
     """
 
     name = "cuda.im2col"
@@ -128,12 +130,14 @@ class Im2colAttr(CopiedAttr):
 class TmaLoadOp(IRDLOperation):
     """Begin to copy a part of a tensor to rows of a stage, and tell an mbarrier of the bytes when they are there:
 
-    ``cuda.tma_load %s[%row, %0], %x[%n, %k, %c] by #cuda.tiled<…>, %m[%i] : memref<512x64xf16, 3 : i32>, memref<1x4096x4096xf16>, memref<4xi64, 3 : i32>``
+    ``cuda.tma_load %s[%row, %0], %x[%n, %k, %c] by #cuda.tiled<…>, %m[%i] : memref<512x64xf16, 3 : i32>,
+    memref<1x4096x4096xf16>, memref<4xi64, 3 : i32>``
     ``cuda.tma_load %s[%row, %0], %x[%n, %y, %x, %c] offsets[%dy, %dx] by #cuda.im2col<…>, %m[%i] : …``
 
-    The source indices are those of the box's first element or, by im2col, of the first window: its picture, the row and column of its
-    beginning (which may be outside), and the first channel; `offsets` are those of the tap in the window. One thread does it for all. All copies
-    from a memref in a kernel have the same map, and nothing else of the kernel reads it.
+    The source indices are those of the box's first element or, by im2col, of the first window: its picture, the row and
+    column of its beginning (which may be outside), and the first channel; `offsets` are those of the tap in the window.
+    One thread does it for all. All copies from a memref in a kernel have the same map, and nothing else of the kernel
+    reads it.
     """
 
     name = "cuda.tma_load"
@@ -149,7 +153,8 @@ class TmaLoadOp(IRDLOperation):
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
-        "$destination `[` $destination_indices `]` `,` $source `[` $source_indices `]` (`offsets` `[` $offsets^ `]`)? `by` $map `,`"
+        "$destination `[` $destination_indices `]` `,` $source `[` $source_indices `]` (`offsets` `[` $offsets^ `]`)? "
+        "`by` $map `,`"
         " $barriers `[` $index `]` attr-dict `:` type($destination) `,` type($source) `,` type($barriers)"
     )
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
@@ -178,7 +183,8 @@ class TmaLoadOp(IRDLOperation):
             raise VerifyException(f"the source: expected {len(map.dims)} indices, got {len(self.source_indices)}")
         if len(self.offsets) != (taps := 2 if map.im2col else 0):
             raise VerifyException(
-                f"offsets are those of a tap's row and column, by im2col alone: expected {taps}, got {len(self.offsets)}"
+                f"offsets are those of a tap's row and column, by im2col alone: expected {taps}, got "
+                f"{len(self.offsets)}"
             )
         for offset in self.offsets:
             require_between(offset, 0, MOST_OFFSET, "the offset of a tap")
@@ -192,8 +198,8 @@ class TmaLoadOp(IRDLOperation):
 
 
 def tensor_map(type: MemRefType, taken: TiledAttr | Im2colAttr) -> TensorMap:
-    """What copies take of a memref, as the data that a driver makes a tensor map of. Raises VerifyException where an attribute does not have the
-    numbers that it should."""
+    """What copies take of a memref, as the data that a driver makes a tensor map of. Raises VerifyException where an
+    attribute does not have the numbers that it should."""
     dtype, dims = str(type.element_type), tuple(type.get_shape())
     if isinstance(taken, TiledAttr):
         return TensorMap(dtype, dims, numbers(taken.box, len(dims), "the extents of a box"))
@@ -204,7 +210,8 @@ def tensor_map(type: MemRefType, taken: TiledAttr | Im2colAttr) -> TensorMap:
 
 
 def tensor_maps(function: FuncOp) -> dict[int, TiledAttr | Im2colAttr]:
-    """The arguments of a kernel that are tensor maps, by their numbers, and what a copy takes of each: those that a `cuda.tma_load` reads."""
+    """The arguments of a kernel that are tensor maps, by their numbers, and what a copy takes of each: those that a
+    `cuda.tma_load` reads."""
     return {
         op.source.index: op.map
         for op in function.walk()
@@ -218,19 +225,22 @@ def is_swizzled(memref: SSAValue) -> bool:
     return any(isinstance(op, WarpgroupMmaOp) or (isinstance(op, TmaLoadOp) and op.destination is memref) for op in ops)
 
 
-# ---- products by warpgroups --------------------------------------------------------------------------------------------
+# ---- products by warpgroups ------------------------------------------------------------------------------------------
 
 
 @irdl_op_definition
 class WarpgroupMmaOp(IRDLOperation):
-    """Begin ``D = A B + C`` by a warpgroup, on rows of a stage: A is [64, 64] of f16 or bf16, B [64, N], C and D are [64, N] of f32:
+    """Begin ``D = A B + C`` by a warpgroup, on rows of a stage: A is [64, 64] of f16 or bf16, B [64, N], C and D are
+    [64, N] of f32:
 
-    ``%d = cuda.warpgroup_mma %a[%row], %b[%first], %c : memref<512x64xf16, 3 : i32>, memref<512x64xf16, 3 : i32>, vector<16x2x2xf32>``
+    ``%d = cuda.warpgroup_mma %a[%row], %b[%first], %c : memref<512x64xf16, 3 : i32>, memref<512x64xf16, 3 : i32>,
+    vector<16x2x2xf32>``
 
-    Row %row + i of %a has the k of row i of A. Row %first + j of %b has the k of column j of B; with ``by_k``, the rows %first + 64·p + k
-    have the columns 64·p to 64·p + 63 of row k of B. Both rows are multiples of 8 (by_k: of 64) and the same in the warpgroup. A thread has of C what
-    `accumulator` says. D is there behind a `cuda.warpgroup_wait`, as is the end of the reads: only that op, another product and the
-    loop around them may take it, once. Products with nothing but pure ops between them are begun without a pause.
+    Row %row + i of %a has the k of row i of A. Row %first + j of %b has the k of column j of B; with ``by_k``, the rows
+    %first + 64·p + k have the columns 64·p to 64·p + 63 of row k of B. Both rows are multiples of 8 (by_k: of 64) and
+    the same in the warpgroup. A thread has of C what `accumulator` says. D is there behind a `cuda.warpgroup_wait`, as
+    is the end of the reads: only that op, another product and the loop around them may take it, once. Products with
+    nothing but pure ops between them are begun without a pause.
     """
 
     name = "cuda.warpgroup_mma"
@@ -280,7 +290,8 @@ class WarpgroupMmaOp(IRDLOperation):
 
 @irdl_op_definition
 class WarpgroupWaitOp(IRDLOperation):
-    """Wait until at most the last `pending` products of this warpgroup are still under way; the sums, of all that may be under way:
+    """Wait until at most the last `pending` products of this warpgroup are still under way; the sums, of all that may
+    be under way:
 
     ``%e, %f = cuda.warpgroup_wait %c, %d pending 0 : vector<16x2x2xf32>, vector<16x2x2xf32>``
     """

@@ -1,4 +1,5 @@
-"""The lines of `@main` for cuda: `cuda.launch`, and finding and checking them, and the kernels that they run, in a module.
+"""The lines of `@main` for cuda: `cuda.launch`, and finding and checking them, and the kernels that they run, in a
+module.
 
 Imports xDSL and `ir.place`.
 """
@@ -42,7 +43,8 @@ from lightnet.ir.place import PlaceAttr, parse_places, print_places
 from lightnet.ir.registry import resolve
 from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES
 
-#: Every allocation of shared memory begins at a multiple of so many bytes, rows of a stage (`cuda_hopper`) at one of `SWIZZLED`.
+#: Every allocation of shared memory begins at a multiple of so many bytes, rows of a stage (`cuda_hopper`) at one of
+#: `SWIZZLED`.
 SHARED_ALIGNMENT = 128
 #: Bytes of a kernel's parameters (PTX ISA, "Kernel Function Parameters", before 8.1), and of a memref's address.
 MAX_PARAMETERS, POINTER = 4096, 8
@@ -52,11 +54,11 @@ ARCH_OF = "lightnet.backends.cuda.arch:arch_of"
 
 @irdl_op_definition
 class CudaLaunchOp(LaunchLine):
-    """Run a kernel on every block of a grid: ``cuda.launch @k grid [32, 1, 1] block [128, 1, 1] [arena+0, static+64]``; one place a
-    memref argument.
+    """Run a kernel on every block of a grid: ``cuda.launch @k grid [32, 1, 1] block [128, 1, 1] [arena+0, static+64]``;
+    one place a memref argument.
 
-    ``… block [128, 1, 1] shared 65536 [arena+0]`` gives each block so many bytes of dynamic shared memory: those of a kernel whose
-    `cuda.shared` allocations are together more than 48 KiB.
+    ``… block [128, 1, 1] shared 65536 [arena+0]`` gives each block so many bytes of dynamic shared memory: those of a
+    kernel whose `cuda.shared` allocations are together more than 48 KiB.
     """
 
     name = "cuda.launch"
@@ -98,7 +100,8 @@ class CudaLaunchOp(LaunchLine):
 
     @classmethod
     def verify_module(cls, module: ModuleOp) -> None:
-        """Check them for the architecture that the module says; one that says none is checked when it is emitted for one."""
+        """Check them for the architecture that the module says; one that says none is checked when it is emitted for
+        one."""
         if (arch := resolve(ARCH_OF)(module)) is not None:
             verify_cuda(module, arch)
 
@@ -171,7 +174,8 @@ def shared_layout(kernel: FuncOp) -> tuple[list[int], int]:
 
 
 def dynamic_shared(kernel: FuncOp) -> int:
-    """Bytes of shared memory that a launch of a kernel has to ask for: all that it has, if that is more than 48 KiB, else 0."""
+    """Bytes of shared memory that a launch of a kernel has to ask for: all that it has, if that is more than 48 KiB,
+    else 0."""
     size = shared_layout(kernel)[1]
     return size if size > STATIC_SHARED else 0
 
@@ -186,13 +190,13 @@ def parameter_bytes(kernel: FuncOp) -> int:
 
 
 def verify_cuda(module: ModuleOp, arch: str) -> None:
-    """Check the kernels of a module for an architecture, and every launch against its kernel (one pass: an op verifier would search
-    the module for each launch).
+    """Check the kernels of a module for an architecture, and every launch against its kernel (one pass: an op verifier
+    would search the module for each launch).
 
-    Raises LightNetError at the function or the launch: an architecture that is not in `ARCHS`, more shared memory than it has, a kernel
-    with arguments other than memrefs or with results, a launch of an unknown kernel, of one of another target, or with other threads,
-    places or dynamic shared memory than it takes, on bytes that the module's memory does not have or that are aligned less than it takes, or on
-    memrefs that overlap one that is written.
+    Raises LightNetError at the function or the launch: an architecture that is not in `ARCHS`, more shared memory than
+    it has, a kernel with arguments other than memrefs or with results, a launch of an unknown kernel, of one of another
+    target, or with other threads, places or dynamic shared memory than it takes, on bytes that the module's memory does
+    not have or that are aligned less than it takes, or on memrefs that overlap one that is written.
     """
     if arch not in ARCHS:
         raise LightNetError(f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}", loc_of(module), VERIFY)
@@ -218,7 +222,8 @@ def _verify_kernel(name: str, function: FuncOp, arch: str) -> None:
         raise VerifyException(f"@{name}: the arguments of a kernel are memrefs")
     if (taken := parameter_bytes(function)) > MAX_PARAMETERS:
         raise VerifyException(
-            f"@{name}: a kernel takes {MAX_PARAMETERS} bytes of parameters, not {taken}: a memref has {POINTER}, a tensor map {BYTES}"
+            f"@{name}: a kernel takes {MAX_PARAMETERS} bytes of parameters, not {taken}: a memref has {POINTER}, a "
+            f"tensor map {BYTES}"
         )
     size = shared_layout(function)[1]
     if size > ARCHS[arch]:
@@ -252,21 +257,24 @@ def _verify_launch(op: Operation, table: dict[str, FuncOp], memory: dict[str, in
 
 
 def _verify_apart(op: CudaLaunchOp, accesses: Sequence[Access]) -> None:
-    """Raises VerifyException for a memref of a launch that is written and overlaps another one: code takes each to be the only way to its bytes."""
+    """Raises VerifyException for a memref of a launch that is written and overlaps another one: code takes each to be
+    the only way to its bytes."""
     seen, written = SpaceMap[Access](), SpaceMap[Access]()
     for access in sorted(accesses, key=lambda a: a.begin):
         known = seen if access.writes else written
         for other in known.values(access.space, access.begin, access.end):
             at, beside = (f"{a.end - a.begin} bytes at {a.space}+{a.begin}" for a in (access, other))
             raise VerifyException(
-                f"@{op.callee.string_value()}: memrefs of a kernel do not overlap one that it writes, and {at} overlap {beside}"
+                f"@{op.callee.string_value()}: memrefs of a kernel do not overlap one that it writes, and {at} overlap "
+                f"{beside}"
             )
         for table in (seen, written) if access.writes else (seen,):
             table.set(access.space, access.begin, access.end, access)
 
 
 def _verify_aligned(op: CudaLaunchOp, function: FuncOp) -> None:
-    """Raises VerifyException for a memref of a launch that is aligned less than the kernel's vectors and copies are proven to be."""
+    """Raises VerifyException for a memref of a launch that is aligned less than the kernel's vectors and copies are
+    proven to be."""
     align = argument_alignment(function)
     for place in op.args:
         if place.offset.data % align:

@@ -1,8 +1,8 @@
 """The ops of the `cuda` dialect for tensor cores: `cuda.ldmatrix`, `cuda.mma` and `cuda.round_tf32`.
 
-A warp holds a matrix in *fragments*: each lane has some elements of it, in registers of 32 bits, as the PTX ISA lays them out
-("Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8"). A vector<4x2xf16> is four registers of two elements, the types and names
-are those of MLIR's `nvgpu` dialect. Imports xDSL.
+A warp holds a matrix in *fragments*: each lane has some elements of it, in registers of 32 bits, as the PTX ISA lays
+them out ("Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8"). A vector<4x2xf16> is four registers of two elements,
+the types and names are those of MLIR's `nvgpu` dialect. Imports xDSL.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class LdmatrixOp(IRDLOperation):
 
     ``%a = cuda.ldmatrix %s[%row, %col] tiles 4 : memref<64x40xf16, 3 : i32>, vector<4x2xf16>``
 
-    The lanes 8m to 8m + 7 name the beginnings of the rows of matrix m (the addresses of other lanes are not used), each a multiple of 16
-    bytes. Lane t gets the elements 2(t mod 4) and 2(t mod 4) + 1 of row t / 4 of each, of f32 the element t mod 4; with ``trans``
-    (of 16-bit types) those of column t / 4.
+    The lanes 8m to 8m + 7 name the beginnings of the rows of matrix m (the addresses of other lanes are not used), each
+    a multiple of 16 bytes. Lane t gets the elements 2(t mod 4) and 2(t mod 4) + 1 of row t / 4 of each, of f32 the
+    element t mod 4; with ``trans`` (of 16-bit types) those of column t / 4.
     """
 
     name = "cuda.ldmatrix"
@@ -114,11 +114,13 @@ _ACCUMULATOR = VectorType(f32, [2, 2])
 
 @irdl_op_definition
 class MmaOp(IRDLOperation):
-    """``D = A B + C`` by a warp, on fragments, where A is 16 x k (by rows), B is k x 8 (by columns), C and D are 16 x 8 of f32:
+    """``D = A B + C`` by a warp, on fragments, where A is 16 x k (by rows), B is k x 8 (by columns), C and D are 16 x 8
+    of f32:
 
     ``%d = cuda.mma %a, %b, %c : vector<4x2xf16>, vector<2x2xf16>, vector<2x2xf32>``
 
-    k is 16 of f16 and bf16, and 8 of f32, of which the tensor cores take the leading 19 bits (tf32): `cuda.round_tf32` rounds to these.
+    k is 16 of f16 and bf16, and 8 of f32, of which the tensor cores take the leading 19 bits (tf32): `cuda.round_tf32`
+    rounds to these.
     """
 
     name = "cuda.mma"
@@ -151,7 +153,8 @@ class MmaOp(IRDLOperation):
 
 @irdl_op_definition
 class RoundTf32Op(IRDLOperation):
-    """f32 rounded to tf32 (10 bits behind the point; ties away from zero), which `cuda.mma` takes: ``%y = cuda.round_tf32 %x : f32``."""
+    """f32 rounded to tf32 (10 bits behind the point; ties away from zero), which `cuda.mma` takes:
+    ``%y = cuda.round_tf32 %x : f32``."""
 
     name = "cuda.round_tf32"
 

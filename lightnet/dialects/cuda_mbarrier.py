@@ -1,8 +1,10 @@
-"""Mbarriers, which threads and copies arrive at and threads wait for: ops of the `cuda` dialect that only sm_90a has (`cuda_hopper.py`).
+"""Mbarriers, which threads and copies arrive at and threads wait for: ops of the `cuda` dialect that only sm_90a has
+(`cuda_hopper.py`).
 
-An mbarrier counts arrivals, and bytes that copies still have to bring. When none of either is missing, its phase ends: whoever waits for that
-phase goes on, and the counts start again. Phases are told apart by their parity, 0 for the first. An mbarrier is an element of an allocation of
-i64 in shared memory. Names are those of MLIR's `nvgpu` dialect where it has the op. Imports xDSL.
+An mbarrier counts arrivals, and bytes that copies still have to bring. When none of either is missing, its phase ends:
+whoever waits for that phase goes on, and the counts start again. Phases are told apart by their parity, 0 for the
+first. An mbarrier is an element of an allocation of i64 in shared memory. Names are those of MLIR's `nvgpu` dialect
+where it has the op. Imports xDSL.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from lightnet.dialects.cuda_stages import ARCH, MOST_EXPECTED, OnlyOn, require_b
 
 @irdl_op_definition
 class MbarrierInitOp(IRDLOperation):
-    """Make an mbarrier whose phases end with `count` arrivals: ``cuda.mbarrier_init %m[%i] count 8 : memref<4xi64, 3 : i32>``.
+    """Make an mbarrier whose phases end with `count` arrivals:
+    ``cuda.mbarrier_init %m[%i] count 8 : memref<4xi64, 3 : i32>``.
 
-    One thread does it, once; others (and copies) may use the mbarrier behind that thread's `cuda.mbarrier_fence` and a `cuda.barrier`.
+    One thread does it, once; others (and copies) may use the mbarrier behind that thread's `cuda.mbarrier_fence` and a
+    `cuda.barrier`.
     """
 
     name = "cuda.mbarrier_init"
@@ -60,7 +64,8 @@ class MbarrierFenceOp(IRDLOperation):
 
 @irdl_op_definition
 class MbarrierExpectOp(IRDLOperation):
-    """Arrive at an mbarrier, and add to the bytes that its phase waits for: ``cuda.mbarrier_expect %m[%i], %bytes : memref<4xi64, 3 : i32>``."""
+    """Arrive at an mbarrier, and add to the bytes that its phase waits for:
+    ``cuda.mbarrier_expect %m[%i], %bytes : memref<4xi64, 3 : i32>``."""
 
     name = "cuda.mbarrier_expect"
 

@@ -1,7 +1,8 @@
 """The ops of the `cuda` dialect that copy from global to shared memory without waiting.
 
 Copies are made in groups: each thread collects copies, closes the group with `cuda.async_commit`, and waits with
-`cuda.async_wait` until all but its last groups are there. Other threads see the bytes after a barrier behind that. Imports xDSL.
+`cuda.async_wait` until all but its last groups are there. Other threads see the bytes after a barrier behind that.
+Imports xDSL.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class AsyncCopyOp(IRDLOperation):
 
     ``cuda.async_copy %s[%i, %j], %x[%a, %b] bytes 16 size %n : memref<64x32xf32, 3 : i32>, memref<128x64xf32>``
 
-    With ``size`` only the first %n bytes, 0 to `bytes`, are read, and zeros stand for the others; with none read, the source may lie
-    outside. Both addresses are multiples of `bytes`. The bytes are there after `cuda.async_wait`.
+    With ``size`` only the first %n bytes, 0 to `bytes`, are read, and zeros stand for the others; with none read, the
+    source may lie outside. Both addresses are multiples of `bytes`. The bytes are there after `cuda.async_wait`.
     """
 
     name = "cuda.async_copy"
@@ -110,7 +111,8 @@ class AsyncCommitOp(IRDLOperation):
 
 @irdl_op_definition
 class AsyncWaitOp(IRDLOperation):
-    """Wait until at most the last `groups` groups of copies of this thread are still on their way: ``cuda.async_wait 1``."""
+    """Wait until at most the last `groups` groups of copies of this thread are still on their way:
+    ``cuda.async_wait 1``."""
 
     name = "cuda.async_wait"
 

@@ -115,7 +115,8 @@ class LaneIdOp(_WarpOp):
 
 @irdl_op_definition
 class WarpIdOp(_WarpOp):
-    """The number of the warp in its block: ``%w = cuda.warp_id``. The 32 threads of a warp have consecutive numbers (x fastest)."""
+    """The number of the warp in its block: ``%w = cuda.warp_id``. The 32 threads of a warp have consecutive numbers (x
+    fastest)."""
 
     name = "cuda.warp_id"
 
@@ -187,9 +188,11 @@ class ShuffleOp(IRDLOperation):
 
 @irdl_op_definition
 class SharedOp(IRDLOperation):
-    """Memory that the threads of a block share, for as long as the block runs: ``%s = cuda.shared : memref<64x17xf32, 3 : i32>``.
+    """Memory that the threads of a block share, for as long as the block runs:
+    ``%s = cuda.shared : memref<64x17xf32, 3 : i32>``.
 
-    Its bytes are aligned to 128 (rows of a stage, which `cuda.tma_load` writes, to 1024) and hold nothing yet. It stands in the outermost block of a kernel.
+    Its bytes are aligned to 128 (rows of a stage, which `cuda.tma_load` writes, to 1024) and hold nothing yet. It
+    stands in the outermost block of a kernel.
     """
 
     name = "cuda.shared"

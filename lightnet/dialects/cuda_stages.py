@@ -1,4 +1,5 @@
-"""What the verifiers of `cuda_hopper` and `cuda_mbarrier` ask of one op: where mbarriers and the rows of stages stand, and what a copy may take of a tensor.
+"""What the verifiers of `cuda_hopper` and `cuda_mbarrier` ask of one op: where mbarriers and the rows of stages stand,
+and what a copy may take of a tensor.
 
 What has to hold of a whole kernel is in `cuda_flight.py`. Imports xDSL and `cuda_checks`.
 """
@@ -83,7 +84,8 @@ def _allocated(memref: SSAValue, what: str) -> None:
 
 
 def require_mbarrier(op: Operation, barriers: SSAValue, index: SSAValue) -> None:
-    """Raises VerifyException unless an op of a kernel names an mbarrier: an element of an allocation of i64 in shared memory, of rank 1."""
+    """Raises VerifyException unless an op of a kernel names an mbarrier: an element of an allocation of i64 in shared
+    memory, of rank 1."""
     require_kernel(op)
     type = require_memref(barriers.type, "the mbarriers", shared=True)
     if type.element_type != i64 or type.get_num_dims() != 1:
@@ -96,8 +98,8 @@ def require_mbarrier(op: Operation, barriers: SSAValue, index: SSAValue) -> None
 
 
 def require_rows(memref: SSAValue, row: SSAValue, rows: int, multiple: int, what: str) -> Attribute:
-    """The element type of a stage. Raises VerifyException unless `memref` is an allocation [n, 64] of f16 or bf16 in shared memory, which has
-    `rows` rows from `row` on, and `row` is proven to be a multiple of `multiple`."""
+    """The element type of a stage. Raises VerifyException unless `memref` is an allocation [n, 64] of f16 or bf16 in
+    shared memory, which has `rows` rows from `row` on, and `row` is proven to be a multiple of `multiple`."""
     type = require_memref(memref.type, what, shared=True)
     if (
         type.get_num_dims() != 2
@@ -114,7 +116,8 @@ def require_rows(memref: SSAValue, row: SSAValue, rows: int, multiple: int, what
     require_between(row, 0, most, f"{what}: the first of {rows} rows")
     if divisor(row) % multiple:
         raise VerifyException(
-            f"{what}: the first row has to be a multiple of {multiple}, and what is known of it makes it one of {divisor(row)}"
+            f"{what}: the first row has to be a multiple of {multiple}, and what is known of it makes it one of "
+            f"{divisor(row)}"
         )
     return type.element_type
 
@@ -123,7 +126,8 @@ def require_rows(memref: SSAValue, row: SSAValue, rows: int, multiple: int, what
 
 
 def require_source(source: SSAValue, map: TensorMap, row_elements: int) -> None:
-    """Raises VerifyException unless a driver makes a map for `source`, an argument of a kernel, and the map's rows are those of a stage."""
+    """Raises VerifyException unless a driver makes a map for `source`, an argument of a kernel, and the map's rows are
+    those of a stage."""
     require_memref(source.type, "the source", shared=False)
     if not isinstance(source, BlockArgument) or not isinstance(source.block.parent_op(), FuncOp):
         raise VerifyException("the source: expected an argument of the kernel, for which a tensor map is made")
@@ -179,5 +183,6 @@ def require_sums(types: Sequence[Attribute]) -> None:
         shape = type.get_shape() if isinstance(type, VectorType) and type.element_type == f32 else ()
         if len(shape) != 3 or shape[1:] != (2, 2) or not 1 <= shape[0] <= MOST_COLS // 8:
             raise VerifyException(
-                f"sums of C are a vector<n x 2 x 2 x f32>, n a part of 8 columns and at most {MOST_COLS // 8}, not {type}"
+                f"sums of C are a vector<n x 2 x 2 x f32>, n a part of 8 columns and at most {MOST_COLS // 8}, not "
+                f"{type}"
             )

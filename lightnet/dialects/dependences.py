@@ -1,8 +1,9 @@
-"""Which lines of ``@main`` depend on which, by the bytes that they touch: who wrote what a line reads, for pictures; which earlier ones a launch
-waits for, on a device; where threads wait for each other, on processors.
+"""Which lines of ``@main`` depend on which, by the bytes that they touch: who wrote what a line reads, for pictures;
+which earlier ones a launch waits for, on a device; where threads wait for each other, on processors.
 
-Two lines depend on each other where both touch a byte and one of them writes it (J. L. Hennessy, D. A. Patterson, "Computer Architecture",
-3.1: read after write, write after read, write after write). Small functions on numbers: `accesses.py` says what a line touches. Imports `ir.interval_map`.
+Two lines depend on each other where both touch a byte and one of them writes it (J. L. Hennessy, D. A. Patterson,
+"Computer Architecture", 3.1: read after write, write after read, write after write). Small functions on numbers:
+`accesses.py` says what a line touches. Imports `ir.interval_map`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Bytes(Protocol):
 
 
 def sources(lines: Iterable[Sequence[Bytes]]) -> list[list[list[int]]]:
-    """For each line and each of its accesses, the lines that wrote the bytes last, in order; none where the access reads nothing."""
+    """For each line and each of its accesses, the lines that wrote the bytes last, in order; none where the access
+    reads nothing."""
     writers: SpaceMap[int] = SpaceMap()
     found = []
     for number, line in enumerate(lines):
@@ -52,8 +54,9 @@ class _History(NamedTuple):
 
 
 def waits(launches: Iterable[Sequence[Bytes]]) -> list[tuple[int, ...]]:
-    """For each launch, by what it touches, the earlier ones that it waits for; of two, one of which waits for the other anyway, the
-    later one alone. What has nothing to do with each other may run at once, as the branches of a network that follow one tensor."""
+    """For each launch, by what it touches, the earlier ones that it waits for; of two, one of which waits for the other
+    anyway, the later one alone. What has nothing to do with each other may run at once, as the branches of a network
+    that follow one tensor."""
     history: SpaceMap[_History] = SpaceMap()
     found: list[tuple[int, ...]] = []
     before: list[int] = []  # for each launch, a bit for each that ends before it begins
@@ -74,7 +77,8 @@ def waits(launches: Iterable[Sequence[Bytes]]) -> list[tuple[int, ...]]:
 
 
 def _note(history: SpaceMap[_History], accesses: Sequence[Bytes], launch: int) -> None:
-    """Add to the history what a launch, one bit, touches: what it writes, then what it reads and has not written itself."""
+    """Add to the history what a launch, one bit, touches: what it writes, then what it reads and has not written
+    itself."""
 
     def read(piece: _History | None) -> _History:
         if piece is None:
@@ -89,7 +93,7 @@ def _note(history: SpaceMap[_History], accesses: Sequence[Bytes], launch: int) -
             history.update(a.space, a.begin, a.end, read)
 
 
-# -- threads of processors -----------------------------------------------------------------------------------------------
+# -- threads of processors ---------------------------------------------------------------------------------------------
 
 #: Instead of a thread: nobody, and any (or several).
 NOBODY, ANY = -1, -2
@@ -116,10 +120,10 @@ class _Threads(NamedTuple):
 def barriers(lines: Sequence[Sequence[Touch]]) -> list[bool]:
     """For each line of a launch list, whether a barrier stands before it.
 
-    A line that is split runs in parts on all threads at once, any other on thread 0; each thread takes the lines in order. Two lines
-    need a barrier between them where different threads may touch the same bytes and one of them writes these. Each such dependence is
-    an interval of lines that has to hold a barrier; to put it as late as the first dependence allows takes the least number (piercing
-    of intervals).
+    A line that is split runs in parts on all threads at once, any other on thread 0; each thread takes the lines in
+    order. Two lines need a barrier between them where different threads may touch the same bytes and one of them writes
+    these. Each such dependence is an interval of lines that has to hold a barrier; to put it as late as the first
+    dependence allows takes the least number (piercing of intervals).
     """
     found, since = [], SpaceMap[_Threads]()
     for line in lines:

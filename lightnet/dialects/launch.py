@@ -1,5 +1,5 @@
-"""The lines of `@main` at level 4: `tile.launch`, `tile.copy` and `tile.host`, what they have in common with those of other targets, and finding and
-checking them in a module.
+"""The lines of `@main` at level 4: `tile.launch`, `tile.copy` and `tile.host`, what they have in common with those of
+other targets, and finding and checking them in a module.
 
 Imports xDSL, `ir.place` and the runtime's numbers.
 """
@@ -35,7 +35,8 @@ from lightnet.runtime.threads import MAX_THREADS
 
 
 class LaunchLine(IRDLOperation):
-    """A line that runs a kernel: `callee`, on memory at the places `args`. Each target that has launches has an op of this kind."""
+    """A line that runs a kernel: `callee`, on memory at the places `args`. Each target that has launches has an op of
+    this kind."""
 
     if TYPE_CHECKING:
         callee: SymbolRefAttr
@@ -48,16 +49,17 @@ class LaunchLine(IRDLOperation):
 
     @classmethod
     def verify_module(cls, module: ModuleOp) -> None:
-        """Check all launches of this kind in a module against their functions. Raises VerifyException, or LightNetError at one."""
+        """Check all launches of this kind in a module against their functions. Raises VerifyException, or LightNetError
+        at one."""
 
 
 @irdl_op_definition
 class LaunchOp(LaunchLine):
     """Run a kernel over its grid: ``tile.launch @k grid 12 [arena+0, static+64]``; one place a memref argument.
 
-    ``tile.launch @k grid 12 threads 2 scratch 4096 [arena+0, arena+8192]`` may run on two threads, each on consecutive blocks; its
-    last place is scratch: memory that a block leaves nothing in for others, 4096 bytes (a multiple of 64) of thread 0; other threads
-    have memory of their own for it. Without ``threads`` it runs on thread 0.
+    ``tile.launch @k grid 12 threads 2 scratch 4096 [arena+0, arena+8192]`` may run on two threads, each on consecutive
+    blocks; its last place is scratch: memory that a block leaves nothing in for others, 4096 bytes (a multiple of 64)
+    of thread 0; other threads have memory of their own for it. Without ``threads`` it runs on thread 0.
     """
 
     name = "tile.launch"
@@ -177,8 +179,8 @@ class HostOp(IRDLOperation):
 
 @irdl_op_definition
 class CopyOp(IRDLOperation):
-    """A copy between two memory spaces, in order with the launches, which the target's machine makes (`Target.machine`):
-    ``tile.copy 4096 [arena+0, sram+64]`` copies 4096 bytes from the first place to the second."""
+    """A copy between two memory spaces, in order with the launches, which the target's machine makes
+    (`Target.machine`): ``tile.copy 4096 [arena+0, sram+64]`` copies 4096 bytes from the first place to the second."""
 
     name = "tile.copy"
 
@@ -247,8 +249,8 @@ def kernels(module: ModuleOp) -> dict[str, FuncOp]:
 def verify_launches(module: ModuleOp) -> None:
     """Check every launch against its kernel (one pass; an op verifier would search the module for each launch).
 
-    Raises VerifyException: an unknown kernel, a number of places other than that of the memref arguments, or scratch that is smaller
-    than the memref that stands for it.
+    Raises VerifyException: an unknown kernel, a number of places other than that of the memref arguments, or scratch
+    that is smaller than the memref that stands for it.
     """
     table = kernels(module)
     for op in launches(module):

@@ -1,4 +1,5 @@
-"""The layers of upstream's op `tensorrt`, two ways: an entry of a network file ↔ a `tensorrt.kernel` whose body is the layers' ops.
+"""The layers of upstream's op `tensorrt`, two ways: an entry of a network file ↔ a `tensorrt.kernel` whose body is the
+layers' ops.
 
     conv src weight bias dst group output_c size stride padding dilation     ↔ conv2d
     deconv   (the same without dilation)                                     ↔ deconv2d
@@ -7,9 +8,9 @@
     softmax src dst axes    elew src1 src2 dst elew_type    concat src1 src2 dst axis    scale src shift scale power dst
     padding src dst padding                                                  the padding of the layer that reads it
 
-A parameter ``op<j>`` names the kind of layer j, ``op<j>_<field>`` its tensors and numbers. A layer of kind padding stands for the
-asymmetric padding of the layer behind it, which is that op's own: pools leave it out of a mean, as their definition does. Imports
-the IR and the `ln` ops.
+A parameter ``op<j>`` names the kind of layer j, ``op<j>_<field>`` its tensors and numbers. A layer of kind padding
+stands for the asymmetric padding of the layer behind it, which is that op's own: pools leave it out of a mean, as their
+definition does. Imports the IR and the `ln` ops.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _ACTIVATIONS = {"kRELU": "relu", "kSIGMOID": "sigmoid", "kTANH": "tanh"}
 _POOLS = {"kMAX": "maxpool2d", "kAVERAGE": "avgpool2d"}
 #: TensorRT's names of elementwise operations.
 ELEMENTWISE = {
-    "TL_MUL": "kPROD", "TL_DIV": "kDIV", "TL_SUM": "kSUM", "TL_SUB": "kSUB", "TL_MAX": "kMAX", "TL_MIN": "kMIN", "TL_POW": "kPOW",
+    "TL_MUL": "kPROD", "TL_DIV": "kDIV", "TL_SUM": "kSUM", "TL_SUB": "kSUB", "TL_MAX": "kMAX", "TL_MIN": "kMIN",
+    "TL_POW": "kPOW",
 }  # fmt: skip
 Fields = dict[str, ParamValue]
 
@@ -104,8 +106,8 @@ def _whole(value: object) -> bool:
 
 
 def kernel_of(entry: Entry, values: Mapping[str, SSAValue]) -> TensorrtKernelOp:
-    """The kernel of an entry, not inserted, whose operands are `values` by the tensors' names in the entry. Raises `LightNetError`
-    for layers that there are not, and for those that make other tensors than the entry says."""
+    """The kernel of an entry, not inserted, whose operands are `values` by the tensors' names in the entry. Raises
+    `LightNetError` for layers that there are not, and for those that make other tensors than the entry says."""
     if "bin" in entry.params:
         raise LightNetError(
             "tensorrt: this op holds a serialised engine, which nothing here can read: take the network's source"
@@ -166,7 +168,8 @@ def _made(entry: Entry, arg: str, name: str, tensors: Mapping[str, SSAValue]) ->
     shape, dtype = entry.params.get(f"{arg}_shape", spec.dims), entry.params.get(f"{arg}_dtype", spec.dtype.tl)
     if shape != spec.dims or dtype != spec.dtype.tl:
         said = list(shape) if isinstance(shape, tuple) else shape
-        raise LightNetError(f"tensorrt: its output `{arg}` should be {dtype}{said}, but the layers make {spec.dtype.tl}{list(spec.dims)}",
+        raise LightNetError(f"tensorrt: its output `{arg}` should be {dtype}{said}, but the layers make "
+                            f"{spec.dtype.tl}{list(spec.dims)}",
                             label="tensorrt.output")  # fmt: skip
     return tensors[name]
 
@@ -176,7 +179,8 @@ Made = tuple[str, list[SSAValue], Fields]
 
 def _conv(layer: _Layer) -> Made:
     src, padding = layer.padded()
-    params: Fields = {"group": layer.number_of("group"), "size": layer.numbers("size", 2), "stride": layer.numbers("stride", 2),
+    params: Fields = {"group": layer.number_of("group"), "size": layer.numbers("size", 2),
+                      "stride": layer.numbers("stride", 2),
                       "padding": padding}  # fmt: skip
     operands = [src, layer.tensor("weight"), layer.tensor("bias")]
     optype, outputs = "deconv2d", spec_of(operands[2].type).len
@@ -224,7 +228,8 @@ def _scale(layer: _Layer) -> Made:
 
 
 _READERS: dict[str, Callable[[_Layer], Made]] = {
-    "conv": _conv, "deconv": _conv, "pooling": _pooling, "softmax": _softmax, "concat": _concat, "elew": _elew, "scale": _scale,
+    "conv": _conv, "deconv": _conv, "pooling": _pooling, "softmax": _softmax, "concat": _concat, "elew": _elew,
+    "scale": _scale,
     "activation": lambda layer: (layer.text("activation_type", _ACTIVATIONS), [layer.tensor("src")], {}),
 }  # fmt: skip
 
@@ -233,8 +238,8 @@ _READERS: dict[str, Callable[[_Layer], Made]] = {
 
 
 def entry_of(kernel: TensorrtKernelOp, outside: Sequence[str], results: Sequence[str]) -> Entry:
-    """The entry of a kernel; `outside` and `results` are the names of its operands and results. Raises `LightNetError` for an op that
-    is no layer (`is_layer`)."""
+    """The entry of a kernel; `outside` and `results` are the names of its operands and results. Raises `LightNetError`
+    for an op that is no layer (`is_layer`)."""
     names: dict[SSAValue, str] = dict(zip(kernel.body.args, outside))
     names |= dict(zip(kernel.terminator.operands, results))
     taken = set(names.values())
@@ -278,7 +283,8 @@ def _roles(op: LnOp) -> list[str]:
 
 
 def is_layer(op: LnOp) -> bool:
-    """Whether an op is one of TensorRT's layers: of those optypes, without what no field says, and not along the axis of the batch."""
+    """Whether an op is one of TensorRT's layers: of those optypes, without what no field says, and not along the axis
+    of the batch."""
     params = op.param_values()
     if op.optype in ("conv2d", "deconv2d") and len(op.operands) != 3:
         return False

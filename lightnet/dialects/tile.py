@@ -1,8 +1,8 @@
 """The `tile` dialect: what level 4 needs beside `scf`, `arith`, `math`, `memref`, `vector` of xDSL.
 
-Multi-dimensional vectors are register tiles. `tile.load`/`tile.store` move strided n-d slices between memory and
-tiles, `tile.fma` is the micro-kernel (an outer-product accumulation), `tile.transpose` renames registers, and
-`tile.reduce` folds dimensions. The ops stand in `tile_memory.py` (what touches memory), `tile_arith.py` (what works on registers) and
+Multi-dimensional vectors are register tiles. `tile.load`/`tile.store` move strided n-d slices between memory and tiles,
+`tile.fma` is the micro-kernel (an outer-product accumulation), `tile.transpose` renames registers, and `tile.reduce`
+folds dimensions. The ops stand in `tile_memory.py` (what touches memory), `tile_arith.py` (what works on registers) and
 `launch.py` (`tile.launch`, `tile.copy` and `tile.host`, the lines of `@main`). Imports xDSL.
 
 ```mlir

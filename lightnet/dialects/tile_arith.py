@@ -1,5 +1,5 @@
-"""The ops of the `tile` dialect on registers: `tile.fma`, elementwise ones where those of `arith` take scalars only in xDSL,
-`tile.transpose` and `tile.reduce`. Imports xDSL."""
+"""The ops of the `tile` dialect on registers: `tile.fma`, elementwise ones where those of `arith` take scalars only in
+xDSL, `tile.transpose` and `tile.reduce`. Imports xDSL."""
 
 from __future__ import annotations
 

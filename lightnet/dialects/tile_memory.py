@@ -1,5 +1,5 @@
-"""The ops of the `tile` dialect that touch memory: `tile.load`, `tile.store` and `tile.prefetch`, and what a memref is at level 4.
-Imports xDSL."""
+"""The ops of the `tile` dialect that touch memory: `tile.load`, `tile.store` and `tile.prefetch`, and what a memref is
+at level 4. Imports xDSL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ MAX_PREFETCH = 1 << 16
 
 
 class Slice(NamedTuple):
-    """A strided slice: vector dimension d walks memref dimension `dims[d]` by `steps[d]`; only `valid[d]` of it is touched."""
+    """A strided slice: vector dimension d walks memref dimension `dims[d]` by `steps[d]`; only `valid[d]` of it is
+    touched."""
 
     shape: tuple[int, ...]
     dims: tuple[int, ...]
@@ -203,7 +204,8 @@ class LoadOp(_Access):
 
 @irdl_op_definition
 class StoreOp(_Access):
-    """Write a tile to a strided slice; the converse of `tile.load`. Elements beyond `valid` or `lanes` are not written."""
+    """Write a tile to a strided slice; the converse of `tile.load`. Elements beyond `valid` or `lanes` are not
+    written."""
 
     name = "tile.store"
 
@@ -265,7 +267,8 @@ class StoreOp(_Access):
 @irdl_op_definition
 class PrefetchOp(IRDLOperation):
     """Ask for the cache lines of `bytes` bytes of memory from an element on, which will be read soon, or written:
-    ``tile.prefetch %w[%k, %c] bytes 1024 write : memref<..>``. A hint without an effect: the position may lie outside of the memref."""
+    ``tile.prefetch %w[%k, %c] bytes 1024 write : memref<..>``. A hint without an effect: the position may lie outside
+    of the memref."""
 
     name = "tile.prefetch"
 

@@ -66,8 +66,8 @@ def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
 
 
 def depth_to_space(g: Graph, x: Value, block: int, blocks_first: bool = True) -> Value:
-    """[N, C, H, W] as [N, C / block^2, H * block, W * block]. The channels count (row, column) of a block before the channel of
-    the result, or behind it."""
+    """[N, C, H, W] as [N, C / block^2, H * block, W * block]. The channels count (row, column) of a block before the
+    channel of the result, or behind it."""
     batch, channels, h, w = x.dims
     c = channels // block**2
     split, order = ((batch, block, block, c, h, w), (0, 3, 4, 1, 5, 2)) if blocks_first else (

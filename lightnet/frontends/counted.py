@@ -1,8 +1,10 @@
-"""Values with dims that the data decides, and the ops on them: a tensor whose type has the bound, and beside it the true sizes.
+"""Values with dims that the data decides, and the ops on them: a tensor whose type has the bound, and beside it the
+true sizes.
 
-`Graph.op` comes here where an operand is one of these. An op passes sizes on as its definition says (`passing.py`); the few of `RULES` say it
-themselves, since their parameters are sizes, or since they are loops. `Numbers` are small integer tensors of sizes (what `Shape` gives), on
-which shape arithmetic goes on as it does on constants. Imports the graph builder.
+`Graph.op` comes here where an operand is one of these. An op passes sizes on as its definition says (`passing.py`); the
+few of `RULES` say it themselves, since their parameters are sizes, or since they are loops. `Numbers` are small integer
+tensors of sizes (what `Shape` gives), on which shape arithmetic goes on as it does on constants. Imports the graph
+builder.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Counted(Value):
 
 
 class Numbers(Value):
-    """An i64 tensor of sizes: `numbers` is an array of ints and `Size`s. It is computed when an op of the network reads it."""
+    """An i64 tensor of sizes: `numbers` is an array of ints and `Size`s. It is computed when an op of the network reads
+    it."""
 
     __slots__ = ("numbers",)
 
@@ -104,7 +107,8 @@ def fitted(g: Graph, x: Value, axis: int, dim: Dim) -> Value:
 
 
 def width(dim: Dim) -> int:
-    """The length of an axis in the type. A counted one has two elements at least: one would be repeated where another axis is longer."""
+    """The length of an axis in the type. A counted one has two elements at least: one would be repeated where another
+    axis is longer."""
     return max(bound(dim), 2) if isinstance(dim, Size) else dim
 
 
@@ -223,7 +227,8 @@ def op(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, An
 
 def derived(g: Graph, optype: str, operands: list[Value], params: dict[str, Any], by_index: bool = False) -> Any:
     """An op as its definition says. Raises `UndecidedSize` where that cannot be told."""
-    params = {k: widths(v) if isinstance(v, tuple | list) and v and not isinstance(v[0], str) else width(v) if isinstance(v, Size) else v for k, v in params.items()}  # fmt: skip
+    params = {k: widths(v) if isinstance(v, tuple | list) and v and not isinstance(v[0],
+        str) else width(v) if isinstance(v, Size) else v for k, v in params.items()}  # fmt: skip
     classes: list[Size] = []
     marks = []
     for v in operands:
@@ -236,7 +241,8 @@ def derived(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]
     except Refused as e:
         raise UndecidedSize(
             *classes,
-            message=f"data-dependent shape: {optype} takes no dim that the data decides ({', '.join(map(str, classes))}): {e}",
+            message=f"data-dependent shape: {optype} takes no dim that the data decides "
+            f"({', '.join(map(str, classes))}): {e}",
         ) from None
     if passed.fill is not None:
         operands = [filled(g, v, passed.fill) if isinstance(v, Counted) else v for v in operands]
@@ -292,9 +298,12 @@ def _equal(g: Graph, a: Dim, b: Dim) -> bool:
 
 
 _SCALAR: dict[str, Callable[..., Any]] = {
-    "add": lambda g, a, b: a + b, "sub": lambda g, a, b: a - b, "mul": lambda g, a, b: a * b, "neg": lambda g, a: a * -1,
-    "div": quotient, "minimum": smaller, "maximum": lambda g, a, b: smaller(g, a, b, largest=True), "abs": lambda g, a: smaller(g, a, a * -1, largest=True),
-    "equal": _equal, "less": _decide(operator.lt), "less_equal": _decide(operator.le), "where": lambda g, c, a, b: a if c else b,
+    "add": lambda g, a, b: a + b, "sub": lambda g, a, b: a - b, "mul": lambda g, a, b: a * b, "neg": lambda g,
+    a: a * -1,
+    "div": quotient, "minimum": smaller, "maximum": lambda g, a, b: smaller(g, a, b, largest=True), "abs": lambda g,
+    a: smaller(g, a, a * -1, largest=True),
+    "equal": _equal, "less": _decide(operator.lt), "less_equal": _decide(operator.le), "where": lambda g, c, a,
+    b: a if c else b,
     "cast": lambda g, a: a,
 }  # fmt: skip
 _REDUCED = {"reduce_min": "minimum", "reduce_max": "maximum", "reduce_sum": "add", "reduce_prod": "mul"}

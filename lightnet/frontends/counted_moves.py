@@ -1,7 +1,8 @@
-"""Moving what is counted: elements lie at their bounds, so a shape that changes, or a join, has to bring together those that count.
+"""Moving what is counted: elements lie at their bounds, so a shape that changes, or a join, has to bring together those
+that count.
 
-*Compaction* is one mechanism for all of it: the places of the elements that count (`ln.nonzero` of flags), then a gather. A reshape that leaves counted
-axes in front, or as they are, is free. Imports the counted values.
+*Compaction* is one mechanism for all of it: the places of the elements that count (`ln.nonzero` of flags), then a
+gather. A reshape that leaves counted axes in front, or as they are, is free. Imports the counted values.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def _plain(x: Value) -> Value:
 
 
 def _in_place(source: Sequence[Dim], lens: Sequence[int], target: Sequence[Dim]) -> list[int] | None:
-    """The dims of the type after a reshape that moves nothing, or None where there is none: axes are split and joined in groups, and in
-    each group the counted axis is the first of both sides, or it is one axis that stays as it is."""
+    """The dims of the type after a reshape that moves nothing, or None where there is none: axes are split and joined
+    in groups, and in each group the counted axis is the first of both sides, or it is one axis that stays as it is."""
     found = list[int]()
     i = j = 0
     while i < len(source) or j < len(target):
@@ -239,7 +240,8 @@ def slice_axis(g: Graph, x: Value, axis: int, start: Dim, end: Dim, step: int) -
 
 
 def _within(g: Graph, at: Dim, n: Dim, low: int) -> Dim:
-    """An end of a slice: from the end of the axis where it is below 0, then between `low` and n (from behind: n - 1)."""
+    """An end of a slice: from the end of the axis where it is below 0, then between `low` and n (from behind: n -
+    1)."""
     if isinstance(at, Size):
         if at.low < 0:
             raise UndecidedSize(at)
@@ -269,7 +271,8 @@ def pad(g: Graph, x: Value, before: Sequence[int], after: Sequence[Dim], value: 
 
 
 def merged(g: Graph, cond: Value, a: Value, b: Value) -> Value:
-    """`a` where the bool `cond` holds, else `b`: tensors of one rank, each axis of which is as long as that of the one that is taken."""
+    """`a` where the bool `cond` holds, else `b`: tensors of one rank, each axis of which is as long as that of the one
+    that is taken."""
     dims = tuple(m if m == n else _chosen(g, cond, m, n) for m, n in zip(a.dims, b.dims))
     parts = [_plain(counted(g, _plain(x) if not isinstance(x, Numbers) else x.emitted(g), dims)) for x in (a, b)]
     return counted(g, g.plain("where", cond, *parts), dims)
@@ -292,7 +295,8 @@ def _chosen(g: Graph, cond: Value, m: Dim, n: Dim) -> Dim:
 
 
 def from_front(g: Graph, index: Value, lens: Sequence[Dim], along: bool = False) -> Value:
-    """Indices, those below 0 counted from the end of a counted axis; with `along`, the last axis of `index` has one for each of `lens`."""
+    """Indices, those below 0 counted from the end of a counted axis; with `along`, the last axis of `index` has one for
+    each of `lens`."""
     if known(lens):
         return index
     if along:
@@ -304,7 +308,8 @@ def from_front(g: Graph, index: Value, lens: Sequence[Dim], along: bool = False)
 
 
 def _pickable(g: Graph, x: Value, axes: Iterable[int]) -> Value:
-    """With two elements along axes that have fewer: of one, a definition reads no index, and of none it can pick nothing."""
+    """With two elements along axes that have fewer: of one, a definition reads no index, and of none it can pick
+    nothing."""
     for axis in axes:
         if (n := x.spec.dims[axis]) < 2:
             after = tuple(2 - n if k == axis else 0 for k in range(x.ndim))

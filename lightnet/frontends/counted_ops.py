@@ -1,4 +1,5 @@
-"""Ops on counted tensors that are no definition in index notation, or whose definition names a length: sorts, scans, scatters, means, regions.
+"""Ops on counted tensors that are no definition in index notation, or whose definition names a length: sorts, scans,
+scatters, means, regions.
 
 And those that decide a size: `nonzero`, `unique`, `suppressed`. Imports the counted values.
 """
@@ -32,7 +33,8 @@ def _refuse(optype: str, x: Value) -> UndecidedSize:
     sizes = [d for d in x.dims if isinstance(d, Size)]
     return UndecidedSize(
         *sizes,
-        message=f"data-dependent shape: {optype} takes no dim that the data decides here ({', '.join(map(str, sizes))})",
+        message=f"data-dependent shape: {optype} takes no dim that the data decides here "
+        f"({', '.join(map(str, sizes))})",
     )
 
 
@@ -162,7 +164,8 @@ def nonzero(g: Graph, x: Value) -> Value:
 
 
 def unique(g: Graph, rows: Value, is_sorted: bool) -> tuple[Value, Value, Value]:
-    """Of the rows of a matrix [N, W]: the first row of each kind, which kind each row is, and how many of each there are."""
+    """Of the rows of a matrix [N, W]: the first row of each kind, which kind each row is, and how many of each there
+    are."""
     n = rows.dims[0]
     first, inverse, repeats, count = g.plain("unique", rows, number(g, n), sorted=is_sorted)
     kinds = symbol(g, "number of different elements", width(n), count)
@@ -186,7 +189,8 @@ def suppressed(
     g.bounded(3 * batches * classes * capacity, "the boxes that may stay")
     threshold = g.scalar(0, "f32") if least is None else least
     indices, found = g.plain(
-        "non_max_suppression", boxes, scores, g.reshape(most, ()), g.reshape(overlap, ()), g.reshape(threshold, ()), number(g, n),
+        "non_max_suppression", boxes, scores, g.reshape(most, ()), g.reshape(overlap, ()), g.reshape(threshold, ()),
+        number(g, n),
         capacity=capacity, filtered=least is not None, centred=centred,
     )  # fmt: skip
     rows = indices.spec.dims[0]

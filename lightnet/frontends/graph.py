@@ -1,10 +1,10 @@
 """The builder that graph front ends (ONNX, NNVM) share: values, `ln` ops, folding of what is known, weights.
 
-A front end says `graph.op("add", a, b)` and gets a value back; it never looks at where a value came from. An op on known
-values with small results is computed at once, by its NumPy reference, so that shape arithmetic never reaches the module, and
-`value.known` is what a handler asks for when a tensor decides a shape or a parameter. Weights are not loaded: the
-module names them, and the store that `finish` returns loads each when it is needed. Imports `ir`, the `ln` dialect and the
-runtime.
+A front end says `graph.op("add", a, b)` and gets a value back; it never looks at where a value came from. An op on
+known values with small results is computed at once, by its NumPy reference, so that shape arithmetic never reaches the
+module, and `value.known` is what a handler asks for when a tensor decides a shape or a parameter. Weights are not
+loaded: the module names them, and the store that `finish` returns loads each when it is needed. Imports `ir`, the `ln`
+dialect and the runtime.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ MAX_FOLDED = 1 << 16
 MAX_FOLDED_BYTES = 1 << 28
 ALWAYS_FOLDED = 256
 #: Ops whose work is no small multiple of what they read and write: they are computed when the network is loaded.
-NOT_FOLDED = frozenset({"conv", "conv2d", "deconv", "deconv2d", "maxpool", "maxpool2d", "maxpool_index", "avgpool", "avgpool2d",
+NOT_FOLDED = frozenset({"conv", "conv2d", "deconv", "deconv2d", "maxpool", "maxpool2d", "maxpool_index", "avgpool",
+                        "avgpool2d",
                         "einsum", "nms", "roi_align", "roi_pool", "grid_sample", "lrn"})  # fmt: skip
 #: The largest dim, and the largest integer of a parameter.
 MAX_INT = (1 << 31) - 1
@@ -54,8 +55,9 @@ MAX_SPELT = 8
 
 
 class Value:
-    """A tensor of the network under construction: its type, its contents where they are known, and (once an op reads it)
-    its SSA value. `inputs` are the names of the graph inputs that it depends on; none where these are too many to matter."""
+    """A tensor of the network under construction: its type, its contents where they are known, and (once an op reads
+    it) its SSA value. `inputs` are the names of the graph inputs that it depends on; none where these are too many to
+    matter."""
 
     __slots__ = ("_contents", "_load", "inputs", "name", "spec", "ssa", "storage")
 
@@ -96,7 +98,8 @@ class Value:
 
     @property
     def known(self) -> np.ndarray | None:
-        """The contents, read-only, of a weight, a constant or a folded result; None for what is computed at run time."""
+        """The contents, read-only, of a weight, a constant or a folded result; None for what is computed at run
+        time."""
         if self._load is None:
             return None
         if self._contents is not None:
@@ -174,8 +177,8 @@ class Graph:
         return Value(spec, load=load)
 
     def bounded(self, count: int, what: str, most: int = MAX_MADE) -> int:
-        """`count`, where an array of so many elements may be made while a model is read. Every size that comes out of a model
-        passes here before NumPy sees it. Raises LightNetError, which names `what` the array is."""
+        """`count`, where an array of so many elements may be made while a model is read. Every size that comes out of a
+        model passes here before NumPy sees it. Raises LightNetError, which names `what` the array is."""
         if not 0 <= count <= most:
             raise LightNetError(f"{what} of {count} elements is not possible: negative, or more than {most}", self.loc,
                                 label="graph.bounded")  # fmt: skip
@@ -193,8 +196,10 @@ class Graph:
             raise LightNetError(f"a tensor of rank {len(dims)}: at most {MAX_RANK} is supported", self.loc,
                                 label="graph.rank")  # fmt: skip
         if any(not 0 <= d <= MAX_INT for d in dims) or prod(dims) * dtype.size > MAX_TENSOR_BYTES:
-            raise LightNetError(f"a tensor of dims {list(dims)} and type {dtype} is not possible: a dim is negative or more "
-                                f"than {MAX_INT}, or all take more than {MAX_TENSOR_BYTES} bytes", self.loc)  # fmt: skip
+            raise LightNetError(f"a tensor of dims {list(dims)} and type {dtype} is not possible: a dim is negative or "
+                                "more "
+                                f"than {MAX_INT}, or all take more than {MAX_TENSOR_BYTES} bytes",
+                                self.loc)  # fmt: skip
         return TensorSpec(dims, dtype)
 
     # -- ops
@@ -202,9 +207,9 @@ class Graph:
     def op(self, optype: str, *operands: Value, **params: ParamValue) -> Any:
         """The results of ``ln.<optype>``: a Value, or a tuple of them where the op has several results.
 
-        Raises `ConstraintError` where the op's constraints do not hold. An op whose operands are all known is folded where
-        nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`. What has dims that the data decides is
-        computed within its bounds (`counted.py`).
+        Raises `ConstraintError` where the op's constraints do not hold. An op whose operands are all known is folded
+        where nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`. What has dims that
+        the data decides is computed within its bounds (`counted.py`).
         """
         if any(type(v) is not Value for v in operands) or any(type(p) is Size for p in params.values()):
             return _counted().op(self, optype, operands, params)
@@ -230,7 +235,8 @@ class Graph:
         return values[0] if len(values) == 1 and cls.schema.variadic_result is None else tuple(values)
 
     def _check_ints(self, cls: type[LnOp], params: Mapping[str, ParamValue]) -> None:
-        """Refuse an integer that its parameter cannot hold: integers of `ln` saturate, which would be another network."""
+        """Refuse an integer that its parameter cannot hold: integers of `ln` saturate, which would be another
+        network."""
         for name, value in params.items():
             param = cls.schema.by_name.get(name)
             if param is None or param.realtype != "int":
@@ -419,7 +425,8 @@ def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
 
 
 def _spelt(array: np.ndarray | None) -> tuple[int | float, ...] | None:
-    """The elements as numbers of a `data` parameter, or None where doubles cannot say them exactly (or not finitely)."""
+    """The elements as numbers of a `data` parameter, or None where doubles cannot say them exactly (or not
+    finitely)."""
     assert array is not None
     if array.dtype.kind in "iub":
         values = tuple(int(v) for v in array.reshape(-1).tolist())

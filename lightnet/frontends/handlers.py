@@ -1,7 +1,8 @@
-"""What the handlers of both graph front ends share: how they are called, axes, refusals. Imports the graph builder and diagnostics.
+"""What the handlers of both graph front ends share: how they are called, axes, refusals. Imports the graph builder and
+diagnostics.
 
-A handler is a function of a node and of one value for each of the node's inputs (None for one that is absent). Its signature says
-how many inputs the op takes, and which may be absent.
+A handler is a function of a node and of one value for each of the node's inputs (None for one that is absent). Its
+signature says how many inputs the op takes, and which may be absent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Unsupported(Exception):
 
 
 class HandledNode:
-    """One node of a graph, as its handler sees it: what does not depend on the format. `form` begins the labels of errors."""
+    """One node of a graph, as its handler sees it: what does not depend on the format. `form` begins the labels of
+    errors."""
 
     form: ClassVar[str]
     g: Graph

@@ -51,8 +51,8 @@ NOCOPY = "_nocopy"
 def to_module(netlist: Netlist, on_error: Callable[[LightNetError], None] | None = None) -> ModuleOp:
     """Build the module: level 1, or level 2 or 3 where the netlist has kernel regions or offsets.
 
-    Raises LightNetError: the first mistake, with those of other statements, up to a limit, in its `others`. With `on_error` each
-    goes there instead of being raised, and the module lacks that statement and what reads its tensors.
+    Raises LightNetError: the first mistake, with those of other statements, up to a limit, in its `others`. With
+    `on_error` each goes there instead of being raised, and the module lacks that statement and what reads its tensors.
     """
     errors = ErrorList(on_error, MAX_ERRORS if on_error is None else None)
     try:
@@ -241,8 +241,8 @@ class _Importer:
         return outer
 
     def op_class(self, op: NetOp) -> tuple[type[LnOp], str | None]:
-        """The class of an optype, and the target when the optype is a lowered one (``conv2d_cpu``). ``X_nocopy_ARCH`` is X: that what it
-        moves stands in place from the start is a matter of plans, for every op with `views`."""
+        """The class of an optype, and the target when the optype is a lowered one (``conv2d_cpu``). ``X_nocopy_ARCH``
+        is X: that what it moves stands in place from the start is a matter of plans, for every op with `views`."""
         if (cls := find(op.optype, self.classes)) is not None:
             return cls, cls.arch if cls.arch != "none" and self.spaces else None
         base, _, target = op.optype.rpartition("_")
@@ -297,7 +297,8 @@ class _Importer:
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and not INT_MIN <= number <= INT_MAX:
                 raise LightNetError(
-                    f"{op.optype}: `{op.name}`'s `{name}` param's value should fit an integer of 32 bits, but gets a {number}",
+                    f"{op.optype}: `{op.name}`'s `{name}` param's value should fit an integer of 32 bits, but gets a "
+                    f"{number}",
                     label=f"{cls.optype}.{name}.range",
                 )
 
@@ -306,7 +307,8 @@ class _Importer:
         for tensor, value in zip(op.tensors_out, built.results):
             if self.netlist.is_il and 0 in (dims := spec_of(value.type).dims):
                 raise LightNetError(
-                    f"{op.optype}: `{op.name}`'s tensor `{tensor.name}` should have elements, but gets the dims {list(dims)}",
+                    f"{op.optype}: `{op.name}`'s tensor `{tensor.name}` should have elements, but gets the dims "
+                    f"{list(dims)}",
                     label=f"{cls.optype}.empty",
                 )
 
@@ -395,7 +397,8 @@ class _Importer:
         return [by_arg[name] for name in names] if by_arg.keys() == set(names) else tensors
 
     def place_at(self, what: str, offset: int, nbytes: int, home: str = ARENA) -> PlaceAttr:
-        """The place of data. What is empty may stand at the end of a space, where another one begins: `home` decides."""
+        """The place of data. What is empty may stand at the end of a space, where another one begins: `home`
+        decides."""
         for space, (base, size) in sorted(self.spaces.items(), key=lambda s: s[0] != home):
             if self.types and space != home:
                 continue  # each memory type has a numbering of its own

@@ -15,8 +15,8 @@ from lightnet.source import Texts
 
 @dataclass(slots=True)
 class NetTensor:
-    """A tensor in an op's argument list; `dims` and `offset` (bytes) are there in a planned network only, `layout` (a token)
-    where memory is not row-major."""
+    """A tensor in an op's argument list; `dims` and `offset` (bytes) are there in a planned network only, `layout` (a
+    token) where memory is not row-major."""
 
     arg: str
     name: str
@@ -46,8 +46,8 @@ class NetOp:
 
 @dataclass(slots=True)
 class Netlist:
-    """`mem_sizes[i]` is the size in bytes of memory type i (a planned network); `texts` the source's, for carets. `is_il` says
-    that it was written in IL, whose rules are upstream's."""
+    """`mem_sizes[i]` is the size in bytes of memory type i (a planned network); `texts` the source's, for carets.
+    `is_il` says that it was written in IL, whose rules are upstream's."""
 
     ops: list[NetOp]
     file: str

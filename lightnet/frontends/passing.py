@@ -1,8 +1,8 @@
 """How an op passes on dims that the data decides, derived from its definition in index notation.
 
-An index that runs over a counted axis of what is read counts the axis of what is written; one that is reduced over needs elements behind the
-count that change nothing: a *fill*, a number found by evaluating the definition with it. So there is no table of ops here. What cannot be
-derived is a `Refused` that says why. Imports `ir` and the dtypes.
+An index that runs over a counted axis of what is read counts the axis of what is written; one that is reduced over
+needs elements behind the count that change nothing: a *fill*, a number found by evaluating the definition with it. So
+there is no table of ops here. What cannot be derived is a `Refused` that says why. Imports `ir` and the dtypes.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Passing:
-    """What an op makes of counted operands: of each result which axes are counted, and the number that elements behind the count have to be
-    (None: any will do)."""
+    """What an op makes of counted operands: of each result which axes are counted, and the number that elements behind
+    the count have to be (None: any will do)."""
 
     results: tuple[Axes, ...]
     fill: float | int | None
 
 
-def passing(cls: type[LnOp], specs: Sequence[TensorSpec], params: Mapping[str, Any], counted: Sequence[Axes], by_index: bool = False) -> Passing:  # fmt: skip
-    """How an op passes on the counted axes of its operands. `by_index`: what it takes the length of an axis for is to clamp indices.
+def passing(cls: type[LnOp], specs: Sequence[TensorSpec], params: Mapping[str, Any], counted: Sequence[Axes],
+            by_index: bool = False) -> Passing:  # fmt: skip
+    """How an op passes on the counted axes of its operands. `by_index`: what it takes the length of an axis for is to
+    clamp indices.
 
     Raises `Refused`.
     """
@@ -87,7 +89,8 @@ def _bound(cls: type[LnOp], specs: Sequence[TensorSpec], params: dict[str, Any])
 def _check_lengths(
     cls: type[LnOp], specs: Sequence[TensorSpec], params: dict[str, Any], counted: tuple, definition: BoundDefinition
 ) -> None:
-    """Raise `Refused` where the definition takes the length of a counted axis for a number: with another bound it is another one."""
+    """Raise `Refused` where the definition takes the length of a counted axis for a number: with another bound it is
+    another one."""
     longer = [
         TensorSpec(tuple(n + 1 if k in dict(axes) else n for k, n in enumerate(s.dims)), s.dtype)
         for s, axes in zip(specs, counted)
@@ -198,14 +201,17 @@ def _same(a: Any, b: Any) -> bool:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "neg": lambda a: -a, "abs": abs, "min": min, "max": max,
-    "exp": np.exp, "sqrt": np.sqrt, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "neg": lambda a: -a, "abs": abs,
+    "min": min, "max": max,
+    "exp": np.exp, "sqrt": np.sqrt, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
     "and": lambda a, b: bool(a and b), "or": lambda a, b: bool(a or b), "not": lambda a: not a, "cast": lambda a: a,
 }  # fmt: skip
 
 
 def _value(node: Node, behind: Mapping[str, Any], counted: set[str]) -> Any:
-    """What an expression is behind the count, where reads of counted axes are `behind`; None where it may be any (finite) number."""
+    """What an expression is behind the count, where reads of counted axes are `behind`; None where it may be any
+    (finite) number."""
     match node:
         case Const(value=value):
             return value

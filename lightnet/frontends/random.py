@@ -1,15 +1,17 @@
-"""Random numbers of networks, made by a counter-based generator: a number follows from the seed and from its place alone.
+"""Random numbers of networks, made by a counter-based generator: a number follows from the seed and from its place
+alone.
 
-Philox 4x32-10 turns a key of 64 bits, the seed, and a counter of 128 bits into four words of 32 bits. Element i of draw number d of a
-network has the counter (i mod 2^32, i / 2^32, d, s), low word first, where draws are counted in the order of the nodes; a node with a
-seed of its own has d = 2^32 - 1, and s is the bits of that seed as a float (0 for others), so that nodes with one seed draw the same. So the same seed gives the same
-numbers in every call, on every target and machine, in whatever order elements are computed.
+Philox 4x32-10 turns a key of 64 bits, the seed, and a counter of 128 bits into four words of 32 bits. Element i of draw
+number d of a network has the counter (i mod 2^32, i / 2^32, d, s), low word first, where draws are counted in the order
+of the nodes; a node with a seed of its own has d = 2^32 - 1, and s is the bits of that seed as a float (0 for others),
+so that nodes with one seed draw the same. So the same seed gives the same numbers in every call, on every target and
+machine, in whatever order elements are computed.
 
-A known seed makes constants, which NumPy computes when they are needed; a seed that every call feeds makes ops of `ln`. Imports NumPy
-and the graph builder.
+A known seed makes constants, which NumPy computes when they are needed; a seed that every call feeds makes ops of `ln`.
+Imports NumPy and the graph builder.
 
-Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; Box and Muller, "A note on the generation of
-random normal deviates", 1958.
+Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; Box and Muller, "A note
+on the generation of random normal deviates", 1958.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ OWN = _LOW
 
 
 def philox(counter: Sequence[Any], key: Sequence[Any], ops: Any = None) -> tuple[Any, ...]:
-    """Four words from four words of a counter and two of a key; all are held in 64 bits. `ops` multiplies, takes exclusive ors, and halves
-    a product into its high and low word (default: NumPy's)."""
+    """Four words from four words of a counter and two of a key; all are held in 64 bits. `ops` multiplies, takes
+    exclusive ors, and halves a product into its high and low word (default: NumPy's)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     ops = ops or _Arrays
@@ -103,7 +105,8 @@ class Draws:
     def __init__(self, graph: Graph, seed: int | str):
         if seed != FROM_INPUT and not (isinstance(seed, int) and -(1 << 63) <= seed < 1 << 63):
             raise LightNetError(
-                f"a seed is an integer of 64 bits, or '{FROM_INPUT}', which makes it an input of the network: not {seed!r:.40}"
+                f"a seed is an integer of 64 bits, or '{FROM_INPUT}', which makes it an input of the network: not "
+                f"{seed!r:.40}"
             )
         self.g, self.seed, self.count = graph, seed, 0
         self._key: tuple[Value, Value] | None = None

@@ -1,4 +1,5 @@
-"""Resampled tensors: tables (`sampling_tables.py`) as `ln` ops, for every graph front end. Imports the graph builder."""
+"""Resampled tensors: tables (`sampling_tables.py`) as `ln` ops, for every graph front end. Imports the graph
+builder."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def pick(g: Graph, x: Value, axis: int, index: np.ndarray) -> Value:
 
 
 def nearest(g: Graph, x: Value, tables: Mapping[int, np.ndarray]) -> Value:
-    """`x` with the elements that `tables` names along its axes, by axis; in one pass where these are what `ln.resize` takes."""
+    """`x` with the elements that `tables` names along its axes, by axis; in one pass where these are what `ln.resize`
+    takes."""
     dims = tuple(len(tables[k]) if k in tables else d for k, d in enumerate(x.dims))
     if dims != x.dims and all(np.array_equal(_centres(len(t), x.dims[k]), t) for k, t in tables.items()):
         return g.op("resize", x, dims=dims, mode="TL_NEAREST")
@@ -41,7 +43,8 @@ def taps(g: Graph, at: np.ndarray, size: int, scale: float, kind: str, **options
 
 
 def interpolate(g: Graph, x: Value, axis: int, index: np.ndarray, weight: np.ndarray) -> Value:
-    """out[o] = sum over t of weight[o, t] * x[index[o, t]] along one axis; integers are computed in f32 and truncated."""
+    """out[o] = sum over t of weight[o, t] * x[index[o, t]] along one axis; integers are computed in f32 and
+    truncated."""
     if not x.dtype.is_float:
         return g.cast(interpolate(g, g.cast(x, "f32"), axis, index, weight), x.dtype)
     wide = "f64" if x.dtype.name == "f64" else "f32"

@@ -1,7 +1,7 @@
 """A network for inputs of other dimensions: `lightnet.load(path, shapes={"image": [1, 3, 512, 512]})`.
 
-Shapes follow from the sources by the shape rule of each op, so only what an op spells out itself stays as it is: the `dims`
-of a reshape or a resize, the ranges of a slice. An op that cannot take what comes is an error that names it.
+Shapes follow from the sources by the shape rule of each op, so only what an op spells out itself stays as it is: the
+`dims` of a reshape or a resize, the ranges of a slice. An op that cannot take what comes is an error that names it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from lightnet.runtime.program import unknown
 
 
 def with_shapes(module: ModuleOp, shapes: Mapping[str, Sequence[int]]) -> ModuleOp:
-    """A copy of a level-1 module in which the inputs (or params) named in `shapes` have those dims, and everything behind
-    them the types that follow.
+    """A copy of a level-1 module in which the inputs (or params) named in `shapes` have those dims, and everything
+    behind them the types that follow.
 
     Raises `LightNetError`: for an unknown name, for dims that are no positive integers, for a module that is compiled
     already, and, at the place of the op, where an op cannot take its new operands (a reshape to fixed dims of another
@@ -72,7 +72,8 @@ def _infer(op: LnOp) -> None:
         results = check_op(type(op), op.operand_specs, op.param_values(), op.op_name)
     except LightNetError as e:
         inputs = f" from {takes}" if takes else ""
-        raise LightNetError(f"the network cannot be made for the shapes asked for: {where}{inputs}: {e.message}", loc_of(op),
+        raise LightNetError(f"the network cannot be made for the shapes asked for: {where}{inputs}: {e.message}",
+                            loc_of(op),
                             e.label) from None  # fmt: skip
     if len(results) != len(op.results):
         raise LightNetError(f"the network cannot be made for the shapes asked for: {where} from {takes} would have "
@@ -85,7 +86,8 @@ def _infer(op: LnOp) -> None:
 def _set_type(op: Operation, results: Sequence[TensorSpec]) -> None:
     """Replace an op by one with other result types; names and location stay."""
     new = type(op).create(operands=list(op.operands), result_types=[tensor_type(r) for r in results],
-                          properties=dict(op.properties), attributes=dict(op.attributes), location=op.location)  # fmt: skip
+                          properties=dict(op.properties), attributes=dict(op.attributes),
+                          location=op.location)  # fmt: skip
     assert op.parent is not None
     op.parent.insert_op_before(new, op)
     for old, value in zip(op.results, new.results):

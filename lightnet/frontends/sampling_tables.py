@@ -1,7 +1,7 @@
 """Where resampled elements come from, along one axis: tables of indices and weights, for every graph front end.
 
-A resize is separable: along each axis, out[o] = sum over t of weight[o, t] * in[index[o, t]]. The tables are made here in
-float64, from the length of the axis and the way a format maps positions. Imports NumPy alone.
+A resize is separable: along each axis, out[o] = sum over t of weight[o, t] * in[index[o, t]]. The tables are made here
+in float64, from the length of the axis and the way a format maps positions. Imports NumPy alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from math import ceil
 import numpy as np
 
 #: Ways to map an output position to an input coordinate.
-COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
+COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+               "tf_crop_and_resize",
                "tf_half_pixel_for_nn")  # fmt: skip
 #: Ways to round a coordinate to an element: halves down, halves up, down, up.
 ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -24,8 +25,9 @@ ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def coordinates(mode: str, size: int, length: int, scale: float, roi: Sequence[float] = (0.0, 1.0)) -> np.ndarray:
-    """The input coordinate (element i is at i) of each of `length` outputs, for an axis of `size` elements that is scaled by
-    `scale`; `roi` is what part of the axis ``tf_crop_and_resize`` takes. The maths are those of ONNX's Resize."""
+    """The input coordinate (element i is at i) of each of `length` outputs, for an axis of `size` elements that is
+    scaled by `scale`; `roi` is what part of the axis ``tf_crop_and_resize`` takes. The maths are those of ONNX's
+    Resize."""
     at = np.arange(length, dtype=np.float64)
     exact = scale * size  # the length before it was rounded
     if mode == "align_corners":
@@ -72,8 +74,8 @@ def taps(x: np.ndarray, size: int, scale: float, kind: str, *, antialias: bool =
          exclude_outside: bool = False) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Indices (int32) and weights (float64), both [outputs, taps], of a ``linear`` or ``cubic`` interpolation at `x`.
 
-    With `antialias`, the kernel of a shrunk axis is as much wider. An element outside counts as the one at the edge or, with
-    `exclude_outside`, not at all.
+    With `antialias`, the kernel of a shrunk axis is as much wider. An element outside counts as the one at the edge or,
+    with `exclude_outside`, not at all.
     """
     squeeze = min(scale, 1.0) if antialias else 1.0
     far = reach(scale, kind, antialias)

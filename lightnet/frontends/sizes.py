@@ -1,8 +1,10 @@
-"""Sizes that the data decides, while a model is read: polynomials with integer coefficients over *symbols*, each with bounds.
+"""Sizes that the data decides, while a model is read: polynomials with integer coefficients over *symbols*, each with
+bounds.
 
-A handler that computes dims of dims (``n // 2``, ``prod(dims)``) works on a `Size` as on an int. What needs the number itself (a loop, a
-table, a comparison that the bounds do not decide) raises `UndecidedSize`, which names the symbol: so a handler that knows nothing
-of sizes never takes a bound for the true size. `Size.high` is the bound, which is the dim in the type. Imports nothing of ours.
+A handler that computes dims of dims (``n // 2``, ``prod(dims)``) works on a `Size` as on an int. What needs the number
+itself (a loop, a table, a comparison that the bounds do not decide) raises `UndecidedSize`, which names the symbol: so
+a handler that knows nothing of sizes never takes a bound for the true size. `Size.high` is the bound, which is the dim
+in the type. Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ Dim = "int | Size"
 
 
 class UndecidedSize(Exception):
-    """A number is needed where there is a size that the data decides. `inputs` are the graph inputs that it follows from."""
+    """A number is needed where there is a size that the data decides. `inputs` are the graph inputs that it follows
+    from."""
 
     def __init__(self, *sizes: Size, message: str | None = None):
         self.inputs: frozenset[str] = frozenset().union(*(s.inputs for size in sizes for s in size.symbols))
@@ -23,8 +26,8 @@ class UndecidedSize(Exception):
 
 
 class Symbol:
-    """A size that is one number at run time, between `low` and `high`; `emit` gives the value (an i64 of rank 0) that is it. `name` is for
-    messages. Two symbols are equal if they are the same object."""
+    """A size that is one number at run time, between `low` and `high`; `emit` gives the value (an i64 of rank 0) that
+    is it. `name` is for messages. Two symbols are equal if they are the same object."""
 
     __slots__ = ("emit", "high", "inputs", "key", "low", "name")
     _made = 0
@@ -44,8 +47,8 @@ Monomial = tuple[Symbol, ...]
 
 
 class Size:
-    """A polynomial: `terms` maps a product of symbols (sorted; () is 1) to its coefficient. It always has a symbol: `size` gives an int for
-    what has none."""
+    """A polynomial: `terms` maps a product of symbols (sorted; () is 1) to its coefficient. It always has a symbol:
+    `size` gives an int for what has none."""
 
     __slots__ = ("terms",)
 
@@ -145,7 +148,8 @@ class Size:
     # -- comparisons, as far as the bounds decide them
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same polynomial. Two that are not may be equal at run time: to Python they are different."""
+        """Whether both are the same polynomial. Two that are not may be equal at run time: to Python they are
+        different."""
         return isinstance(other, Size) and self.terms == other.terms
 
     def __hash__(self) -> int:

@@ -1,7 +1,7 @@
 """Convolutions and pools of any number of axes as the `ln` ops that run them best, for every graph front end.
 
-`padding` is [begins then ends] throughout. One axis is a picture of one row; three axes and more, dilated pools and counted
-padding have ops of their own. Imports the graph builder, the composites and the arithmetic of windows.
+`padding` is [begins then ends] throughout. One axis is a picture of one row; three axes and more, dilated pools and
+counted padding have ops of their own. Imports the graph builder, the composites and the arithmetic of windows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lightnet.frontends.graph import Graph, Value
 
 @dataclass(frozen=True)
 class Window:
-    """A window over the spatial axes: how many taps it has along each, the step from window to window, the distance of its taps,
-    and the padding of all begins, then of all ends."""
+    """A window over the spatial axes: how many taps it has along each, the step from window to window, the distance of
+    its taps, and the padding of all begins, then of all ends."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -40,7 +40,8 @@ class Window:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the 2-D ops take it: over one or two axes, its taps side by side (of a pool), none in the padding alone."""
+        """Whether the 2-D ops take it: over one or two axes, its taps side by side (of a pool), none in the padding
+        alone."""
         return (
             len(self.size) <= 2
             and set(self.dilation) == {1}
@@ -98,10 +99,11 @@ def _pays(src: Value, weight: Value) -> bool:
 
 
 def _by_planes(g: Graph, src: Value, weight: Value, bias: Value, window: Window, group: int) -> Value:
-    """A convolution over three axes as one over two: the taps along the first axis become channels, its positions a batch.
+    """A convolution over three axes as one over two: the taps along the first axis become channels, its positions a
+    batch.
 
-    out[n, o, z] = sum over c, t of weight[o, c, t] (*) src[n, c, z * stride + t * dilation - before], where (*) is over two
-    axes; so the planes of all t, stacked behind each c, are the channels of picture (n, z).
+    out[n, o, z] = sum over c, t of weight[o, c, t] (*) src[n, c, z * stride + t * dilation - before], where (*) is over
+    two axes; so the planes of all t, stacked behind each c, are the channels of picture (n, z).
     """
     stride, dilation, padding = window.stride, window.dilation, window.padding
     batch, channels, depth, *plane = src.dims
@@ -139,7 +141,8 @@ def transposed_convolution(g: Graph, src: Value, weight: Value, bias: Value | No
                     padding=window.padding, output_padding=tuple(output_padding))  # fmt: skip
     picture, kernel = _picture(g, src), _picture(g, weight)
     result = g.op("deconv2d", picture, kernel, bias, size=kernel.dims[2:], group=group,
-                  dilation=_pair(window.dilation, 1), output_padding=_pair(output_padding, 0), **window.pair())  # fmt: skip
+                  dilation=_pair(window.dilation, 1), output_padding=_pair(output_padding, 0),
+                  **window.pair())  # fmt: skip
     return _line(g, result, axes)
 
 

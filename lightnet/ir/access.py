@@ -30,7 +30,8 @@ def is_elementwise(op: LnOp) -> bool:
 
 
 def broadcast_operands(op: LnOp) -> list[int]:
-    """The numbers of the data operands whose shape is not the result's: an elementwise op reads their elements repeatedly."""
+    """The numbers of the data operands whose shape is not the result's: an elementwise op reads their elements
+    repeatedly."""
     dims = op.result_specs[0].dims
     return [k for k in data_operands(op) if spec_of(op.operands[k].type).dims != dims]
 

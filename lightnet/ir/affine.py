@@ -1,4 +1,5 @@
-"""Integer arithmetic on loop indices: linear forms, floor division and modulo, intervals. Imports `ir.bound` and the dtypes.
+"""Integer arithmetic on loop indices: linear forms, floor division and modulo, intervals. Imports `ir.bound` and the
+dtypes.
 
 A `Space` knows the range of each index. It normalises subscripts (so that equal ones are equal trees), divides out
 `/` and `%` where ranges allow it, and proves bounds. All identities hold in the integers; index arithmetic of checked

@@ -1,6 +1,7 @@
 """The body of a kernel as a graph of its own: what a target looks at to decide whether one of its generators takes it.
 
-A `Body` may be the union of two kernels that are not merged yet, so that a refusal costs nothing. Imports xDSL and `ir`.
+A `Body` may be the union of two kernels that are not merged yet, so that a refusal costs nothing. Imports xDSL and
+`ir`.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Body:
 
 
 def build(body: Body, cls: type[KernelOp]) -> KernelOp:
-    """A kernel, not inserted yet, with this body: the ops move into it and keep names and locations. A value from outside
-    is one operand, however many ops read it. It has no choices: those of the parts were made for the parts."""
+    """A kernel, not inserted yet, with this body: the ops move into it and keep names and locations. A value from
+    outside is one operand, however many ops read it. It has no choices: those of the parts were made for the parts."""
     inputs = body.inputs
     block = Block(arg_types=[v.type for v in inputs])
     args: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args))
@@ -107,8 +108,9 @@ def attribute_key(op: Operation) -> tuple[tuple[str, Attribute], ...]:
 
 
 class OfEqualKernels(Generic[_T]):
-    """What is found out about kernels, once for equal ones: those of the same body, types and attributes, names and places left out.
-    Networks repeat their blocks, and what a generator costs takes longer to find out than whether kernels are equal."""
+    """What is found out about kernels, once for equal ones: those of the same body, types and attributes, names and
+    places left out. Networks repeat their blocks, and what a generator costs takes longer to find out than whether
+    kernels are equal."""
 
     #: Kernels that are remembered at a time.
     MOST = 1 << 12
@@ -137,7 +139,8 @@ class OfEqualKernels(Generic[_T]):
 
 
 def identity(kernel: KernelOp, types: Sequence[Attribute], attributes: Mapping[str, Attribute]) -> Hashable:
-    """What tells kernels apart that would be built differently: bodies, types of operands, and choices; these two may be others than it has."""
+    """What tells kernels apart that would be built differently: bodies, types of operands, and choices; these two may
+    be others than it has."""
     ops = [*kernel.body.ops]
     inside = structure(ops, {a: ("arg", i) for i, a in enumerate(kernel.body.args)})
     kinds = kernel.name, *map(type, ops)  # a plugin's op may have the name of one that went with another plugin

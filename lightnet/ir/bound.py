@@ -9,9 +9,10 @@ An expression is a tree of `Const`, `Idx` (a loop index, i64), `Read` and `Apply
   atan sinh cosh tanh asinh acosh atanh floor ceil round rint``; of integers ``bitand bitor bitxor shl shr``
 * on i64 indices only: ``floordiv mod`` (the divisor is a positive `Const`)
 * to bool: ``lt le eq ne`` (arguments of one dtype), ``and or not`` (of bools)
-* f16 and bf16 are types of memory: beside reads, fillers and ``select`` between them, only ``cast`` and ``bitcast`` know them
-* ``select(bool, a, b)``; ``cast(x)`` converts to `dtype`; ``wrap(x)`` between integers keeps the low bits; ``bitcast(x)`` takes
-  the bits; ``table(i, c0, c1, …)`` picks a constant by an index in range
+* f16 and bf16 are types of memory: beside reads, fillers and ``select`` between them, only ``cast`` and ``bitcast``
+  know them
+* ``select(bool, a, b)``; ``cast(x)`` converts to `dtype`; ``wrap(x)`` between integers keeps the low bits;
+  ``bitcast(x)`` takes the bits; ``table(i, c0, c1, …)`` picks a constant by an index in range
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ class Statement:
     """``tensor[subs] op value`` for all `loops`, reducing over `reductions`.
 
     Each subscript of the target is an index of `loops` plus a constant, or a constant; every loop index occurs once.
-    `op` is ``=``, ``+=``, ``*=``, ``max=``, ``min=``, ``argmax=`` or ``argmin=``; the last two also write the position of
-    the winner (the value of the one reduction index) to `arg`. `fresh` reductions start from the identity of their op,
-    the others from what the target holds. `flat` writes the target as a vector.
+    `op` is ``=``, ``+=``, ``*=``, ``max=``, ``min=``, ``argmax=`` or ``argmin=``; the last two also write the position
+    of the winner (the value of the one reduction index) to `arg`. `fresh` reductions start from the identity of their
+    op, the others from what the target holds. `flat` writes the target as a vector.
     """
 
     tensor: str

@@ -1,11 +1,12 @@
-"""How long compiling may take: a budget that whoever works on one op after another asks, and that names the op where it ends.
+"""How long compiling may take: a budget that whoever works on one op after another asks, and that names the op where it
+ends.
 
     with limited(seconds):          reading, or compiling, one network
         check(op)                   before the work on an op: raises `LightNetError` once the budget is spent
         check_code(count)           the size of one function of level 4, which LLVM takes more than linear time for
 
-Seconds are those of this thread's processor time, which a busy machine does not lengthen; a size is counted, so that the same network is
-refused everywhere. Imports the lower modules of `ir`.
+Seconds are those of this thread's processor time, which a busy machine does not lengthen; a size is counted, so that
+the same network is refused everywhere. Imports the lower modules of `ir`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from lightnet.ir.locations import loc_of
 
 P, T = ParamSpec("P"), TypeVar("T")
 
-#: Seconds that a network may take where nothing else is said, and for each of its ops beyond that: a hundred times what is usual.
+#: Seconds that a network may take where nothing else is said, and for each of its ops beyond that: a hundred times what
+#: is usual.
 DEFAULT_SECONDS, SECONDS_AN_OP = 120.0, 0.5
 #: Operations of one function for each second: LLVM compiles some 2,000 in a second.
 CODE_A_SECOND = 1000
@@ -49,7 +51,8 @@ _CURRENT: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def limited(seconds: float | None = None) -> Iterator[Budget]:
-    """Let the block take so many seconds; without a number the default, or what is left of a budget that it is part of."""
+    """Let the block take so many seconds; without a number the default, or what is left of a budget that it is part
+    of."""
     current = _CURRENT.get()
     if current is not None and seconds is None:
         yield current
@@ -81,15 +84,18 @@ def for_ops(count: int) -> None:
 
 
 def check(op: Operation | None = None, what: str = "") -> None:
-    """Raise `LightNetError` where the budget is spent: it names the pass, and `op` (or `what` is worked on) with its place."""
+    """Raise `LightNetError` where the budget is spent: it names the pass, and `op` (or `what` is worked on) with its
+    place."""
     budget = _CURRENT.get()
     if budget is None or time.thread_time() < budget.end:
         return
     name = rewrites.op_and_name(op) if op is not None else what
     pass_name = rewrites.current().pass_name
     where = " ".join([*([f"in pass '{pass_name}'"] if pass_name else []), *([f"at {name}"] if name else [])])
-    raise LightNetError(f"compiling takes longer than the budget of {budget.seconds:g} s{f': it ended {where}' if where else ''} (--compile-budget, "
-                        "compile(budget=...))", loc_of(op) if op is not None else None, label="compile.budget")  # fmt: skip
+    raise LightNetError(f"compiling takes longer than the budget of {budget.seconds:g} "
+                        f"s{f': it ended {where}' if where else ''} (--compile-budget, "
+                        "compile(budget=...))", loc_of(op) if op is not None else None,
+                        label="compile.budget")  # fmt: skip
 
 
 def check_code(count: int) -> None:
@@ -97,8 +103,10 @@ def check_code(count: int) -> None:
     budget = _CURRENT.get()
     most = int((budget.seconds if budget is not None else DEFAULT_SECONDS) * CODE_A_SECOND)
     if count > most:
-        raise LightNetError(f"the code of this kernel has more than {most} operations, which would take longer than the budget of "
-                            f"{most / CODE_A_SECOND:g} s to compile (--compile-budget, compile(budget=...))", label="compile.code")  # fmt: skip
+        raise LightNetError(f"the code of this kernel has more than {most} operations, which would take longer than "
+                            "the budget of "
+                            f"{most / CODE_A_SECOND:g} s to compile (--compile-budget, compile(budget=...))",
+                            label="compile.code")  # fmt: skip
     check()
 
 

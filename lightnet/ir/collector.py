@@ -1,4 +1,5 @@
-"""Python's cycle collector and compiling: IR is cyclic and alive, so that every full collection walks all of it in vain."""
+"""Python's cycle collector and compiling: IR is cyclic and alive, so that every full collection walks all of it in
+vain."""
 
 from __future__ import annotations
 
@@ -6,16 +7,17 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Objects that pauses may hand to the oldest generation unseen, in the life of a process: what the first compilations make, which
-#: stays (modules, classes, tables) or is a few megabytes of IR. A process that compiles on and on has its cycles found early again.
+#: Objects that pauses may hand to the oldest generation unseen, in the life of a process: what the first compilations
+#: make, which stays (modules, classes, tables) or is a few megabytes of IR. A process that compiles on and on has its
+#: cycles found early again.
 _UNSEEN = 1 << 17
 _handed = 0
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No cycle collection inside (reference counts still free what is not cyclic). On 20,000 ops it would take a quarter
-    of the time of compiling, and grow faster than the network."""
+    """No cycle collection inside (reference counts still free what is not cyclic). On 20,000 ops it would take a
+    quarter of the time of compiling, and grow faster than the network."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -27,8 +29,8 @@ def collector_paused() -> Iterator[None]:
 
 
 def _hand_over() -> None:
-    """Make the new objects old ones without a walk over them, which the next allocation would begin, for a twentieth of the time of a
-    cold start. Who has frozen objects keeps them so: then there is a walk."""
+    """Make the new objects old ones without a walk over them, which the next allocation would begin, for a twentieth of
+    the time of a cold start. Who has frozen objects keeps them so: then there is a walk."""
     global _handed
     made = gc.get_count()[0]
     if _handed + made > _UNSEEN or gc.get_freeze_count():

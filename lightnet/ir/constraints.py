@@ -28,8 +28,8 @@ class ConstraintError(LightNetError, VerifyException):
 
 
 class Message(NamedTuple):
-    """What an error says instead of the text of a constraint: a format as C's `printf`, and constant expressions for the
-    values in it."""
+    """What an error says instead of the text of a constraint: a format as C's `printf`, and constant expressions for
+    the values in it."""
 
     format: str
     args: tuple[str, ...] = ()
@@ -94,7 +94,8 @@ def check_op(
     return list(found[0])
 
 
-#: What `check_op` found of ops that are right, by op class, operands and parameters: result types, and parameters with defaults.
+#: What `check_op` found of ops that are right, by op class, operands and parameters: result types, and parameters with
+#: defaults.
 _right: dict[tuple[type[LnOp], tuple[TensorSpec, ...], str], tuple[tuple[TensorSpec, ...], dict[str, ParamValue]]] = {}
 _MOST_RIGHT = 1 << 12
 

@@ -15,7 +15,8 @@ from lightnet.runtime.dtypes import DType, round_to
 
 
 def convert_constant(value: float, dtype: DType) -> bool | int | float:
-    """A constant in `dtype`: saturating, truncating toward zero, as `runtime.dtypes.convert` (whose ints have 64 bits)."""
+    """A constant in `dtype`: saturating, truncating toward zero, as `runtime.dtypes.convert` (whose ints have 64
+    bits)."""
     if dtype.kind == "bool":
         return value != 0
     if dtype.is_float:

@@ -1,8 +1,9 @@
-"""Outputs as large as the data decides: which dims of what `func.return` returns are bounds, and which other outputs say how many rows count.
+"""Outputs as large as the data decides: which dims of what `func.return` returns are bounds, and which other outputs
+say how many rows count.
 
-``func.return {ln.counts = [[0, 1, 2]]} %y, %z, %n : …`` says that axis 1 of output 0 has as many elements as output 2, an i64 of rank 0,
-says; its type has the bound. Who runs the network cuts each output to its true size and keeps the counts for himself (`runtime.program.sized`);
-to passes they are outputs as others are. Imports xDSL.
+``func.return {ln.counts = [[0, 1, 2]]} %y, %z, %n : …`` says that axis 1 of output 0 has as many elements as output 2,
+an i64 of rank 0, says; its type has the bound. Who runs the network cuts each output to its true size and keeps the
+counts for himself (`runtime.program.sized`); to passes they are outputs as others are. Imports xDSL.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def set_counts(last: Operation, counts: Iterable[Count]) -> None:
 
 
 def counts_of(last: Operation) -> list[Count]:
-    """The counted dims of what a `func.return` returns. Raises LightNetError where the attribute says nothing sensible."""
+    """The counted dims of what a `func.return` returns. Raises LightNetError where the attribute says nothing
+    sensible."""
     attribute = last.attributes.get(COUNTS)
     if attribute is None:
         return []

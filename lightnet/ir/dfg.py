@@ -1,7 +1,8 @@
 """The data-flow graph of a module: document 004's `ln_dfg`, and the one graph that tools and reports look at.
 
-Nodes are ops, kernels or launches, edges the tensors between them; `report/graph.py` reads them out of a module of any level. The IR is its own
-graph, so nothing is kept in step by hand: read a new one after a change. Imports xDSL and diagnostics.
+Nodes are ops, kernels or launches, edges the tensors between them; `report/graph.py` reads them out of a module of any
+level. The IR is its own graph, so nothing is kept in step by hand: read a new one after a change. Imports xDSL and
+diagnostics.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MAX_NODES = 20_000
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value as people read it: `type` is ``1x3x8x8xf32`` (``1x3x8x8xf32 c16h1`` in a layout), `place` ``arena+64`` or empty."""
+    """A value as people read it: `type` is ``1x3x8x8xf32`` (``1x3x8x8xf32 c16h1`` in a layout), `place` ``arena+64`` or
+    empty."""
 
     name: str
     type: str
@@ -39,8 +41,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Inner:
-    """An op in a kernel; `tensors` are its results' names in the source, `reads` the positions in the kernel of the ops whose
-    results it reads (-1: an operand)."""
+    """An op in a kernel; `tensors` are its results' names in the source, `reads` the positions in the kernel of the ops
+    whose results it reads (-1: an operand)."""
 
     optype: str
     title: str
@@ -50,9 +52,9 @@ class Inner:
 
 @dataclass(eq=False)
 class Node:
-    """An op, a kernel or a launch. `kind`: input, weight (what is there before a run), op, host, kernel, launch or output; `title` is its
-    name in the source, or what it computes, `name` the op's name alone; `optype` the op's name (of a kernel those of its ops). `weights` are the
-    weights that it reads, where these are no nodes."""
+    """An op, a kernel or a launch. `kind`: input, weight (what is there before a run), op, host, kernel, launch or
+    output; `title` is its name in the source, or what it computes, `name` the op's name alone; `optype` the op's name
+    (of a kernel those of its ops). `weights` are the weights that it reads, where these are no nodes."""
 
     kind: str
     title: str
@@ -77,8 +79,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """`tensor` goes from node number `source` to node number `target`; None at the end that dangles. It is the source's result number
-    `result`, or (None: of memory) of any."""
+    """`tensor` goes from node number `source` to node number `target`; None at the end that dangles. It is the source's
+    result number `result`, or (None: of memory) of any."""
 
     source: int | None
     target: int | None
@@ -88,8 +90,8 @@ class Edge:
 
 @dataclass
 class DataFlowGraph:
-    """Nodes in program order, and the edges between them, one for each tensor that a node reads. A node may read what stands behind it: a
-    module under construction, or one with cycles, is a graph, too."""
+    """Nodes in program order, and the edges between them, one for each tensor that a node reads. A node may read what
+    stands behind it: a module under construction, or one with cycles, is a graph, too."""
 
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
@@ -192,8 +194,8 @@ class DataFlowGraph:
         return layers
 
     def cycles(self) -> list[list[Node]]:
-        """The sets of nodes that depend on each other (strongly connected components, Tarjan 1972), each in program order; empty for a
-        well-formed network."""
+        """The sets of nodes that depend on each other (strongly connected components, Tarjan 1972), each in program
+        order; empty for a well-formed network."""
         order: dict[int, int] = {}
         low: dict[int, int] = {}
         stack: list[Node] = []
@@ -237,7 +239,8 @@ class DataFlowGraph:
         return [sorted(part, key=lambda node: node.number)] if is_cycle else []
 
     def check(self) -> None:
-        """Raise `LightNetError` for what is read and no op makes, a cycle, or a tensor that is read before it is made."""
+        """Raise `LightNetError` for what is read and no op makes, a cycle, or a tensor that is read before it is
+        made."""
         for edge in self.dangling:
             assert edge.target is not None
             reader = self.nodes[edge.target]
@@ -254,8 +257,8 @@ class DataFlowGraph:
     # -- for people
 
     def picture(self) -> DataFlowGraph:
-        """The graph as it is drawn: weights are lines of the nodes that read them, since they outnumber everything else and say nothing about
-        the flow; of very many nodes the first ones; and every edge leads to a later node."""
+        """The graph as it is drawn: weights are lines of the nodes that read them, since they outnumber everything else
+        and say nothing about the flow; of very many nodes the first ones; and every edge leads to a later node."""
         shown = [node for node in self.nodes if node.kind != "weight"]
         drawn = DataFlowGraph(left_out=max(0, len(shown) - MAX_NODES))
         numbers: dict[int | None, int] = {}
@@ -286,7 +289,8 @@ class DataFlowGraph:
         return "?" if number is None else self.nodes[number].label
 
     def text(self) -> str:
-        """All of this for a terminal: layer by layer, what is linked with nothing or read by nothing, and whether it is well-formed."""
+        """All of this for a terminal: layer by layer, what is linked with nothing or read by nothing, and whether it is
+        well-formed."""
         try:
             layers, problem = self.layers(), ""
             self.check()
@@ -295,13 +299,15 @@ class DataFlowGraph:
         cycles = self.cycles()
         widest = max(map(len, layers), default=0)
         lines = [
-            f"graph: {len(self.nodes)} nodes, {len(self.edges)} edges, {len(layers)} layers, at most {widest} side by side"
+            f"graph: {len(self.nodes)} nodes, {len(self.edges)} edges, {len(layers)} layers, at most {widest} side by "
+            "side"
         ]
         for k, layer in enumerate(layers):
             lines += [f"layer {k}:", *(f"  {self._line(node)}" for node in layer)]
         lines += [f"cycle: {', '.join(n.label for n in cycle)}" for cycle in cycles]
         loose, unread = (", ".join(found) or "none" for found in (
-            [n.label for n in self.outliers()], [f"{self._end(e.source)}({e.tensor.label})" for e in self.dangling_outs()]))  # fmt: skip
+            [n.label for n in self.outliers()],
+            [f"{self._end(e.source)}({e.tensor.label})" for e in self.dangling_outs()]))  # fmt: skip
         lines += [f"linked with nothing: {loose}", f"read by no op: {unread}", f"check: {problem or 'well-formed'}"]
         return "".join(printable(line) + "\n" for line in lines)
 

@@ -83,8 +83,8 @@ def count_ops(module: Operation) -> int:
 
 
 def peak_mib() -> float:
-    """The largest resident size of this program so far, in MiB: Linux's own mark, since `ru_maxrss` is also that of the process that
-    started this one."""
+    """The largest resident size of this program so far, in MiB: Linux's own mark, since `ru_maxrss` is also that of the
+    process that started this one."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as status:
             for line in status:

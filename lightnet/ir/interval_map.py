@@ -1,4 +1,5 @@
-"""What is known of bytes: disjoint intervals of memory spaces, each with a value. The one home of such tables; imports nothing of ours."""
+"""What is known of bytes: disjoint intervals of memory spaces, each with a value. The one home of such tables; imports
+nothing of ours."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ T = TypeVar("T")
 
 
 class IntervalMap(Generic[T]):
-    """Values of the bytes of one space. Kept as intervals [begin, end) in order, neighbours of equal values as one: a lookup takes
-    logarithmic time, and linear in the intervals that it meets."""
+    """Values of the bytes of one space. Kept as intervals [begin, end) in order, neighbours of equal values as one: a
+    lookup takes logarithmic time, and linear in the intervals that it meets."""
 
     def __init__(self) -> None:
         self._begins: list[int] = []

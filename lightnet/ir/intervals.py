@@ -1,8 +1,8 @@
-"""Between which numbers the results of a definition lie, if its operands lie between some: interval arithmetic (R. E. Moore, "Interval
-Analysis", 1966) on index notation.
+"""Between which numbers the results of a definition lie, if its operands lie between some: interval arithmetic (R. E.
+Moore, "Interval Analysis", 1966) on index notation.
 
-An interval is a pair of doubles. Bounds are safe but not tight: every occurrence of a value counts as another one, but for what a condition
-says of it (``x < 0 ? exp(x) : x``). NaN is left out. Imports bound definitions.
+An interval is a pair of doubles. Bounds are safe but not tight: every occurrence of a value counts as another one, but
+for what a condition says of it (``x < 0 ? exp(x) : x``). NaN is left out. Imports bound definitions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _FEW = 1 << 12
 
 
 def intervals(definition: BoundDefinition, operands: Mapping[str, Interval], factors: Interval) -> dict[str, Interval]:
-    """The interval of every tensor that a definition makes, locals included. `operands` has those of float operands; integers take all values of
-    their type. A contraction, which sums products of two operands, is taken to lie within `factors`, whatever its length."""
+    """The interval of every tensor that a definition makes, locals included. `operands` has those of float operands;
+    integers take all values of their type. A contraction, which sums products of two operands, is taken to lie within
+    `factors`, whatever its length."""
     known = {name: operands.get(name, _all_of(spec.dtype)) for name, spec in definition.operands}
     for statement in definition.statements:
         _run(definition, statement, known, factors)
@@ -45,8 +46,8 @@ def is_contraction(definition: BoundDefinition, s: Statement) -> bool:
 
 
 def has_positions(definition: BoundDefinition) -> bool:
-    """Whether a float says where something is, so that rounding it by a share of itself moves that: it has an index added to it or taken from it,
-    or an element is read there."""
+    """Whether a float says where something is, so that rounding it by a share of itself moves that: it has an index
+    added to it or taken from it, or an element is read there."""
 
     def says_where(node: Node) -> bool:
         if not (isinstance(node, Apply) and node.fn in ("add", "sub") and node.dtype.is_float):
@@ -95,8 +96,8 @@ def _run(definition: BoundDefinition, s: Statement, known: dict[str, Interval], 
 
 
 class _Evaluator:
-    """Expressions; `given` bounds some of them, by what the conditions around say. A filler of `loses` is never the value of a reduction: what is
-    outside of a picture is not its largest element."""
+    """Expressions; `given` bounds some of them, by what the conditions around say. A filler of `loses` is never the
+    value of a reduction: what is outside of a picture is not its largest element."""
 
     def __init__(self, tensors: Mapping[str, Interval], indices: Mapping[str, Interval],
                  given: Mapping[Node, Interval] | None = None, loses: float | None = None):  # fmt: skip
@@ -142,8 +143,8 @@ class _Evaluator:
         return EVERYTHING
 
     def _alone(self, node: Node) -> str | None:
-        """The index, of few values, that a number depends on and on nothing else: then it is known exactly, as is how much of a window lies in
-        a picture."""
+        """The index, of few values, that a number depends on and on nothing else: then it is known exactly, as is how
+        much of a window lies in a picture."""
         names = indices(node)
         if len(names) != 1 or reads(node):
             return None
@@ -163,7 +164,7 @@ class _Evaluator:
         return _Evaluator(self.tensors, self.indices, given, self.loses)
 
 
-# ---- intervals -----------------------------------------------------------------------------------------------------------
+# ---- intervals -------------------------------------------------------------------------------------------------------
 
 
 def _all_of(dtype: DType) -> Interval:

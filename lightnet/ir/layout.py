@@ -4,10 +4,10 @@ A type's shape is always logical; the encoding says how memory is arranged:
 
     tensor<1x64x56x56xf32, #ln.layout<"c16h1">>
 
-No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`, `ChannelsLast`) and for the
-weights of convolutions and matrix products (`Packed`, `Phases`). Shape rules, references and definitions use logical indices only; `pack` and
-`unpack` take them to memory and back. What a value's layout leaves unused (halo, lanes behind the last channel) its producer
-writes with zeros on every run. Imports xDSL and `ir.types`.
+No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`,
+`ChannelsLast`) and for the weights of convolutions and matrix products (`Packed`, `Phases`). Shape rules, references
+and definitions use logical indices only; `pack` and `unpack` take them to memory and back. What a value's layout leaves
+unused (halo, lanes behind the last channel) its producer writes with zeros on every run. Imports xDSL and `ir.types`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ class Layout:
             if found is not None and str(found) == token:
                 return found
         raise LightNetError(
-            f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; channels last, as in "
-            f"'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (a block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
+            f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; "
+            "channels last, as in "
+            "'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (a block is at most "
+            f"{MAX_BLOCK}, a halo at most {MAX_HALO})"
         )
 
     def __str__(self) -> str:
@@ -82,15 +84,16 @@ class Layout:
         return not getattr(self, "winograd", 0)
 
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
-        """The memory of a tensor: an array of `physical_dims`, with zeros where there is nothing; in `memory`, which holds zeros, if that is
-        given."""
+        """The memory of a tensor: an array of `physical_dims`, with zeros where there is nothing; in `memory`, which
+        holds zeros, if that is given."""
         if memory is None:
             return array
         deque(self.pack_parts(array, memory), 0)
         return memory
 
     def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
-        """`pack` in steps; how many bytes each has written. So what was read of a large array can be let go before the rest is."""
+        """`pack` in steps; how many bytes each has written. So what was read of a large array can be let go before the
+        rest is."""
         step = max(1, PART // max(array[:1].nbytes, 1)) if array.ndim else 1
         for i in range(0, len(array) if array.ndim else 1, step):
             part = slice(i, i + step) if array.ndim else ...
@@ -110,8 +113,8 @@ PLAIN = Layout()
 
 @dataclass(frozen=True)
 class Blocked(Layout):
-    """A map [N, C, H, W] in blocks of `block` channels, the block innermost (1: not blocked), with a border of `halo` = (rows,
-    columns) elements on each side of the picture: [N, ceil(C/block), H + 2*rows, W + 2*columns, block].
+    """A map [N, C, H, W] in blocks of `block` channels, the block innermost (1: not blocked), with a border of `halo` =
+    (rows, columns) elements on each side of the picture: [N, ceil(C/block), H + 2*rows, W + 2*columns, block].
 
     Tokens: ``c16``, ``c16h1`` (one row and column), ``c16h2x0`` (two rows, no column), ``h1``.
     """
@@ -164,8 +167,9 @@ class Blocked(Layout):
 
 @dataclass(frozen=True)
 class ChannelsLast(Layout):
-    """A tensor [N, C, H, W] as [N, H, W, C'], where C' is C rounded up to a multiple of `multiple`, so that the channels of each pixel begin
-    at an aligned address. Weights [O, I, KH, KW] lie as [O, KH, KW, I']. Token: ``nhwc4``."""
+    """A tensor [N, C, H, W] as [N, H, W, C'], where C' is C rounded up to a multiple of `multiple`, so that the
+    channels of each pixel begin at an aligned address. Weights [O, I, KH, KW] lie as [O, KH, KW, I']. Token:
+    ``nhwc4``."""
 
     multiple: int = 1
 
@@ -199,13 +203,13 @@ class ChannelsLast(Layout):
 @dataclass(frozen=True)
 class Packed(Layout):
     """Weights as a kernel reads them. `axes` tells whose: of convolutions [O, I, KH, KW] (``o``) and of transposed ones
-    [I, O, KH, KW] (``t``), of depthwise convolutions [C, 1, KH, KW] (``d``), of matrix products [K, N] (``n``), or values by
-    channel (``v``).
+    [I, O, KH, KW] (``t``), of depthwise convolutions [C, 1, KH, KW] (``d``), of matrix products [K, N] (``n``), or
+    values by channel (``v``).
 
     ``o32i16``  [ceil(O/32), KH, ceil(I/16), KW, 16, 32]: what a row of the window needs is in one piece
     ``o32``     [ceil(O/32), I, KH, KW, 32]: for pictures, whose few channels are not blocked
-    ``w4o32``   [ceil(O/32), 36, I', 32]: the 3x3 windows transformed for Winograd's F(4x4, 3x3); ``w2o32`` with 16 for F(2x2, 3x3),
-                with 6 and 4 for windows of 3x1 and 1x3 (`ir.winograd`)
+    ``w4o32``   [ceil(O/32), 36, I', 32]: the 3x3 windows transformed for Winograd's F(4x4, 3x3); ``w2o32`` with 16 for
+                F(2x2, 3x3), with 6 and 4 for windows of 3x1 and 1x3 (`ir.winograd`)
     ``t32i16``  as ``o32i16``, outputs and inputs exchanged
     ``d16``     [ceil(C/16), KH, KW, 16]
     ``n64``     [ceil(N/64), K, 64]
@@ -311,9 +315,10 @@ class Packed(Layout):
 
 @dataclass(frozen=True)
 class Phases(Layout):
-    """Weights [I, O, KH, KW] of a transposed convolution with `stride`, as those of the convolutions (of stride 1) that its phases are, each
-    output's in one piece: [stride[0], stride[1], O', ceil(KH / stride[0]), ceil(KW / stride[1]), I'], where I' and O' are rounded up to a multiple of
-    `multiple`. Phase p has the taps p, p + stride, p + 2*stride, … in reverse; where it has fewer than others, zeros come first. Token: ``s2x2nhwc4``.
+    """Weights [I, O, KH, KW] of a transposed convolution with `stride`, as those of the convolutions (of stride 1) that
+    its phases are, each output's in one piece: [stride[0], stride[1], O', ceil(KH / stride[0]), ceil(KW / stride[1]),
+    I'], where I' and O' are rounded up to a multiple of `multiple`. Phase p has the taps p, p + stride, p + 2*stride, …
+    in reverse; where it has fewer than others, zeros come first. Token: ``s2x2nhwc4``.
     """
 
     stride: tuple[int, int] = (1, 1)
@@ -411,7 +416,8 @@ def with_layout(type: TensorType, layout: Layout) -> TensorType:
 
 
 def byte_size(type: Attribute) -> int:
-    """Bytes that a value of this tensor type takes in memory. Raises `LightNetError` for a layout that is not for its shape."""
+    """Bytes that a value of this tensor type takes in memory. Raises `LightNetError` for a layout that is not for its
+    shape."""
     size = type.__dict__.get("_lightnet_bytes")
     if size is None:
         layout, spec = layout_of(type), spec_of(type)
@@ -429,7 +435,8 @@ def fill_memory(type: Attribute, array: np.ndarray, memory: np.ndarray) -> Itera
 
 
 def to_memory(type: Attribute, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
-    """The bytes that a value of this type stands for in memory: a flat uint8 array; that of `memory`, zeros as yet, if it is given."""
+    """The bytes that a value of this type stands for in memory: a flat uint8 array; that of `memory`, zeros as yet, if
+    it is given."""
     layout = layout_of(type)
     if memory is not None:
         layout.pack(array, memory.view(array.dtype).reshape(layout.physical_dims(array.shape)))

@@ -31,14 +31,16 @@ WORKSPACE_SIZE = "ln.workspace_size"
 
 @dataclass(frozen=True)
 class MemoryType:
-    """A memory type of document 004 (`ln_mem_info`): its number, the alignment of every address, and its capacity in bytes."""
+    """A memory type of document 004 (`ln_mem_info`): its number, the alignment of every address, and its capacity in
+    bytes."""
 
     index: int
     alignment: int = 1
     capacity: int = 16 << 30
 
 
-#: Upstream's memory types by name (``cuda`` of ``LN_MEM_CUDA``); a plan by its rules has a size for each, at its number.
+#: Upstream's memory types by name (``cuda`` of ``LN_MEM_CUDA``); a plan by its rules has a size for each, at its
+#: number.
 MEMORY_TYPES = {
     "none": MemoryType(0),
     "cpu": MemoryType(1),

@@ -22,8 +22,8 @@ TENSORS = "ln.tensors"  #: discardable attribute: the names of its results
 
 
 class FreshNames:
-    """Names that are new: the wished one, or with a number from `first` on behind it, after `separator`. `taken` are those in
-    use, `reserved` further ones that nobody gets."""
+    """Names that are new: the wished one, or with a number from `first` on behind it, after `separator`. `taken` are
+    those in use, `reserved` further ones that nobody gets."""
 
     def __init__(
         self, taken: Iterable[str] = (), *, reserved: Iterable[str] = (), first: int = 1, separator: str = "_"
@@ -82,7 +82,8 @@ def set_tensor_names(op: Operation, names: Sequence[str | None]) -> None:
 
 
 def name_hint(tensor: str) -> str | None:
-    """The SSA name of a tensor. xDSL takes a trailing ``_1`` for a suffix of its own, at each reading: spell it ``.1``."""
+    """The SSA name of a tensor. xDSL takes a trailing ``_1`` for a suffix of its own, at each reading: spell it
+    ``.1``."""
     hint = re.sub(r"_(\d+)$", r".\1", tensor)
     return hint if SSAValue.is_valid_name(hint) else None
 

@@ -90,7 +90,8 @@ def _accumulated(definition: Definition) -> set[str]:
 
 
 def _store(state: _State, name: str, spec: TensorSpec) -> None:
-    """A result of f16 or bf16 that is accumulated: the statements compute it in an f32 local, the last one rounds it."""
+    """A result of f16 or bf16 that is accumulated: the statements compute it in an f32 local, the last one rounds
+    it."""
     local = f"{name}.f32"
     state.locals[local] = state.specs[local] = state.specs[name]
     state.specs[name] = spec

@@ -121,8 +121,8 @@ class LnOp(Operation):
 
     def reference(self, *operands: np.ndarray) -> Any:
         """The op in NumPy: arrays of the operands' types to an array (or a tuple), computed in float64 where the op
-        rounds. It shares nothing with `definition`: each is tested against the other. Through `evaluate`, operands of f16
-        and bf16 come as float32 (but for `takes_bits`), and may be returned so."""
+        rounds. It shares nothing with `definition`: each is tested against the other. Through `evaluate`, operands of
+        f16 and bf16 come as float32 (but for `takes_bits`), and may be returned so."""
         raise NotImplementedError(f"{self.name} has no reference")
 
     def evaluate(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -156,8 +156,8 @@ class LnOp(Operation):
     has_builder: ClassVar[bool] = False
 
     def build_loops(self, b: Any, operands: Sequence[SSAValue], results: Sequence[SSAValue], workspace: Any) -> None:
-        """The op at the loop level: fill a kernel (`backends/builder.py`) on rank-1 memrefs; `workspace` is an i8 memref of
-        `workspace_bytes`, or None. Of an op with `blocks`, those from ``b.lo`` to ``b.hi``."""
+        """The op at the loop level: fill a kernel (`backends/builder.py`) on rank-1 memrefs; `workspace` is an i8
+        memref of `workspace_bytes`, or None. Of an op with `blocks`, those from ``b.lo`` to ``b.hi``."""
         raise NotImplementedError(f"{self.name} has no loop-level builder")
 
     def blocks(self) -> int:
@@ -169,15 +169,17 @@ class LnOp(Operation):
         return 0
 
     def check_roles(self) -> None:
-        """Check what the op says of where its operands come from: `bind` asks, once it has decided it. Raises `ConstraintError`."""
+        """Check what the op says of where its operands come from: `bind` asks, once it has decided it. Raises
+        `ConstraintError`."""
 
     def decomposition(self) -> Any:
-        """For an op that is a graph of other ops: these, detached, in order, the last of which has its results; or a pair of them and
-        the values that take the places of the results. None for any other op."""
+        """For an op that is a graph of other ops: these, detached, in order, the last of which has its results; or a
+        pair of them and the values that take the places of the results. None for any other op."""
         return None
 
     def decomposed(self) -> tuple[list[LnOp], list[SSAValue]] | None:
-        """The ops that it is, detached, and the values that take the places of its results; None for an op that is no graph."""
+        """The ops that it is, detached, and the values that take the places of its results; None for an op that is no
+        graph."""
         found = self.decomposition()
         if found is None or isinstance(found, tuple):
             return found
@@ -185,7 +187,8 @@ class LnOp(Operation):
 
     @classmethod
     def refusal(cls, target: str) -> str | None:
-        """Why no kernel of `target` may hold the op, whatever the target runs; None if that is for the target to say."""
+        """Why no kernel of `target` may hold the op, whatever the target runs; None if that is for the target to
+        say."""
         return None if cls.arch in ("none", target) else f"it is an op of the target '{cls.arch}'"
 
     def views(self) -> Iterator[tuple[int, int, int]]:
@@ -304,8 +307,8 @@ class LnOp(Operation):
         return self.remembered(_derived_values)
 
     def remembered(self, make: Callable[[Self], _T]) -> _T:
-        """What `make`, a function of a module, gives for this op: something immutable that follows from its types and parameters alone. It
-        is made again when one of these is another one."""
+        """What `make`, a function of a module, gives for this op: something immutable that follows from its types and
+        parameters alone. It is made again when one of these is another one."""
         types = [v.type for v in (*self.operands, *self.results)]
         then = self.__dict__.get("_remembered")
         if then is None or then[0] != types or then[1] != self.properties:

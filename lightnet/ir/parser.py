@@ -64,8 +64,8 @@ def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int
 
 
 class _Lexer(MLIRLexer):
-    """xDSL's lexer with a bound, and without backtracking: gigabytes of stack for a long comment, and a time that doubles with
-    each character of a string that does not end."""
+    """xDSL's lexer with a bound, and without backtracking: gigabytes of stack for a long comment, and a time that
+    doubles with each character of a string that does not end."""
 
     _whitespace_regex = re.compile(r"(?:\s++|//[^\n]*+)*+", re.ASCII)
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
@@ -270,8 +270,8 @@ class LocatedParser(Parser):
 
 
 class _HexElement(Parser._TensorLiteralElement):
-    """An element of a `dense` constant in hexadecimal: of floats these are the bits, as in MLIR and as xDSL prints infinities, NaNs and
-    large numbers. xDSL reads them as an integer."""
+    """An element of a `dense` constant in hexadecimal: of floats these are the bits, as in MLIR and as xDSL prints
+    infinities, NaNs and large numbers. xDSL reads them as an integer."""
 
     def to_type(self, parser: Any, type: Any) -> Any:
         if not isinstance(type, AnyFloat):

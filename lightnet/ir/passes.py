@@ -61,7 +61,8 @@ class LnPass(ModulePass):
 
     @property
     def rounds_to(self) -> DType | None:
-        """The type to which the pass may round what is f32: results may then differ by as much. None: it keeps types."""
+        """The type to which the pass may round what is f32: results may then differ by as much. None: it keeps
+        types."""
         return None
 
 
@@ -82,8 +83,8 @@ class Instrumentation:
         """Called after each rewrite inside a pass; the module is consistent."""
 
     def pass_failed(self, pass_: ModulePass, module: ModuleOp, error: Exception) -> None:
-        """Called when a pass, or the verifier or a check after it, raised `error`, which is about to be reported; the module is as
-        the pass left it."""
+        """Called when a pass, or the verifier or a check after it, raised `error`, which is about to be reported; the
+        module is as the pass left it."""
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         """Called before a pass runs."""
@@ -109,11 +110,13 @@ def run_pipeline(
     verify: bool = True,
     rewrite_limit: int | None = None,
 ) -> None:
-    """Run `passes` on `module` in place, and verify the result unless not asked to. With `verify_each` it is verified after every pass, and with
-    it what the module's level promises (`passes/levels.py`). Passes that are switched off (`rewrites.disabling`) are left out.
+    """Run `passes` on `module` in place, and verify the result unless not asked to. With `verify_each` it is verified
+    after every pass, and with it what the module's level promises (`passes/levels.py`). Passes that are switched off
+    (`rewrites.disabling`) are left out.
 
-    With a `rewrite_limit`, only so many rewrites happen, counted through all passes, and those that a pass cannot do without
-    (`ir/rewrites.py`). Raises `LightNetError` when a pass fails or leaves a module that does not verify; the error names the pass.
+    With a `rewrite_limit`, only so many rewrites happen, counted through all passes, and those that a pass cannot do
+    without (`ir/rewrites.py`). Raises `LightNetError` when a pass fails or leaves a module that does not verify; the
+    error names the pass.
     """
     with recording(Rewrites((w for w in instrumentation if w.wants_rewrites), rewrite_limit)) as rewrites:
         for watcher in instrumentation:
@@ -199,9 +202,10 @@ def _one_line(error: Exception) -> str:
 def parse_pipeline(text: str, defaults: Mapping[str, Any] | None = None) -> list[ModulePass]:
     """The passes that `text` names, with their options.
 
-    `defaults` gives values to options by name (``target``) in every pass that has such an option and is not given it. A word that begins with @ is
-    a pipeline's name, and what is to be changed in it: ``@cpu``, ``@cpu:plan``, ``@cpu-bands``, ``@cpu+after:combine:my-pass``
-    (`passes/pipelines.py`). Raises `LightNetError` for a malformed text, an unknown pass, pipeline or option, or a value of the wrong type.
+    `defaults` gives values to options by name (``target``) in every pass that has such an option and is not given it. A
+    word that begins with @ is a pipeline's name, and what is to be changed in it: ``@cpu``, ``@cpu:plan``,
+    ``@cpu-bands``, ``@cpu+after:combine:my-pass`` (`passes/pipelines.py`). Raises `LightNetError` for a malformed text,
+    an unknown pass, pipeline or option, or a value of the wrong type.
     """
     if "@" in text:
         text, defaults = resolve(NAMED)(text, defaults or {})

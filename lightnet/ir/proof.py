@@ -102,7 +102,8 @@ class Finisher:
         low, high = space.bounds(space.linear(node.subs[bad]))
         names = ", ".join(sorted(indices(node.subs[bad]))) or "none"
         self.fail(
-            f"subscript {bad} of '{node.tensor}', {show(node.subs[bad])} (indices: {names}), ranges over {low}..{high}, "
+            f"subscript {bad} of '{node.tensor}', {show(node.subs[bad])} (indices: {names}), ranges over "
+            f"{low}..{high}, "
             f"outside 0..{dims[bad] - 1}; give the read a filler or a guard"
         )
 

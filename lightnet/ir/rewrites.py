@@ -6,9 +6,10 @@ A pass that changes the module in steps announces each of them:
     ...                                                              # rewrite
     step.done([kernel])
 
-`rewriting.rewrite_greedily` does so for every pattern, `expand` for its own. Without a listener that costs a count. A step that
-its pass cannot do without (`expand` puts a kernel around each op) is `required`: no limit stops it, so that a module whose
-rewrites are cut off still goes through the rest of the pipeline. Imports xDSL's printer and the lower modules of `ir`.
+`rewriting.rewrite_greedily` does so for every pattern, `expand` for its own. Without a listener that costs a count. A
+step that its pass cannot do without (`expand` puts a kernel around each op) is `required`: no limit stops it, so that a
+module whose rewrites are cut off still goes through the rest of the pipeline. Imports xDSL's printer and the lower
+modules of `ir`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from lightnet.ir.names import PLACES, name_of, tensor_names
 class Rewrite:
     """One application of a pattern, number `number` (from 1) of the run, in the pass `pass_name`.
 
-    `where` and `root` say which op it matched. `before` has a line of text for each op that it matched or removed, the root
-    first, `after` for each op (or value) that is there instead; both are empty unless a listener wants texts.
+    `where` and `root` say which op it matched. `before` has a line of text for each op that it matched or removed, the
+    root first, `after` for each op (or value) that is there instead; both are empty unless a listener wants texts.
     """
 
     number: int
@@ -90,8 +91,8 @@ _DISABLED: ContextVar[Disabled] = ContextVar("disabled", default=Disabled())  # 
 
 @contextmanager
 def disabling(names: Iterable[str]) -> Iterator[Disabled]:
-    """Switch passes and patterns off by name, in all that runs inside of the block: pipelines leave the passes out, and do no rewrite by the
-    patterns. One that a pass cannot do without is a `LightNetError` when it comes up."""
+    """Switch passes and patterns off by name, in all that runs inside of the block: pipelines leave the passes out, and
+    do no rewrite by the patterns. One that a pass cannot do without is a `LightNetError` when it comes up."""
     disabled = Disabled(names)
     token = _DISABLED.set(disabled)
     try:
@@ -176,7 +177,8 @@ class Step:
 
 
 def _drop_stale_plan(new: Sequence[Operation | SSAValue]) -> None:
-    """A plan is of all values: where a rewrite of a planned module made new ones, which have no place, it is dropped."""
+    """A plan is of all values: where a rewrite of a planned module made new ones, which have no place, it is
+    dropped."""
     for op in new:
         if not isinstance(op, Operation) or not op.results or PLACES in op.attributes:
             continue
@@ -224,8 +226,8 @@ class Match:
 
 @contextmanager
 def matching_on(op: Operation) -> Iterator[Match]:
-    """Patterns look at `op`, each named in `Match.pattern` before it does. Ctrl-C becomes an error that names op and pattern, as a match
-    may never end; another exception gets to know where it came from (`crash_place`)."""
+    """Patterns look at `op`, each named in `Match.pattern` before it does. Ctrl-C becomes an error that names op and
+    pattern, as a match may never end; another exception gets to know where it came from (`crash_place`)."""
     global _matching
     _matching = match = Match(op)
     try:
@@ -276,8 +278,8 @@ def op_and_name(op: Operation) -> str:
 
 
 class Lines(Printer):
-    """Ops as one line of text each, with the same names for the same values. Values that follow each other under one name
-    (a result and what replaces it) are printed under that name both."""
+    """Ops as one line of text each, with the same names for the same values. Values that follow each other under one
+    name (a result and what replaces it) are printed under that name both."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO())

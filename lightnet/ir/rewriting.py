@@ -61,8 +61,8 @@ def rewrite_greedily(
 
 
 def rounds(what: str, limit: int) -> Iterator[None]:
-    """For a pass that repeats until nothing changes: the rounds it may take, `limit` and a last one that is watched. Raises
-    `LightNetError` after that: it names the pattern that matched most in it, and where it matched last."""
+    """For a pass that repeats until nothing changes: the rounds it may take, `limit` and a last one that is watched.
+    Raises `LightNetError` after that: it names the pattern that matched most in it, and where it matched last."""
     yield from (None for _ in range(limit))
     last = _Watched()
     with recording(Rewrites([last])):
@@ -80,8 +80,8 @@ def rounds(what: str, limit: int) -> Iterator[None]:
 
 
 def check_growth(count: int, limit: int = GROWTH_BESIDE) -> None:
-    """Raise `LightNetError` when rewriting has inserted `count` ops, more than `limit`. Called as they are inserted, inside of the
-    pattern, which may be a loop that inserts for ever."""
+    """Raise `LightNetError` when rewriting has inserted `count` ops, more than `limit`. Called as they are inserted,
+    inside of the pattern, which may be a loop that inserts for ever."""
     if count > limit:
         text = f"rewriting does not settle: the module has grown by {count} ops"
         raise LightNetError(text, label="rewrite.settles")
@@ -218,8 +218,8 @@ class _Driver:
         return None
 
     def new_ops(self, op: Operation) -> list[Operation | SSAValue]:
-        """What is there after a rewrite of `op`: the ops inserted, `op` itself if it was changed in place, or the values that
-        replace its results."""
+        """What is there after a rewrite of `op`: the ops inserted, `op` itself if it was changed in place, or the
+        values that replace its results."""
         new: list[Operation | SSAValue] = [new for new in self.inserted if new.parent is not None]
         if op.parent is not None and self.modified:
             new.append(op)
@@ -250,7 +250,8 @@ class _Driver:
             return
         busiest, times = self.count.most_common(1)[0]
         raise LightNetError(
-            f"rewriting does not settle: after {self.limit} rewrites, pattern '{busiest}' still matches ({times} times); "
+            f"rewriting does not settle: after {self.limit} rewrites, pattern '{busiest}' still matches ({times} "
+            "times); "
             f"the last rewrite was that of '{name}' on {op_and_name(op)}",
             where,
             label="rewrite.settles",

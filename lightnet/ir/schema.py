@@ -144,7 +144,8 @@ def dims_of_result(**bounds: float | str) -> Any:
 
 
 def dtype_of_result(stored: bool = False) -> Any:
-    """The `dtype` parameter (a TensorLight name) of an op whose result has that type; with `stored` it may be one that is only stored in."""
+    """The `dtype` parameter (a TensorLight name) of an op whose result has that type; with `stored` it may be one that
+    is only stored in."""
     return string(*(tl for tl, d in BY_TL.items() if stored or not d.is_stored), in_type=dtype_in_type)
 
 

@@ -2,8 +2,8 @@
 
 The fields are those of a LightNet architecture (document 004, "Architecture"): registered ops, expanders, combiners,
 subgraph and schedule functions; and what a compiler with a memory plan needs besides: memory spaces, the kernel op,
-layouts, choices and the lowering. A target is one folder under `backends/` and one row of
-`registry.TARGETS`; passes take it by name, so that `--load` can add one. Imports xDSL, `ir` and the runtime's alignment.
+layouts, choices and the lowering. A target is one folder under `backends/` and one row of `registry.TARGETS`; passes
+take it by name, so that `--load` can add one. Imports xDSL, `ir` and the runtime's alignment.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ DESCRIBED = "lightnet.descriptions.optimizer:packaged"
 
 @dataclass(frozen=True)
 class Space:
-    """A memory space: the alignment of every place in it, and its capacity, both in bytes; and its memory type (document 004), by default
-    one of the target's own, which is called as the target. What does not fit in stands in the arena, unless kernels cannot reach it there
-    (`spills`)."""
+    """A memory space: the alignment of every place in it, and its capacity, both in bytes; and its memory type
+    (document 004), by default one of the target's own, which is called as the target. What does not fit in stands in
+    the arena, unless kernels cannot reach it there (`spills`)."""
 
     alignment: int = ALIGNMENT
     capacity: int = 16 * GIB
@@ -51,8 +51,9 @@ class Space:
 
 @dataclass(frozen=True)
 class Description:
-    """An optimizer description that comes with a target: ``package:file``, the pass that its rules are for, and the optypes of which
-    one is in whatever they match (none: any). It is read when that pass meets one of these: reading takes longer than a small network's passes."""
+    """An optimizer description that comes with a target: ``package:file``, the pass that its rules are for, and the
+    optypes of which one is in whatever they match (none: any). It is read when that pass meets one of these: reading
+    takes longer than a small network's passes."""
 
     file: str
     pass_name: str
@@ -71,10 +72,10 @@ Halo = tuple[int, int]
 
 @dataclass(frozen=True)
 class Form:
-    """How some generator of a target takes a body on maps in a layout of their own (`ir/layout.py`): `maps` are the values from outside that it reads
-    as maps, with the halo (rows, columns) that each must have at least; `weights` those that it wants packed, which must be
-    static. Every result is a map, or none is (`plain_results`). `tied`: all maps and results need the same layout. What else
-    comes from outside stays plain."""
+    """How some generator of a target takes a body on maps in a layout of their own (`ir/layout.py`): `maps` are the
+    values from outside that it reads as maps, with the halo (rows, columns) that each must have at least; `weights`
+    those that it wants packed, which must be static. Every result is a map, or none is (`plain_results`). `tied`: all
+    maps and results need the same layout. What else comes from outside stays plain."""
 
     maps: Mapping[SSAValue, Halo]
     weights: frozenset[SSAValue] = frozenset()
@@ -84,7 +85,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Blocking:
-    """What a target makes of a kernel on maps in the layout `map` (before a halo is added), and nanoseconds of both ways, roughly."""
+    """What a target makes of a kernel on maps in the layout `map` (before a halo is added), and nanoseconds of both
+    ways, roughly."""
 
     form: Form
     map: Layout
@@ -94,9 +96,11 @@ class Blocking:
 
 @dataclass(frozen=True)
 class Request:
-    """What kernels are chosen for: the `features` of a machine (what they mean is the target's business), the `threads` that a
-    kernel is shaped for, and the `most` that may share it (0: as many), and whether results should be `exact`: those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed
-    weights may take beyond the plain ones (None: what the target thinks right), `precision` to what the factors of products of f32 may be rounded."""
+    """What kernels are chosen for: the `features` of a machine (what they mean is the target's business), the `threads`
+    that a kernel is shaped for, and the `most` that may share it (0: as many), and whether results should be `exact`:
+    those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed weights may
+    take beyond the plain ones (None: what the target thinks right), `precision` to what the factors of products of f32
+    may be rounded."""
 
     features: str = ""
     threads: int = 1
@@ -156,26 +160,29 @@ class Target:
 
     `kernel` names its kernel op in `registry.KERNELS` (None: the target runs level 1, and `expand` leaves it alone).
     `supports(op)` says whether one op by itself becomes a kernel; `accepts(body)` names the generator that takes a body
-    of several ops, None if there is none; `refuses(body)` why it cannot be one kernel at all, for fusion that a description asks
-    for. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
-    `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `descriptions` has more of them, as data;
-    `schedule` gives a block's ops another order. `generators` is the table of those that make its kernels (`backends/generator.py`). `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it costs;
-    `settle(kernels, request)` then may change those of kernels whose algorithm nobody pinned, for what only all of them together show.
-    `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does not
-    fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are memory of the caller, read and written where it
-    is (0: they are copied into the arena and out of it). `apart` is up to how many bytes values share none with those of ops nearby that may run at the same
-    time (0: ops run one after the other, and all may share). `blocking(kernel, features)` says how a kernel would run on blocked maps,
-    `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of rows,
-    `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number; `reorder(value, layout)` is what a
-    change between row-major memory and a layout of maps costs, in nanoseconds.
-    `machine` is what networks run on, whatever runs them: it is opened when an executable is made, closed with it, and copies between memory spaces
-    (a `Machine`, or ``module:Attribute``).
-    `arches` are others whose kernels its networks may hold.
-    `upstream` names the passes that upstream's architecture runs behind its expander, when its plans are reproduced.
-    `pipeline` makes its own pipeline of the default one: ``lambda default: default.after("combine", "tile-rows")``; it is called ``@name``.
-    `lowering` names the pass from level 3 to 4; without one, the planned network runs in the
-    interpreter. `runtime` is how launches become code, and how that is loaded, called, stepped through and saved, with which options and files
-    (a `Runtime`, or ``module:Attribute``). `precisions` are what it may compute in beside what every target may (tf32 of tensor cores). `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
+    of several ops, None if there is none; `refuses(body)` why it cannot be one kernel at all, for fusion that a
+    description asks for. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes `expand`,
+    `combine` and `subgraph`, beside those of `registry.patterns`; `descriptions` has more of them, as data; `schedule`
+    gives a block's ops another order. `generators` is the table of those that make its kernels
+    (`backends/generator.py`). `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it
+    costs; `settle(kernels, request)` then may change those of kernels whose algorithm nobody pinned, for what only all
+    of them together show. `home(value)` names the memory space that a computed value should stand in (None: all stand
+    in the arena); what does not fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are
+    memory of the caller, read and written where it is (0: they are copied into the arena and out of it). `apart` is up
+    to how many bytes values share none with those of ops nearby that may run at the same time (0: ops run one after the
+    other, and all may share). `blocking(kernel, features)` says how a kernel would run on blocked maps,
+    `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of
+    rows, `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number;
+    `reorder(value, layout)` is what a change between row-major memory and a layout of maps costs, in nanoseconds.
+    `machine` is what networks run on, whatever runs them: it is opened when an executable is made, closed with it, and
+    copies between memory spaces (a `Machine`, or ``module:Attribute``). `arches` are others whose kernels its networks
+    may hold. `upstream` names the passes that upstream's architecture runs behind its expander, when its plans are
+    reproduced. `pipeline` makes its own pipeline of the default one:
+    ``lambda default: default.after("combine", "tile-rows")``; it is called ``@name``. `lowering` names the pass from
+    level 3 to 4; without one, the planned network runs in the interpreter. `runtime` is how launches become code, and
+    how that is loaded, called, stepped through and saved, with which options and files (a `Runtime`, or
+    ``module:Attribute``). `precisions` are what it may compute in beside what every target may (tf32 of tensor cores).
+    `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
     take options by name (`cpu`, `triple`, `arch`: of what machine the code is).
     """
 
@@ -232,7 +239,8 @@ class Target:
         return self.own_runtime.settle(self.own_runtime.given(self.name, options))
 
     def emitter(self, form: str, options: Iterable[str] = ()) -> Callable[..., str | bytes]:
-        """What makes a module into `form`. Raises LightNetError for a form that the target has not, and for options that it does not take."""
+        """What makes a module into `form`. Raises LightNetError for a form that the target has not, and for options
+        that it does not take."""
         if form not in self.emitters:
             there = ", ".join(self.emitters) or "none"
             raise LightNetError(f"target '{self.name}' has no emitter for '{form}'; there are: {there}")
@@ -261,7 +269,8 @@ class Target:
         return self.spaces.get(space, Space()).mtype or self.name
 
     def patterns(self, pass_name: str, module: ModuleOp) -> list[RewritePattern]:
-        """The patterns of `expand`, `combine` or `subgraph` for a module: those that files registered for it, then its own."""
+        """The patterns of `expand`, `combine` or `subgraph` for a module: those that files registered for it, then its
+        own."""
         own = {"expand": self.expanders, "combine": self.combiners, "subgraph": self.subgraphs}[pass_name]
         found = [d.read() for d in self.descriptions if d.pass_name == pass_name and d.concerns(module)]
         described = [cls for classes in found for cls in classes]
@@ -277,8 +286,8 @@ def get_target(name: str) -> Target:
 
 
 def lowered_by(pass_name: str) -> Runtime:
-    """The runtime of the launches that a pass makes: that of the first target whose `lowering` it is. One that is no target's has
-    launches of loops, as far as anybody knows."""
+    """The runtime of the launches that a pass makes: that of the first target whose `lowering` it is. One that is no
+    target's has launches of loops, as far as anybody knows."""
     for name in TARGETS:
         target = get_target(name)
         if target.lowering == pass_name:
@@ -297,7 +306,8 @@ def with_capacity(target: Target, space: str, capacity: int) -> Target:
 
 
 __all__ = [
-    "Blocking", "Body", "Description", "Form", "Halo", "Request", "Space", "Target", "get_target", "reorder_time", "with_capacity",
+    "Blocking", "Body", "Description", "Form", "Halo", "Request", "Space", "Target", "get_target", "reorder_time",
+    "with_capacity",
 ]  # fmt: skip
 
 

@@ -86,7 +86,8 @@ def element_type(dtype: DType) -> Attribute:
 
 @cache
 def storage_type(dtype: DType) -> Attribute:
-    """The element type of a memref at level 4: integers are signless, a bool and a type that is only stored in take one byte."""
+    """The element type of a memref at level 4: integers are signless, a bool and a type that is only stored in take one
+    byte."""
     return IntegerType(dtype.size * 8) if not dtype.is_float else _ELEMENTS[dtype.name]
 
 

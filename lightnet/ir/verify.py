@@ -28,7 +28,8 @@ from lightnet.ir.locations import SourceMap, loc_of
 MAX_BLOCKS = 256
 #: Characters of an op that an error shows.
 MAX_OP_TEXT = 400
-#: Dialects whose ops are right or wrong by their own types, attributes and properties alone. Of level 4 they are most, and most are alike.
+#: Dialects whose ops are right or wrong by their own types, attributes and properties alone. Of level 4 they are most,
+#: and most are alike.
 LOCAL = frozenset({"arith", "math", "memref", "vector"})
 #: Kinds of their ops that are known to be right, at most.
 MAX_KINDS = 1 << 12
@@ -82,7 +83,8 @@ def fail(op: Operation, message: str, label: str | None = None) -> OpError:
 
 
 def error_of(op: Operation, *, in_place: bool = True) -> OpError | None:
-    """What is wrong with one op, dominance left out, and with `in_place` false its place in its block; None for nothing."""
+    """What is wrong with one op, dominance left out, and with `in_place` false its place in its block; None for
+    nothing."""
     try:
         _verify_op(op, in_place)
     except OpError as e:
@@ -125,7 +127,8 @@ def _verify_alone(op: Operation) -> None:
 
 
 def _kind(op: Operation) -> tuple[object, ...] | None:
-    """All that the verifier of an op of `LOCAL` reads; None where it reads more, or would be kept at the cost of memory."""
+    """All that the verifier of an op of `LOCAL` reads; None where it reads more, or would be kept at the cost of
+    memory."""
     properties = op.properties
     if op.regions or op.successors or any(isinstance(p, DenseIntOrFPElementsAttr) for p in properties.values()):
         return None

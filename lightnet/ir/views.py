@@ -51,8 +51,8 @@ def place_of(value: SSAValue) -> PlaceAttr | None:
 
 
 def alignment_of(values: Sequence[SSAValue]) -> int:
-    """The largest power of two, up to that of a memory space, that divides the address of each value; a port's is its element's. Values
-    that have no place yet count as aligned."""
+    """The largest power of two, up to that of a memory space, that divides the address of each value; a port's is its
+    element's. Values that have no place yet count as aligned."""
     places = [(v, p) for v in values if (p := place_of(v)) is not None]
     elements = (spec_of(v.type).dtype.size for v, p in places if is_port(p.space.data))
     return gcd(ALIGNMENT, *(p.offset.data for _, p in places), *elements)
@@ -80,8 +80,9 @@ def pieces_of(op: Operation) -> list[list[Piece] | None]:
 
 
 def _in_layout(operand: Attribute, result: Attribute, offset: int) -> int | None:
-    """The byte offset, in the layout that both types have, of a view that is at byte `offset` of row-major memory; None where the
-    layout makes no view of it. In blocks of channels, whole blocks of whole pictures lie together, if there is one picture."""
+    """The byte offset, in the layout that both types have, of a view that is at byte `offset` of row-major memory; None
+    where the layout makes no view of it. In blocks of channels, whole blocks of whole pictures lie together, if there
+    is one picture."""
     one, other = layout_of(operand), layout_of(result)
     if one is PLAIN and other is PLAIN:
         return offset
@@ -102,8 +103,8 @@ def _in_layout(operand: Attribute, result: Attribute, offset: int) -> int | None
 
 
 def _same_bytes(one: Layout, other: Layout, dims: Sequence[int]) -> bool:
-    """Whether a tensor has the same memory in both layouts: [N, C, 1, 1] in whole blocks of channels, or with the channels last and none added,
-    is plain memory."""
+    """Whether a tensor has the same memory in both layouts: [N, C, 1, 1] in whole blocks of channels, or with the
+    channels last and none added, is plain memory."""
     if one == other:
         return True
 
@@ -232,7 +233,8 @@ def overwritable(op: Operation) -> list[tuple[int, int]]:
             layouts = [layout_of(v.type) for v in (op.operands[k], op.results[j])]
             one_type = storage_type(sizes[0].dtype) == storage_type(sizes[1].dtype)  # one memref stands for both
             same = one_type and sizes[0].nbytes == sizes[1].nbytes and layouts[0] == layouts[1]
-            # With gaps, or in another order, an element of the same row-major number stands elsewhere where the dims are others.
+            # With gaps, or in another order, an element of the same row-major number stands elsewhere where the dims
+            # are others.
             same = same and (layouts[0].is_plain or sizes[0].dims == sizes[1].dims)
             if same and relation is not False and needing in ([], [j]):
                 pairs.append((k, j))

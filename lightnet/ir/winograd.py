@@ -1,11 +1,12 @@
-"""Winograd's minimal filtering F(m, 3): its points, the transform of weights, and the coefficients of the other two transforms.
+"""Winograd's minimal filtering F(m, 3): its points, the transform of weights, and the coefficients of the other two
+transforms.
 
-F(m, 3) computes m outputs of a 1-D correlation with 3 taps by m + 2 products (Winograd, "Arithmetic Complexity of Computations",
-1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015): y = A^T ((G g) * (B^T d)). The matrices follow
-from m + 1 points and infinity: 0 and pairs +-a. Nested in both axes it is F(m x m, 3 x 3). With pairs, B^T and A^T split into even
-and odd parts that a pair shares. For m = 4 the pairs are 5/8 and 3/2, not the usual 1 and 2: all coefficients that the transforms
-use are still exact in f32, and on sums over 512 channels the largest error falls from 7e-6 to 2e-6 of the largest value.
-Imports NumPy.
+F(m, 3) computes m outputs of a 1-D correlation with 3 taps by m + 2 products (Winograd, "Arithmetic Complexity of
+Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015): y = A^T ((G g) * (B^T
+d)). The matrices follow from m + 1 points and infinity: 0 and pairs +-a. Nested in both axes it is F(m x m, 3 x 3).
+With pairs, B^T and A^T split into even and odd parts that a pair shares. For m = 4 the pairs are 5/8 and 3/2, not the
+usual 1 and 2: all coefficients that the transforms use are still exact in f32, and on sums over 512 channels the
+largest error falls from 7e-6 to 2e-6 of the largest value. Imports NumPy.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ import numpy as np
 PAIRS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (5 / 8, 3 / 2)}
 #: Input channels of transformed weights are filled up to a multiple of this, so that products run in steps of as many.
 CHANNELS = 4
-#: Multiply-adds of one step of the transform of weights: what it makes stays in the second-level cache, and BLAS does not start threads
-#: for it, which would wait for each other longer than it takes where the machine has other work.
+#: Multiply-adds of one step of the transform of weights: what it makes stays in the second-level cache, and BLAS does
+#: not start threads for it, which would wait for each other longer than it takes where the machine has other work.
 _STEP = 1 << 18
 
 
 def points_of(m: int) -> tuple[float, ...]:
-    """The finite points of F(m, 3), in the order of the products: 0, then +a and -a of each pair. Infinity is the last product."""
+    """The finite points of F(m, 3), in the order of the products: 0, then +a and -a of each pair. Infinity is the last
+    product."""
     return (0.0, *(p for a in PAIRS[m] for p in (a, -a)))
 
 
@@ -57,8 +59,9 @@ def products_of(m: int, size: Sequence[int]) -> int:
 
 
 def transform(weights: np.ndarray, m: int, memory: np.ndarray) -> Iterator[int]:
-    """U = G g G^T of all windows of `weights` [O, I, KH, KW], made in float64 and rounded once, into `memory` [ceil(O / block), products,
-    I', block], I' the multiple of `CHANNELS` from I on, which holds zeros; a step is a block of outputs, and gives its bytes."""
+    """U = G g G^T of all windows of `weights` [O, I, KH, KW], made in float64 and rounded once, into `memory` [ceil(O /
+    block), products, I', block], I' the multiple of `CHANNELS` from I on, which holds zeros; a step is a block of
+    outputs, and gives its bytes."""
     i, *size = weights.shape[1:]
     matrix = window_matrix(m, tuple(size))
     products, taps = matrix.shape
@@ -74,8 +77,8 @@ def transform(weights: np.ndarray, m: int, memory: np.ndarray) -> Iterator[int]:
 
 
 def inverse(memory: np.ndarray, m: int, dims: Sequence[int]) -> np.ndarray:
-    """The weights of shape `dims` that `transform` made `memory` of, but for rounding: the columns of `window_matrix` are
-    independent."""
+    """The weights of shape `dims` that `transform` made `memory` of, but for rounding: the columns of `window_matrix`
+    are independent."""
     o, i, *size = dims
     back = np.linalg.pinv(window_matrix(m, tuple(size)))
     windows = np.einsum("qp,bpik->bkiq", back, memory.astype(np.float64))

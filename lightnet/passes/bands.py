@@ -22,7 +22,8 @@ from lightnet.passes.layout import follow, set_layout
 
 @dataclass(frozen=True)
 class BandsPass(LnPass):
-    """Make one kernel of a chain of kernels where the target says that the maps in between are better never stored as a whole.
+    """Make one kernel of a chain of kernels where the target says that the maps in between are better never stored as a
+    whole.
 
     ```mlir
     %e = cpu.kernel(%x_ = %x, ...) { conv2d 1x1, clip }                %y = cpu.kernel(%x_ = %x, ...) {
@@ -30,10 +31,10 @@ class BandsPass(LnPass):
     %y = cpu.kernel(%d_ = %d, ...) { conv2d 1x1 }                        conv2d 1x1 }
     ```
 
-    Such a kernel works in bands of rows of its result, so that what it computes on the way stays in the cache. On the CPU these are
-    inverted residuals and depthwise-separable convolutions on blocked maps, a first convolution before them or before a pool
-    included: the pass stands behind `layout`. Whether it pays depends on `features` and `threads`, as in `choose`. `defuse` takes
-    the kernel apart again.
+    Such a kernel works in bands of rows of its result, so that what it computes on the way stays in the cache. On the
+    CPU these are inverted residuals and depthwise-separable convolutions on blocked maps, a first convolution before
+    them or before a pool included: the pass stands behind `layout`. Whether it pays depends on `features` and
+    `threads`, as in `choose`. `defuse` takes the kernel apart again.
     """
 
     name = "bands"
@@ -54,7 +55,8 @@ class BandsPass(LnPass):
 
 
 def _merge(chain: list[KernelOp], target: Target) -> KernelOp:
-    """One kernel of several, in the place of the last. The values in between are no longer stored, so their layouts go."""
+    """One kernel of several, in the place of the last. The values in between are no longer stored, so their layouts
+    go."""
     body, last = Body.of(chain[0]), chain[-1]
     for before, kernel in pairwise(chain):
         body = Body.union(body, before.results, Body.of(kernel))

@@ -32,8 +32,8 @@ class BindPass(LnPass):
 
     A tensor with a use as data is an input, its contents the default; any other is a param. A `print` decides nothing
     where there is another use, so that a look at a weight does not make it an input. Options `inputs` and `params` name
-    tensors that are what they say, whatever their uses. An argument of `@main` is an input under the argument's name, which
-    every call feeds.
+    tensors that are what they say, whatever their uses. An argument of `@main` is an input under the argument's name,
+    which every call feeds.
     """
 
     name = "bind"

@@ -31,8 +31,9 @@ class CheckIndicesPass(LnPass):
                                                     func.return %y, %c
     ```
 
-    An index counts from the end where it is negative, so that an axis of n elements has the indices -n … n - 1. A call looks at what came
-    out, and raises (`runtime/index_checks.py`). Indices that several ops read under the same bounds are looked at once.
+    An index counts from the end where it is negative, so that an axis of n elements has the indices -n … n - 1. A call
+    looks at what came out, and raises (`runtime/index_checks.py`). Indices that several ops read under the same bounds
+    are looked at once.
     """
 
     name = "check-indices"
@@ -55,7 +56,8 @@ class CheckIndicesPass(LnPass):
 
 
 def _check(node: Any, limits: tuple[int, ...], number: int, last: func.ReturnOp) -> SSAValue:
-    """The check of one op's indices, [3] of i64: whether one is outside, the place of the first in row-major order, and that index."""
+    """The check of one op's indices, [3] of i64: whether one is outside, the place of the first in row-major order, and
+    that index."""
     classes = built_in_optypes()
     block = last.parent_block()
     assert block is not None
@@ -70,7 +72,8 @@ def _check(node: Any, limits: tuple[int, ...], number: int, last: func.ReturnOp)
 
     def bound(values: list[int]) -> SSAValue:
         name = f"{base}_{'low' if values[0] < 0 else 'high'}"
-        param = ParamOp.make([], {"dims": (len(values),), "dtype": spec.dtype.tl, "data": tuple(values)}, name=name, tensors=[name],
+        param = ParamOp.make([], {"dims": (len(values),), "dtype": spec.dtype.tl, "data": tuple(values)}, name=name,
+                             tensors=[name],
                              location=node.location)  # fmt: skip
         block.insert_op_before(param, last)
         return param.results[0]

@@ -196,7 +196,8 @@ class _Checker:
             ]
             if not any(_size(v) == self.sizes[space] for v in owners):
                 what = "input" if space.startswith("in") else "output"
-                raise LightNetError(f"the plan is wrong: port '{space}' of {self.sizes[space]} bytes is the memory of no {what}",
+                raise LightNetError(f"the plan is wrong: port '{space}' of {self.sizes[space]} bytes is the memory of "
+                                    f"no {what}",
                                     label="check-plan.port")  # fmt: skip
         for op in self.ops:
             for place in map(self.place, op.results):

@@ -34,13 +34,15 @@ class ChoosePass(LnPass):
     cpu.kernel(%x_ = %x, ...) { ... ln.conv2d ... }  ->  cpu.kernel(%x_ = %x, ...) choices {alg = "direct"} { ... }
     ```
 
-    A choice may change rounding and nothing else. Those that a kernel has already stay: people pin them by hand, or read them
-    from a file; and `set` overrides them: ``choose{set="conv1.alg=direct;conv1.tile=[1, 14, 2, 8]"}``, where a kernel goes by a
-    tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu: avx512, avx2, neon; cuda: the architecture), `threads` how many a kernel is shaped for, `most` how many may share it (0: as many); `exact`
-    refuses algorithms that sum something else than the definition does (Winograd's); `weight_memory` is how many bytes transformed weights may
-    take beyond the plain ones; `precision` (cuda) is to what the factors of products of f32 may be rounded: ``f32``, not at all, or ``tf32``. It stands before `pack` and `plan`,
-    because layouts of weights and workspace depend on it. A kernel that no generator takes as it is, and for which nothing is pinned, runs on row-major
-    memory, or op by op, with a warning.
+    A choice may change rounding and nothing else. Those that a kernel has already stay: people pin them by hand, or
+    read them from a file; and `set` overrides them: ``choose{set="conv1.alg=direct;conv1.tile=[1, 14, 2, 8]"}``, where
+    a kernel goes by a tensor that it makes, or an op in it. `features` are those of the machine to compile for (cpu:
+    avx512, avx2, neon; cuda: the architecture), `threads` how many a kernel is shaped for, `most` how many may share it
+    (0: as many); `exact` refuses algorithms that sum something else than the definition does (Winograd's);
+    `weight_memory` is how many bytes transformed weights may take beyond the plain ones; `precision` (cuda) is to what
+    the factors of products of f32 may be rounded: ``f32``, not at all, or ``tf32``. It stands before `pack` and `plan`,
+    because layouts of weights and workspace depend on it. A kernel that no generator takes as it is, and for which
+    nothing is pinned, runs on row-major memory, or op by op, with a warning.
     """
 
     name = "choose"
@@ -58,7 +60,8 @@ class ChoosePass(LnPass):
         target = get_target(self.target)
         if self.threads < 1 or self.most < 0 or (self.weight_memory or 0) < 0:
             raise LightNetError(
-                f"choose: threads = {self.threads}, most = {self.most} and weight-memory = {self.weight_memory}: at least one thread, and no negative "
+                f"choose: threads = {self.threads}, most = {self.most} and weight-memory = {self.weight_memory}: at "
+                "least one thread, and no negative "
                 "number of bytes",
                 label="choose.limits",
             )
@@ -102,7 +105,8 @@ def _plainer(kernel: KernelOp, refusal: LightNetError, target: Target, module: M
 
 
 def _check_taken(kernel: KernelOp, given: Mapping[str, Attribute], found: Mapping[str, Attribute]) -> None:
-    """Raise `LightNetError` for a choice of `set` that means nothing to the kernel: it would stand there, and change nothing."""
+    """Raise `LightNetError` for a choice of `set` that means nothing to the kernel: it would stand there, and change
+    nothing."""
     known = {*found, *ANY_KERNEL}
     for key, value in given.items():
         if key not in known:
@@ -110,7 +114,8 @@ def _check_taken(kernel: KernelOp, given: Mapping[str, Attribute], found: Mappin
             raise LightNetError(f"choose: {key} is no choice of this {kernel.name}; there are: {there}", loc_of(kernel),
                                 label="choose.set")  # fmt: skip
         if found.get(key, value) != value:
-            raise LightNetError(f"choose: {key} = {value} is no choice of this {kernel.name}, which takes such as {found[key]}",
+            raise LightNetError(f"choose: {key} = {value} is no choice of this {kernel.name}, which takes such as "
+                                f"{found[key]}",
                                 loc_of(kernel), label="choose.set")  # fmt: skip
 
 

@@ -26,13 +26,15 @@ class DecomposePass(LnPass):
     %y = ln.elew %0, %x {elew_op = "TL_SUM"} : tensor<3xf32> as ("y")
     ```
 
-    These are ops of descriptions whose C calls ops (here ``tl_tensor_lrelu(src, dst, slope); tl_tensor_elew(dst, src, dst, TL_SUM);``), or that
-    stand for one of ours; pipelines begin with the pass where there are any. LightNet's own ops are defined in index notation, by a builder or by
-    a call of the host. Ops of one target stay: `expand` makes them kernels of what they are.
+    These are ops of descriptions whose C calls ops (here
+    ``tl_tensor_lrelu(src, dst, slope); tl_tensor_elew(dst, src, dst, TL_SUM);``), or that stand for one of ours;
+    pipelines begin with the pass where there are any. LightNet's own ops are defined in index notation, by a builder or
+    by a call of the host. Ops of one target stay: `expand` makes them kernels of what they are.
 
-    An op class of this kind has a method ``decomposition(self) -> Sequence[Operation]``: new ops on the operands of `self`, in order, the last of
-    which has as many results as the op (or a pair of them and the values that take the places of its results). They may decompose further; the
-    rewriting is bounded, so that two ops that decompose into each other are an error.
+    An op class of this kind has a method ``decomposition(self) -> Sequence[Operation]``: new ops on the operands of
+    `self`, in order, the last of which has as many results as the op (or a pair of them and the values that take the
+    places of its results). They may decompose further; the rewriting is bounded, so that two ops that decompose into
+    each other are an error.
     """
 
     name = "decompose"

@@ -40,8 +40,9 @@ class ExpandPass(LnPass):
 
     Each op is visited once, in order, and never what an expansion made. The first pattern that matches (those that
     files registered for ``expand``, then the target's expanders) replaces it, by kernels or by `ln` ops, which are
-    wrapped in their turn; where none does, a kernel is put around it. Inputs, params, `ln.once` and host ops stay; a description may
-    say in which memory inputs and params stand (``create_cuda``). An op whose results have no elements is `zeros`. At the end, every op that the target cannot run is listed in one error.
+    wrapped in their turn; where none does, a kernel is put around it. Inputs, params, `ln.once` and host ops stay; a
+    description may say in which memory inputs and params stand (``create_cuda``). An op whose results have no elements
+    is `zeros`. At the end, every op that the target cannot run is listed in one error.
     """
 
     name = "expand"
@@ -110,7 +111,8 @@ class _Expander:
         return [new for new in left if _is_computed(new)]
 
     def wrap(self, op: LnOp, arch: str | None = None) -> None:
-        """Put a kernel around an op: of the target, or of another arch where the op is one of its own, or part of such (`arch`)."""
+        """Put a kernel around an op: of the target, or of another arch where the op is one of its own, or part of such
+        (`arch`)."""
         arch = arch or (op.arch if op.arch in self.target.arches else self.target.name)
         target = self.target if arch == self.target.name else get_target(arch)
         why = op.refusal(arch)

@@ -1,5 +1,6 @@
-"""The plainer way for a kernel that no generator takes as it stands: on row-major memory, then op by op. What `choose` falls back on, so
-that no network is refused for how the passes before it laid it out. Imports the passes layout and defuse.
+"""The plainer way for a kernel that no generator takes as it stands: on row-major memory, then op by op. What `choose`
+falls back on, so that no network is refused for how the passes before it laid it out. Imports the passes layout and
+defuse.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from lightnet.passes.layout import change_layout, changes_layout, follow, set_la
 
 
 def plainer(kernel: KernelOp, refusal: LightNetError, target: Target, module: ModuleOp) -> list[KernelOp]:
-    """Kernels in the place of one that was refused, in order: itself on row-major memory between changes of layout, or, where it is there
-    already or only a merged kernel on maps, its ops one by one. Warns that it did. Raises `refusal` where nothing is plainer: for a
-    single op on row-major memory or a change of layout, for one with choices (what is pinned is done or refused), for weights that are packed and for a
-    network with a plan, in which nothing new has a place."""
+    """Kernels in the place of one that was refused, in order: itself on row-major memory between changes of layout, or,
+    where it is there already or only a merged kernel on maps, its ops one by one. Warns that it did. Raises `refusal`
+    where nothing is plainer: for a single op on row-major memory or a change of layout, for one with choices (what is
+    pinned is done or refused), for weights that are packed and for a network with a plan, in which nothing new has a
+    place."""
     maps = [v for v in (*kernel.operands, *kernel.results) if not layout_of(v.type).is_plain]
     movable = all(isinstance(layout_of(v.type), Blocked | ChannelsLast) for v in maps)
     simple = changes_layout(kernel) or (not maps and len(kernel.ops) == 1)

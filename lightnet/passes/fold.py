@@ -27,7 +27,7 @@ class FoldPass(LnPass):
 
     ```mlir
     %a = ln.arange {start = 0, stop = 6, step = 1} : tensor<6xf32>
-    %b = ln.slice %a {axis = 0, start = 2, len = 3} : tensor<3xf32>  ->  %b = ln.arange {start = 2, stop = 5, step = 1} : ...
+    %b = ln.slice %a {axis = 0, start = 2, len = 3} : ...  ->  %b = ln.arange {start = 2, stop = 5, step = 1} : ...
     ```
 
     Constants are what the program spells out: `zeros`, `arange`, and a reshape of `arange`. The contents of params and

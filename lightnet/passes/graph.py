@@ -21,8 +21,8 @@ from lightnet.ir.op import TENSORS, LnOp, tensor_names
 
 
 def graphs(module: ModuleOp) -> Iterator[Block]:
-    """The body of each function that is a graph of `ln` ops: level 1 to 3 (functions of level 4 are left alone). A `@main` that
-    returns its arguments as they are is one, too."""
+    """The body of each function that is a graph of `ln` ops: level 1 to 3 (functions of level 4 are left alone). A
+    `@main` that returns its arguments as they are is one, too."""
     for op in module.ops:
         if isinstance(op, FuncOp) and len(op.body.blocks) == 1:
             block = op.body.block

@@ -31,14 +31,19 @@ class LayoutPass(LnPass):
     """Give every tensor type its layout.
 
     ```mlir
-    %y = cpu.kernel(%x_ = %x) { ln.relu … }  ->  %0 = cpu.kernel(%x_ = %x) { ln.forward … } : tensor<…, #ln.layout<"c16">>
-                                                 %1 = cpu.kernel(%x_ = %0) { ln.relu … } : tensor<…, #ln.layout<"c16">>
-                                                 %y = cpu.kernel(%x_ = %1) { ln.forward … } : tensor<…>
+    %y = cpu.kernel(%x_ = %x) { ln.relu … }
+    ```
+    ->
+    ```mlir
+    %0 = cpu.kernel(%x_ = %x) { ln.forward … } : tensor<…, #ln.layout<"c16">>
+    %1 = cpu.kernel(%x_ = %0) { ln.relu … } : tensor<…, #ln.layout<"c16">>
+    %y = cpu.kernel(%x_ = %1) { ln.forward … } : tensor<…>
     ```
 
-    `layout` is one of the target's (default: its first): ``plain`` (row-major everywhere); ``blocked`` (cpu): kernels run on maps in blocks of
-    channels, with the halo that their readers need; ``nhwc`` (cuda): on maps with the channels last. A kernel does where this costs less than it
-    saves, changes of layout (`ln.forward` from one type to the other) included. What a machine has `features` for decides how long a block is. A kernel whose `alg` is pinned follows
+    `layout` is one of the target's (default: its first): ``plain`` (row-major everywhere); ``blocked`` (cpu): kernels
+    run on maps in blocks of channels, with the halo that their readers need; ``nhwc`` (cuda): on maps with the channels
+    last. A kernel does where this costs less than it saves, changes of layout (`ln.forward` from one type to the other)
+    included. What a machine has `features` for decides how long a block is. A kernel whose `alg` is pinned follows
     that. What was laid out comes in as if it were plain: changes of layout, and the choices made for them, go.
     """
 
@@ -68,8 +73,8 @@ class LayoutPass(LnPass):
 
 
 def _make_plain(block: Block) -> bool:
-    """Take the layouts off all types, the changes of layout out, and the choices, which were made for these layouts, off their
-    kernels. Whether there were any."""
+    """Take the layouts off all types, the changes of layout out, and the choices, which were made for these layouts,
+    off their kernels. Whether there were any."""
     laid_out = [op for op in block.ops if isinstance(op, KernelOp) and not is_plain(op)]
     ops = [op for op in block.ops if isinstance(op, Forward | KernelOp) and changes_layout(op)]
     for once in [op for op in block.ops if isinstance(op, OnceOp)]:
@@ -105,8 +110,8 @@ def changes_layout(op: Operation) -> bool:
 
 
 def _leave_out(ops: Sequence[Operation]) -> None:
-    """Let readers of changes of layout read what these read. An output keeps its name, unless what is read is one itself or is no
-    result of a kernel: then the op stays, as a copy."""
+    """Let readers of changes of layout read what these read. An output keeps its name, unless what is read is one
+    itself or is no result of a kernel: then the op stays, as a copy."""
     for op in ops:
         (value,), (result,) = op.operands, op.results
         if any(isinstance(use.operation, ReturnOp) for use in result.uses):
@@ -136,7 +141,8 @@ class _Node:
 
     @classmethod
     def of(cls, kernel: KernelOp, blocking: Blocking, static: set[SSAValue]) -> _Node | None:
-        """None where it has to stay plain: weights that are computed, or a value that is a map and something else, or two results."""
+        """None where it has to stay plain: weights that are computed, or a value that is a map and something else, or
+        two results."""
         outside = dict(zip(kernel.body.args, kernel.operands))
         form, yielded = blocking.form, kernel.terminator.operands
         reads: dict[SSAValue, Halo] = {}
@@ -156,8 +162,8 @@ class _Node:
 
 @dataclass
 class _Assignment:
-    """Which kernels of a block run on blocked maps: those that make the network cheapest by the model of the target, the changes of
-    layout between them and what stays plain included. Exact, as a minimum cut."""
+    """Which kernels of a block run on blocked maps: those that make the network cheapest by the model of the target,
+    the changes of layout between them and what stays plain included. Exact, as a minimum cut."""
 
     nodes: dict[Operation, _Node]
     target: Target
@@ -279,8 +285,8 @@ class _Assignment:
 def change_layout(
     target: Target, value: SSAValue, layout: Layout, users: set[Operation], names: FreshNames
 ) -> KernelOp:
-    """A kernel behind the op that makes `value`, which gives it another layout for `users`, under the value's name and the layout's.
-    An output keeps its name: then it is `value` that gets another one."""
+    """A kernel behind the op that makes `value`, which gives it another layout for `users`, under the value's name and
+    the layout's. An output keeps its name: then it is `value` that gets another one."""
     forward = Forward.make([value])
     set_layout(forward.results[0], layout)
     if (name := tensor_name(value)) is not None:

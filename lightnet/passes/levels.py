@@ -1,7 +1,8 @@
-"""The four levels as values: which passes of the pipeline work towards each, how a module of it is told, and what must hold of one.
+"""The four levels as values: which passes of the pipeline work towards each, how a module of it is told, and what must
+hold of one.
 
-What holds is checked by `verify_level`, where ``--verify-each`` verifies after every pass, and where a module is read from a file. Imports `ir`,
-the dialects' launches, and `check_plan` when there is a plan.
+What holds is checked by `verify_level`, where ``--verify-each`` verifies after every pass, and where a module is read
+from a file. Imports `ir`, the dialects' launches, and `check_plan` when there is a plan.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from lightnet.ir.target import get_target
 
 @dataclass(frozen=True)
 class Level:
-    """A level of the IR. `passes` are those of the default pipeline that lead to its end, `what` a module of it is for people, `made_by` the pass
-    that makes one of the level below; `holds` raises `LightNetError` for a module of the level that breaks what the level promises."""
+    """A level of the IR. `passes` are those of the default pipeline that lead to its end, `what` a module of it is for
+    people, `made_by` the pass that makes one of the level below; `holds` raises `LightNetError` for a module of the
+    level that breaks what the level promises."""
 
     name: str
     what: str
@@ -63,7 +65,8 @@ def level_of(module: ModuleOp) -> Level | None:
 
 
 def verify_level(module: ModuleOp) -> None:
-    """Check what the level of a module promises beyond what each op does. Raises `LightNetError` at the op that breaks it."""
+    """Check what the level of a module promises beyond what each op does. Raises `LightNetError` at the op that breaks
+    it."""
     if (level := level_of(module)) is not None:
         level.holds(module)
 
@@ -95,8 +98,8 @@ class NothingToDo(Instrumentation):
 
 @contextmanager
 def driven(disable: Iterable[str] = (), named: bool = True) -> Iterator[tuple[Instrumentation, ...]]:
-    """What every tool puts around passes: switches off by name what somebody `disable`s, gives what watches them where somebody `named` them, and warns
-    in the end of names that nothing had."""
+    """What every tool puts around passes: switches off by name what somebody `disable`s, gives what watches them where
+    somebody `named` them, and warns in the end of names that nothing had."""
     with disabling(disable) as disabled:
         yield (NothingToDo(),) if named else ()
     for name in disabled.unknown:
@@ -117,17 +120,20 @@ def _unplanned(module: ModuleOp) -> None:
     """No place without a plan: addresses mean something in memory of a known size alone."""
     for op in _top(module):
         if PLACES in op.attributes:
-            text = f"{op.name}: has a place, and the module has no memory: its attribute `ln.memory` gives the bytes of each space"
+            text = f"{op.name}: has a place, and the module has no memory"
+            text += ": its attribute `ln.memory` gives the bytes of each space"
             raise LightNetError(text, loc_of(op), label="level.place")
 
 
 def _kernels(module: ModuleOp) -> None:
-    """Kernels are of one target and of the arches that it takes in; what computes outside of them reads and makes row-major tensors."""
+    """Kernels are of one target and of the arches that it takes in; what computes outside of them reads and makes
+    row-major tensors."""
     _unplanned(module)
     _one_machine(module)
     for op in _top(module):
         if isinstance(op, LnOp) and not isinstance(op, Source) and not op.is_move and not is_plain(op):
-            text = f"{op.name}: computes on a layout that only kernels know: put it into one, or a change of layout in front of it"
+            text = f"{op.name}: computes on a layout that only kernels know"
+            text += ": put it into one, or a change of layout in front of it"
             raise LightNetError(text, loc_of(op), label="level.layout")
 
 
@@ -146,7 +152,8 @@ def _one_machine(module: ModuleOp) -> None:
 
 
 def _planned(module: ModuleOp) -> None:
-    """Every value has a place, and no two that are live at the same time share bytes but where they may (`check_plan`)."""
+    """Every value has a place, and no two that are live at the same time share bytes but where they may
+    (`check_plan`)."""
     from lightnet.passes.check_plan import check_plan
 
     check_plan(module)
@@ -167,13 +174,15 @@ def _launched(module: ModuleOp) -> None:
             raise LightNetError(str(error), loc_of(main), label="level.launch") from None
 
 
-#: `hoist` stands before kernels, so that `ln.once` holds plain ops, which NumPy evaluates at load; `subgraph` before `combine`, so that it
-#: sees one op a kernel, and `hoist` again behind it, for what it does to params; `bands` behind `layout`, because it joins kernels on blocked
-#: maps; `choose` before `pack`, because how weights lie depends on it, and before `plan`, because workspace does.
+#: `hoist` stands before kernels, so that `ln.once` holds plain ops, which NumPy evaluates at load; `subgraph` before
+#: `combine`, so that it sees one op a kernel, and `hoist` again behind it, for what it does to params; `bands` behind
+#: `layout`, because it joins kernels on blocked maps; `choose` before `pack`, because how weights lie depends on it,
+#: and before `plan`, because workspace does.
 GRAPH = Level("graph", "a graph of ops", "bind",
               ("bind", "simplify", "trim-windows", "fold-batchnorm", "simplify", "hoist"), _unplanned)  # fmt: skip
 KERNELS = Level("kernels", "kernels", "expand",
-                ("expand", "subgraph", "hoist", "combine", "layout", "bands", "choose", "pack", "schedule"), _kernels)  # fmt: skip
+                ("expand", "subgraph", "hoist", "combine", "layout", "bands", "choose", "pack", "schedule"),
+                _kernels)  # fmt: skip
 PLAN = Level("plan", "places in memory", "plan", ("plan",), _planned)  # which ends with the check of `check-plan`
 LOOPS = Level("loops", "loops, and a list of launches", "lower-<target>", (), _launched)  # the target's `lowering`
 LEVELS = (GRAPH, KERNELS, PLAN, LOOPS)

@@ -1,7 +1,7 @@
 """`lower-cpu`: planned kernels become kernel functions and `@main` a list of launches (level 3 → level 4).
 
-A move whose pieces stand in place lowers to nothing; pieces that do not are copied. Kernels of equal structure, choices,
-alias pattern and alignment share one function, whatever their names and places.
+A move whose pieces stand in place lowers to nothing; pieces that do not are copied. Kernels of equal structure,
+choices, alias pattern and alignment share one function, whatever their names and places.
 
     %y = cpu.kernel(%x_ = %x) {…ln.relu…} at arena+64        func.func @relu_0(%lo: index, %hi: index, %x: …, %y: …) {…}
                                                         →    func.func @main() {

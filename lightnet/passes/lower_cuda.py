@@ -1,12 +1,14 @@
 """`lower-cuda`: planned kernels become SIMT kernels and `@main` a list of launches (level 3 → level 4).
 
-A move whose pieces stand in place lowers to nothing; pieces that do not are copied. Kernels of equal structure, choices,
-alias pattern and alignment share their functions, whatever their names and places.
+A move whose pieces stand in place lowers to nothing; pieces that do not are copied. Kernels of equal structure,
+choices, alias pattern and alignment share their functions, whatever their names and places.
 
-    %y = cuda.kernel(%x_ = %x) {…ln.relu…} at arena+256      func.func @relu_0(%x: …, %y: …) attributes {cuda.block = …} {…}
-                                                          →  func.func @main() {
-                                                               cuda.launch @relu_0 grid [2, 1, 1] block [128, 1, 1] [arena+0, arena+256]
-                                                               func.return }
+    %y = cuda.kernel(%x_ = %x) {…ln.relu…} at arena+256
+    →
+    func.func @relu_0(%x: …, %y: …) attributes {cuda.block = …} {…}
+    func.func @main() {
+      cuda.launch @relu_0 grid [2, 1, 1] block [128, 1, 1] [arena+0, arena+256]
+      func.return }
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class _Lowering(Lowering[SimtLaunch]):
             place, size = placed(value), spec_of(value.type).dtype.size
             if place.offset.data % size:
                 raise LightNetError(
-                    f"a tensor stands at {place.space.data}+{place.offset.data}, and a device reads elements of {size} bytes at multiples "
+                    f"a tensor stands at {place.space.data}+{place.offset.data}, and a device reads elements of {size} "
+                    "bytes at multiples "
                     f"of {size} alone: plan with the default plan",
                     label="lower-cuda.alignment",
                 )

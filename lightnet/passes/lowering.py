@@ -1,8 +1,10 @@
-"""What lowering planned kernels has in common for all targets that have kernel functions and a launch list (level 3 → level 4).
+"""What lowering planned kernels has in common for all targets that have kernel functions and a launch list (level 3 →
+level 4).
 
-Kernels of equal structure, choices, alias pattern and alignment share their functions, whatever their names and places; a move whose
-pieces stand in place lowers to nothing, and pieces that do not are copied; run-time calls become lines of ``@main``. A target's own
-pass says what a kernel becomes, and how a launch of it is written. Imports `ir`, the builder and the launch dialect.
+Kernels of equal structure, choices, alias pattern and alignment share their functions, whatever their names and places;
+a move whose pieces stand in place lowers to nothing, and pieces that do not are copied; run-time calls become lines of
+``@main``. A target's own pass says what a kernel becomes, and how a launch of it is written. Imports `ir`, the builder
+and the launch dialect.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class Lowering(ABC, Generic[M]):
         return align_up(memory_of(self.module)[ARENA])
 
     def settle_memory(self, ops: Iterable[Operation]) -> None:
-        """Say how large each space is now: the arena with what was added, and ports in which something stands, if only for a caller."""
+        """Say how large each space is now: the arena with what was added, and ports in which something stands, if only
+        for a caller."""
         standing = {place.space.data for op in ops for place in places_of(op)}
         sizes = {k: n for k, n in memory_of(self.module).items() if k in standing or not is_port(k)}
         if self.added:
@@ -169,7 +172,8 @@ class Lowering(ABC, Generic[M]):
         memory, launches = self.needed[key], self.known[key]
         size = memory.size
         if workspace is not None and workspace_size(op) < size:
-            raise LightNetError(f"{op.name} needs a workspace of {size} bytes, and {workspace_size(op)} are planned: run choose and "
+            raise LightNetError(f"{op.name} needs a workspace of {size} bytes, and {workspace_size(op)} are planned: "
+                                "run choose and "
                                 "plan again", label="kernel.workspace")  # fmt: skip
         if workspace is None and size:  # planned elsewhere, without our workspace: it goes behind everything
             self.added = max(self.added, size)
@@ -224,8 +228,8 @@ def _workspace(op: KernelOp) -> PlaceAttr | None:
 
 
 def _aliases(op: KernelOp) -> dict[int, int]:
-    """Results that take the memory of an operand: result -> operand. Any other overlap of a result with an operand would
-    break the promise that a function's memrefs are apart."""
+    """Results that take the memory of an operand: result -> operand. Any other overlap of a result with an operand
+    would break the promise that a function's memrefs are apart."""
     aliases: dict[int, int] = {}
     for j, result in enumerate(op.results):
         low, high = _bytes(result)
@@ -250,8 +254,8 @@ def _bytes(value: SSAValue) -> tuple[int, int]:
 
 
 def _between_spaces(op: KernelOp) -> CopyOp | None:
-    """The line for a kernel that only copies from one memory space to another, of which one is not the ordinary memory of kernels (the
-    arena, the static space, the caller's)."""
+    """The line for a kernel that only copies from one memory space to another, of which one is not the ordinary memory
+    of kernels (the arena, the static space, the caller's)."""
     if len(op.ops) != 1 or not isinstance(op.ops[0], Copy):
         return None
     source, to = placed(op.operands[0]), placed(op.results[0])

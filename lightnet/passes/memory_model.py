@@ -1,9 +1,9 @@
 """How much memory an order of ops needs, roughly and in linear time: what `schedule` compares orders by.
 
-A value takes its bytes from the op that makes it to its last reader, outputs to the end. Values that a plan makes part of
-another one (views) take none and keep that one alive; a concatenation takes over the bytes of operands that end with it; a
-result takes over those of an operand that may be overwritten (`ir/views.py` has both rules). Static tensors do not count,
-inputs count from the start. The packing into addresses is left out. Imports xDSL, `ir` and `passes.graph`.
+A value takes its bytes from the op that makes it to its last reader, outputs to the end. Values that a plan makes part
+of another one (views) take none and keep that one alive; a concatenation takes over the bytes of operands that end with
+it; a result takes over those of an operand that may be overwritten (`ir/views.py` has both rules). Static tensors do
+not count, inputs count from the start. The packing into addresses is left out. Imports xDSL, `ir` and `passes.graph`.
 """
 
 from __future__ import annotations

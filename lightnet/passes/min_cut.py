@@ -1,7 +1,8 @@
 """Which of two labels each of many nodes gets, at the least cost: a minimum cut.
 
-Costs are of a node with a label, and of pairs of nodes with different ones; any such sum has an exact minimum in polynomial time
-(Picard and Ratliff 1975). The flow is found as by Dinic (1970): shortest augmenting paths, many at a time. Pure Python on integers.
+Costs are of a node with a label, and of pairs of nodes with different ones; any such sum has an exact minimum in
+polynomial time (Picard and Ratliff 1975). The flow is found as by Dinic (1970): shortest augmenting paths, many at a
+time. Pure Python on integers.
 """
 
 from __future__ import annotations

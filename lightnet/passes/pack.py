@@ -35,8 +35,9 @@ class PackPass(LnPass):
     %y = cpu.kernel(…, %w_ = %w) …             %y = cpu.kernel(…, %w_ = %w) …
     ```
 
-    It stands behind `choose`, since how weights lie depends on algorithm and tile. Kernels that want one tensor in one layout share
-    it; what nobody reads any more takes no memory. Gathers from a matrix that a product packs read the packed one (`passes/tied.py`).
+    It stands behind `choose`, since how weights lie depends on algorithm and tile. Kernels that want one tensor in one
+    layout share it; what nobody reads any more takes no memory. Gathers from a matrix that a product packs read the
+    packed one (`passes/tied.py`).
     """
 
     name = "pack"
@@ -62,7 +63,8 @@ def _pack(block: Block, target: Target, names: FreshNames) -> None:
         if lacking := [(i, layout) for i, layout in wanted if kernel.operands[i] not in static]:
             number, layout = lacking[0]
             raise LightNetError(
-                f"{kernel.name}: operand {number} should be packed as '{layout}', but is computed at run time: choose another 'alg'",
+                f"{kernel.name}: operand {number} should be packed as '{layout}', but is computed at run time: choose "
+                "another 'alg'",
                 loc_of(kernel),
                 label="pack.static",
             )

@@ -26,8 +26,8 @@ _OF_TARGETS = {"expand": "expanders", "combine": "combiners", "subgraph": "subgr
 
 
 def built_in(pass_name: str | None = None, target: str = "*") -> Iterator[Row]:
-    """The patterns that stand with ops, targets and passes, not those of `registry.pattern`: all, or those of a pass that may
-    meet a pattern for `target`."""
+    """The patterns that stand with ops, targets and passes, not those of `registry.pattern`: all, or those of a pass
+    that may meet a pattern for `target`."""
     if pass_name in (None, "simplify"):
         yield from (("simplify", "*", cls) for cls in (*rewrites_of(every_op()), FoldConstants))
     yield from ((name, "*", cls) for name, cls in _OWN if pass_name in (None, name))

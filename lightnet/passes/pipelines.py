@@ -1,9 +1,11 @@
-"""The pipelines as values: which passes of which level run, in which order, for which target and plan, and how a pipeline's name is read.
+"""The pipelines as values: which passes of which level run, in which order, for which target and plan, and how a
+pipeline's name is read.
 
-import (-> decompose) -> bind -> simplify -> trim-windows -> fold-batchnorm -> simplify (-> precision) -> hoist     level 1, the graph
+import (-> decompose) -> bind -> simplify -> trim-windows -> fold-batchnorm
+       -> simplify (-> precision) -> hoist                                                          level 1, the graph
        -> expand -> subgraph -> hoist -> combine -> layout -> bands -> choose -> pack -> schedule   level 2, kernels
-       -> plan                                                         level 3, places
-       -> lower-<target>                                               level 4, loops
+       -> plan                                                                                      level 3, places
+       -> lower-<target>                                                                            level 4, loops
 
 (`passes/levels.py` has the passes of each level.) Imports `ir.target` and the levels.
 """
@@ -26,8 +28,9 @@ from lightnet.ir.target import Target, get_target
 from lightnet.passes.levels import BY_NAME, GRAPH, KERNELS, LEVELS, LOOPS, PLAN, Level
 from lightnet.runtime.dtypes import SHORT
 
-#: What a network may compute in on every target: as it is written, or in a short type, by the pass `precision`, behind what folds weights, and
-#: before `hoist`, so that they are rounded once. `Target.precisions` are further ones, of which kernels are told.
+#: What a network may compute in on every target: as it is written, or in a short type, by the pass `precision`, behind
+#: what folds weights, and before `hoist`, so that they are rounded once. `Target.precisions` are further ones, of which
+#: kernels are told.
 PRECISIONS = ("f32", *SHORT)
 
 
@@ -117,14 +120,17 @@ def name_of(entry: str) -> str:
 def pipeline_of(
     target: str = "cpu", plan: str = "default", planned: bool = False, layout: str | None = None, precision: str = "f32"
 ) -> Pipeline:
-    """The pipeline of a target for a kind of plan (``upstream`` or another one), with what the target itself changes in it (`Target.pipeline`).
+    """The pipeline of a target for a kind of plan (``upstream`` or another one), with what the target itself changes in
+    it (`Target.pipeline`).
 
-    `planned` says that the module has places already and is only to be lowered. Options (`target`, `plan`, `layout`) are for
-    `parse_pipeline` to fill in; a `layout` other than ``plain`` is a `LightNetError` where no pass would read it, and so is a `precision`
-    other than ``f32`` where a plan stands already, or is upstream's. A target without kernels runs the graph as it was imported, bound.
+    `planned` says that the module has places already and is only to be lowered. Options (`target`, `plan`, `layout`)
+    are for `parse_pipeline` to fill in; a `layout` other than ``plain`` is a `LightNetError` where no pass would read
+    it, and so is a `precision` other than ``f32`` where a plan stands already, or is upstream's. A target without
+    kernels runs the graph as it was imported, bound.
     """
     architecture = get_target(target)
-    fixed = {"a network that is planned keeps its layouts": planned, "upstream's plans are of plain tensors": plan == "upstream",
+    fixed = {"a network that is planned keeps its layouts": planned,
+             "upstream's plans are of plain tensors": plan == "upstream",
              f"target '{target}' has no layouts": architecture.kernel is None}  # fmt: skip
     if layout not in (None, "plain") and (why := next((why for why, holds in fixed.items() if holds), None)):
         raise LightNetError(f"{why}: leave out layout '{layout}'", label="pipelines.layout")
@@ -144,8 +150,9 @@ def _stages(target: Target, plan: str, planned: bool, shorten: tuple[str, ...]) 
         yield Stage(GRAPH, (*decompose, "bind"))
         yield Stage(last, ("choose", *lowering))
     elif plan == "upstream":
-        # What reproduces LightNet's plans: nothing is fused, packed or laid out anew, but for what the architecture did. `choose` comes after
-        # `plan` (and for a network that comes in planned): workspace is then added behind what was planned.
+        # What reproduces LightNet's plans: nothing is fused, packed or laid out anew, but for what the architecture
+        # did. `choose` comes after `plan` (and for a network that comes in planned): workspace is then added behind
+        # what was planned.
         yield Stage(GRAPH, (*decompose, "bind"))
         yield Stage(KERNELS, ("preprocess", "expand", "preprocess", *target.upstream))
         yield Stage(PLAN, PLAN.passes)
@@ -169,7 +176,7 @@ def default(
     return str(pipeline_of(target, plan, planned, layout, precision).until(until))
 
 
-# -- names of pipelines ----------------------------------------------------------------------------------------------------
+# -- names of pipelines ------------------------------------------------------------------------------------------------
 
 #: What may stand behind a pipeline's name: a level, a pass to leave out, one to add.
 _EDIT = re.compile(
@@ -180,8 +187,9 @@ _EDIT = re.compile(
 
 
 def expanded(text: str, defaults: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A list of passes with the pipelines that it names spelt out, and `defaults` with the target of these. Raises `LightNetError`: a name that no
-    target has, a change of a pass that is not in the pipeline, pipelines of different targets."""
+    """A list of passes with the pipelines that it names spelt out, and `defaults` with the target of these. Raises
+    `LightNetError`: a name that no target has, a change of a pass that is not in the pipeline, pipelines of different
+    targets."""
     found, options = [], dict(defaults)
     for entry in entries(text):
         if not entry.startswith("@"):
@@ -203,13 +211,15 @@ def _named(entry: str, options: Mapping[str, Any]) -> tuple[str, Pipeline]:
 
 
 def staged(text: str, defaults: Mapping[str, Any]) -> Pipeline:
-    """A list of passes by level, as `pipeline_of` has them: those of a pipeline that it names stand at their levels, any other one at that of the pass in
-    front of it. What lowers begins the last level, with the choices right in front of it (of networks that are planned already, to whose plan workspace
-    is added). Raises `LightNetError` as `expanded` does, and for a precision that the passes do not speak of."""
+    """A list of passes by level, as `pipeline_of` has them: those of a pipeline that it names stand at their levels,
+    any other one at that of the pass in front of it. What lowers begins the last level, with the choices right in front
+    of it (of networks that are planned already, to whose plan workspace is added). Raises `LightNetError` as `expanded`
+    does, and for a precision that the passes do not speak of."""
     target, precision = get_target(defaults["target"]), defaults.get("precision") or "f32"
     if "@" not in text and precision != "f32" and precision not in target.precisions:
         raise LightNetError(
-            f"a pipeline says itself what it rounds: put precision{{to={precision:.40}}} into it, and leave out the option"
+            f"a pipeline says itself what it rounds: put precision{{to={precision:.40}}} into it, and leave out the "
+            "option"
         )
     found: list[tuple[Level, str]] = []
     for entry in entries(text):
@@ -271,7 +281,8 @@ def _edited(pipeline: Pipeline, entry: str, edits: str) -> Pipeline:
         change = _EDIT.match(edits)
         if change is None:
             raise LightNetError(
-                f"'{edits:.40}' of '{entry:.80}' changes no pipeline: write @NAME:LEVEL, -PASS, +after:PASS:NEW or +before:PASS:NEW",
+                f"'{edits:.40}' of '{entry:.80}' changes no pipeline: write @NAME:LEVEL, -PASS, +after:PASS:NEW or "
+                "+before:PASS:NEW",
                 label="pipelines.edit",
             )
         edits = edits[change.end() :]

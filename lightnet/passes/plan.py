@@ -5,12 +5,14 @@
 ```
 
 `static` holds params and results of `ln.once`, one behind the other, for the whole program. `arena` holds everything
-else: liveness over op positions gives each value an interval, views and in-place results are merged
-(`plan_buffers`), and what is left is packed (`planning.pack`). Inputs live throughout, for a call need not feed them
-again; outputs live to the end. On a target with `Target.ports`, inputs and outputs of so many bytes and more are *ports*, memory
-of the caller that is read and written where it is: each is a space of its own, `in0`, `out0` and so on. A target may have further spaces, small and near: it says which values should stand there
-(`Target.home`), and what does not fit stands in the arena. Where launches run at once that need not wait for each other, small values share no
-bytes with those of the branches beside them (`Target.apart`): sharing them would be a reason to wait. The checker runs on every result. Dropping the attributes un-plans.
+else: liveness over op positions gives each value an interval, views and in-place results are merged (`plan_buffers`),
+and what is left is packed (`planning.pack`). Inputs live throughout, for a call need not feed them again; outputs live
+to the end. On a target with `Target.ports`, inputs and outputs of so many bytes and more are *ports*, memory of the
+caller that is read and written where it is: each is a space of its own, `in0`, `out0` and so on. A target may have
+further spaces, small and near: it says which values should stand there (`Target.home`), and what does not fit stands in
+the arena. Where launches run at once that need not wait for each other, small values share no bytes with those of the
+branches beside them (`Target.apart`): sharing them would be a reason to wait. The checker runs on every result.
+Dropping the attributes un-plans.
 """
 
 from __future__ import annotations
@@ -43,10 +45,11 @@ ALIGNMENT = Space().alignment
 
 @dataclass(frozen=True)
 class PlanPass(LnPass):
-    """Plan memory. `plan` is ``default`` or ``upstream``; `capacity` (bytes, of each space) and `alignment` (bytes) are the
-    target's unless given (by upstream's rules those of its memory types); `ports` is from how many bytes on inputs and outputs are memory of the caller
-    (0: none; unless given the target's), which plans of upstream's kind do not have; `effort` is the packing's (``fast``, ``default``, ``high`` or a
-    number of steps); `report` is a file to write the report to (.txt, .json, .svg or .html)."""
+    """Plan memory. `plan` is ``default`` or ``upstream``; `capacity` (bytes, of each space) and `alignment` (bytes) are
+    the target's unless given (by upstream's rules those of its memory types); `ports` is from how many bytes on inputs
+    and outputs are memory of the caller (0: none; unless given the target's), which plans of upstream's kind do not
+    have; `effort` is the packing's (``fast``, ``default``, ``high`` or a number of steps); `report` is a file to write
+    the report to (.txt, .json, .svg or .html)."""
 
     name = "plan"
     level = "graph"
@@ -102,9 +105,10 @@ def plan_module(
     apart: int = 0,
 ) -> Plan:
     """Plan a module of level 1 or 2 in place; returns the plan of the arena. Raises `LightNetError` when a space
-    exceeds `capacity`. `home` names the space, the arena or one of `others`, in which a computed value should stand; what
-    does not fit into its space stands in the arena. Inputs and outputs of at least `ports` bytes are ports (0: none is). Values of at most `apart`
-    bytes share none with those of ops nearby that may run at the same time (0: all may share)."""
+    exceeds `capacity`. `home` names the space, the arena or one of `others`, in which a computed value should stand;
+    what does not fit into its space stands in the arena. Inputs and outputs of at least `ports` bytes are ports (0:
+    none is). Values of at most `apart` bytes share none with those of ops nearby that may run at the same time (0: all
+    may share)."""
     if alignment < 1:
         raise LightNetError(f"the alignment should be at least 1, but is {alignment}", label="plan.alignment")
     unplan(module)
@@ -167,10 +171,11 @@ def _place_static(problem: Problem, alignment: int, capacity: int, base: dict[in
 
 
 def fit(problem: Problem, name: str, space: Space) -> tuple[dict[int, int], int]:
-    """Pack the groups of a small space into its capacity: the base of each group that stays there, by id, and the bytes used.
+    """Pack the groups of a small space into its capacity: the base of each group that stays there, by id, and the bytes
+    used.
 
-    While they do not fit, the largest group at the moment of the highest load moves to the arena, which makes room there
-    with the fewest copies.
+    While they do not fit, the largest group at the moment of the highest load moves to the arena, which makes room
+    there with the fewest copies.
     """
     groups = {str(i): g for i, g in enumerate(problem.elsewhere.get(name, ()))}
     for key in [key for key, g in groups.items() if g.hi - g.lo > space.capacity]:
@@ -193,7 +198,8 @@ def _may_spill(group: Group, name: str, space: Space) -> None:
     """Raise `LightNetError` for a group that has to stand in its space, and does not fit."""
     if not space.spills:
         raise LightNetError(
-            f"memory space '{name}' has {space.capacity} bytes, and has no room for '{group.name}' of {group.hi - group.lo} beside what "
+            f"memory space '{name}' has {space.capacity} bytes, and has no room for '{group.name}' of "
+            f"{group.hi - group.lo} beside what "
             "is live then",
             _loc(group),
             label="plan.capacity",

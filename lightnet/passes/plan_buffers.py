@@ -57,8 +57,9 @@ class Slot:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Values at fixed offsets to each other; `lo` and `hi` bound their bytes, `lower` and `upper` their lifetimes; `sources` counts those
-    that are protected, `spans` has the slots by where they are. `doubtful` lists the ops whose merges made the group larger than the value merged."""
+    """Values at fixed offsets to each other; `lo` and `hi` bound their bytes, `lower` and `upper` their lifetimes;
+    `sources` counts those that are protected, `spans` has the slots by where they are. `doubtful` lists the ops whose
+    merges made the group larger than the value merged."""
 
     slots: list[Slot]
     space: str
@@ -120,9 +121,10 @@ class Network:
     ports: int = 0  # inputs and outputs of at least so many bytes are ports; 0: none is
 
     @classmethod
-    def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena, ports: int = 0, apart: int = 0) -> Network:  # fmt: skip
-        """Read a module of level 1 or 2 (old places are ignored); `home` names the space a computed value should stand in. Values of at
-        most `apart` bytes keep theirs from ops that need not wait for those that read them."""
+    def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena, ports: int = 0,
+           apart: int = 0) -> Network:  # fmt: skip
+        """Read a module of level 1 or 2 (old places are ignored); `home` names the space a computed value should stand
+        in. Values of at most `apart` bytes keep theirs from ops that need not wait for those that read them."""
         ops = planned_ops(main_of(module).body.block)
         position = {op: i for i, op in enumerate(ops)}
         end = len(ops)
@@ -163,8 +165,9 @@ class Network:
         )
 
     def port_groups(self) -> dict[str, Group]:
-        """The groups that are ports, by the names of these: as merged now, what has the bytes of one input or of one output and no
-        more. All of an input's other values read it, for it is protected; what else an output's memory holds is for nobody to see."""
+        """The groups that are ports, by the names of these: as merged now, what has the bytes of one input or of one
+        output and no more. All of an input's other values read it, for it is protected; what else an output's memory
+        holds is for nobody to see."""
         found: dict[str, Group] = {}
         taken: set[int] = set()
         if not self.ports:
@@ -253,8 +256,8 @@ class Network:
         return a.group is b.group and a.offset < b.offset + b.size and b.offset < a.offset + a.size
 
     def _in_place_move(self, result: Slot, operand: Slot, delta: int) -> bool:
-        """Whether no byte need be copied from the operand to the result that stands `delta` bytes further on; if the two
-        are not operand and result of one op, none is."""
+        """Whether no byte need be copied from the operand to the result that stands `delta` bytes further on; if the
+        two are not operand and result of one op, none is."""
         op = self.ops[result.lower]
         pieces = self.pieces[result.lower][result.value.index] if result.lower else None
         at = 0
@@ -291,7 +294,8 @@ WINDOW = 16
 
 
 def _needs(ops: Sequence[Operation], position: dict[Operation, int]) -> list[set[int] | None]:
-    """For each op, those among the `WINDOW` before it whose results it needs, directly or not; None of ops that compute nothing."""
+    """For each op, those among the `WINDOW` before it whose results it needs, directly or not; None of ops that compute
+    nothing."""
     found: list[set[int] | None] = []
     for j, op in enumerate(ops):
         if isinstance(op, Source | OnceOp | ReturnOp):
@@ -306,7 +310,8 @@ def _needs(ops: Sequence[Operation], position: dict[Operation, int]) -> list[set
 
 
 def _freed(needs: Sequence[set[int] | None], readers: Sequence[int], upper: int) -> int:
-    """The position behind the last op of the window that needs not all of `readers`: it may run beside one of them, unless it has its memory."""
+    """The position behind the last op of the window that needs not all of `readers`: it may run beside one of them,
+    unless it has its memory."""
     for j in range(min(upper + WINDOW, len(needs)) - 1, upper - 1, -1):
         needed = needs[j]
         if needed is not None and any(i >= j - WINDOW and i not in needed for i in readers):
@@ -319,8 +324,8 @@ def _freed(needs: Sequence[set[int] | None], readers: Sequence[int], upper: int)
 
 @dataclass
 class Problem:
-    """The arena as a packing problem: a buffer for each group and each workspace, and what they stand for; and the groups of the
-    other spaces, and those that are ports."""
+    """The arena as a packing problem: a buffer for each group and each workspace, and what they stand for; and the
+    groups of the other spaces, and those that are ports."""
 
     groups: list[Group]
     buffers: list[Buffer]

@@ -1,9 +1,10 @@
 """`--plan=upstream`: the offsets and sizes that the C implementation gives, byte for byte.
 
-Works on a network that was never fused: ops of level 1, or kernels of one op each, or kernels that stand for one op of upstream's
-(`KernelOp.composite`). The order of ops is that of the pass `preprocess`. Each memory space has a pool of document 004 for its memory
-type; the rules are in `_Planner`. All that upstream lays into one memory type lies in one space; offsets start at the alignment (at 1
-for ``cpu``). As upstream does, tensors that nobody consumes are overwritten.
+Works on a network that was never fused: ops of level 1, or kernels of one op each, or kernels that stand for one op of
+upstream's (`KernelOp.composite`). The order of ops is that of the pass `preprocess`. Each memory space has a pool of
+document 004 for its memory type; the rules are in `_Planner`. All that upstream lays into one memory type lies in one
+space; offsets start at the alignment (at 1 for ``cpu``). As upstream does, tensors that nobody consumes are
+overwritten.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from lightnet.passes.planning.upstream import Pool
 def plan_upstream(
     module: ModuleOp, target: Target | None = None, *, alignment: int | None = None, capacity: int | None = None
 ) -> None:
-    """Plan a never-fused module in place for a target (default: everything stands in the arena, of memory type ``cpu``). Alignment and
-    capacity, in bytes, are those of the memory types unless given. Raises `LightNetError` for a fused network."""
+    """Plan a never-fused module in place for a target (default: everything stands in the arena, of memory type
+    ``cpu``). Alignment and capacity, in bytes, are those of the memory types unless given. Raises `LightNetError` for a
+    fused network."""
     unplan(module)
     block = main_of(module).body.block
     for op in planned_ops(block):
         if not is_plain(op):
-            raise LightNetError(f"{op.name}: upstream's plan knows row-major tensors only: leave the pass layout out", loc_of(op),
+            raise LightNetError(f"{op.name}: upstream's plan knows row-major tensors only: leave the pass layout out",
+                                loc_of(op),
                                 label="plan.upstream-layout")  # fmt: skip
         if not isinstance(op, ReturnOp):
             _single(op)
@@ -156,7 +159,8 @@ class _Planner:
 
 
 def _single(op: Operation) -> LnOp | None:
-    """The one `ln` op that `op` is or holds; None for a kernel that stands for one of upstream's ops, however many it holds."""
+    """The one `ln` op that `op` is or holds; None for a kernel that stands for one of upstream's ops, however many it
+    holds."""
     if isinstance(op, KernelOp) and op.composite:
         return None
     inner = op.ops if isinstance(op, KernelOp) else [op]

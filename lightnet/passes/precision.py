@@ -26,11 +26,12 @@ from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.runtime.dtypes import BY_NAME, SHORT, DType
 
 F32 = BY_NAME["f32"]
-#: How large the elements of a map are taken to be: the square root of what f16 holds, and a factor of two for sums. A contraction gives what
-#: one of its products gives: weights are the smaller, the more of them there are.
+#: How large the elements of a map are taken to be: the square root of what f16 holds, and a factor of two for sums. A
+#: contraction gives what one of its products gives: weights are the smaller, the more of them there are.
 TYPICAL: Interval = (-128.0, 128.0)
 PRODUCT: Interval = (-(128.0**2), 128.0**2)
-#: The largest number of f16. bf16 holds larger ones, with fewer bits; what leaves this range stays f32 for its sake, too.
+#: The largest number of f16. bf16 holds larger ones, with fewer bits; what leaves this range stays f32 for its sake,
+#: too.
 LIMIT = BY_NAME["f16"].limits[1]
 
 
@@ -39,26 +40,31 @@ class PrecisionPass(LnPass):
     """Compute in f16 (or bf16) between the inputs and the outputs, which keep their types.
 
     ```mlir
-    %x = ln.input : tensor<1x3x8x8xf32>                         %x = ln.input : tensor<1x3x8x8xf32>
-    %w = ln.param : tensor<4x3x3x3xf32>                         %w = ln.param : tensor<4x3x3x3xf32>
-    %y = ln.conv2d %x, %w, %b {...} : tensor<1x4x8x8xf32>  ->   %x1 = ln.cast %x : tensor<1x3x8x8xf16>   (%w1, %b1 likewise)
-                                                                %y1 = ln.conv2d %x1, %w1, %b1 {...} : tensor<1x4x8x8xf16>
-    func.return %y : tensor<1x4x8x8xf32>                        %y = ln.cast %y1 : tensor<1x4x8x8xf32>
+    %x = ln.input : tensor<1x3x8x8xf32>                        %x = ln.input : tensor<1x3x8x8xf32>
+    %w = ln.param : tensor<4x3x3x3xf32>                        %w = ln.param : tensor<4x3x3x3xf32>
+    %y = ln.conv2d %x, %w, %b {...} : tensor<1x4x8x8xf32>  ->  %x1 = ln.cast %x : tensor<1x3x8x8xf16>   (%w1, %b1 too)
+                                                               %y1 = ln.conv2d %x1, %w1, %b1 {...} : tensor<…xf16>
+    func.return %y : tensor<1x4x8x8xf32>                       %y = ln.cast %y1 : tensor<1x4x8x8xf32>
     ```
 
-    f16 and bf16 are types of memory: elements that are read become f32, sums are of f32, and what is stored is rounded. So an op loses by them
-    what its results lose, and an op becomes one of the short type unless its definition says otherwise. It stays f32, with casts around it,
-    * if interval arithmetic takes a tensor that it makes, its own in between included, out of ±65504, the range of f16, for operands
-      within ±128, a contraction (a sum of products of two operands) counting as one product: exponentials, logarithms and powers,
-      quotients, softmax and normalisations, sums of many elements. A sigmoid, a mean of a window, an activation are bounded, and are not among them;
-    * if it adds indices to floats, or reads elements at places that floats give: positions, which rounding by a share moves;
-    * if what it makes becomes integers, directly or behind moves: sums of integers that f32 holds exactly (quantised products), which rounding by a share moves;
+    f16 and bf16 are types of memory: elements that are read become f32, sums are of f32, and what is stored is rounded.
+    So an op loses by them what its results lose, and an op becomes one of the short type unless its definition says
+    otherwise. It stays f32, with casts around it,
+    * if interval arithmetic takes a tensor that it makes, its own in between included, out of ±65504, the range of f16,
+      for operands within ±128, a contraction (a sum of products of two operands) counting as one product: exponentials,
+      logarithms and powers, quotients, softmax and normalisations, sums of many elements. A sigmoid, a mean of a
+      window, an activation are bounded, and are not among them;
+    * if it adds indices to floats, or reads elements at places that floats give: positions, which rounding by a share
+      moves;
+    * if what it makes becomes integers, directly or behind moves: sums of integers that f32 holds exactly (quantised
+      products), which rounding by a share moves;
     * if it has no definition but code (sorts, recurrent layers), or does not take the type.
-    Ops on params alone stay f32 as well: they cost nothing where `hoist` puts them, and only what they give is rounded. A move of what an op of f32
-    made is one of f32. Other types than f32 are left alone.
+    Ops on params alone stay f32 as well: they cost nothing where `hoist` puts them, and only what they give is rounded.
+    A move of what an op of f32 made is one of f32. Other types than f32 are left alone.
 
-    It stands at the end of level 1, behind `fold-batchnorm`, and before `hoist`, which makes casts of params happen once: weights then take
-    half of the memory (on the CPU, whose kernels for products are of f32, `subgraph` widens them again).
+    It stands at the end of level 1, behind `fold-batchnorm`, and before `hoist`, which makes casts of params happen
+    once: weights then take half of the memory (on the CPU, whose kernels for products are of f32, `subgraph` widens
+    them again).
     """
 
     name = "precision"
@@ -107,8 +113,8 @@ def keeps_range(op: LnOp) -> bool:
 
 
 class _Shortening:
-    """Takes the ops of a graph to a short type, one after the other; the graph is consistent between them. What is short is read as f32 through a
-    cast, which its next reader looks through."""
+    """Takes the ops of a graph to a short type, one after the other; the graph is consistent between them. What is
+    short is read as f32 through a cast, which its next reader looks through."""
 
     def __init__(self, block: Block, dtype: DType, names: FreshNames):
         self.block, self.dtype, self.names = block, dtype, names
@@ -146,7 +152,8 @@ class _Shortening:
         return isinstance(value.owner, Source) or value in self.static or value in self.casts
 
     def _shortened(self, op: LnOp) -> list[Operation]:
-        """Put an op of the short type, and casts of its results, in the place of `op`; none where there is no such op. Returns what is there."""
+        """Put an op of the short type, and casts of its results, in the place of `op`; none where there is no such op.
+        Returns what is there."""
         specs = [TensorSpec(s.dims, self.dtype) if s.dtype == F32 else s for s in op.result_specs]
         cast = [v for v in dict.fromkeys(op.operands) if spec_of(v.type).dtype == F32 and v not in self.casts]
         casts = {v: Cast.make([v], {"dtype": self.dtype.tl, "mode": "wrap"}, location=op.location) for v in cast}
@@ -170,7 +177,8 @@ class _Shortening:
         return [*casts.values(), new, *wide]
 
     def _replace(self, op: LnOp, made: list[LnOp]) -> list[Cast]:
-        """Put `made`, whose last stands for `op`, before it, and take `op` away; the casts back to f32 of its results."""
+        """Put `made`, whose last stands for `op`, before it, and take `op` away; the casts back to f32 of its
+        results."""
         new, wide, names = made[-1], [], list(tensor_names(op))
         for one in made:
             self.block.insert_op_before(one, op)

@@ -15,7 +15,8 @@ from lightnet.passes.plan_upstream import is_static
 
 @dataclass(frozen=True)
 class PreprocessPass(LnPass):
-    """Move ops that make static tensors of static tensors to the front, as upstream does before and behind its expander.
+    """Move ops that make static tensors of static tensors to the front, as upstream does before and behind its
+    expander.
 
     ```mlir
     %x = ln.create …                        %w = ln.create …
@@ -23,9 +24,10 @@ class PreprocessPass(LnPass):
     %w = ln.create …                        %y = ln.relu %x
     ```
 
-    Each such op goes right behind the op that makes the last of its operands, or to the front if it has none; the first op of the list
-    stays. So one pass reverses the `create`s, and two restore them. `print` is no static op here: it shows a tensor where it stands in
-    the program. For plans of ours the order does not matter, and no pipeline has the pass.
+    Each such op goes right behind the op that makes the last of its operands, or to the front if it has none; the first
+    op of the list stays. So one pass reverses the `create`s, and two restore them. `print` is no static op here: it
+    shows a tensor where it stands in the program. For plans of ours the order does not matter, and no pipeline has the
+    pass.
     """
 
     name = "preprocess"

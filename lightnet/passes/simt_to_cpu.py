@@ -1,12 +1,18 @@
-"""`simt-to-cpu`: SIMT kernels become loop functions of the CPU, and their launches the CPU's (level 4 of cuda → level 4 of cpu).
+"""`simt-to-cpu`: SIMT kernels become loop functions of the CPU, and their launches the CPU's (level 4 of cuda → level 4
+of cpu).
 
-What the threads of a block do between two barriers becomes a loop over them, what they keep from one to the next stands in scratch memory, as
-shared memory does (`backends/simt_loops.py`). So a network that is compiled for cuda runs natively where there is no device, at its full
-size. It shows what kernels compute, not whether their threads wait for each other: the PTX interpreter does that.
+What the threads of a block do between two barriers becomes a loop over them, what they keep from one to the next stands
+in scratch memory, as shared memory does (`backends/simt_loops.py`). So a network that is compiled for cuda runs
+natively where there is no device, at its full size. It shows what kernels compute, not whether their threads wait for
+each other: the PTX interpreter does that.
 
-    func.func @k(%x: …) attributes {cuda.block = …} {      func.func @k(%lo: index, %hi: index, %x: …, %scratch: memref<1024xi8>) {
-      store; cuda.barrier; load }                      →     scf.for %block = %lo to %hi { for threads: store; for threads: load } }
-    cuda.launch @k grid [3, 2, 1] block […] [arena+0]      tile.launch @k grid 6 threads 2 scratch 1024 [arena+0, arena+4096]
+    func.func @k(%x: …) attributes {cuda.block = …} {
+      store; cuda.barrier; load }
+    cuda.launch @k grid [3, 2, 1] block […] [arena+0]
+    →
+    func.func @k(%lo: index, %hi: index, %x: …, %scratch: memref<1024xi8>) {
+      scf.for %block = %lo to %hi { for threads: store; for threads: load } }
+    tile.launch @k grid 6 threads 2 scratch 1024 [arena+0, arena+4096]
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Weights of a product that others gather from: the gathers read the packed form, and no second one is kept.
 
-A transformer's table of embeddings is its output projection, too: a product packs it, transposed perhaps, and a gather of a few rows reads it plain.
-An element of packed factors has an address (`backends/loop_addresses.py`), so that the gather can find it there, at one line of memory an element
-instead of one for sixteen. Part of the pass `pack`. Imports `ir` and the ops.
+A transformer's table of embeddings is its output projection, too: a product packs it, transposed perhaps, and a gather
+of a few rows reads it plain. An element of packed factors has an address (`backends/loop_addresses.py`), so that the
+gather can find it there, at one line of memory an element instead of one for sixteen. Part of the pass `pack`. Imports
+`ir` and the ops.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from lightnet.passes.layout import follow
 
 #: Bytes that memory gives for an element which stands alone.
 LINE = 64
-#: What a gather may read, in lines, of what the product reads at least once, and more often where it has more rows than `ROWS`.
+#: What a gather may read, in lines, of what the product reads at least once, and more often where it has more rows than
+#: `ROWS`.
 SHARE, ROWS = 0.25, 16
 
 
 def tie_gathers(packed: Mapping[tuple[SSAValue, Layout], SSAValue]) -> None:
-    """Let gathers from static matrices read what `packed` has of them (value and layout -> the value so packed), where that costs little and
-    leaves nobody who reads the matrix plain."""
+    """Let gathers from static matrices read what `packed` has of them (value and layout -> the value so packed), where
+    that costs little and leaves nobody who reads the matrix plain."""
     packing = {form.owner for form in packed.values()}
     for (value, layout), form in packed.items():
         if not (isinstance(layout, Packed) and layout.axes == "n"):
@@ -43,7 +45,8 @@ def tie_gathers(packed: Mapping[tuple[SSAValue, Layout], SSAValue]) -> None:
 
 
 def _forms(value: SSAValue) -> list[tuple[SSAValue, bool]]:
-    """The static values that are a packed one: itself, and those that it is the transpose of, or that are the transpose of it."""
+    """The static values that are a packed one: itself, and those that it is the transpose of, or that are the transpose
+    of it."""
     if not isinstance(value, OpResult) or not isinstance(once := value.owner, OnceOp):
         return [(value, False)]
     inner = once.terminator.operands

@@ -27,9 +27,9 @@ class TrimWindowsPass(LnPass):
                                padding = [24, 24, 24, 24]}
     ```
 
-    Tap r of a window in row y of the result reads row y*stride + r*dilation - pad: one that is outside for all y adds w*0 to each sum. Such are windows whose
-    dilation exceeds the map (atrous pyramids at small sizes, as of DeepLab). A weight there that is no finite number is not multiplied by 0 any more: padding
-    is no operand.
+    Tap r of a window in row y of the result reads row y*stride + r*dilation - pad: one that is outside for all y adds
+    w*0 to each sum. Such are windows whose dilation exceeds the map (atrous pyramids at small sizes, as of DeepLab). A
+    weight there that is no finite number is not multiplied by 0 any more: padding is no operand.
     """
 
     name = "trim-windows"
@@ -53,7 +53,8 @@ class TrimWindowsPass(LnPass):
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis of a window: taps [first, end) of it, `length` elements with padding before them, and `count` places to stand at."""
+    """One axis of a window: taps [first, end) of it, `length` elements with padding before them, and `count` places to
+    stand at."""
 
     first: int
     end: int

@@ -1,13 +1,13 @@
-"""Plugins: passes, dialects, ops, targets, front ends, patterns and generators of kernels from a user's files, for as long as a
-run takes.
+"""Plugins: passes, dialects, ops, targets, front ends, patterns and generators of kernels from a user's files, for as
+long as a run takes.
 
     with lightnet.plugins.load("my_pass.py", "ops.json", "rules.mlir"):
         lightnet.compile("net.onnx")(feeds)
 
-What a file is follows from its name: ``.py`` (or a folder that is a Python package) is Python, ``.json`` and ``.op`` are
-descriptions of operators or optimizers (a folder of these is all of them), ``.mlir`` holds patterns in PDL. Python runs with all rights of the user: it is code, and
-never comes with a network. The others are data. `installed.py` has what installed packages bring. Imports the registry; what a
-file needs is imported when there is one.
+What a file is follows from its name: ``.py`` (or a folder that is a Python package) is Python, ``.json`` and ``.op``
+are descriptions of operators or optimizers (a folder of these is all of them), ``.mlir`` holds patterns in PDL. Python
+runs with all rights of the user: it is code, and never comes with a network. The others are data. `installed.py` has
+what installed packages bring. Imports the registry; what a file needs is imported when there is one.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class Plugin:
 
 
 def load(*paths: str | Path, replace: bool = False) -> AbstractContextManager[list[Plugin]]:
-    """Load files for the length of a ``with`` block, in this order; at its end everything is as it was before. A folder is a Python package,
-    or all descriptions in it. With `replace`, ops of descriptions may take the places of those that there are.
+    """Load files for the length of a ``with`` block, in this order; at its end everything is as it was before. A folder
+    is a Python package, or all descriptions in it. With `replace`, ops of descriptions may take the places of those
+    that there are.
 
     Raises `LightNetError`, with the place in the file, for a file that is broken or that defines what there is already.
     """

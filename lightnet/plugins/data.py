@@ -1,4 +1,5 @@
-"""Plugins that are data: descriptions of operators and optimizers, and patterns in PDL. Imports `descriptions` on demand."""
+"""Plugins that are data: descriptions of operators and optimizers, and patterns in PDL. Imports `descriptions` on
+demand."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ MAX_FILES = 1000
 
 @contextmanager
 def descriptions(path: str) -> Iterator[None]:
-    """Register the ops and the patterns that a description file has. A `path` that is `Replacing` has ops that take the places of others."""
+    """Register the ops and the patterns that a description file has. A `path` that is `Replacing` has ops that take the
+    places of others."""
     from lightnet.descriptions import load_file
     from lightnet.plugins import Replacing
 
@@ -27,11 +29,13 @@ def descriptions(path: str) -> Iterator[None]:
 
 
 def files(folder: str) -> list[str]:
-    """The descriptions in a folder and below, in the order of their names. Raises LightNetError where there are none, or too many."""
+    """The descriptions in a folder and below, in the order of their names. Raises LightNetError where there are none,
+    or too many."""
     found = sorted(str(p) for p in Path(folder).rglob("*") if p.suffix.lower() in (".op", ".json") and p.is_file())
     if not found:
         raise LightNetError(
-            f"cannot load '{folder}': a folder to load is a Python package, with an __init__.py, or holds descriptions (.op, .json)"
+            f"cannot load '{folder}': a folder to load is a Python package, with an __init__.py, or holds descriptions "
+            "(.op, .json)"
         )
     if len(found) > MAX_FILES:
         raise LightNetError(f"cannot load '{folder}': it holds {len(found)} descriptions, more than {MAX_FILES}")

@@ -3,10 +3,11 @@
     [project.entry-points."lightnet.plugins"]
     npu = "lightnet_npu.target"          # a module, as `--load` takes one, or "module:object" for one thing of it
 
-They are looked for when a table of the registry lacks a name or is listed, and then stay for the process; `import lightnet`
-imports none of them. The one that is called as what is asked for (a target `npu`) comes first, alone. One that cannot be loaded
-is a warning, and an error where it is asked for by name. The environment variable LIGHTNET_NO_PLUGINS leaves all of them out.
-Imports the standard library and the registry; `importlib.metadata` only where some package has such entry points.
+They are looked for when a table of the registry lacks a name or is listed, and then stay for the process;
+`import lightnet` imports none of them. The one that is called as what is asked for (a target `npu`) comes first, alone.
+One that cannot be loaded is a warning, and an error where it is asked for by name. The environment variable
+LIGHTNET_NO_PLUGINS leaves all of them out. Imports the standard library and the registry; `importlib.metadata` only
+where some package has such entry points.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def entry_points() -> dict[str, Any]:
 
 
 def _mentioned() -> bool:
-    """Whether any package on `sys.path` names our group: `importlib.metadata` takes longer to import than to list passes."""
+    """Whether any package on `sys.path` names our group: `importlib.metadata` takes longer to import than to list
+    passes."""
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
@@ -120,7 +122,8 @@ def origin(point: Any) -> str:
 
 
 def add(point: Any) -> None:
-    """Load one entry point and register what it holds, all or nothing. Raises LightNetError, which names the package."""
+    """Load one entry point and register what it holds, all or nothing. Raises LightNetError, which names the
+    package."""
     from lightnet.plugins import registering
 
     restore = registry.checkpoint()

@@ -22,8 +22,8 @@ MAX_SOURCE = 16 << 20
 
 @contextmanager
 def file(path: str) -> Iterator[ModuleType]:
-    """Run the file `path` (of a folder: its ``__init__.py``), as the module ``plugin.NAME``, and register what it defines. At
-    the end its modules are forgotten. Raises `LightNetError` for whatever it raises."""
+    """Run the file `path` (of a folder: its ``__init__.py``), as the module ``plugin.NAME``, and register what it
+    defines. At the end its modules are forgotten. Raises `LightNetError` for whatever it raises."""
     module = ModuleType(_fresh_name(path))
     source = path
     if Path(path).is_dir():

@@ -1,7 +1,7 @@
 """Which table each thing goes to that a plugin's module defines, and the clashes that no table sees.
 
-A class belongs to the module that defines it; a value (a target, a dialect, a front end, a generator) to the one that holds it and
-is not known yet. Imports xDSL, and of `ir`, `frontends` and `backends` what those things are.
+A class belongs to the module that defines it; a value (a target, a dialect, a front end, a generator) to the one that
+holds it and is not known yet. Imports xDSL, and of `ir`, `frontends` and `backends` what those things are.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def register_module(module: ModuleType) -> None:
 
 
 def register_value(value: Any, where: str) -> None:
-    """Register one object, which ``module:attribute`` names. Raises LightNetError where it is nothing that a table takes."""
+    """Register one object, which ``module:attribute`` names. Raises LightNetError where it is nothing that a table
+    takes."""
     module, _, attribute = where.partition(":")
     if isclass(value) and issubclass(value, ModulePass | KernelOp | LnOp):
         register({attribute: value}, value.__module__)
@@ -121,7 +122,8 @@ def _is_generator(value: Any) -> bool:
 
 
 def _table(generator: Generator, where: str) -> registry.Table:
-    """The table of a generator: that of its target. Raises `LightNetError` for one without a name, and where its target has none."""
+    """The table of a generator: that of its target. Raises `LightNetError` for one without a name, and where its target
+    has none."""
     alg = getattr(generator, "alg", None)
     if not isinstance(alg, str) or not alg:
         raise LightNetError(f'generator {where} has no name: its class says alg = "..."')

@@ -1,7 +1,8 @@
-"""One kernel of a compiled network alone: on the operands that it really gets, does it compute what the references of its ops do?
+"""One kernel of a compiled network alone: on the operands that it really gets, does it compute what the references of
+its ops do?
 
-That tells a fault of the generated code from one of a rewrite, a weight or an earlier kernel, and finds the op inside of a fused
-kernel at which NaN begins. Imports steps and differences.
+That tells a fault of the generated code from one of a rewrite, a weight or an earlier kernel, and finds the op inside
+of a fused kernel at which NaN begins. Imports steps and differences.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from lightnet.runtime.dtypes import is_float
 
 @dataclass(frozen=True)
 class Alone:
-    """A kernel on its own operands: how its compiled results differ from those of the references of its ops, and the first of its
-    ops (None: there is none) that makes NaN or infinity of finite operands, by the references."""
+    """A kernel on its own operands: how its compiled results differ from those of the references of its ops, and the
+    first of its ops (None: there is none) that makes NaN or infinity of finite operands, by the references."""
 
     kernel: KernelOp
     differences: tuple[Difference, ...]
@@ -38,8 +39,8 @@ class Alone:
 def alone(
     executable: Any, feeds: Mapping[str, Any] | None, name: str, rtol: float = 1e-4, atol: float | None = None
 ) -> Alone | None:
-    """The kernel that makes the tensor `name`, on the operands that it gets in a run on `feeds`. None where no kernel of compiled
-    code makes it. Raises `LightNetError` as a call does."""
+    """The kernel that makes the tensor `name`, on the operands that it gets in a run on `feeds`. None where no kernel
+    of compiled code makes it. Raises `LightNetError` as a call does."""
     executable, feeds = specialized(executable, feeds)
     if not executable.is_native:
         return None

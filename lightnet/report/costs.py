@@ -1,8 +1,8 @@
 """What an op, a kernel or a network costs: floating-point operations, multiply-adds, bytes moved. Imports `ir`.
 
-Operations are those that the op's class counts (`LnOp.flops`), or follow from its definition in index notation, which also says
-whether they are multiply-adds: sums of products of two tensors (``dst[…] += a[…] * b[…]``). Bytes are compulsory traffic: every
-operand read once, every result written once, as if all in between stayed in registers.
+Operations are those that the op's class counts (`LnOp.flops`), or follow from its definition in index notation, which
+also says whether they are multiply-adds: sums of products of two tensors (``dst[…] += a[…] * b[…]``). Bytes are
+compulsory traffic: every operand read once, every result written once, as if all in between stayed in registers.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def bytes_moved(op: Operation) -> int:
 
 
 def bytes_read(op: Operation, index: int) -> int:
-    """Bytes of operand number `index` that are needed. What only moves elements reads no more than it writes: a slice, or a
-    lookup of some rows of a table."""
+    """Bytes of operand number `index` that are needed. What only moves elements reads no more than it writes: a slice,
+    or a lookup of some rows of a table."""
     value = op.operands[index]
     nbytes = spec_of(value.type).nbytes
     if isinstance(op, KernelOp):

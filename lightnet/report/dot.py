@@ -1,7 +1,7 @@
 """The graph of a module for Graphviz: `dot -Tsvg`. Imports `report.graph`.
 
-Kernels are clusters with their ops, functions are clusters where there are several; an edge has its tensor's name, type and
-place; weights are lines of the node that reads them. Equal modules give equal text.
+Kernels are clusters with their ops, functions are clusters where there are several; an edge has its tensor's name, type
+and place; weights are lines of the node that reads them. Equal modules give equal text.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _node(number: int, node: Node) -> str:
 
 
 def _kernel(number: int, node: Node) -> Iterator[str]:
-    """A cluster: the ops of the kernel, with the edges between them. Edges from outside go to the first op, edges to outside
-    leave from the last."""
+    """A cluster: the ops of the kernel, with the edges between them. Edges from outside go to the first op, edges to
+    outside leave from the last."""
     heading = [*node.notes, *_weights(node)]
     yield f'  subgraph cluster_n{number} {{ label={_label([node.optype, *heading])}; style=filled; fillcolor="#f7f2e6";'
     for k, op in enumerate(node.inner):
@@ -106,6 +106,7 @@ def _label(lines: list[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string of the DOT language. Graphviz reads escapes (``\\N``, ``\\l``) in labels, and XML forbids control characters."""
+    """A string of the DOT language. Graphviz reads escapes (``\\N``, ``\\l``) in labels, and XML forbids control
+    characters."""
     escaped = printable(text, "\n").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -1,7 +1,7 @@
 """The data-flow graph (`ir/dfg.py`) of a module of any level.
 
-At levels 1 to 3 a node is an op of the graph or a kernel (with the ops in it), at level 4 a launch; there the edges follow
-from memory: who wrote last what a launch reads. Imports xDSL, `ir`, dialects and `bind`.
+At levels 1 to 3 a node is an op of the graph or a kernel (with the ops in it), at level 4 a launch; there the edges
+follow from memory: who wrote last what a launch reads. Imports xDSL, `ir`, dialects and `bind`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def graph_of(module: ModuleOp) -> DataFlowGraph:
 
 
 def type_text(type: Attribute) -> str:
-    """``1x3x8x8xf32`` of a tensor or memref type, with the layout if it is not row-major; the type's own text of any other."""
+    """``1x3x8x8xf32`` of a tensor or memref type, with the layout if it is not row-major; the type's own text of any
+    other."""
     if not isinstance(type, TensorType | MemRefType):
         return str(type)
     text = "x".join([*map(str, type.get_shape()), str(type.element_type)])
@@ -57,7 +58,8 @@ def type_text(type: Attribute) -> str:
 
 
 class _Reader:
-    """Reads the blocks of one function into a graph: first its nodes, then the edges, since a broken module reads what stands behind."""
+    """Reads the blocks of one function into a graph: first its nodes, then the edges, since a broken module reads what
+    stands behind."""
 
     def __init__(self, graph: DataFlowGraph, group: str):
         self.graph, self.group = graph, group

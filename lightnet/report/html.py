@@ -1,9 +1,9 @@
-"""The report on a compilation as one HTML file: graph, differences, memory plan, rewrites and kernel times, in a browser without
-a network.
+"""The report on a compilation as one HTML file: graph, differences, memory plan, rewrites and kernel times, in a
+browser without a network.
 
-The page is `page/page.html` with its style sheet, its scripts and the data put in. The data is JSON in a script element that is
-never run; the scripts put it into the page as text nodes only. So whatever a model calls its tensors stays text; and the page's policy
-allows no request, and no script but these. Imports the recorder and `report.layout`.
+The page is `page/page.html` with its style sheet, its scripts and the data put in. The data is JSON in a script element
+that is never run; the scripts put it into the page as text nodes only. So whatever a model calls its tensors stays
+text; and the page's policy allows no request, and no script but these. Imports the recorder and `report.layout`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def page(recorder: Recorder, title: str, profile: Profile | str = NOT_RUN) -> st
         "error": recorder.error,
         **_stages(recorder.snapshots),
         "stats": recorder.as_json(),
-        "rewrites": [[r.number, r.pass_name, r.pattern, str(r.where or ""), r.root, _clipped(r.before), _clipped(r.after), int(r.required)]
+        "rewrites": [[r.number, r.pass_name, r.pattern, str(r.where or ""), r.root, _clipped(r.before),
+                      _clipped(r.after), int(r.required)]
                      for r in recorder.applied],
         "rewrites_left_out": recorder.left_out,
         "plans": {space: _plan(report) for space, report in recorder.plans.items()},
@@ -77,7 +78,8 @@ def _file(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """The source of a content security policy that allows an inline script, or style sheet, of this text and no other."""
+    """The source of a content security policy that allows an inline script, or style sheet, of this text and no
+    other."""
     return f"'sha256-{b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
 
 
@@ -100,8 +102,8 @@ def _clipped(texts: Sequence[str]) -> list[str]:
 
 
 def _stages(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
-    """The stages. Texts are numbers of lines in one table, as most lines are the same at every stage; a graph that is as before
-    is the number of the stage that has it."""
+    """The stages. Texts are numbers of lines in one table, as most lines are the same at every stage; a graph that is
+    as before is the number of the stage that has it."""
     numbers: dict[str, int] = {}
     stages: list[dict[str, Any]] = []
     drawn: dict[str, int] = {}
@@ -124,8 +126,8 @@ def _stages(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
 
 
 def _graph(stage: Snapshot) -> dict[str, Any]:
-    """Nodes with centre and size, and edges with their bends: [x, y, w, h, kind, title, optype, where, results, weights, inner,
-    notes, group, lines] and [source, target, tensor, bends]."""
+    """Nodes with centre and size, and edges with their bends: [x, y, w, h, kind, title, optype, where, results,
+    weights, inner, notes, group, lines] and [source, target, tensor, bends]."""
     graph = stage.graph
     count = min(len(graph.nodes), NODES)
     edges = [e for e in graph.edges if (e.target or 0) < count]
@@ -149,7 +151,8 @@ def _graph(stage: Snapshot) -> dict[str, Any]:
     ]
     return {
         "width": round(drawing.width), "height": round(drawing.height), "nodes": nodes,
-        "edges": [[e.source, e.target, _tensor(e.tensor), [[round(x), round(y)] for x, y in bends]] for e, bends in zip(edges, drawing.bends)],
+        "edges": [[e.source, e.target, _tensor(e.tensor), [[round(x), round(y)] for x, y in bends]] for e,
+                  bends in zip(edges, drawing.bends)],
         "left_out": graph.left_out + len(graph.nodes) - count,
     }  # fmt: skip
 

@@ -1,8 +1,10 @@
-"""Where the nodes of a graph stand in a picture: a layered drawing (Sugiyama, Tagawa and Toda 1981), in time near linear.
+"""Where the nodes of a graph stand in a picture: a layered drawing (Sugiyama, Tagawa and Toda 1981), in time near
+linear.
 
-Each node stands in the layer behind the last one that it reads from; long edges go through points in the layers between.
-Sweeps order each layer by the mean position of the neighbours (the barycenter heuristic), and place it by isotonic
-regression: the positions nearest to those means, in that order, without an overlap. Numbers only: imports nothing of ours.
+Each node stands in the layer behind the last one that it reads from; long edges go through points in the layers
+between. Sweeps order each layer by the mean position of the neighbours (the barycenter heuristic), and place it by
+isotonic regression: the positions nearest to those means, in that order, without an overlap. Numbers only: imports
+nothing of ours.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ POINT_WEIGHT, NODE_WEIGHT = 6.0, 1.0
 
 @dataclass(frozen=True)
 class Layout:
-    """Centres of the nodes, in pixels from the top left corner, the points of each edge between its ends, and the size."""
+    """Centres of the nodes, in pixels from the top left corner, the points of each edge between its ends, and the
+    size."""
 
     centers: list[tuple[float, float]]
     bends: list[list[tuple[float, float]]]
@@ -135,8 +138,8 @@ class _Drawing:
 def apart(wishes: Sequence[float], weights: Sequence[float], widths: Sequence[float]) -> list[float]:
     """Centres nearest to `wishes` (by weighted squares), in order, GAP_X apart at least.
 
-    With the least distances taken off, that is isotonic regression: blocks that would overlap move together to their mean
-    (pool adjacent violators; Barlow et al. 1972).
+    With the least distances taken off, that is isotonic regression: blocks that would overlap move together to their
+    mean (pool adjacent violators; Barlow et al. 1972).
     """
     offsets, end = [], 0.0
     for width in widths:
@@ -154,8 +157,8 @@ def apart(wishes: Sequence[float], weights: Sequence[float], widths: Sequence[fl
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The longest path to each node; but what hangs on one reader alone, with all that it reads, stands right before that
-    reader."""
+    """The longest path to each node; but what hangs on one reader alone, with all that it reads, stands right before
+    that reader."""
     above: list[set[int]] = [set() for _ in range(count)]
     below: list[set[int]] = [set() for _ in range(count)]
     for source, target in edges:

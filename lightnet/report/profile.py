@@ -4,10 +4,10 @@
     for kernel in profile(lightnet.compile("squeezedet.net")):
         print(kernel.name, kernel.seconds, kernel.bound_seconds / kernel.seconds)
 
-Kernel functions are called one by one, in order, on the network's own memory (`steps.py`): the code is what ships. Times are
-processor time of the calling thread, on which launches run, or the device's own (`Profile.clock`), less what calling the function costs
-from here; the median of the rounds. The bound is the roofline's (`roofline.py`). Imports steps, costs and roofline; NumPy and LLVM
-come with an executable.
+Kernel functions are called one by one, in order, on the network's own memory (`steps.py`): the code is what ships.
+Times are processor time of the calling thread, on which launches run, or the device's own (`Profile.clock`), less what
+calling the function costs from here; the median of the rounds. The bound is the roofline's (`roofline.py`). Imports
+steps, costs and roofline; NumPy and LLVM come with an executable.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class KernelTime:
     """One kernel of a network (or, `by_function`, all kernels that share their functions).
 
     `name` is the tensor that it makes, `function` its (first) function at level 4, `ops` what its body computes, as
-    ``conv2d conv1``; `launches` calls take `seconds` in all, for `flops` operations and `bytes` of compulsory traffic, which take
-    this machine at least `bound_seconds` (0: nobody knows). `shapes` has the types of what it reads and makes, `where` is its place in the source.
+    ``conv2d conv1``; `launches` calls take `seconds` in all, for `flops` operations and `bytes` of compulsory traffic,
+    which take this machine at least `bound_seconds` (0: nobody knows). `shapes` has the types of what it reads and
+    makes, `where` is its place in the source.
     """
 
     name: str
@@ -64,8 +65,9 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """The kernels of a network in program order, and one call of the whole. `whole_seconds` is None for a network that prints, and in the
-    PTX interpreter; `peaks` there, and of a device that is not known. `clock` says what the times are of."""
+    """The kernels of a network in program order, and one call of the whole. `whole_seconds` is None for a network that
+    prints, and in the PTX interpreter; `peaks` there, and of a device that is not known. `clock` says what the times
+    are of."""
 
     kernels: tuple[KernelTime, ...]
     whole_seconds: float | None
@@ -93,7 +95,8 @@ class Profile:
         flops, bound = sum(k.flops for k in self.kernels), sum(k.bound_seconds for k in self.kernels)
         rate = f", {count(flops / self.seconds, 'FLOP/s')}" if self.seconds else ""
         lines = [
-            f"sum of {some(len(self.kernels), 'kernel')}: {1e3 * self.seconds:.3f} ms{rate} (median of {some(self.rounds, 'round')})"
+            f"sum of {some(len(self.kernels), 'kernel')}: {1e3 * self.seconds:.3f} ms{rate} (median of "
+            f"{some(self.rounds, 'round')})"
         ]
         if self.whole_seconds is not None:
             lines.append(f"one call of the network: {1e3 * self.whole_seconds:.3f} ms")
@@ -111,17 +114,20 @@ class Profile:
         return "" if self.peaks is None else f"this machine: {self.peaks}"
 
     def json(self) -> str:
-        """Everything, as a trace in the JSON form of Chrome's trace viewer (and of Perfetto): one event a kernel, end to end,
-        below one for the whole network. The member ``lightnet`` has the kernels and totals as plain values."""
+        """Everything, as a trace in the JSON form of Chrome's trace viewer (and of Perfetto): one event a kernel, end
+        to end, below one for the whole network. The member ``lightnet`` has the kernels and totals as plain values."""
         events: list[dict[str, Any]] = [
             {"name": "process_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "lightnet"}},
-            {"name": "sum of kernels", "cat": "network", "ph": "X", "pid": 1, "tid": 1, "ts": 0.0, "dur": 1e6 * self.seconds,
+            {"name": "sum of kernels", "cat": "network", "ph": "X", "pid": 1, "tid": 1, "ts": 0.0,
+             "dur": 1e6 * self.seconds,
              "args": {"one call of the network, us": None if self.whole_seconds is None else 1e6 * self.whole_seconds}},
         ]  # fmt: skip
         at = 0.0
         for kernel in self.kernels:
-            args = {"function": kernel.function, "ops": list(kernel.ops), "shapes": kernel.shapes, "flops": kernel.flops,
-                    "bytes": kernel.bytes, "of bound": kernel.share_of_bound, "source": str(kernel.where or "")}  # fmt: skip
+            args = {"function": kernel.function, "ops": list(kernel.ops), "shapes": kernel.shapes,
+                    "flops": kernel.flops,
+                    "bytes": kernel.bytes, "of bound": kernel.share_of_bound,
+                    "source": str(kernel.where or "")}  # fmt: skip
             events.append({"name": kernel.name, "cat": "kernel", "ph": "X", "pid": 1, "tid": 1, "ts": at,
                            "dur": 1e6 * kernel.seconds, "args": args})  # fmt: skip
             at += 1e6 * kernel.seconds
@@ -132,8 +138,9 @@ class Profile:
 
 
 def profile(executable: Any, feeds: Mapping[str, Any] | None = None, rounds: int = 5) -> list[KernelTime]:
-    """The kernels of an `Executable` (or a `SpecializingExecutable`) in program order, each with its time on `feeds`, arrays by
-    input name. Moves that cost nothing are left out. Raises `LightNetError` as a call does, and where there is no machine code."""
+    """The kernels of an `Executable` (or a `SpecializingExecutable`) in program order, each with its time on `feeds`,
+    arrays by input name. Moves that cost nothing are left out. Raises `LightNetError` as a call does, and where there
+    is no machine code."""
     return list(profiled(executable, feeds, rounds).kernels)
 
 
@@ -225,4 +232,5 @@ def _row(k: KernelTime, total: float) -> tuple[str, ...]:
     traffic = f"{k.bytes / k.seconds / 1e9:.1f}" if k.seconds else ""
     near = f"{k.share_of_bound:.0%}" if k.seconds and k.bound_seconds else ""
     return (shortened(k.name, 32), shortened("+".join(types), 32), shortened(k.function, 28), f"{1e6 * k.seconds:.1f}",
-            f"{k.seconds / total:.1%}", rate, f"{k.bytes / 1e6:.2f}", traffic, near, shortened(k.shapes, 60))  # fmt: skip
+            f"{k.seconds / total:.1%}", rate, f"{k.bytes / 1e6:.2f}", traffic, near,
+            shortened(k.shapes, 60))  # fmt: skip

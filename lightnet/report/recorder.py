@@ -1,4 +1,5 @@
-"""What a pipeline did, kept for a report: the module as text and as a graph at each stage, the rewrites, the figures, the plan.
+"""What a pipeline did, kept for a report: the module as text and as a graph at each stage, the rewrites, the figures,
+the plan.
 
 Imports `ir`, the memory plan's report, and the other files of this folder.
 """
@@ -41,7 +42,8 @@ class Snapshot:
 
 
 class Recorder(Stats):
-    """Watches pipelines (several, one after the other, are one run) and keeps what they do; `error` where one failed."""
+    """Watches pipelines (several, one after the other, are one run) and keeps what they do; `error` where one
+    failed."""
 
     wants_text: ClassVar[bool] = True
 

@@ -1,9 +1,9 @@
 """What this machine can do at most: fused multiply-adds a second, and bytes a second out of each level of its memory.
 
-The roofline of a kernel (Williams, Waterman, Patterson, CACM 52(4), 2009): it takes at least its operations at the peak, and
-at least its bytes at the bandwidth. Both are measured here, on one thread as launches run, by kernels of our own level 4.
-Bandwidth depends on where the bytes are: it is measured on working sets from the first-level cache to main memory, and a
-kernel is held to the fastest level that its bytes can be in. Imports the builder and the JIT.
+The roofline of a kernel (Williams, Waterman, Patterson, CACM 52(4), 2009): it takes at least its operations at the
+peak, and at least its bytes at the bandwidth. Both are measured here, on one thread as launches run, by kernels of our
+own level 4. Bandwidth depends on where the bytes are: it is measured on working sets from the first-level cache to main
+memory, and a kernel is held to the fastest level that its bytes can be in. Imports the builder and the JIT.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import Machine, compile_module
 from lightnet.runtime.arrays import aligned
 
-#: Independent chains of multiply-adds: latency times throughput of today's cores, and no more than half of their registers.
+#: Independent chains of multiply-adds: latency times throughput of today's cores, and no more than half of their
+#: registers.
 CHAINS = 12
 #: Working sets whose bandwidth is measured, in bytes.
 SETS = (1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26)
@@ -32,9 +33,9 @@ BUDGET = 0.03
 
 @dataclass(frozen=True)
 class Peaks:
-    """Limits, measured on one thread if nothing else is said: `flops` in f32 operations a second (a multiply-add is two), `bandwidth` in bytes
-    read a second by size of the working set in bytes. `short_flops` are operations a second on elements of two bytes, where there are
-    units for these."""
+    """Limits, measured on one thread if nothing else is said: `flops` in f32 operations a second (a multiply-add is
+    two), `bandwidth` in bytes read a second by size of the working set in bytes. `short_flops` are operations a second
+    on elements of two bytes, where there are units for these."""
 
     flops: float
     bandwidth: tuple[tuple[int, float], ...]
@@ -42,7 +43,8 @@ class Peaks:
     of: str = "one thread"
 
     def bytes_per_second(self, nbytes: int) -> float:
-        """The bandwidth for a working set: that of the largest measured one that is no larger, so that it is an upper limit."""
+        """The bandwidth for a working set: that of the largest measured one that is no larger, so that it is an upper
+        limit."""
         return next((rate for size, rate in reversed(self.bandwidth) if size <= nbytes), self.bandwidth[0][1])
 
     def bound(self, flops: int, nbytes: int, item: int = 4) -> float:
@@ -68,8 +70,8 @@ def measured() -> Peaks:
 
 
 def raised(peaks: Peaks) -> Peaks:
-    """The limits with the arithmetic measured once more; the higher peak counts. Clocks change within seconds, with heat and with
-    what the neighbours do."""
+    """The limits with the arithmetic measured once more; the higher peak counts. Clocks change within seconds, with
+    heat and with what the neighbours do."""
     return replace(peaks, flops=max(peaks.flops, _fma_rate(Machine.host().vectors.width)))
 
 
@@ -79,7 +81,8 @@ def _fma_rate(width: int) -> float:
 
 
 def fma_kernel(width: int) -> Builder:
-    """A kernel of ``CHAINS * UNROLLED * TRIPS`` fused multiply-adds on vectors of `width` f32, kept in a ``[CHAINS, width]`` memory."""
+    """A kernel of ``CHAINS * UNROLLED * TRIPS`` fused multiply-adds on vectors of `width` f32, kept in a
+    ``[CHAINS, width]`` memory."""
     b = Builder.kernel("peak", [MemRefType(f32, [CHAINS, width])], opt="none")
     (memory,) = b.args
     start = b.tile_load(memory, [0, 0], [0, 1], (CHAINS, width))

@@ -1,4 +1,5 @@
-"""`--stats`: what each pass did in numbers: rewrites by pattern, ops by name, bytes, operations, time. Imports `ir`, dialects.
+"""`--stats`: what each pass did in numbers: rewrites by pattern, ops by name, bytes, operations, time. Imports `ir`,
+dialects.
 
 A *measure* is of a module at one moment, a *stage* of a pass, with the measures around it.
 """
@@ -30,9 +31,9 @@ from lightnet.report.memory import nbytes
 
 @dataclass(frozen=True)
 class Measure:
-    """A module in numbers: ops by name; bytes of the tensors that ops compute at each run, and of those that are there before
-    (params and results of `ln.once`); floating-point operations of a run (from `ln` ops: none at level 4); bytes of each memory
-    space once planned; launches of level 4."""
+    """A module in numbers: ops by name; bytes of the tensors that ops compute at each run, and of those that are there
+    before (params and results of `ln.once`); floating-point operations of a run (from `ln` ops: none at level 4); bytes
+    of each memory space once planned; launches of level 4."""
 
     ops: Counter[str]
     tensor_bytes: int

@@ -12,7 +12,8 @@ _FIGURE = re.compile(r"-?[\d.,]+(e[-+]?\d+)?( ?[kMGT]?i?B?|%)")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Aligned columns, the header first; figures to the right. What a terminal would act on is escaped, line breaks too."""
+    """Aligned columns, the header first; figures to the right. What a terminal would act on is escaped, line breaks
+    too."""
     lines = [tuple(header), *(tuple(printable(cell) for cell in row) for row in rows)]
     columns = list(zip(*lines))
     widths = [max(map(len, column)) for column in columns]

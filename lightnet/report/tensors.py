@@ -1,7 +1,9 @@
-"""The intermediate tensors of a network as the compiled, fused, planned code computes them, and what is wrong with them.
+"""The intermediate tensors of a network as the compiled, fused, planned code computes them, and what is wrong with
+them.
 
-A tensor inside a kernel never stands in memory, and one that a pass removed is not computed: `Tensors.swallowed` says which and
-why. Compiling with these as outputs keeps them, and then fusion is another. Imports steps and what is below it.
+A tensor inside a kernel never stands in memory, and one that a pass removed is not computed: `Tensors.swallowed` says
+which and why. Compiling with these as outputs keeps them, and then fusion is another. Imports steps and what is below
+it.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 @dataclass
 class Tensors:
-    """Tensors of one run by name, in the order in which the program computes them, the inputs first. `swallowed` has those of the
-    source that are not there, with the reason; `kernels` says in which kernel a tensor was computed."""
+    """Tensors of one run by name, in the order in which the program computes them, the inputs first. `swallowed` has
+    those of the source that are not there, with the reason; `kernels` says in which kernel a tensor was computed."""
 
     arrays: dict[str, np.ndarray]
     source: ModuleOp
@@ -49,9 +51,9 @@ class Tensors:
 
 
 def tensors(executable: Any, feeds: Mapping[str, Any] | None = None) -> Tensors:
-    """Every named tensor that a compiled network has in memory at some moment of a run on `feeds`: its inputs, what its kernels
-    make, and what follows from its params alone. Of target none, every named tensor, by the reference interpreter. Raises
-    `LightNetError` as a call does."""
+    """Every named tensor that a compiled network has in memory at some moment of a run on `feeds`: its inputs, what its
+    kernels make, and what follows from its params alone. Of target none, every named tensor, by the reference
+    interpreter. Raises `LightNetError` as a call does."""
     executable, feeds = specialized(executable, feeds)
     ops = list(main_of(executable.planned).body.block.ops)
     arrays = _by_kernels(executable, feeds) if executable.is_native else _interpreted(executable, feeds)
@@ -67,7 +69,8 @@ def tensors(executable: Any, feeds: Mapping[str, Any] | None = None) -> Tensors:
 
 
 def _by_kernels(executable: Any, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What the compiled code computes: each kernel is run, and its results are read before the next one may overwrite them."""
+    """What the compiled code computes: each kernel is run, and its results are read before the next one may overwrite
+    them."""
     walk = stepper(executable, feeds)
     main = main_of(executable.planned).body.block
     params = _params(executable.planned)
@@ -122,8 +125,8 @@ def makers(source: ModuleOp) -> dict[str, Operation]:
 
 
 def inherited(source: ModuleOp, own: Mapping[str, float]) -> dict[str, float]:
-    """For each tensor in `own` (some figure of it): the largest figure of the tensors that it is computed from. Those that have
-    none hand on what they were computed from."""
+    """For each tensor in `own` (some figure of it): the largest figure of the tensors that it is computed from. Those
+    that have none hand on what they were computed from."""
     carried: dict[SSAValue, float] = {}
     found: dict[str, float] = {}
     for op in main_of(source).body.block.ops:
@@ -161,8 +164,8 @@ class NonFinite:
 
 
 def first_non_finite(found: Tensors, executable: Any = None) -> list[NonFinite]:
-    """The tensors at which NaN or infinity comes up, in order: none that they are computed from has any. With an executable, the
-    weights that they read are looked at, too."""
+    """The tensors at which NaN or infinity comes up, in order: none that they are computed from has any. With an
+    executable, the weights that they read are looked at, too."""
     bad = {n: float(is_float(a.dtype) and not np.isfinite(a.astype(np.float64)).all()) for n, a in found.arrays.items()}
     before, by = inherited(found.source, bad), makers(found.source)
     first = [n for n, op in by.items() if bad.get(n) and not before.get(n)]
@@ -179,7 +182,8 @@ def _non_finite(found: Tensors, name: str, op: Operation, executable: Any) -> No
 
 
 def _weights_of(op: Operation, found: Tensors) -> list[str]:
-    """The names of the sources that an op of the source network reads, itself or through ops whose results have no memory."""
+    """The names of the sources that an op of the source network reads, itself or through ops whose results have no
+    memory."""
     names: dict[str, None] = {}
     ops = [op]
     seen = {op}
@@ -206,9 +210,9 @@ def _is_bad(executable: Any, name: str) -> bool:
 
 
 def write(found: Tensors, path: str, names: Sequence[str] | None = None) -> list[str]:
-    """Write the tensors (those called `names`, or all) to one ``.npz``, or to a folder: one ``.npy`` each, under names that are
-    safe as file names, and ``index.json``, which says what is what. Returns the names written. bfloat16, which the formats
-    lack, is written as float32. Raises `LightNetError` for what cannot be written."""
+    """Write the tensors (those called `names`, or all) to one ``.npz``, or to a folder: one ``.npy`` each, under names
+    that are safe as file names, and ``index.json``, which says what is what. Returns the names written. bfloat16, which
+    the formats lack, is written as float32. Raises `LightNetError` for what cannot be written."""
     arrays = {n: found.arrays[n] for n in (names if names is not None else found.arrays)}
     arrays = {n: numbers_of(a) for n, a in arrays.items()}
     if path.lower().endswith(".npz"):
@@ -227,15 +231,17 @@ def write(found: Tensors, path: str, names: Sequence[str] | None = None) -> list
         write_atomic(folder / file, lambda out, array=array: np.save(out, array, allow_pickle=False))
         op = by.get(name)
         index.append({"name": name, "file": file, "dtype": str(array.dtype), "shape": list(array.shape),
-                      "kernel": found.kernels.get(name, ""), "source": str(loc_of(op) or "") if op else ""})  # fmt: skip
+                      "kernel": found.kernels.get(name, ""),
+                      "source": str(loc_of(op) or "") if op else ""})  # fmt: skip
     text = json.dumps({"tensors": index, "swallowed": found.swallowed}, indent=1)
     write_atomic(folder / "index.json", text + "\n")
     return list(arrays)
 
 
 def file_name(name: str, taken: set[str]) -> str:
-    """A name for a file (without a suffix) for a tensor of any name: letters, digits, ``_ . -``, and ``%xx`` for other bytes; not
-    too long, not hidden, no option of a command, and another one for each tensor also where file systems do not tell case. It is added to `taken`."""
+    """A name for a file (without a suffix) for a tensor of any name: letters, digits, ``_ . -``, and ``%xx`` for other
+    bytes; not too long, not hidden, no option of a command, and another one for each tensor also where file systems do
+    not tell case. It is added to `taken`."""
     safe = _UNSAFE.sub(lambda m: "".join(f"%{b:02x}" for b in m[0].encode("utf-8", "surrogatepass")), name)
     safe = f"%{ord(safe[0]):02x}{safe[1:]}" if safe.startswith((".", "-")) else safe  # no hidden file, nor an option
     digest = blake2s(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

@@ -27,7 +27,8 @@ _OP = re.compile(r"(?:^|= |\{ |\s)([a-z_]\w*\.[a-z_][\w.]*)")
 
 
 class TraceRewrites(Instrumentation):
-    """Writes a paragraph for each rewrite whose pattern, pass or op is called for by `wanted` (names, or shell patterns)."""
+    """Writes a paragraph for each rewrite whose pattern, pass or op is called for by `wanted` (names, or shell
+    patterns)."""
 
     wants_rewrites: ClassVar[bool] = True
     wants_text: ClassVar[bool] = True

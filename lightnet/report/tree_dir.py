@@ -1,8 +1,10 @@
-"""`--print-ir-tree-dir DIR`: the module after every pass in a file of its own, with what the pass changed. Imports `ir`.
+"""`--print-ir-tree-dir DIR`: the module after every pass in a file of its own, with what the pass changed. Imports
+`ir`.
 
     DIR/00_input.mlir   01_bind.mlir   01_bind.diff   02_simplify.mlir ...
 
-A folder holds the files of one run: those of an earlier one go, anything else is never touched. Each file appears whole.
+A folder holds the files of one run: those of an earlier one go, anything else is never touched. Each file appears
+whole.
 """
 
 from __future__ import annotations

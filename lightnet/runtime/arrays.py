@@ -1,9 +1,10 @@
 """What a caller hands over, as arrays that the compiled network takes. Imports NumPy and the rest of the runtime.
 
 One rule for feeds and for weights in memory: the shape must agree, and the dtype must be the tensor's or convert to it
-without changing the kind of number. NumPy makes float64 and int64 of most things, so float64 goes to float32 by rounding,
-and integers go to other integer types and to floats where every value fits. A tensor of a type that is only stored in takes arrays of
-ml_dtypes' type, bytes (uint8, which are taken for the elements themselves), and numbers that are converted as above.
+without changing the kind of number. NumPy makes float64 and int64 of most things, so float64 goes to float32 by
+rounding, and integers go to other integer types and to floats where every value fits. A tensor of a type that is only
+stored in takes arrays of ml_dtypes' type, bytes (uint8, which are taken for the elements themselves), and numbers that
+are converted as above.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import DType, is_float, is_stored, round_to, widened
 
-#: Memory spaces begin, and planned values and workspaces stand, at multiples of this many bytes unless a plan says otherwise.
+#: Memory spaces begin, and planned values and workspaces stand, at multiples of this many bytes unless a plan says
+#: otherwise.
 ALIGNMENT = 64
 
 
@@ -26,7 +28,8 @@ def align_up(value: int, alignment: int = ALIGNMENT) -> int:
 
 
 def aligned(nbytes: int, alignment: int = ALIGNMENT, zeroed: bool = False) -> np.ndarray:
-    """Bytes at an aligned address, uninitialised unless they should be `zeroed` (by the system, when they are first used). Raises `LightNetError` when there is not enough memory."""
+    """Bytes at an aligned address, uninitialised unless they should be `zeroed` (by the system, when they are first
+    used). Raises `LightNetError` when there is not enough memory."""
     try:
         raw = (np.zeros if zeroed else np.empty)(nbytes + alignment, np.uint8)
     except (MemoryError, ValueError):
@@ -36,8 +39,8 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT, zeroed: bool = False) -> np
 
 
 def checked_array(name: str, value: Any, dims: tuple[int, ...], dtype: DType) -> np.ndarray:
-    """`value` as a contiguous array of the given type. Raises `LightNetError` when the shape differs or the dtype does not
-    convert (see the module)."""
+    """`value` as a contiguous array of the given type. Raises `LightNetError` when the shape differs or the dtype does
+    not convert (see the module)."""
     array = value if type(value) is np.ndarray else as_array(name, value, f" of {dtype.np}")
     if array.shape != dims:
         raise LightNetError(f"'{name}' has shape {list(dims)}, but gets {list(array.shape)}", label="feed.shape")
@@ -45,8 +48,9 @@ def checked_array(name: str, value: Any, dims: tuple[int, ...], dtype: DType) ->
 
 
 def as_array(name: str, value: Any, of: str = "") -> np.ndarray:
-    """`value` as an array, without a copy where it has memory of its own: by the buffer protocol, `__array__`, or DLPack, which is also the
-    way for types that the object's own conversion does not know (bfloat16). Raises `LightNetError` where it is none."""
+    """`value` as an array, without a copy where it has memory of its own: by the buffer protocol, `__array__`, or
+    DLPack, which is also the way for types that the object's own conversion does not know (bfloat16). Raises
+    `LightNetError` where it is none."""
     try:
         if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
             return _foreign(value)

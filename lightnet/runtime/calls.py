@@ -1,4 +1,5 @@
-"""What a call is given, in the forms that callers have: arrays of any library, by name or in order, and buffers for the outputs.
+"""What a call is given, in the forms that callers have: arrays of any library, by name or in order, and buffers for the
+outputs.
 
 Imports NumPy, the standard library and the rest of the runtime.
 """
@@ -21,9 +22,9 @@ Types = Mapping[str, tuple[tuple[int, ...], np.dtype]]
 
 
 class Call(NamedTuple):
-    """One call of an executable: what is fed, by name; which `outputs` are asked for (None: all); `buffers` for some of these, which are just what
-    the outputs are; the `stream` that `print` ops write to (None: standard output); and on how many `threads` it may run (None: the
-    executable's own choice)."""
+    """One call of an executable: what is fed, by name; which `outputs` are asked for (None: all); `buffers` for some of
+    these, which are just what the outputs are; the `stream` that `print` ops write to (None: standard output); and on
+    how many `threads` it may run (None: the executable's own choice)."""
 
     feeds: Mapping[str, Any]
     outputs: Iterable[str] | None = None
@@ -32,16 +33,16 @@ class Call(NamedTuple):
     threads: int | None = None
 
     def answer(self, program: Program, run: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """The outputs that are asked for of a run of `program`, in the buffers that there are. Raises LightNetError before it for what
-        cannot be read after it."""
+        """The outputs that are asked for of a run of `program`, in the buffers that there are. Raises LightNetError
+        before it for what cannot be read after it."""
         program.check_readable(self.buffers or ())
         found = program.pick(self.outputs, run)
         return copied_out(found, self.buffers) if self.buffers else found
 
 
 def feeds_of(given: Sequence[Any], named: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Any]:
-    """What a call is fed, by name: a mapping, or values in the order of `inputs`; and values by keyword. Raises LightNetError for more
-    values than inputs, and for what is given twice."""
+    """What a call is fed, by name: a mapping, or values in the order of `inputs`; and values by keyword. Raises
+    LightNetError for more values than inputs, and for what is given twice."""
     first = given[0] if given else None
     feeds: dict[str, Any] = {}
     if first is None or isinstance(first, Mapping):
@@ -53,7 +54,8 @@ def feeds_of(given: Sequence[Any], named: Mapping[str, Any], inputs: Iterable[st
     else:
         names = list(inputs)
         if len(given) > len(names):
-            raise LightNetError(f"the network has {len(names)} inputs ({', '.join(names[:8])}), but gets {len(given)} arrays",
+            raise LightNetError(f"the network has {len(names)} inputs ({', '.join(names[:8])}), but gets {len(given)} "
+                                "arrays",
                                 label="feed.order")  # fmt: skip
         feeds.update(zip(names, given))
     if twice := feeds.keys() & named.keys():
@@ -63,8 +65,8 @@ def feeds_of(given: Sequence[Any], named: Mapping[str, Any], inputs: Iterable[st
 
 
 def buffers_of(out: Any, outputs: Types, names: Iterable[str] | None) -> dict[str, np.ndarray]:
-    """The arrays of a call's `out`, by the name of the output: a mapping, or one array where there is one output. Each must be just what
-    the output is, and writable. Raises LightNetError, which says of which output what is wrong."""
+    """The arrays of a call's `out`, by the name of the output: a mapping, or one array where there is one output. Each
+    must be just what the output is, and writable. Raises LightNetError, which says of which output what is wrong."""
     picked = list(outputs) if names is None else [names] if isinstance(names, str) else list(names)
     if not isinstance(out, Mapping):
         if len(picked) != 1:

@@ -1,10 +1,10 @@
-"""Large tensors of a file, in memory that nobody else can change: what a process maps of a file goes when that is truncated (SIGBUS),
-and changes when it is written to, so a running network never maps the file that it was loaded from.
+"""Large tensors of a file, in memory that nobody else can change: what a process maps of a file goes when that is
+truncated (SIGBUS), and changes when it is written to, so a running network never maps the file that it was loaded from.
 
-A large section is copied once into the user's folder for caches, under the SHA-256 of its contents, and mapped from there: processes
-that run the same weights share them, and only the first has to copy. The copy is checked while it is made, is never written again,
-and may be removed while it is mapped. Where there is no such folder, or no room in it, a process has a copy in its own memory.
-Imports NumPy and the standard library; hashlib when something is copied.
+A large section is copied once into the user's folder for caches, under the SHA-256 of its contents, and mapped from
+there: processes that run the same weights share them, and only the first has to copy. The copy is checked while it is
+made, is never written again, and may be removed while it is mapped. Where there is no such folder, or no room in it, a
+process has a copy in its own memory. Imports NumPy and the standard library; hashlib when something is copied.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Damaged(Exception):
 
 
 def read_at(fd: int, offset: int, size: int) -> np.ndarray:
-    """So many bytes of a file, from `offset` on, in this process's memory, at an aligned address. Raises OSError, and `Damaged` where
-    the file ends before."""
+    """So many bytes of a file, from `offset` on, in this process's memory, at an aligned address. Raises OSError, and
+    `Damaged` where the file ends before."""
     found = _memory(size)
     at = 0
     while at < size:
@@ -65,8 +65,9 @@ def _memory(size: int) -> np.ndarray:
 
 
 def private(fd: int, offset: int, size: int, digest: str) -> np.ndarray:
-    """The section of a file that has this SHA-256 (hexadecimal), read-only, as memory that stays as it is: shared with other processes if
-    there is a folder for it. Raises OSError where it cannot be read, `Damaged` where it is something else."""
+    """The section of a file that has this SHA-256 (hexadecimal), read-only, as memory that stays as it is: shared with
+    other processes if there is a folder for it. Raises OSError where it cannot be read, `Damaged` where it is something
+    else."""
     folder = weights_folder()
     if folder is not None:
         found = _shared(folder / f"{digest}{_SUFFIX}", size)

@@ -1,5 +1,5 @@
-"""Arrays of other libraries by DLPack, the protocol of `__dlpack__`, without a copy: what NumPy's own reader takes, and bfloat16, which it
-does not. Source: dlpack.h, version 0.8 (`DLManagedTensor`). Imports NumPy and the standard library.
+"""Arrays of other libraries by DLPack, the protocol of `__dlpack__`, without a copy: what NumPy's own reader takes, and
+bfloat16, which it does not. Source: dlpack.h, version 0.8 (`DLManagedTensor`). Imports NumPy and the standard library.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ class _Tensor(ctypes.Structure):
     """DLTensor."""
 
     _fields_ = [
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
     ]  # fmt: skip
 
@@ -43,8 +45,8 @@ class _Held:
 
 
 def from_dlpack(value: Any) -> np.ndarray:
-    """The memory of an object with `__dlpack__`, as an array. LightNetError where it is on a device, or of a type that we do not have;
-    what the object raises itself."""
+    """The memory of an object with `__dlpack__`, as an array. LightNetError where it is on a device, or of a type that
+    we do not have; what the object raises itself."""
     if hasattr(value, "__dlpack_device__"):
         kind, number = value.__dlpack_device__()
         if int(kind) not in _HERE:

@@ -2,9 +2,10 @@
 
 f16 and bf16 are types to store in: what reads them computes in f32. NumPy has no bfloat16, the package ml_dtypes has;
 without it the table has no row for it. NumPy takes ml_dtypes' type for a void one (its `kind` is ``V``), so ask
-`is_float` here. Types of `STORED` (integers of 2 and 4 bits, floats of 4 and 8) are names for a byte, which nothing computes in:
-arrays of them are ml_dtypes' where that is there, and bytes (ui8) where it is not. Imports NumPy and the standard library; ml_dtypes, where it is there, when bfloat16 is first needed: it takes as
-long as loading a saved executable.
+`is_float` here. Types of `STORED` (integers of 2 and 4 bits, floats of 4 and 8) are names for a byte, which nothing
+computes in: arrays of them are ml_dtypes' where that is there, and bytes (ui8) where it is not. Imports NumPy and the
+standard library; ml_dtypes, where it is there, when bfloat16 is first needed: it takes as long as loading a saved
+executable.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-#: NumPy's dtypes to ours, and bfloat16's NumPy type (without ml_dtypes, what such an array looks like): made when asked for.
+#: NumPy's dtypes to ours, and bfloat16's NumPy type (without ml_dtypes, what such an array looks like): made when asked
+#: for.
 BY_NP: dict[np.dtype, DType]
 BFLOAT16: np.dtype
 
@@ -127,8 +129,10 @@ DTYPES = (
 )
 #: Types that elements are only stored in, by their names in MLIR: what ml_dtypes calls them.
 _STORED = {
-    "i2": "int2", "ui2": "uint2", "i4": "int4", "ui4": "uint4", "f4E2M1FN": "float4_e2m1fn", "f8E4M3FN": "float8_e4m3fn",
-    "f8E4M3FNUZ": "float8_e4m3fnuz", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2fnuz", "f8E8M0FNU": "float8_e8m0fnu",
+    "i2": "int2", "ui2": "uint2", "i4": "int4", "ui4": "uint4", "f4E2M1FN": "float4_e2m1fn",
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E4M3FNUZ": "float8_e4m3fnuz", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2fnuz",
+    "f8E8M0FNU": "float8_e8m0fnu",
 }  # fmt: skip
 _LONG = {"i": "INT", "ui": "UINT", "f": "FLOAT"}
 STORED = tuple(
@@ -164,7 +168,8 @@ def is_bfloat16(dtype: np.dtype) -> bool:
 
 
 def is_stored(dtype: np.dtype) -> bool:
-    """Whether an array of this type holds ml_dtypes' elements of a type of `STORED`; asks NumPy alone for its own types."""
+    """Whether an array of this type holds ml_dtypes' elements of a type of `STORED`; asks NumPy alone for its own
+    types."""
     return dtype.itemsize == 1 and dtype.kind in "Vf" and dtype in _by_np()  # NumPy calls float8_e5m2 a float of a byte
 
 
@@ -183,9 +188,9 @@ def _convert_stored(src: np.ndarray, dtype: DType) -> np.ndarray:
 def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
     """Convert element by element as TensorLight does: saturating, truncating toward zero, NaN to an integer 0.
 
-    To bool, every nonzero value (NaN too) is true. A number goes to a float by rounding to nearest, where a finite value
-    beyond the range becomes the largest finite one; infinities and NaN stay. Takes any real or bool array; returns an
-    array of the same shape, `array` itself if it has the dtype already.
+    To bool, every nonzero value (NaN too) is true. A number goes to a float by rounding to nearest, where a finite
+    value beyond the range becomes the largest finite one; infinities and NaN stay. Takes any real or bool array;
+    returns an array of the same shape, `array` itself if it has the dtype already.
     """
     src = np.asarray(array)
     if src.dtype == dtype.np:
@@ -211,8 +216,8 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def numbers_of(array: np.ndarray) -> np.ndarray:
-    """`array` in a type that NumPy has by itself and that holds every value: float32 of bfloat16, float32, int8 or uint8 of a type that is only
-    stored in; any other as it is."""
+    """`array` in a type that NumPy has by itself and that holds every value: float32 of bfloat16, float32, int8 or
+    uint8 of a type that is only stored in; any other as it is."""
     if is_stored(array.dtype):
         from lightnet.runtime.stored import FORMATS
 

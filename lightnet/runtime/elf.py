@@ -1,7 +1,7 @@
 """Relocatable ELF objects (64 bits, little endian), as LLVM writes them: reading them, and giving one a table of data.
 
-What is read comes from our own code generator, or from its cache on disk, whose files may be damaged. Source: the System V ABI, chapters 4 (object files) and 5,
-and its AMD64 supplement. Imports the standard library.
+What is read comes from our own code generator, or from its cache on disk, whose files may be damaged. Source: the
+System V ABI, chapters 4 (object files) and 5, and its AMD64 supplement. Imports the standard library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ WRITE, ALLOC, EXEC, TLS = 1, 2, 4, 1024
 #: Special section indices of symbols.
 UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
 
-#: Bytes of zeros that a file stands for, and the alignment of a section in memory, at most: that of a page, since images are mapped.
+#: Bytes of zeros that a file stands for, and the alignment of a section in memory, at most: that of a page, since
+#: images are mapped.
 MAX_ZEROS, MAX_ALIGN = 1 << 28, 4096
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -46,7 +47,8 @@ class Section:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A symbol: `section` is the index of the one it stands in, at `value`; `is_local` says that other objects cannot name it."""
+    """A symbol: `section` is the index of the one it stands in, at `value`; `is_local` says that other objects cannot
+    name it."""
 
     name: str
     section: int
@@ -108,8 +110,8 @@ def _read(image: bytes) -> Object:
 
 
 def _check(headers: list[tuple[int, ...]], size: int) -> None:
-    """Raise ValueError unless sections lie in a file of `size` bytes, and are no more than it and some zeros: nothing is made before
-    that is known."""
+    """Raise ValueError unless sections lie in a file of `size` bytes, and are no more than it and some zeros: nothing
+    is made before that is known."""
     for _, kind, flags, _, offset, length, _, _, align, _ in headers:
         if kind != NOBITS and offset + length > size:
             raise ValueError("a section behind the end of the file")
@@ -124,8 +126,8 @@ def _name(strings: bytes, start: int) -> str:
 
 
 def with_data(image: bytes, symbol: str, size: int, align: int = 64) -> tuple[bytes, bytes]:
-    """The object `image` with a read-only section that defines its undefined `symbol`, of `size` bytes, as two parts: what
-    stands before these bytes in the file, and what stands behind.
+    """The object `image` with a read-only section that defines its undefined `symbol`, of `size` bytes, as two parts:
+    what stands before these bytes in the file, and what stands behind.
 
     The section headers move to the end. LLVM could place such data, but only from a text of three characters a byte.
     Raises LightNetError where the object has no such undefined symbol.

@@ -35,7 +35,8 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
 
 
 def open_file(path: str | os.PathLike[str]) -> int:
-    """A descriptor for reading what a user named, for the caller to close. Raises LightNetError where that cannot be opened."""
+    """A descriptor for reading what a user named, for the caller to close. Raises LightNetError where that cannot be
+    opened."""
     name = os.fsdecode(path)
     try:
         # A pipe without a writer must not block the open.
@@ -45,7 +46,8 @@ def open_file(path: str | os.PathLike[str]) -> int:
 
 
 def check_regular(fd: int, name: str) -> None:
-    """Raise LightNetError for a descriptor of anything but a regular file: a folder, a pipe or a device has no size to check against."""
+    """Raise LightNetError for a descriptor of anything but a regular file: a folder, a pipe or a device has no size to
+    check against."""
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         raise LightNetError(f"not a regular file{' but a folder' * stat.S_ISDIR(mode)}", SourceLoc(name))
@@ -71,8 +73,8 @@ _MAPPED: WeakSet[mmap.mmap] = WeakSet()
 
 
 def release_pages() -> None:
-    """Give the memory of mapped files back: what was read of them no longer counts as this process's, and is read again where it is needed.
-    Does nothing where the system has no such call."""
+    """Give the memory of mapped files back: what was read of them no longer counts as this process's, and is read again
+    where it is needed. Does nothing where the system has no such call."""
     if hasattr(mmap, "MADV_DONTNEED"):
         for mapped in list(_MAPPED):
             with suppress(OSError, ValueError):  # closed
@@ -82,9 +84,9 @@ def release_pages() -> None:
 def write_atomic(path: str | os.PathLike[str], content: str | bytes | Callable[[BinaryIO], None]) -> None:
     """Write a whole file or nothing: a text, bytes, or what `content` writes to the open file.
 
-    A neighbour is filled first and then takes the file's name. An existing file keeps its permissions; a symbolic link is
-    followed; a device or a pipe (``/dev/null``) is written directly, and ``-`` is standard output. Raises LightNetError
-    when the system refuses.
+    A neighbour is filled first and then takes the file's name. An existing file keeps its permissions; a symbolic link
+    is followed; a device or a pipe (``/dev/null``) is written directly, and ``-`` is standard output. Raises
+    LightNetError when the system refuses.
     """
     if isinstance(content, str):
         content = content.encode("utf-8")

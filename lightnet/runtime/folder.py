@@ -1,6 +1,8 @@
-"""The user's folder for caches: where it is, and whether what stands in it can be trusted. Imports the standard library.
+"""The user's folder for caches: where it is, and whether what stands in it can be trusted. Imports the standard
+library.
 
-What it holds is run, or computed with, so a folder that others may write to is not used, nor a file in it that is not this user's.
+What it holds is run, or computed with, so a folder that others may write to is not used, nor a file in it that is not
+this user's.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def where() -> tuple[Path | None, str]:
 
 
 def usable(path: Path, make: bool = False) -> Path | None:
-    """`path` if it is a folder of this user's, to which no one else may write (made where it is not there, with `make`); else None."""
+    """`path` if it is a folder of this user's, to which no one else may write (made where it is not there, with
+    `make`); else None."""
     try:
         if make:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """The forms of code: how each stands in a file, and what loads and calls it.
 
-A format goes by the first word of `Program.triple`: that of a processor for machine code of this process, another one for a device. A target
-outside of the package brings one with its runtime (`ir/runtime.py`), or adds it with `add`, where there is no compiler. Imports the diagnostics.
+A format goes by the first word of `Program.triple`: that of a processor for machine code of this process, another one
+for a device. A target outside of the package brings one with its runtime (`ir/runtime.py`), or adds it with `add`,
+where there is no compiler. Imports the diagnostics.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Format:
         return ()
 
     def packed(self, program: Program, code: Any) -> tuple[dict[str, Any], bytes]:
-        """What a file has of code: facts, as JSON values, and bytes. Facts are signed and checked, but trusted as far as the code is."""
+        """What a file has of code: facts, as JSON values, and bytes. Facts are signed and checked, but trusted as far
+        as the code is."""
         raise NotImplementedError
 
     def objects(self, facts: Mapping[str, Any], body: memoryview) -> tuple[bytes, ...]:
@@ -40,22 +42,24 @@ class Format:
         return ()
 
     def unpacked(self, program: Program, facts: Mapping[str, Any], body: memoryview) -> Any:
-        """The code of a file. Raises ValueError, LookupError, TypeError or LightNetError for what is none, or reaches out of the program's memory."""
+        """The code of a file. Raises ValueError, LookupError, TypeError or LightNetError for what is none, or reaches
+        out of the program's memory."""
         raise NotImplementedError
 
     def opened(self, program: Program, code: Any, options: Mapping[str, Any]) -> Opened | None:
-        """The machine that a loaded program runs on, with the options of loading; None: this process, which needs no opening."""
+        """The machine that a loaded program runs on, with the options of loading; None: this process, which needs no
+        opening."""
         return None
 
     def instance(self, program: Program, code: Any, static: np.ndarray, defaults: Mapping[str, np.ndarray],
                  opened: Opened | None) -> Callee:  # fmt: skip
-        """A program ready to be called: `static` has the bytes of the static space, `defaults` the contents of inputs and residents, `opened` is its
-        machine."""
+        """A program ready to be called: `static` has the bytes of the static space, `defaults` the contents of inputs
+        and residents, `opened` is its machine."""
         raise NotImplementedError
 
 
-#: The processors that machine code goes by, the format of that, and the formats of devices: ``module:Attribute``, imported when code of theirs is
-#: saved or loaded.
+#: The processors that machine code goes by, the format of that, and the formats of devices: ``module:Attribute``,
+#: imported when code of theirs is saved or loaded.
 PROCESSORS, NATIVE = ("x86_64", "aarch64"), "lightnet.runtime.native_format:NATIVE"
 _FORMATS: dict[str, str | Format] = {"nvptx64": "lightnet.runtime.cuda.format:PTX"}
 
@@ -85,5 +89,6 @@ def _of_target(target: str) -> Format:
     try:
         return runtime_of(target).format
     except (ImportError, LightNetError):
-        raise LightNetError(f"the code is for target '{target}', which nothing here knows: load the plugin that it comes from (--load)",
+        raise LightNetError(f"the code is for target '{target}', which nothing here knows: load the plugin that it "
+                            "comes from (--load)",
                             label="lnx.format") from None  # fmt: skip

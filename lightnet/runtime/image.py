@@ -24,9 +24,9 @@ _READ_EXECUTE = 1 | 4  # PROT_READ | PROT_EXEC, which are the same numbers on ev
 
 @dataclass(frozen=True)
 class Image:
-    """Linked machine code. `data` is mapped as a whole, at any address: up to `writable` it is executable, from there on it is
-    written; `exports` has the offsets of global symbols; at an offset of `imports` the address of the named function is
-    stored, at one of `relative` its own address plus what stands there."""
+    """Linked machine code. `data` is mapped as a whole, at any address: up to `writable` it is executable, from there
+    on it is written; `exports` has the offsets of global symbols; at an offset of `imports` the address of the named
+    function is stored, at one of `relative` its own address plus what stands there."""
 
     data: bytes | memoryview
     writable: int
@@ -40,8 +40,8 @@ class Image:
 
 
 class LoadedImage:
-    """An `Image` at an address of this process: a copy, as whoever changes a file changes what is mapped of it. Keep it alive while an
-    address from it is in use.
+    """An `Image` at an address of this process: a copy, as whoever changes a file changes what is mapped of it. Keep it
+    alive while an address from it is in use.
 
     Raises LightNetError where the system lets no code be loaded, and for a function that the process does not have.
     """

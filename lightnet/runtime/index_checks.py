@@ -1,7 +1,7 @@
 """What the pass `check-indices` has a network return beside its outputs, and what a call does with it.
 
-A check is a tensor [3] of i64 (whether an index is outside of its axis, the place of the first one, that index), whose name says all that
-an error tells. Imports NumPy and the diagnostics.
+A check is a tensor [3] of i64 (whether an index is outside of its axis, the place of the first one, that index), whose
+name says all that an error tells. Imports NumPy and the diagnostics.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ PREFIX = "check-indices:"
 
 
 def tensor_name(number: int, dims: Sequence[int], limits: Sequence[int], label: str) -> str:
-    """The name of check `number`: of indices of shape `dims` that lie below `limits` (one for each entry of the last axis, or one for all), of the
-    op `label`."""
+    """The name of check `number`: of indices of shape `dims` that lie below `limits` (one for each entry of the last
+    axis, or one for all), of the op `label`."""
     return f"{PREFIX}{number}:{'x'.join(map(str, dims))}:{'x'.join(map(str, limits))}:{label}"
 
 
@@ -42,5 +42,6 @@ def _error(name: str, place: int, value: int) -> LightNetError:
     sizes = [int(n) for n in limits.split("x")]
     at = [int(k) for k in np.unravel_index(place, shape)]
     size = sizes[at[-1] if len(sizes) > 1 else 0]
-    return LightNetError(f"{label}: its index {value}, at {at}, is outside of an axis of {size} elements ({-size} to {size - 1})",
+    return LightNetError(f"{label}: its index {value}, at {at}, is outside of an axis of {size} elements ({-size} to "
+                         f"{size - 1})",
                          label="index.range")  # fmt: skip

@@ -90,7 +90,8 @@ def _uniform_block(generator: np.random.Philox, count: int, low: float, high: fl
     raw = generator.random_raw(count)
     raw >>= np.uint64(11)
     unit = raw * 2.0**-53
-    # As a mean of the ends, low * (1 - unit) + high * unit, since high - low may overflow; its rounding may step over an end.
+    # As a mean of the ends, low * (1 - unit) + high * unit, since high - low may overflow; its rounding may step over
+    # an end.
     upper = high * unit
     np.subtract(1, unit, out=unit)
     unit *= low

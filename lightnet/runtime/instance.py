@@ -1,8 +1,9 @@
 """A program linked into this process, and how it is called.
 
-Each call runs on an arena of its own (arenas are kept for reuse), so calls from several threads are safe. Large inputs and outputs
-are not copied: the program has ports for them (`program.is_port`), which stand for the caller's arrays and for the new ones that a call
-returns. Imports NumPy, the standard library and (to link machine code) llvmlite: no xDSL, no front end.
+Each call runs on an arena of its own (arenas are kept for reuse), so calls from several threads are safe. Large inputs
+and outputs are not copied: the program has ports for them (`program.is_port`), which stand for the caller's arrays and
+for the new ones that a call returns. Imports NumPy, the standard library and (to link machine code) llvmlite: no xDSL,
+no front end.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _NONE: Mapping[str, np.ndarray] = {}
 
 
 class Arena:
-    """The memory of one call at a time: activations, the frame that the machine code gets (`program.FRAME`), what the ports stand for,
-    and which input tensors hold something other than their default."""
+    """The memory of one call at a time: activations, the frame that the machine code gets (`program.FRAME`), what the
+    ports stand for, and which input tensors hold something other than their default."""
 
     def __init__(self, program: Program):
         self.bytes = aligned(max(program.memory.get("arena", 0), 1), ALIGNMENT)
@@ -85,8 +86,8 @@ Quick = Callable[["Instance", Arena, Any], dict[str, np.ndarray] | None]
 class Instance:
     """A program linked into this process.
 
-    `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading; `code` is the
-    machine code if that is loaded already (else LLVM links the program's objects).
+    `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading; `code`
+    is the machine code if that is loaded already (else LLVM links the program's objects).
     """
 
     def __init__(
@@ -124,8 +125,9 @@ class Instance:
         )
 
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
-        """What `call` gives for `feeds`, where that is the common case: a dict of exactly one array an input, each of its very type,
-        in a program that does nothing but compute. None for everything else, which `call` does, or complains of."""
+        """What `call` gives for `feeds`, where that is the common case: a dict of exactly one array an input, each of
+        its very type, in a program that does nothing but compute. None for everything else, which `call` does, or
+        complains of."""
         if not self._is_plain:
             return None
         try:
@@ -139,9 +141,9 @@ class Instance:
             self._idle.append(arena)
 
     def _quick_on(self, arena: Arena) -> Quick:
-        """`quick` on one arena. A call of a network of some microseconds should not cost that again, so nothing is looked up or made
-        in it that can be known here. (It holds neither this instance nor the arena, which would then live until the next collection of
-        cycles.)"""
+        """`quick` on one arena. A call of a network of some microseconds should not cost that again, so nothing is
+        looked up or made in it that can be known here. (It holds neither this instance nor the arena, which would then
+        live until the next collection of cycles.)"""
         memory = {"arena": arena.bytes, "static": self.static}
         views = [(t, t.view(memory)) for t in self._filled.values()]
         inputs = [(t.name, view.__setitem__, t.dims, view.dtype) for t, view in views]
@@ -194,11 +196,12 @@ class Instance:
         threads: int | None = None,
         out: Mapping[str, np.ndarray] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Run once on `feeds` (input name → array) and return the outputs, new arrays but for those that `out` has arrays for, in the
-        program's order.
+        """Run once on `feeds` (input name → array) and return the outputs, new arrays but for those that `out` has
+        arrays for, in the program's order.
 
-        `static` and `residents` replace the loaded contents of the static space and of residents, for this call; `threads`
-        is the number of threads, at most that which the program is compiled for (unless given also no more than processors).
+        `static` and `residents` replace the loaded contents of the static space and of residents, for this call;
+        `threads` is the number of threads, at most that which the program is compiled for (unless given also no more
+        than processors).
         """
         threads = self.program.bound.of_call(threads, self._most)
         arrays = self.program.fed(feeds)
@@ -218,7 +221,8 @@ class Instance:
     def _found(
         self, arena: Arena, static: np.ndarray, made: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] = _NONE
     ) -> dict[str, np.ndarray]:
-        """The outputs of a run: the arrays of ports, and copies of what stands elsewhere, which go to `out` where that has arrays."""
+        """The outputs of a run: the arrays of ports, and copies of what stands elsewhere, which go to `out` where that
+        has arrays."""
         memory = arena.memory(static)
         found = {}
         for t in self.program.outputs:
@@ -238,7 +242,8 @@ class Instance:
         static: np.ndarray,
         out: Mapping[str, np.ndarray] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Write the inputs that need it (`fill`), and let the ports stand for arrays (`bind`): a run on `arena` starts from there."""
+        """Write the inputs that need it (`fill`), and let the ports stand for arrays (`bind`): a run on `arena` starts
+        from there."""
         self.fill(arena, feeds, static)
         return self.bind(arena, feeds, out or {})
 
@@ -254,8 +259,8 @@ class Instance:
     def bind(
         self, arena: Arena, feeds: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] = _NONE
     ) -> dict[str, np.ndarray]:
-        """Let the ports stand for the inputs that are fed, which are contiguous, or for what they hold otherwise, and for the arrays of
-        `out` that share no memory with these, or new ones: by the name of the output."""
+        """Let the ports stand for the inputs that are fed, which are contiguous, or for what they hold otherwise, and
+        for the arrays of `out` that share no memory with these, or new ones: by the name of the output."""
         made = {}
         for k, tensor in self._in_ports:
             array = feeds[tensor.name] if tensor.name in feeds else self.defaults[tensor.name]

@@ -1,9 +1,9 @@
 """A static linker: objects become one image, in which all is resolved but the addresses of the C library's functions.
 
-A saved executable holds such an image, so that running it needs no LLVM: importing that takes longer than everything else a small
-network does, and as much memory as its weights. `image.py` loads it. Machines that this does not know (all but x86-64 ELF)
-keep their objects, and LLVM links them at load. Source of the relocations: the System V ABI, AMD64 supplement, table 4.9.
-Imports the standard library.
+A saved executable holds such an image, so that running it needs no LLVM: importing that takes longer than everything
+else a small network does, and as much memory as its weights. `image.py` loads it. Machines that this does not know (all
+but x86-64 ELF) keep their objects, and LLVM links them at load. Source of the relocations: the System V ABI, AMD64
+supplement, table 4.9. Imports the standard library.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def entries(objects: Sequence[bytes]) -> list[str]:
 
 
 def link(objects: Sequence[bytes], exports: Sequence[str]) -> Image:
-    """Link objects that `can_link` takes; `exports` are the symbols to find later. Raises LightNetError where they do not
-    fit together: a symbol that two define, or that none of them defines and that is to be exported."""
+    """Link objects that `can_link` takes; `exports` are the symbols to find later. Raises LightNetError where they do
+    not fit together: a symbol that two define, or that none of them defines and that is to be exported."""
     try:
         return _Linker([elf.read(image) for image in objects]).link(exports)
     except (IndexError, OverflowError, struct.error):
@@ -150,7 +150,8 @@ class _Linker:
             raise LightNetError(f"the compiled objects have a relocation of type {kind}, which cannot be saved")
 
     def _got(self, target: int | str) -> int:
-        """The offset of the entry of the global offset table with the address of `target`, made when it is first asked for."""
+        """The offset of the entry of the global offset table with the address of `target`, made when it is first asked
+        for."""
         table: dict = self.imports if isinstance(target, str) else self.local
         if target not in table:
             table[target] = len(self.data)

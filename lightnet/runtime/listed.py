@@ -1,7 +1,8 @@
-"""A launch list as data, beside a body that has its kernels: what a target runs whose machine takes one launch after the other.
+"""A launch list as data, beside a body that has its kernels: what a target runs whose machine takes one launch after
+the other.
 
-A target of one's own needs no more than a format that says how a body becomes functions; a `SharedLibrary` is the body of those whose code a C
-compiler makes. Imports NumPy, the standard library and the rest of the runtime.
+A target of one's own needs no more than a format that says how a body becomes functions; a `SharedLibrary` is the body
+of those whose code a C compiler makes. Imports NumPy, the standard library and the rest of the runtime.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ KERNEL, COPY, HOST = "kernel", "copy", "host"
 
 @dataclass(frozen=True)
 class ListedLine:
-    """A line of a launch list: a ``kernel`` called `name`, on the blocks 0 to `size`; a ``copy`` of `size` bytes from the first place to the second; or
-    the run-time call number `size` on a place."""
+    """A line of a launch list: a ``kernel`` called `name`, on the blocks 0 to `size`; a ``copy`` of `size` bytes from
+    the first place to the second; or the run-time call number `size` on a place."""
 
     kind: str
     places: tuple[Place, ...]
@@ -51,8 +52,8 @@ class ListedCode:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], body: bytes, program: Program) -> ListedCode:
-        """The code of a header; ValueError, TypeError or LookupError where it is none, or has places outside of the program's memory. What kernels do
-        stands in the body alone, which is trusted."""
+        """The code of a header; ValueError, TypeError or LookupError where it is none, or has places outside of the
+        program's memory. What kernels do stands in the body alone, which is trusted."""
         lines = []
         for kind, places, name, size in header["lines"]:
             found = tuple((str(space), int(offset)) for space, offset in places)
@@ -106,8 +107,8 @@ def _named(code: ListedCode) -> list[str]:
 
 
 class ListedInstance(SpacesInstance):
-    """A program that runs line by line, on memory of this process that stands for the machine's: all that goes in, comes out, or is copied between its
-    spaces, the machine copies."""
+    """A program that runs line by line, on memory of this process that stands for the machine's: all that goes in,
+    comes out, or is copied between its spaces, the machine copies."""
 
     def __init__(
         self,
@@ -154,7 +155,8 @@ class ListedInstance(SpacesInstance):
 
 
 class SharedLibrary(ListedFormat):
-    """Bodies that are shared libraries of this system, as a C compiler makes them: a kernel is ``void name(long first, long end, void *...)``."""
+    """Bodies that are shared libraries of this system, as a C compiler makes them: a kernel is
+    ``void name(long first, long end, void *...)``."""
 
     def load(self, body: bytes) -> Callable[[str], Kernel]:
         with tempfile.TemporaryDirectory() as folder:

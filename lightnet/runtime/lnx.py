@@ -5,9 +5,10 @@
     sections                              at multiples of 4096, in order, zeros between them
     signature (optional)                  "LNSIGN1\\0", public key (32 bytes), Ed25519 signature (64 bytes)
 
-A section of code begins with *facts*: how it is linked, and which memory it was compiled for. Code cannot be checked, and is trusted;
-all that stands elsewhere is checked against what the code says of itself (`lnx_check.py`). The header has the SHA-256 of each section, so
-that a signature of the header is one of the whole file. Imports the standard library.
+A section of code begins with *facts*: how it is linked, and which memory it was compiled for. Code cannot be checked,
+and is trusted; all that stands elsewhere is checked against what the code says of itself (`lnx_check.py`). The header
+has the SHA-256 of each section, so that a signature of the header is one of the whole file. Imports the standard
+library.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def packed_header(text: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Head:
-    """The header as it stands in a file, not looked into yet: `raw`, all bytes before the first section's page; the `size` of the file,
-    and its `signature` (public key and signature), if it has one."""
+    """The header as it stands in a file, not looked into yet: `raw`, all bytes before the first section's page; the
+    `size` of the file, and its `signature` (public key and signature), if it has one."""
 
     raw: bytes
     size: int
@@ -92,7 +93,8 @@ class Head:
 
 
 def read_head(fd: int, where: SourceLoc) -> Head:
-    """The header of an open file. LightNetError for what is no executable of this version, is cut short or damaged, or cannot be read."""
+    """The header of an open file. LightNetError for what is no executable of this version, is cut short or damaged, or
+    cannot be read."""
     try:
         size = os.fstat(fd).st_size
         start = len(MAGIC) + FIXED.size

@@ -1,9 +1,10 @@
-"""What a ``.lnx`` says of itself, checked before anything of it is mapped, allocated or run: one function for each part.
+"""What a ``.lnx`` says of itself, checked before anything of it is mapped, allocated or run: one function for each
+part.
 
-A file may lie with its checksums repaired. So every size, offset, name and reference is checked by type and range, sections against the
-file, tensors against their memory, and memory against what the code says that it was compiled for (its facts). After that nothing but
-the code itself decides which bytes are touched; it is trusted. Every refusal is a `Lie`, which says what is wrong.
-Imports the standard library and the runtime's tables.
+A file may lie with its checksums repaired. So every size, offset, name and reference is checked by type and range,
+sections against the file, tensors against their memory, and memory against what the code says that it was compiled for
+(its facts). After that nothing but the code itself decides which bytes are touched; it is trusted. Every refusal is a
+`Lie`, which says what is wrong. Imports the standard library and the runtime's tables.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def _nbytes(dims: Sequence[int], dtype: Any, what: str) -> int:
 
 
 def check_sections(header: Mapping[str, Any], start: int, size: int, is_signed: bool) -> None:
-    """The sections, behind `start` bytes of header in a file of `size` bytes: in order, one behind the other, the last at the end.
-    Arrays have as many bytes as their shapes say."""
+    """The sections, behind `start` bytes of header in a file of `size` bytes: in order, one behind the other, the last
+    at the end. Arrays have as many bytes as their shapes say."""
     sections = _mapping(header.get("sections"), "the list of sections")
     spans = []
     for name, entry in sections.items():
@@ -131,7 +132,8 @@ def check_texts(header: Mapping[str, Any]) -> None:
 
 
 def check_program(header: Mapping[str, Any]) -> None:
-    """The program's interface: every tensor in its memory, every port the memory of one tensor, every name that of a tensor."""
+    """The program's interface: every tensor in its memory, every port the memory of one tensor, every name that of a
+    tensor."""
     memory = _mapping(header.get("memory"), "the list of memory spaces")
     for space, nbytes in memory.items():
         _natural(nbytes, f"the size of memory '{space:.40}'")
@@ -196,16 +198,16 @@ def needs(program: Program) -> dict[str, Any]:
 
 
 def check_needs(program: Program, facts: Mapping[str, Any], requires: Sequence[str]) -> None:
-    """That a program gives its code just the memory, ports, run-time calls and threads that this was compiled for, on a processor that
-    has what it requires."""
+    """That a program gives its code just the memory, ports, run-time calls and threads that this was compiled for, on a
+    processor that has what it requires."""
     _require(facts.get("requires") == list(requires), "the code was compiled for another processor")
     for name, value in needs(program).items():
         _require(facts.get(name) == value, f"the code was compiled for another {name}")
 
 
 def check_contents(program: Program, static: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> None:
-    """The entries of the sections that fill memory: `static` is as large as the static space, and each input or resident has contents of
-    its type."""
+    """The entries of the sections that fill memory: `static` is as large as the static space, and each input or
+    resident has contents of its type."""
     _require(static["size"] >= program.memory.get("static", 0), "the static tensors are too short")
     for tensor in (*program.inputs, *program.residents):
         _require(tensor.name in defaults, f"'{tensor.name:.80}' has no contents")
@@ -218,8 +220,8 @@ def check_contents(program: Program, static: Mapping[str, Any], defaults: Mappin
 
 
 def check_image(facts: Mapping[str, Any], size: int) -> None:
-    """How linked code of `size` bytes is linked: entries in what is executable, imports in what is not and within it, no two relocations
-    of one word."""
+    """How linked code of `size` bytes is linked: entries in what is executable, imports in what is not and within it,
+    no two relocations of one word."""
     writable = _natural(facts.get("writable"), "the size of the code", size)
     _require(size > 0 and size % PAGE == 0 and writable % PAGE == 0 and writable, "the code is no whole pages")
     exports, imports = (_mapping(facts.get(k), f"the list of {k}") for k in ("exports", "imports"))

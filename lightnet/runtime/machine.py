@@ -1,7 +1,8 @@
-"""What a target does with its machine when networks run: getting hold of it, giving it back, and copies between its memories.
+"""What a target does with its machine when networks run: getting hold of it, giving it back, and copies between its
+memories.
 
-These are document 004's `init_func`, `cleanup_func` and `priv` of an architecture, and `ln_mem_type_copy_func` of its memory types.
-Imports NumPy and the standard library: saved executables need no compiler.
+These are document 004's `init_func`, `cleanup_func` and `priv` of an architecture, and `ln_mem_type_copy_func` of its
+memory types. Imports NumPy and the standard library: saved executables need no compiler.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ HOST = "host"
 
 
 class Area(NamedTuple):
-    """Bytes in a memory space: an array of `uint8` where they are memory of this process (of the space `HOST` always), else what the
-    target's machine takes for an address."""
+    """Bytes in a memory space: an array of `uint8` where they are memory of this process (of the space `HOST` always),
+    else what the target's machine takes for an address."""
 
     space: str
     where: Any
@@ -34,26 +35,28 @@ class Area(NamedTuple):
 
 
 class Machine:
-    """The machine of a target; this one is the process itself, with nothing to open. A target of one's own derives it, and overrides
-    what its machine needs (`Target.machine`).
+    """The machine of a target; this one is the process itself, with nothing to open. A target of one's own derives it,
+    and overrides what its machine needs (`Target.machine`).
 
-    One object serves every executable of its target; what belongs to one executable is its `state`, which `open` gives and `close` and
-    `copy` take.
+    One object serves every executable of its target; what belongs to one executable is its `state`, which `open` gives
+    and `close` and `copy` take.
     """
 
     #: Whether `open` waits until an executable first runs: a network may be compiled where there is no such machine.
     is_opened_late: ClassVar[bool] = False
 
     def open(self, options: Mapping[str, Any]) -> Any:
-        """Get hold of the machine for one executable, when that is made; `options` are those that it is compiled with (`arch`, `emulate`,
-        `threads`). Raises LightNetError where there is none."""
+        """Get hold of the machine for one executable, when that is made; `options` are those that it is compiled with
+        (`arch`, `emulate`, `threads`). Raises LightNetError where there is none."""
         return None
 
     def close(self, state: Any) -> None:
-        """Give back what `open` got, when the executable is closed, or nobody refers to it any more. It is called once."""
+        """Give back what `open` got, when the executable is closed, or nobody refers to it any more. It is called
+        once."""
 
     def copy(self, state: Any, to: Area, source: Area) -> None:
-        """Copy as many bytes as both areas have, which do not overlap, between any two spaces of the target and the host."""
+        """Copy as many bytes as both areas have, which do not overlap, between any two spaces of the target and the
+        host."""
         to.where[:] = source.where
 
 
@@ -61,8 +64,8 @@ PROCESS = Machine()
 
 
 class Opened:
-    """A machine for one executable: opened when this is made, or when its state is first asked for; closed with `close`, or with the
-    last reference."""
+    """A machine for one executable: opened when this is made, or when its state is first asked for; closed with
+    `close`, or with the last reference."""
 
     def __init__(self, machine: Machine, options: Mapping[str, Any] | None = None):
         self.machine, self.options = machine, dict(options or {})

@@ -1,17 +1,19 @@
 """MXNet's ``.params`` files (lists of NDArrays): where each array's bytes are.
 
-    list    := u64 0x112, u64 0, u64 n, n NDArrays, u64 k, k names (u64 length, bytes); k is n, or 0 for a list without names
+    list    := u64 0x112, u64 0, u64 n, n NDArrays, u64 k, k names (u64 length, bytes); k is n, or 0 without names
     NDArray := u32 magic, ...                                   everything little-endian
-      V2, V3 (0xF993FAC9, 0xF993FACA): i32 storage, [storage shape], shape, context, type, [aux: type, shape], data, [aux data]
+      V2, V3 (0xF993FAC9, 0xF993FACA): i32 storage, [storage shape], shape, context, type, [aux: type, shape], data,
+                                       [aux data]
       V1 (0xF993FAC8):                 shape, context, type, data
       V0 (any other magic is ndim):    ndim times u32, context, type, data
     shape   := i32 ndim, ndim times i64      context := i32 device type, i32 device number      type := i32
 
-An array without a shape (ndim 0 up to V2, an unknown dimension in V3) has no contents, and ends there. Storage 0 is dense,
-1 row-sparse (aux: the rows that are stored), 2 CSR (aux: row starts, columns); a sparse array is made dense when it is asked
-for. Names lose the prefixes ``arg:`` and ``aux:``; an array of a nameless list is called by its number.
+An array without a shape (ndim 0 up to V2, an unknown dimension in V3) has no contents, and ends there. Storage 0 is
+dense, 1 row-sparse (aux: the rows that are stored), 2 CSR (aux: row starts, columns); a sparse array is made dense when
+it is asked for. Names lose the prefixes ``arg:`` and ``aux:``; an array of a nameless list is called by its number.
 
-Every count is checked against what is left of the file before it is believed. Imports NumPy, the dtypes, and diagnostics.
+Every count is checked against what is left of the file before it is believed. Imports NumPy, the dtypes, and
+diagnostics.
 """
 
 from __future__ import annotations
@@ -242,7 +244,8 @@ def _rows(data: memoryview, path: str, dims: tuple[int, ...], values: _Part, ind
 
 
 def _csr(data: memoryview, path: str, dims: tuple[int, ...], values: _Part, indices: list[_Part]) -> memoryview:
-    """The bytes of the dense form of a CSR matrix: row r has values[i] in column columns[i], starts[r] <= i < starts[r + 1]."""
+    """The bytes of the dense form of a CSR matrix: row r has values[i] in column columns[i], starts[r] <= i <
+    starts[r + 1]."""
     starts, columns = (_array(data, part) for part in indices)
     stored = _array(data, values)
     dense = np.zeros(dims, stored.dtype)

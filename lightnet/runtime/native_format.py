@@ -1,4 +1,5 @@
-"""Machine code of a processor: linked where our linker can, else as objects that LLVM links. Imports NumPy and the rest of the runtime."""
+"""Machine code of a processor: linked where our linker can, else as objects that LLVM links. Imports NumPy and the rest
+of the runtime."""
 
 from __future__ import annotations
 

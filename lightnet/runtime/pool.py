@@ -1,7 +1,8 @@
 """The pool of threads of this process, which all its executables share. Imports the standard library.
 
-Every executable that may use several threads brings the pool's code; the first that runs on several provides the one that is used from
-then on. Its code stays where it is as long as the process lives, past the interpreter's end: the workers never leave it.
+Every executable that may use several threads brings the pool's code; the first that runs on several provides the one
+that is used from then on. Its code stays where it is as long as the process lives, past the interpreter's end: the
+workers never leave it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Protocol
 
-#: The pool's entry, ``void (ptr body, ptr frame, i64 threads, i64 scratch)``: runs the body of a network on so many threads, each of which
-#: but the first gets so many bytes of scratch.
+#: The pool's entry, ``void (ptr body, ptr frame, i64 threads, i64 scratch)``: runs the body of a network on so many
+#: threads, each of which but the first gets so many bytes of scratch.
 POOL = "ln_pool_run"
 #: ``i64 ()``: how many processors the calling thread may run on.
 PROCESSORS = "ln_pool_processors"

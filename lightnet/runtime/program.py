@@ -23,15 +23,15 @@ from lightnet.runtime.threads import MAX_THREADS, Threads
 ENTRY = "ln_main"
 #: That of what each thread of a run does, ``void (ptr frame, i64 thread, i64 threads, ptr barrier, ptr scratch)``.
 BODY = "ln_body"
-#: The words of a frame, which is all that the machine code gets to know of a call: the addresses of the arena and of the static
-#: space, of the function for host calls (or null), and of each port.
+#: The words of a frame, which is all that the machine code gets to know of a call: the addresses of the arena and of
+#: the static space, of the function for host calls (or null), and of each port.
 FRAME = ("arena", "static", "host")
 _PORT = re.compile(r"(in|out)(0|[1-9][0-9]*)")
 
 
 def is_port(space: str) -> bool:
-    """Whether a memory space is a port: the caller's memory, of which one input is read (``in0``) or to which one output is written
-    (``out0``), where it is."""
+    """Whether a memory space is a port: the caller's memory, of which one input is read (``in0``) or to which one
+    output is written (``out0``), where it is."""
     return _PORT.fullmatch(space) is not None
 
 
@@ -79,16 +79,18 @@ class HostCall:
 class Program:
     """What the compiler hands over.
 
-    `memory` maps a space to its size in bytes. `inputs` are the tensors that a call may feed, and those in `required` must be
-    fed, having no contents of their own; `unread` are inputs of the network that nothing reads; `residents` are further tensors
-    of the arena that are filled at load (in a plan of upstream's kind, where params stand in the arena), `restore` names
-    those of both that the program itself overwrites: every call writes them again. `params` are fixed when the program is
-    loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes over them (only plans of
-    upstream's kind have any). `fused` names tensors of the source network that passes removed, `reused` those whose memory
-    serves others later: both for clear errors only. `order` has the names of all inputs as the network declares them. `counts` has (output, axis, output that is its count), see
-    `sized`. `threads` is how many a call may use at most, and `any_threads` that nobody gave a number (it is `MAX_THREADS` then), `widest` how many
-    any launch makes use of (with more than one, the objects have the pool), `scratch` how many bytes each thread of a call but the first
-    needs beside the arena. `cpu`, `features` and `triple` are those of the code: the first word of the triple is its format (`formats.py`).
+    `memory` maps a space to its size in bytes. `inputs` are the tensors that a call may feed, and those in `required`
+    must be fed, having no contents of their own; `unread` are inputs of the network that nothing reads; `residents` are
+    further tensors of the arena that are filled at load (in a plan of upstream's kind, where params stand in the
+    arena), `restore` names those of both that the program itself overwrites: every call writes them again. `params` are
+    fixed when the program is loaded. `overwritten` lists outputs that are gone when a run ends, with the op that writes
+    over them (only plans of upstream's kind have any). `fused` names tensors of the source network that passes removed,
+    `reused` those whose memory serves others later: both for clear errors only. `order` has the names of all inputs as
+    the network declares them. `counts` has (output, axis, output that is its count), see `sized`. `threads` is how many
+    a call may use at most, and `any_threads` that nobody gave a number (it is `MAX_THREADS` then), `widest` how many
+    any launch makes use of (with more than one, the objects have the pool), `scratch` how many bytes each thread of a
+    call but the first needs beside the arena. `cpu`, `features` and `triple` are those of the code: the first word of
+    the triple is its format (`formats.py`).
     """
 
     objects: tuple[bytes, ...]
@@ -187,8 +189,8 @@ class Program:
         return {name: found[name] for name in (*(n for n in self.order if n in found), *found)}
 
     def pick(self, names: Iterable[str] | None, run: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """The outputs called `names` of a run (all if None); a name that cannot be read is an error before the run, and an index outside of
-        its axis, where the network checks these, behind it."""
+        """The outputs called `names` of a run (all if None); a name that cannot be read is an error before the run, and
+        an index outside of its axis, where the network checks these, behind it."""
         if checks := self.checks:
             from lightnet.runtime.index_checks import checked
 
@@ -217,7 +219,8 @@ class Program:
         return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype])
 
     def fed(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The arrays of a call, `checked`, without those that nothing reads. Raises `LightNetError` where one is missing."""
+        """The arrays of a call, `checked`, without those that nothing reads. Raises `LightNetError` where one is
+        missing."""
         arrays = {name: self.checked(name, value) for name, value in feeds.items()}
         self.check_fed(arrays)
         unread = {tensor.name for tensor in self.unread}
@@ -252,7 +255,8 @@ class Program:
 
 
 def sized(outputs: dict[str, np.ndarray], counts: Sequence[tuple[str, int, str]]) -> dict[str, np.ndarray]:
-    """The outputs of a run at their true sizes, and without the counts; `counts` has (output, axis, output that is its count)."""
+    """The outputs of a run at their true sizes, and without the counts; `counts` has (output, axis, output that is its
+    count)."""
     if not counts:
         return outputs
     found = dict(outputs)
@@ -275,7 +279,8 @@ def check_counts(program: Program) -> None:
 
 
 def not_fed(missing: Mapping[str, str]) -> LightNetError:
-    """The error for inputs that a call must feed; `missing` maps their names to what they take ("" where that is open)."""
+    """The error for inputs that a call must feed; `missing` maps their names to what they take ("" where that is
+    open)."""
     what = ", ".join(f"'{name}'{takes and f' ({takes})'}" for name, takes in missing.items())
     return LightNetError(
         f"the network needs {'inputs' if len(missing) > 1 else 'input'} {what}, which no one fed "

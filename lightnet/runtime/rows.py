@@ -11,7 +11,8 @@ from lightnet.diagnostics import LightNetError
 
 
 def batch_of(run: Any) -> int:
-    """The first dim that all inputs and outputs of an executable have. Raises `LightNetError` where they have none in common."""
+    """The first dim that all inputs and outputs of an executable have. Raises `LightNetError` where they have none in
+    common."""
     tensors = {**run.inputs, **run.outputs}
     first = {name: dims[0] if dims else 0 for name, (dims, _) in tensors.items()}
     sizes = set(first.values())
@@ -22,10 +23,12 @@ def batch_of(run: Any) -> int:
 
 
 def score(run: Any, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The outputs of any number of rows: `run` is called on as many as its batch has at a time, the last time with zeros behind them.
+    """The outputs of any number of rows: `run` is called on as many as its batch has at a time, the last time with
+    zeros behind them.
 
-    `feeds` maps inputs to arrays of as many rows each, ``[n, ...]``; outputs are ``[n, ...]``. For networks that compute each row by
-    itself. Raises `LightNetError` as a call does, and where an array has another number of rows or the executable no batch (`batch_of`).
+    `feeds` maps inputs to arrays of as many rows each, ``[n, ...]``; outputs are ``[n, ...]``. For networks that
+    compute each row by itself. Raises `LightNetError` as a call does, and where an array has another number of rows or
+    the executable no batch (`batch_of`).
     """
     size = batch_of(run)
     arrays = {name: np.asarray(value) for name, value in feeds.items()}

@@ -1,5 +1,6 @@
-"""What every executable is: a network that is called, tells what it takes and gives, and can be closed. `lightnet.Executable` (compiled
-here), `SavedExecutable` (from a file) and `SpecializingExecutable` (compiled for the shapes of each call) are of this class.
+"""What every executable is: a network that is called, tells what it takes and gives, and can be closed.
+`lightnet.Executable` (compiled here), `SavedExecutable` (from a file) and `SpecializingExecutable` (compiled for the
+shapes of each call) are of this class.
 
 Imports NumPy, the standard library and the rest of the runtime.
 """
@@ -36,8 +37,8 @@ def _executor() -> ThreadPoolExecutor:
 
 
 class Runnable(ABC):
-    """A network that is called: with a mapping of arrays by input name, with arrays in the order of `inputs`, or by keyword. It returns a
-    dict of arrays by output name. Calls from several threads are safe."""
+    """A network that is called: with a mapping of arrays by input name, with arrays in the order of `inputs`, or by
+    keyword. It returns a dict of arrays by output name. Calls from several threads are safe."""
 
     #: Does the common case of a call without checks and look-ups, or gives None.
     _quick: Any = None
@@ -51,15 +52,16 @@ class Runnable(ABC):
         threads: int | None = None,
         **named: Any,
     ) -> dict[str, np.ndarray]:
-        """Run the network on what is fed: anything that NumPy makes an array of, and what has `__dlpack__`; shapes must agree, float64 is
-        rounded to float32, and integers convert where they fit (`runtime.arrays`). Inputs called like an option below go into the mapping.
+        """Run the network on what is fed: anything that NumPy makes an array of, and what has `__dlpack__`; shapes must
+        agree, float64 is rounded to float32, and integers convert where they fit (`runtime.arrays`). Inputs called like
+        an option below go into the mapping.
 
-        Returns the outputs by name, or only those called `outputs`. `out`, a mapping by output name or one array of the only output, has
-        the arrays that outputs are written to: of just their shape and dtype, contiguous and writable. `print` ops write to `stream`
-        (default: standard output). `threads` is how many threads the call may use (default: as many as the network is compiled for, or where
-        that was without a number as LIGHTNET_THREADS says, and no more than this thread may use processors at the moment).
-        Raises `LightNetError` for an unknown name, an array that does not fit, more threads than the network is compiled for, and an
-        executable that is closed.
+        Returns the outputs by name, or only those called `outputs`. `out`, a mapping by output name or one array of the
+        only output, has the arrays that outputs are written to: of just their shape and dtype, contiguous and writable.
+        `print` ops write to `stream` (default: standard output). `threads` is how many threads the call may use
+        (default: as many as the network is compiled for, or where that was without a number as LIGHTNET_THREADS says,
+        and no more than this thread may use processors at the moment). Raises `LightNetError` for an unknown name, an
+        array that does not fit, more threads than the network is compiled for, and an executable that is closed.
         """
         quick = self._quick  # who closes this meanwhile takes it away
         if (
@@ -79,8 +81,9 @@ class Runnable(ABC):
     run = __call__
 
     async def call_async(self, *feeds: Any, **options: Any) -> dict[str, np.ndarray]:
-        """As a call, awaited: the event loop goes on meanwhile. Calls run on threads that all executables share, one for each processor; one
-        that has begun goes on where who awaits it is cancelled, so do not write to its arrays until then."""
+        """As a call, awaited: the event loop goes on meanwhile. Calls run on threads that all executables share, one
+        for each processor; one that has begun goes on where who awaits it is cancelled, so do not write to its arrays
+        until then."""
         import asyncio
 
         return await asyncio.get_running_loop().run_in_executor(_executor(), partial(self, *feeds, **options))
@@ -113,7 +116,8 @@ class Runnable(ABC):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """How many threads a call may use: as many as it is compiled for, or where nobody gave a number as many as a call uses here unless it is told."""
+        """How many threads a call may use: as many as it is compiled for, or where nobody gave a number as many as a
+        call uses here unless it is told."""
 
     @property
     @abstractmethod
@@ -128,7 +132,8 @@ class Runnable(ABC):
     @property
     @abstractmethod
     def plan(self) -> Any:
-        """The memory plan's report: `plan` (peak, bound, ratio), `text()`, `json()`, `svg()`, `html()`. Needs the compiler."""
+        """The memory plan's report: `plan` (peak, bound, ratio), `text()`, `json()`, `svg()`, `html()`. Needs the
+        compiler."""
 
     def prepare(self) -> None:  # noqa: B027
         """Do now what the first call would do beside computing."""
@@ -142,8 +147,9 @@ class Runnable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back its memory, and the machine that it runs on. A call afterwards is an error, one that runs goes on to its end; closing
-        again does nothing. An executable that nobody refers to is closed, too; ``with`` closes at its end."""
+        """Give back its memory, and the machine that it runs on. A call afterwards is an error, one that runs goes on
+        to its end; closing again does nothing. An executable that nobody refers to is closed, too; ``with`` closes at
+        its end."""
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +172,8 @@ class Runnable(ABC):
         options = self.options
         where = options.get("arch") or options.get("cpu") or ""
         count = self.threads
-        return f"<lightnet.{kind} for {options.get('target', '?')} {where}: {takes} -> {gives}; {count} thread{'s' * (count != 1)}>"
+        runs = f"{count} thread{'s' * (count != 1)}"
+        return f"<lightnet.{kind} for {options.get('target', '?')} {where}: {takes} -> {gives}; {runs}>"
 
 
 def closed() -> LightNetError:

@@ -1,8 +1,9 @@
-"""Signatures of executables: Ed25519 (RFC 8032), by the package `cryptography`, which is imported when something is signed or checked.
+"""Signatures of executables: Ed25519 (RFC 8032), by the package `cryptography`, which is imported when something is
+signed or checked.
 
-A ``.lnx`` file is code. Who loads files that others could have written accepts only those that a key of theirs has signed:
-``lightnet compile --sign KEY.pem``, ``lightnet run --trust KEY.pub``, `load_executable(path, trust=...)`.
-Keys are PEM files, as ``openssl genpkey -algorithm ed25519`` and ``openssl pkey -pubout`` write them.
+A ``.lnx`` file is code. Who loads files that others could have written accepts only those that a key of theirs has
+signed: ``lightnet compile --sign KEY.pem``, ``lightnet run --trust KEY.pub``, `load_executable(path, trust=...)`. Keys
+are PEM files, as ``openssl genpkey -algorithm ed25519`` and ``openssl pkey -pubout`` write them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def _cryptography() -> tuple[Any, Any]:
 
 
 class Signer:
-    """A private key of a PEM file. Raises LightNetError where the file holds none, or one of another kind, or is encrypted."""
+    """A private key of a PEM file. Raises LightNetError where the file holds none, or one of another kind, or is
+    encrypted."""
 
     def __init__(self, path: str | os.PathLike[str]):
         serialization, ed25519 = _cryptography()

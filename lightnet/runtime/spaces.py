@@ -1,7 +1,8 @@
-"""A program whose memory spaces stand in a machine's memory, wherever that is: what a call writes there, and reads from there.
+"""A program whose memory spaces stand in a machine's memory, wherever that is: what a call writes there, and reads from
+there.
 
-How the launch list runs is a subclass's business: `cuda/program.py` has graphs of a device's driver, `listed.py` goes through it line by line.
-Imports NumPy, the standard library and the rest of the runtime.
+How the launch list runs is a subclass's business: `cuda/program.py` has graphs of a device's driver, `listed.py` goes
+through it line by line. Imports NumPy, the standard library and the rest of the runtime.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ Place = tuple[str, int]
 class SpacesInstance(ABC):
     """A program on a machine, that of `opened`, which is closed with it.
 
-    `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading. Calls from several threads are safe:
-    they run one after the other, since there is one arena. Who runs its launches one by one does so in an instance of its own (`apart`).
+    `static` holds the bytes of the static space, `defaults` the contents of inputs and residents after loading. Calls
+    from several threads are safe: they run one after the other, since there is one arena. Who runs its launches one by
+    one does so in an instance of its own (`apart`).
     """
 
     def __init__(
@@ -49,7 +51,8 @@ class SpacesInstance(ABC):
 
     @abstractmethod
     def run_all(self, stream: TextIO | None) -> None:
-        """Run the launch list from where `start` leaves the memory, with its run-time calls, whose text goes to `stream`, or (None) without."""
+        """Run the launch list from where `start` leaves the memory, with its run-time calls, whose text goes to
+        `stream`, or (None) without."""
 
     @abstractmethod
     def apart(self) -> Self:
@@ -83,11 +86,11 @@ class SpacesInstance(ABC):
         threads: int | None = None,
         out: Mapping[str, np.ndarray] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Run once on `feeds` (input name → array) and return the outputs, new arrays but for those that `out` has arrays for, in the
-        program's order.
+        """Run once on `feeds` (input name → array) and return the outputs, new arrays but for those that `out` has
+        arrays for, in the program's order.
 
-        `static` and `residents` replace the loaded contents of the static space and of residents, for this call. `threads` is
-        checked, and means nothing to the machine.
+        `static` and `residents` replace the loaded contents of the static space and of residents, for this call.
+        `threads` is checked, and means nothing to the machine.
         """
         self.program.bound.of_call(threads)
         if self.opened is not None:
@@ -102,7 +105,8 @@ class SpacesInstance(ABC):
             return sized(found, self.program.counts)
 
     def start(self, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
-        """Write all that a call starts from: inputs and residents, of which `feeds` replaces some, and the static space."""
+        """Write all that a call starts from: inputs and residents, of which `feeds` replaces some, and the static
+        space."""
         with self._lock:
             self._stale = None
             self._start(feeds, static)

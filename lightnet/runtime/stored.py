@@ -1,7 +1,8 @@
 """What the bytes of the types in `dtypes.STORED` mean: integers of 2 and 4 bits, floats of 4 and 8, one element a byte.
 
-`FORMATS` has each by its name. An element decodes to a type that holds every value of it exactly (`Format.carrier`: i8, ui8 or f32), and
-numbers encode to the nearest element. ml_dtypes, which has the same types for NumPy, is not needed here. Imports NumPy and the types.
+`FORMATS` has each by its name. An element decodes to a type that holds every value of it exactly (`Format.carrier`: i8,
+ui8 or f32), and numbers encode to the nearest element. ml_dtypes, which has the same types for NumPy, is not needed
+here. Imports NumPy and the types.
 
 Source: the OCP formats of 8-bit floats (2023) and of microscaling (2023); onnx.proto for how files pack elements.
 """
@@ -18,9 +19,9 @@ from lightnet.runtime.dtypes import BY_NAME, DType
 
 @dataclass(frozen=True)
 class Format:
-    """A type of `bits` bits: integers (`mantissa` is None), or floats with so many bits of mantissa and an exponent that is biased by `bias`. `kind` says what a
-    float has beside numbers: ``ieee`` infinities and NaN, ``fn`` one NaN of each sign, ``fnuz`` one NaN and no negative zero, ``none`` neither,
-    ``e8m0`` powers of two and one NaN."""
+    """A type of `bits` bits: integers (`mantissa` is None), or floats with so many bits of mantissa and an exponent
+    that is biased by `bias`. `kind` says what a float has beside numbers: ``ieee`` infinities and NaN, ``fn`` one NaN
+    of each sign, ``fnuz`` one NaN and no negative zero, ``none`` neither, ``e8m0`` powers of two and one NaN."""
 
     name: str
     bits: int
@@ -61,13 +62,14 @@ class Format:
         return _values(self)
 
     def decoded(self, array: np.ndarray) -> np.ndarray:
-        """The values of elements (bytes, or ml_dtypes' type), in `carrier`'s type; bits of a byte beyond the type's do not count."""
+        """The values of elements (bytes, or ml_dtypes' type), in `carrier`'s type; bits of a byte beyond the type's do
+        not count."""
         codes = np.ascontiguousarray(array).view(np.uint8).reshape(np.shape(array))
         return self.values()[codes & ((1 << self.bits) - 1)]
 
     def encoded(self, numbers: np.ndarray) -> np.ndarray:
-        """The nearest elements, as an array of the type: ties go to the even code, what is too large to the largest finite value; a fraction of
-        an integer is dropped. NaN becomes NaN where there is one, else 0."""
+        """The nearest elements, as an array of the type: ties go to the even code, what is too large to the largest
+        finite value; a fraction of an integer is dropped. NaN becomes NaN where there is one, else 0."""
         with np.errstate(all="ignore"):
             wide = np.asarray(numbers).astype(np.float64)
             if self.is_float:

@@ -1,5 +1,5 @@
-"""How many threads a call may use: what a caller says, else the environment, else as many as there are processors. What this process may
-use of these is asked again while it runs. Imports the diagnostics only."""
+"""How many threads a call may use: what a caller says, else the environment, else as many as there are processors. What
+this process may use of these is asked again while it runs. Imports the diagnostics only."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import NamedTuple
 
 from lightnet.diagnostics import LightNetError
 
-#: Most threads of a network, the caller's included: what the pool has room for. A network that nobody gave a number for is compiled for these.
+#: Most threads of a network, the caller's included: what the pool has room for. A network that nobody gave a number for
+#: is compiled for these.
 MAX_THREADS = 256
-#: The environment variable with a number of threads, for who gives none: where networks are compiled, and where they run that were
-#: compiled without a number.
+#: The environment variable with a number of threads, for who gives none: where networks are compiled, and where they
+#: run that were compiled without a number.
 VARIABLE = "LIGHTNET_THREADS"
 #: What a caller of the compiler says for a network of any number of threads, whatever the environment says.
 ANY = "any"
-#: Where nothing is said, kernels are shaped for no more threads than this, however many may share them: work that is cut into finer
-#: pieces takes longer where there is one thread to do it (3 % for 8 threads, none that is seen for 2: docs/threads.md).
+#: Where nothing is said, kernels are shaped for no more threads than this, however many may share them: work that is
+#: cut into finer pieces takes longer where there is one thread to do it (3 % for 8 threads, none that is seen for 2:
+#: docs/threads.md).
 SHAPED = 2
-#: Seconds for which what the system said of processors holds: of a thread's affinity, which takes a microsecond to ask for, and of
-#: quotas, which stand in files.
+#: Seconds for which what the system said of processors holds: of a thread's affinity, which takes a microsecond to ask
+#: for, and of quotas, which stand in files.
 AFFINITY_HOLDS, QUOTA_HOLDS = 0.1, 1.0
 
 
@@ -37,8 +39,9 @@ _quota_seen: tuple[float, int] = (0.0, MAX_THREADS)
 
 
 def processors() -> int:
-    """How many processors the calling thread may use, at most `MAX_THREADS`: those of its affinity, and no more than the quota of its
-    control group (`quota`) pays for. What changes is seen a tenth of a second later, of a quota a second."""
+    """How many processors the calling thread may use, at most `MAX_THREADS`: those of its affinity, and no more than
+    the quota of its control group (`quota`) pays for. What changes is seen a tenth of a second later, of a quota a
+    second."""
     if (now := time.monotonic()) >= _seen.until:
         there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         _seen.count = max(min(there, _quota(now), MAX_THREADS), 1)
@@ -54,9 +57,9 @@ def _quota(now: float) -> int:
 
 
 def quota(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int:
-    """How many processors this process's control group (version 2) may use at a time, by its ``cpu.max`` and those of the groups around
-    it: whole ones, as threads that wait for each other lose more by one that is held up than by doing without it. At least 1;
-    `MAX_THREADS` where nothing is limited, or nothing can be read."""
+    """How many processors this process's control group (version 2) may use at a time, by its ``cpu.max`` and those of
+    the groups around it: whole ones, as threads that wait for each other lose more by one that is held up than by doing
+    without it. At least 1; `MAX_THREADS` where nothing is limited, or nothing can be read."""
     try:
         lines = Path(groups).read_text().splitlines()
     except (OSError, ValueError):
@@ -75,15 +78,16 @@ def quota(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") ->
 
 
 class Threads(NamedTuple):
-    """How many threads calls of a network may use: a number that somebody gave, or (`number` None) as many as there are. The two differ even where
-    that number is `MAX_THREADS`: what a call uses that says nothing then follows the environment, and the processors that there are."""
+    """How many threads calls of a network may use: a number that somebody gave, or (`number` None) as many as there
+    are. The two differ even where that number is `MAX_THREADS`: what a call uses that says nothing then follows the
+    environment, and the processors that there are."""
 
     number: int | None = None
 
     @classmethod
     def asked(cls, value: object = None) -> Threads:
-        """What a caller of the compiler says: a number, `ANY`, or nothing, for which the environment may have a number. Raises `LightNetError` for what is
-        no integer from 1 to `MAX_THREADS`."""
+        """What a caller of the compiler says: a number, `ANY`, or nothing, for which the environment may have a number.
+        Raises `LightNetError` for what is no integer from 1 to `MAX_THREADS`."""
         if isinstance(value, str) and value == ANY:
             return cls()
         return cls(_said_by_environment() if value is None else counted(value))
@@ -100,18 +104,19 @@ class Threads(NamedTuple):
 
     @property
     def wanted(self) -> int:
-        """How many threads calls are meant to use that say nothing, on a machine with enough processors: where nobody gave a number, what the environment
-        says now."""
+        """How many threads calls are meant to use that say nothing, on a machine with enough processors: where nobody
+        gave a number, what the environment says now."""
         return self.number or _said_by_environment() or MAX_THREADS
 
     @property
     def used(self) -> int:
-        """What an executable tells of its threads: its number, or, where nobody gave one, how many a call uses here that says nothing."""
+        """What an executable tells of its threads: its number, or, where nobody gave one, how many a call uses here
+        that says nothing."""
         return self.number or min(self.wanted, processors())
 
     def of_call(self, value: object, most: int | None = None) -> int:
-        """The threads of one call (`value` None: `most`, else as many as may be, and no more than there are processors). Raises `LightNetError` for more
-        than the bound."""
+        """The threads of one call (`value` None: `most`, else as many as may be, and no more than there are
+        processors). Raises `LightNetError` for more than the bound."""
         if value is None:
             most = self.bound if most is None else most
             return min(most, processors()) if most > 1 else 1

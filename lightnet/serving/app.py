@@ -1,4 +1,5 @@
-"""The routes of the Open Inference Protocol v2 over HTTP, as an ASGI application. Needs the packages of the extra `serve`."""
+"""The routes of the Open Inference Protocol v2 over HTTP, as an ASGI application. Needs the packages of the extra
+`serve`."""
 
 from __future__ import annotations
 
@@ -135,7 +136,8 @@ class Service:
 
     @contextmanager
     def _accepted(self, model: Model) -> Any:
-        """One of the requests that there may be at a time: counted before its body is read, which bounds memory as well."""
+        """One of the requests that there may be at a time: counted before its body is read, which bounds memory as
+        well."""
         entry = self.repository.entry(model.name, model.version)
         if entry.accepted >= self.options.queue:
             raise RequestError(
@@ -169,8 +171,8 @@ class Service:
 
 
 async def read_body(http: HttpRequest, limit: int, deadline: float) -> bytearray:
-    """The body of a request. Raises `RequestError`: 413 where it has more than `limit` bytes (which are then not read), 408 where it is not
-    there by `deadline`, 415 where it is compressed, 400 where the client went away."""
+    """The body of a request. Raises `RequestError`: 413 where it has more than `limit` bytes (which are then not read),
+    408 where it is not there by `deadline`, 415 where it is compressed, 400 where the client went away."""
     from starlette.requests import ClientDisconnect
 
     if (encoding := http.headers.get("content-encoding", "identity").lower()) != "identity":
@@ -246,8 +248,8 @@ def _answered(handler: Callable[[Any], Awaitable[Response]]) -> Callable[[Any], 
 
 
 def make_app(service: Service, started: Callable[[Service], None] | None = None) -> Starlette:
-    """The application of a service that is open. `started` is called when it starts; when it stops, all requests are answered, and the models
-    closed."""
+    """The application of a service that is open. `started` is called when it starts; when it stops, all requests are
+    answered, and the models closed."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.routing import Route

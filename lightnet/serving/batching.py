@@ -1,7 +1,8 @@
 """A model's queue, and who runs its calls: on threads, several requests in one call where the model allows.
 
-All state belongs to the event loop's thread, so that there are no locks: `Workers` counts the threads that are free, and a `Queue` hands them
-its requests. Calls of networks leave Python's lock, so that threads suffice. Imports NumPy and the standard library.
+All state belongs to the event loop's thread, so that there are no locks: `Workers` counts the threads that are free,
+and a `Queue` hands them its requests. Calls of networks leave Python's lock, so that threads suffice. Imports NumPy and
+the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ Watcher = Callable[[Sequence["Item"], float], None]
 
 
 class Workers:
-    """So many threads for the calls of all models; a queue that finds none free is asked again, in turn, when one is."""
+    """So many threads for the calls of all models; a queue that finds none free is asked again, in turn, when one
+    is."""
 
     def __init__(self, count: int):
         self.free = self.count = count
@@ -47,7 +49,8 @@ class Workers:
 
 @dataclass
 class Item:
-    """A request in a queue: its arrays, how many rows (0: it is a call of its own), when it came, and what waits for its outputs."""
+    """A request in a queue: its arrays, how many rows (0: it is a call of its own), when it came, and what waits for
+    its outputs."""
 
     feeds: dict[str, np.ndarray]
     rows: int
@@ -57,10 +60,12 @@ class Item:
 
 
 class Queue:
-    """The requests of one model. With `rows`, one call takes up to so many rows, of requests that feed the same inputs: it begins when they
-    are there, or when the oldest has waited for `delay` seconds, and a thread is free. Rows that no request has are zeros."""
+    """The requests of one model. With `rows`, one call takes up to so many rows, of requests that feed the same inputs:
+    it begins when they are there, or when the oldest has waited for `delay` seconds, and a thread is free. Rows that no
+    request has are zeros."""
 
-    def __init__(self, call: Callable[[dict[str, np.ndarray]], Arrays], workers: Workers, *, rows: int = 0, delay: float = 0.0,
+    def __init__(self, call: Callable[[dict[str, np.ndarray]], Arrays], workers: Workers, *, rows: int = 0,
+                 delay: float = 0.0,
                  watch: Watcher | None = None):  # fmt: skip
         self._call, self._workers, self._rows, self._delay = call, workers, rows, delay
         self._watch = watch
@@ -73,8 +78,8 @@ class Queue:
         return sum(not item.done.done() for item in self._items)
 
     async def submit(self, feeds: dict[str, np.ndarray], rows: int, timeout: float | None) -> Arrays:
-        """The outputs of a request, those of its rows alone. Raises what the call raises, and `RequestError` (504) after `timeout` seconds:
-        what waits is then not run, and what runs is not waited for."""
+        """The outputs of a request, those of its rows alone. Raises what the call raises, and `RequestError` (504)
+        after `timeout` seconds: what waits is then not run, and what runs is not waited for."""
         loop = asyncio.get_running_loop()
         item = Item(feeds, rows, loop.time(), loop.create_future())
         self._items.append(item)
@@ -149,7 +154,8 @@ class Queue:
         self.pump()
 
     def _run(self, items: list[Item]) -> list[Arrays | Exception]:
-        """On a thread: the outputs of each request, or what its call raised. One that the network refuses does not fail those beside it."""
+        """On a thread: the outputs of each request, or what its call raised. One that the network refuses does not fail
+        those beside it."""
         try:
             return list(self._outputs(items))
         except Exception as e:
@@ -190,8 +196,9 @@ class Queue:
 def mixes_rows(
     call: Callable[[dict[str, np.ndarray]], Arrays], inputs: Mapping[str, tuple[tuple[int, ...], np.dtype]], rows: int
 ) -> str | None:
-    """The name of an output in which a row depends on other rows, by trying: calls on random rows, on the same with zeros in the rear half
-    (the front must not change by a bit), and in reverse order (within rounding). None where no row does."""
+    """The name of an output in which a row depends on other rows, by trying: calls on random rows, on the same with
+    zeros in the rear half (the front must not change by a bit), and in reverse order (within rounding). None where no
+    row does."""
     from lightnet.runtime.dtypes import is_float
 
     rng = np.random.default_rng(0)

@@ -1,7 +1,7 @@
 """Elements of tensors, as JSON or bytes have them, to arrays and back. Imports NumPy and the runtime.
 
-JSON has no NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity", as in Protocol Buffers' JSON, of which the protocol's
-other form (gRPC) is made. Numbers are rounded to the tensor's type, integers must fit in it.
+JSON has no NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity", as in Protocol Buffers' JSON,
+of which the protocol's other form (gRPC) is made. Numbers are rounded to the tensor's type, integers must fit in it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
                 )
             if lengths := {len(row) for row in level} - {size}:
                 raise RequestError(
-                    f"{where} should have lists of {size} at depth {axis}, as shape {list(dims)} says, and has one of {min(lengths)}"
+                    f"{where} should have lists of {size} at depth {axis}, as shape {list(dims)} says, and has one of "
+                    f"{min(lengths)}"
                 )
             level = list(chain.from_iterable(level))
         elif len(level) != size:
@@ -88,12 +89,14 @@ def _integers(tensor: Tensor, flat: list[Any], where: str) -> np.ndarray:
 
 
 def bytes_of(tensor: Tensor, dims: tuple[int, ...], raw: memoryview, said: int | None = None) -> np.ndarray:
-    """The array of an input's bytes; `said` is how many there should be by what the request says. Raises `RequestError`."""
+    """The array of an input's bytes; `said` is how many there should be by what the request says. Raises
+    `RequestError`."""
     where = f"input '{tensor.name}'"
     size = int(np.prod(dims, dtype=np.int64)) * tensor.dtype.size
     if (len(raw) if said is None else said) != size:
         raise RequestError(
-            f"{where} of {tensor.datatype}{list(dims)} takes {size} bytes, but gets {len(raw) if said is None else said}"
+            f"{where} of {tensor.datatype}{list(dims)} takes {size} bytes, but gets "
+            f"{len(raw) if said is None else said}"
         )
     if len(raw) != size:
         raise RequestError(f"the body ends within the bytes of {where}: {len(raw)} of {size} are there")

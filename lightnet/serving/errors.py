@@ -12,8 +12,8 @@ _SHOWN = 60
 
 
 class RequestError(Exception):
-    """A request that is answered with an error: the text, the status of HTTP (400: the request is wrong), and after how many seconds it may
-    be sent again, where that makes sense."""
+    """A request that is answered with an error: the text, the status of HTTP (400: the request is wrong), and after how
+    many seconds it may be sent again, where that makes sense."""
 
     def __init__(self, message: str, status: int = 400, retry_after: int | None = None):
         super().__init__(message)
@@ -21,7 +21,8 @@ class RequestError(Exception):
 
 
 def shown(value: Any) -> str:
-    """A value out of a request for an error: its JSON, cut where it is long. A long list or object is not written whole first."""
+    """A value out of a request for an error: its JSON, cut where it is long. A long list or object is not written whole
+    first."""
     if isinstance(value, str):
         text = json.dumps(value[: _SHOWN + 1])
     elif isinstance(value, list) and (len(value) > _SHOWN or any(isinstance(v, list | dict) for v in value)):

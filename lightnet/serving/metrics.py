@@ -1,4 +1,5 @@
-"""Counters of a server, as Prometheus reads them (`/metrics`). Needs the package prometheus-client, of the extra `serve`."""
+"""Counters of a server, as Prometheus reads them (`/metrics`). Needs the package prometheus-client, of the extra
+`serve`."""
 
 from __future__ import annotations
 

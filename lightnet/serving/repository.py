@@ -29,9 +29,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Options:
-    """How models are served: `delay` is for how many seconds a request may wait for others to share a call with (None: never), `timeout` how
-    many seconds a request may take, `queue` how many requests of a model there may be at a time, `workers` how many calls, and `max_body` the bytes
-    of a request (None: what the model's inputs take, `Signature.body_limit`). `control` lets clients load and unload the models that there are."""
+    """How models are served: `delay` is for how many seconds a request may wait for others to share a call with (None:
+    never), `timeout` how many seconds a request may take, `queue` how many requests of a model there may be at a time,
+    `workers` how many calls, and `max_body` the bytes of a request (None: what the model's inputs take,
+    `Signature.body_limit`). `control` lets clients load and unload the models that there are."""
 
     delay: float | None = None
     timeout: float = 30.0
@@ -112,7 +113,8 @@ class Repository:
             versions = self._entries.setdefault(source.name, {})
             if source.version in versions:
                 raise LightNetError(
-                    f"model '{source.name}' is given twice as version {source.version}: name them NAME=FILE or NAME:VERSION=FILE"
+                    f"model '{source.name}' is given twice as version {source.version}: name them NAME=FILE or "
+                    "NAME:VERSION=FILE"
                 )
             versions[source.version] = _Entry(source)
 
@@ -143,7 +145,8 @@ class Repository:
         return versions[version]
 
     def model(self, name: str, version: str | None = None) -> Model:
-        """A loaded model. Raises `RequestError`: 404 where there is none of that name or version, 503 where it is not loaded."""
+        """A loaded model. Raises `RequestError`: 404 where there is none of that name or version, 503 where it is not
+        loaded."""
         entry = self.entry(name, version)
         if entry.model is None:
             raise RequestError(f"model '{name}', version {entry.source.version}, is not loaded: {entry.reason}", 503)
@@ -178,8 +181,8 @@ class Repository:
                         ) from None
 
     async def load(self, name: str) -> None:
-        """Load all versions of a model again, beside requests. What is loaded stays where that fails, and answers the requests that it has where
-        it does not. Raises LightNetError; `RequestError` (404) for an unknown name."""
+        """Load all versions of a model again, beside requests. What is loaded stays where that fails, and answers the
+        requests that it has where it does not. Raises LightNetError; `RequestError` (404) for an unknown name."""
         async with self._lock:
             for entry in self._versions(name).values():
                 with self._counted(entry):
@@ -209,20 +212,23 @@ class Repository:
         entry.model, entry.reason = model, ""
 
     def _read(self, source: Source) -> tuple[Runnable, int]:
-        """On the loader's thread: the executable, and how many rows a call of several requests has (0: a call is of one request)."""
+        """On the loader's thread: the executable, and how many rows a call of several requests has (0: a call is of one
+        request)."""
         runnable = source.load()
         rows = common_rows(Signature.of(runnable))
         if self.options.delay is None:
             return runnable, 0
         if rows < 2:
             self.notes.append(
-                f"model '{source.name}': each request is a call of its own, since its inputs and outputs have no batch in common"
+                f"model '{source.name}': each request is a call of its own, since its inputs and outputs have no batch "
+                "in common"
             )
             return runnable, 0
         name = mixes_rows(runnable, runnable.inputs, rows)
         if name is not None:
             self.notes.append(
-                f"model '{source.name}': each request is a call of its own, since rows of output '{name}' depend on other rows"
+                f"model '{source.name}': each request is a call of its own, since rows of output '{name}' depend on "
+                "other rows"
             )
             return runnable, 0
         return runnable, rows
@@ -235,7 +241,8 @@ class Repository:
             entry.model = None
 
     async def unload(self, name: str) -> None:
-        """Take all versions of a model out of service; requests that it has are answered. Raises `RequestError` (404)."""
+        """Take all versions of a model out of service; requests that it has are answered. Raises `RequestError`
+        (404)."""
         async with self._lock:
             for entry in self._versions(name).values():
                 self._retire(entry)

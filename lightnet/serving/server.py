@@ -15,7 +15,8 @@ from lightnet.serving.app import Service, make_app
 def listen(host: str, port: int, backlog: int = 2048) -> socket.socket:
     """A socket that listens; port 0 is any that is free. Raises LightNetError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off on sockets that say they are TCP's; a reply in two parts would wait 40 ms for its second one
+    # asyncio turns Nagle's algorithm off on sockets that say they are TCP's; a reply in two parts would wait 40 ms for
+    # its second one
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -28,8 +29,9 @@ def listen(host: str, port: int, backlog: int = 2048) -> socket.socket:
 
 
 def serve(service: Service, sock: socket.socket, *, grace: float, connections: int, log_level: str) -> int:
-    """Answer until SIGTERM or SIGINT: no connection is taken after it, and what is accepted is answered, for at most `grace` seconds. SIGHUP
-    loads all models again. Beyond so many `connections` at a time, new ones get 503. Returns the exit status."""
+    """Answer until SIGTERM or SIGINT: no connection is taken after it, and what is accepted is answered, for at most
+    `grace` seconds. SIGHUP loads all models again. Beyond so many `connections` at a time, new ones get 503. Returns
+    the exit status."""
     import uvicorn
 
     def started(service: Service) -> None:
@@ -46,7 +48,8 @@ def serve(service: Service, sock: socket.socket, *, grace: float, connections: i
 
         loop.add_signal_handler(signal.SIGHUP, reload)
 
-    config = uvicorn.Config(make_app(service, started), lifespan="on", log_level=log_level, access_log=False, limit_concurrency=connections,
+    config = uvicorn.Config(make_app(service, started), lifespan="on", log_level=log_level, access_log=False,
+                            limit_concurrency=connections,
                             timeout_graceful_shutdown=max(1, round(grace)), server_header=False, ws="none")  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(
@@ -66,7 +69,8 @@ async def _reload(service: Service) -> None:
 
 
 def _say(service: Service, text: str) -> None:
-    """Print a line, and what a person should know of the models, on standard error (which may be a file on a disk that is full)."""
+    """Print a line, and what a person should know of the models, on standard error (which may be a file on a disk that
+    is full)."""
     notes = service.repository.notes
     with suppress(OSError):
         for note in notes:

@@ -30,16 +30,17 @@ from lightnet.trust.evaluation import Evaluator
 from lightnet.trust.record import Difference, DifferenceError, Trace
 from lightnet.trust.trace import execute
 
-#: Passes that promise equal results bit for bit: `simplify` and its parts say so, the others do no arithmetic. Every other
-#: pass may change rounding (`compare.tolerance`).
+#: Passes that promise equal results bit for bit: `simplify` and its parts say so, the others do no arithmetic. Every
+#: other pass may change rounding (`compare.tolerance`).
 EXACT = frozenset({
-    "bind", "simplify", "fold", "ln-cse", "ln-dce", "hoist", "combine", "defuse", "layout", "choose", "pack", "schedule", "plan",
+    "bind", "simplify", "fold", "ln-cse", "ln-dce", "hoist", "combine", "defuse", "layout", "choose", "pack",
+    "schedule", "plan",
     "check-plan", "cse", "dce",
 })  # fmt: skip
 
 
-#: On what a module is executed, as (kind of data, what to add to the seed); a small one, of so many elements in all, costs so
-#: little that more is drawn: of a few numbers, few are of any kind.
+#: On what a module is executed, as (kind of data, what to add to the seed); a small one, of so many elements in all,
+#: costs so little that more is drawn: of a few numbers, few are of any kind.
 USUAL = (("ordinary", 0), ("awkward", 0))
 MORE = (("nonfinite", 0), ("ordinary", 1), ("awkward", 1), ("awkward", 2), ("awkward", 3))
 SMALL = 1 << 14
@@ -47,8 +48,9 @@ SMALL = 1 << 14
 
 @dataclass(frozen=True)
 class Options:
-    """On which data (kinds of `data.KINDS`; None: by its size), from which seed, and from which weight store beside it a module
-    is executed. `exact`: bit for bit (None: as the pass promises). `budget`: bytes of results that are remembered."""
+    """On which data (kinds of `data.KINDS`; None: by its size), from which seed, and from which weight store beside it
+    a module is executed. `exact`: bit for bit (None: as the pass promises). `budget`: bytes of results that are
+    remembered."""
 
     data: tuple[str, ...] | None = None
     seed: int = 0
@@ -77,8 +79,8 @@ class NotExecutableError(LightNetError):
 
 
 class Baseline:
-    """What a module computes on each data set, to compare others with. Raises `NotExecutableError` for a module that cannot
-    be executed (it has no function @main of `ln` ops, say)."""
+    """What a module computes on each data set, to compare others with. Raises `NotExecutableError` for a module that
+    cannot be executed (it has no function @main of `ln` ops, say)."""
 
     def __init__(self, module: ModuleOp, options: Options = Options()):
         self.options = options
@@ -98,8 +100,9 @@ class Baseline:
     def compare(
         self, module: ModuleOp, *, exact: bool = False, advance: bool = False, rounded: DType | None = None
     ) -> Difference | None:
-        """The first difference of `module` on any data set. With `advance`, a module without any becomes the baseline: its
-        tensors are those that a later one is compared with. `rounded` is the type that f32 may have been rounded to since."""
+        """The first difference of `module` on any data set. With `advance`, a module without any becomes the baseline:
+        its tensors are those that a later one is compared with. `rounded` is the type that f32 may have been rounded to
+        since."""
         self.evaluator.next_round()
         module = without_arguments(module)
         runs = []
@@ -163,7 +166,8 @@ def _fixed_outputs(module: ModuleOp) -> list[bool]:
 
 
 def lowered_to(module: ModuleOp) -> str | None:
-    """An op that says that the module is no network of `ln` ops any more, but what a target lowers one to; None else."""
+    """An op that says that the module is no network of `ln` ops any more, but what a target lowers one to; None
+    else."""
     others = None
     for op in module.walk():
         if isinstance(op, LnOp | KernelOp | OnceOp):
@@ -189,9 +193,9 @@ def compare_modules(
 ) -> Difference | None:
     """The first difference between what two modules of level 1 to 3 compute on the same data, or None.
 
-    Compared are the outputs (names, types, order, values), every named tensor that both have, what is printed, and the types
-    of what can be fed. A module that cannot be executed any more is a difference. Raises `NotExecutableError` where `before`
-    cannot be executed.
+    Compared are the outputs (names, types, order, values), every named tensor that both have, what is printed, and the
+    types of what can be fed. A module that cannot be executed any more is a difference. Raises `NotExecutableError`
+    where `before` cannot be executed.
     """
     return Baseline(before, options).compare(after, exact=exact)
 

@@ -38,8 +38,8 @@ Judge = Callable[[ModuleOp], Difference | None]
 
 @dataclass(frozen=True)
 class Found:
-    """The end of a bisection: the error to report (None: nothing is wrong), how many rewrites there are, and how often the
-    pipeline ran."""
+    """The end of a bisection: the error to report (None: nothing is wrong), how many rewrites there are, and how often
+    the pipeline ran."""
 
     error: LightNetError | None
     rewrites: int
@@ -53,11 +53,11 @@ def bisect(
     options: Options = Options(),
     command: CommandJudge | None = None,
 ) -> Found:
-    """Find the first rewrite of the pipeline without which its result is right, in about log2(rewrites) runs on copies of
-    `module`. `command` judges the resulting module's text (status 0: right); without one the result is executed and compared
-    with `module`. A pipeline that fails is wrong. Where the fault is no rewrite (it is there with a limit of 0), the error
-    names the pass, as far as that can be known. A target's lowering has no rewrites, and is checked (as `run_checked` does) where
-    all before it is right. Raises `LightNetError` where `module` itself cannot be judged.
+    """Find the first rewrite of the pipeline without which its result is right, in about log2(rewrites) runs on copies
+    of `module`. `command` judges the resulting module's text (status 0: right); without one the result is executed and
+    compared with `module`. A pipeline that fails is wrong. Where the fault is no rewrite (it is there with a limit of
+    0), the error names the pass, as far as that can be known. A target's lowering has no rewrites, and is checked (as
+    `run_checked` does) where all before it is right. Raises `LightNetError` where `module` itself cannot be judged.
     """
     if command is not None:
         return _Bisection(ctx, module, passes, _by_command(command)).run(by_execution=False, options=options)

@@ -1,4 +1,5 @@
-"""Which rewrite of a pass made the module wrong: the pass is run again on what it got, and stopped after fewer rewrites.
+"""Which rewrite of a pass made the module wrong: the pass is run again on what it got, and stopped after fewer
+rewrites.
 
 Imports the rewrites' record, `ir`, and `check`.
 """
@@ -37,8 +38,8 @@ class _Until:
 
 
 def blame(ctx: Context, pass_: ModulePass, before: ModuleOp, judge: Judge, difference: Difference) -> CheckError:
-    """The error about `pass_`, which made `difference` out of `before`: with the first rewrite whose result `judge` finds
-    wrong, where the one before it was right (found by bisection, in about log2(rewrites) runs of the pass)."""
+    """The error about `pass_`, which made `difference` out of `before`: with the first rewrite whose result `judge`
+    finds wrong, where the one before it was right (found by bisection, in about log2(rewrites) runs of the pass)."""
     run = _Until()
     after = _partial(ctx, pass_, before, run)
     count = len(run.rewrites)
@@ -55,8 +56,8 @@ def blame(ctx: Context, pass_: ModulePass, before: ModuleOp, judge: Judge, diffe
 
 
 def first_wrong(count: int, wrong: Callable[[int], bool]) -> int:
-    """A number of rewrites up to `count` after which the result is `wrong`, and after one less is not, found by bisection: it is
-    wrong after all of them, and right after none."""
+    """A number of rewrites up to `count` after which the result is `wrong`, and after one less is not, found by
+    bisection: it is wrong after all of them, and right after none."""
     good, bad = 0, count
     while bad - good > 1:
         middle = (good + bad) // 2

@@ -3,8 +3,8 @@
     difference = compare_modules(before, after)
     verdict = run_checked(ctx, module, passes)
 
-`Checker` watches a pipeline (``ln-opt --check``). `blame.py` says which rewrite it was. Imports the passes' driver, `ir`,
-and the files of this folder below it.
+`Checker` watches a pipeline (``ln-opt --check``). `blame.py` says which rewrite it was. Imports the passes' driver,
+`ir`, and the files of this folder below it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class CheckError(LightNetError):
 
 
 class Checker(Instrumentation):
-    """Executes the module before and after each pass (with `each_rewrite`, after each rewrite), and raises `CheckError` at
-    the first pass that changes a result. `notes` collects what was not checked, and why."""
+    """Executes the module before and after each pass (with `each_rewrite`, after each rewrite), and raises `CheckError`
+    at the first pass that changes a result. `notes` collects what was not checked, and why."""
 
     wants_text = True
 
@@ -147,7 +147,8 @@ class Checker(Instrumentation):
         """One line on what was compared, and the notes."""
         notes = [*self.notes, *(self.baseline.notes() if self.baseline is not None else ())]
         on = f"data: {self.data}; seed {self.options.seed}"
-        head = f"check: {self.passes} {'passes keep' if self.passes != 1 else 'pass keeps'} the results; {self.compared} tensors compared ({on})"
+        keep = "passes keep" if self.passes != 1 else "pass keeps"
+        head = f"check: {self.passes} {keep} the results; {self.compared} tensors compared ({on})"
         return "\n".join([head, *(f"check: note: {note}" for note in notes)]) + "\n"
 
 
@@ -180,8 +181,8 @@ def run_checked(
     *,
     each_rewrite: bool = False,
 ) -> Verdict:
-    """Run `passes` on `module`, in place, and check each; the verdict tells of the first that is wrong. A pass that fails
-    (rather than changing a result) raises its `LightNetError`, as in `run_pipeline`."""
+    """Run `passes` on `module`, in place, and check each; the verdict tells of the first that is wrong. A pass that
+    fails (rather than changing a result) raises its `LightNetError`, as in `run_pipeline`."""
     checker = Checker(ctx, options, each_rewrite=each_rewrite)
     try:
         run_pipeline(ctx, module, passes, [checker])

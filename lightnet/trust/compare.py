@@ -12,16 +12,17 @@ import numpy as np
 from lightnet.runtime.dtypes import BFLOAT16, BY_NP, is_float, is_stored
 from lightnet.trust.evaluation import bits, same_bytes
 
-#: Rounding steps of a type (unit: the distance from 1 to the next number) by which a result may differ, relative to its own
-#: size and that of the largest element of its tensor, as sums cancel. For f32 and f64: a sum of 2^16 terms in another order
-#: differs by about sqrt(2^16) roundings. Of f16 and bf16, which are computed in f32, a rewrite rounds a few times more or less.
+#: Rounding steps of a type (unit: the distance from 1 to the next number) by which a result may differ, relative to its
+#: own size and that of the largest element of its tensor, as sums cancel. For f32 and f64: a sum of 2^16 terms in
+#: another order differs by about sqrt(2^16) roundings. Of f16 and bf16, which are computed in f32, a rewrite rounds a
+#: few times more or less.
 ROUNDINGS, SHORT_ROUNDINGS = 256, 8
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where two tensors of one type differ most: the index, both values as text, how many elements differ, and by how much
-    at most (absolute; 0 where the values are no numbers)."""
+    """Where two tensors of one type differ most: the index, both values as text, how many elements differ, and by how
+    much at most (absolute; 0 where the values are no numbers)."""
 
     index: tuple[int, ...]
     before: str
@@ -51,9 +52,9 @@ def tolerance(dtype: np.dtype) -> float:
 
 
 def mismatch(before: np.ndarray, after: np.ndarray, exact: bool, least: float = 0.0) -> Mismatch | None:
-    """Where `after` differs from `before`, two arrays of one shape and dtype, or None. `exact`: bit for bit, but for the
-    bits of NaNs. Else a float may differ by its type's `tolerance`, by `least` at least, times its own magnitude plus the
-    tensor's largest finite one; a NaN or an infinity stands where there was the same."""
+    """Where `after` differs from `before`, two arrays of one shape and dtype, or None. `exact`: bit for bit, but for
+    the bits of NaNs. Else a float may differ by its type's `tolerance`, by `least` at least, times its own magnitude
+    plus the tensor's largest finite one; a NaN or an infinity stands where there was the same."""
     if same_bytes(before, after):
         return None
     wrong = differing(before, after, exact, least)
@@ -96,7 +97,8 @@ def _text(value: np.generic) -> str:
 
 
 def says_nothing(array: np.ndarray) -> str | None:
-    """Why the agreement of two such tensors proves nothing: ``NaN``, ``infinite`` or ``constant``; None where it does."""
+    """Why the agreement of two such tensors proves nothing: ``NaN``, ``infinite`` or ``constant``; None where it
+    does."""
     if not array.size:
         return None
     if is_float(array.dtype):

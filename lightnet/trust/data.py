@@ -31,8 +31,9 @@ from lightnet.runtime.weights import WeightStore
 from lightnet.trust.evaluation import Evaluator
 from lightnet.trust.trace import check_size, source_key
 
-#: The kinds of data: ``ordinary``; ``awkward``, with zeros, -0, ties, negatives and large numbers, small variances, negative
-#: scales, literals perturbed (anybody may feed them); ``nonfinite``, as ordinary with some NaN and infinities among the data.
+#: The kinds of data: ``ordinary``; ``awkward``, with zeros, -0, ties, negatives and large numbers, small variances,
+#: negative scales, literals perturbed (anybody may feed them); ``nonfinite``, as ordinary with some NaN and infinities
+#: among the data.
 KINDS = ("ordinary", "awkward", "nonfinite")
 
 #: What awkward data consists of; a network that is not finite on the first gets the second.
@@ -57,11 +58,11 @@ class DataSet:
 def draw(module: ModuleOp, kind: str, seed: int, evaluator: Evaluator, store: WeightStore | None = None) -> DataSet:
     """Contents for every source of a module of level 1 to 3, of one of `KINDS`.
 
-    A source with literal contents keeps them, one that `store` names holds what is there (neither goes for floats of the
-    awkward kind); others are drawn by how their first reader declares the operand (`LnOp.sample_data`). Weights are then scaled such that what
-    their op gives has a deviation of 1 (Krähenbühl et al., "Data-dependent Initializations of Convolutional Neural
-    Networks", 2016, section 3), and a batch norm's statistics are near the true ones. Costs about one execution, which the
-    evaluator remembers. Raises `LightNetError` for a module that cannot be executed.
+    A source with literal contents keeps them, one that `store` names holds what is there (neither goes for floats of
+    the awkward kind); others are drawn by how their first reader declares the operand (`LnOp.sample_data`). Weights are
+    then scaled such that what their op gives has a deviation of 1 (Krähenbühl et al., "Data-dependent Initializations
+    of Convolutional Neural Networks", 2016, section 3), and a batch norm's statistics are near the true ones. Costs
+    about one execution, which the evaluator remembers. Raises `LightNetError` for a module that cannot be executed.
     """
     check_size(module)
     with np.errstate(all="ignore"):
@@ -73,7 +74,8 @@ def draw(module: ModuleOp, kind: str, seed: int, evaluator: Evaluator, store: We
 
 
 class _Drawer:
-    """One walk through the program, kernels included; values belong to the ones outside that block arguments stand for."""
+    """One walk through the program, kernels included; values belong to the ones outside that block arguments stand
+    for."""
 
     def __init__(
         self, kind: str, seed: int, evaluator: Evaluator, store: WeightStore | None, palette: tuple[float, ...]
@@ -122,8 +124,8 @@ class _Drawer:
         self.values[value] = self.contents[key]
 
     def seed_name(self, op: Source) -> str:
-        """Where the contents' randomness comes from: the tensor's name. A source without any is told by its SSA name and the
-        sources of this name before it, so that it holds the same when the module is printed and read again."""
+        """Where the contents' randomness comes from: the tensor's name. A source without any is told by its SSA name
+        and the sources of this name before it, so that it holds the same when the module is printed and read again."""
         if (name := op.tensor_names[0] or op.op_name) is not None:
             return name
         hint = op.results[0].name_hint or ""
@@ -175,8 +177,8 @@ class _Drawer:
         return convert(own.astype(np.float64) * factor, dtype)
 
     def awkward(self, key: str, kind: str, array: np.ndarray, dtype: DType, constrained: bool) -> np.ndarray:
-        """Every other element (of weights, every fourth) is one of the palette, in the range of what was drawn where the op has
-        a range; scales may be negative."""
+        """Every other element (of weights, every fourth) is one of the palette, in the range of what was drawn where
+        the op has a range; scales may be negative."""
         if dtype.kind == "bool" or kind in ("index", "anchor", "variance", "mean"):
             return array
         pick = uniform(f"{key}/pick", self.seed, array.size, 0, 1).reshape(array.shape)
@@ -199,7 +201,8 @@ class _Drawer:
         )
 
     def broken(self, key: str, array: np.ndarray) -> np.ndarray:
-        """One element in ten is NaN or infinite; of types of 16 bits, whose sums are in f32, one in five is large, too."""
+        """One element in ten is NaN or infinite; of types of 16 bits, whose sums are in f32, one in five is large,
+        too."""
         dtype = array.dtype
         if not is_float(dtype):
             return array
@@ -259,8 +262,8 @@ def _fit(op: LnOp, fields: list, fresh: list[bool]) -> _Fit | None:
 def _fit_weights(
     arrays: list[np.ndarray], results: list[np.ndarray], fields: list, deviation: float
 ) -> dict[int, np.ndarray]:
-    """Scale weights and biases by one power of two, where the result, which is linear in them, is far from the deviation
-    wished for."""
+    """Scale weights and biases by one power of two, where the result, which is linear in them, is far from the
+    deviation wished for."""
     with np.errstate(all="ignore"):
         std = float(results[0].astype(np.float64).std()) if results[0].size else 0.0
     if not np.isfinite(std) or std == 0 or 0.25 <= std / deviation <= 4:
@@ -279,8 +282,8 @@ def _rescaled(result: np.ndarray, before: list[np.ndarray], after: list[np.ndarr
 def _fit_statistics(
     arrays: list[np.ndarray], results: list[np.ndarray], fields: list, deviation: float
 ) -> dict[int, np.ndarray]:
-    """What was drawn is relative to the data's own statistics by channel (axis 1 of [N, C, ...]): mean + deviation * drawn,
-    variance * drawn. A channel that does not vary keeps what was drawn."""
+    """What was drawn is relative to the data's own statistics by channel (axis 1 of [N, C, ...]): mean + deviation *
+    drawn, variance * drawn. A channel that does not vary keeps what was drawn."""
     data = arrays[0].astype(np.float64)
     axes = (0, *range(2, data.ndim))
     if data.ndim < 2 or any(

@@ -1,5 +1,5 @@
-"""Edits that make a network smaller and keep it a network, for `ln-reduce`: ops, outputs and inputs go, what they leave behind
-is closed again. Levels 1 to 3; `loop_edits.py` has level 4.
+"""Edits that make a network smaller and keep it a network, for `ln-reduce`: ops, outputs and inputs go, what they leave
+behind is closed again. Levels 1 to 3; `loop_edits.py` has level 4.
 
 An edit changes a module in place, and need not succeed: `reduce.py` tries it on a copy, which it throws away where the
 result does not verify. Imports xDSL, `ir` and the `ln` dialect.
@@ -28,8 +28,8 @@ from lightnet.runtime.arrays import align_up
 
 
 class Fresh:
-    """Makes the sources that stand for values which nothing computes any more: of the same type, a param where only params
-    are read, under the value's name. In a planned module each has bytes of its own, behind all others."""
+    """Makes the sources that stand for values which nothing computes any more: of the same type, a param where only
+    params are read, under the value's name. In a planned module each has bytes of its own, behind all others."""
 
     def __init__(self, module: ModuleOp):
         self.module = module
@@ -135,8 +135,8 @@ def like_operands(module: ModuleOp) -> list[tuple[Operation, int]]:
 
 
 def drop_ops(module: ModuleOp, gone: Collection[Operation]) -> None:
-    """Drop ops of graphs. What others read of their results becomes a source; what they alone read becomes an output, and
-    an output of theirs is none any more."""
+    """Drop ops of graphs. What others read of their results becomes a source; what they alone read becomes an output,
+    and an output of theirs is none any more."""
     fresh = Fresh(module)
     for block in dict.fromkeys(op.parent for op in gone):
         assert block is not None
@@ -175,8 +175,8 @@ def _erase(gone: Iterable[Operation]) -> None:
 
 
 def drop_body_ops(module: ModuleOp, gone: Collection[Operation]) -> None:
-    """Drop ops inside of kernels and `ln.once`: as `drop_ops`, where operands and results of the region op take the part of
-    inputs and outputs."""
+    """Drop ops inside of kernels and `ln.once`: as `drop_ops`, where operands and results of the region op take the
+    part of inputs and outputs."""
     fresh = Fresh(module)
     for region in dict.fromkeys(op.parent_op() for op in gone):
         assert isinstance(region, RegionOp)
@@ -224,8 +224,8 @@ def drop_results(module: ModuleOp, gone: Collection[tuple[RegionOp, int]]) -> No
 
 
 def _remake(region: RegionOp, operands: list[SSAValue], stay: list[int], fresh: Fresh) -> None:
-    """A region op anew after its body has changed: of its results those in `stay` remain, the first that it yields now; the
-    others that it yields are outputs."""
+    """A region op anew after its body has changed: of its results those in `stay` remain, the first that it yields now;
+    the others that it yields are outputs."""
     block = region.parent
     assert block is not None
     old_names, old_places = tensor_names(region), places_of(region)
@@ -306,8 +306,8 @@ def _needed(module: ModuleOp) -> dict[str, int]:
 
 @contextmanager
 def tidied(module: ModuleOp) -> Iterator[None]:
-    """Around an edit: sources and operands of kernels that lose their last reader by it go too, and the types of functions
-    follow what they return."""
+    """Around an edit: sources and operands of kernels that lose their last reader by it go too, and the types of
+    functions follow what they return."""
     unread = {v for v in _droppable(module) if v.first_use is None}
     yield
     for value in list(_droppable(module)):

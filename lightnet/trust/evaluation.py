@@ -26,9 +26,9 @@ class Evaluator:
     """`LnOp.evaluate` with a memory. Arrays that go through it are *interned*: equal in type, shape and bytes means the
     same object, which is read-only, so that a look-up compares identities.
 
-    When the arrays held exceed `budget` bytes, results go that nobody asked for in this round and the one before (`next_round`:
-    a round executes a module once on all data); where there are none, new ones are not kept. To drop the oldest would keep
-    nothing at all of a program that is larger than the budget and executed from the front each time.
+    When the arrays held exceed `budget` bytes, results go that nobody asked for in this round and the one before
+    (`next_round`: a round executes a module once on all data); where there are none, new ones are not kept. To drop the
+    oldest would keep nothing at all of a program that is larger than the budget and executed from the front each time.
     """
 
     def __init__(self, budget: int | None = None):
@@ -114,8 +114,8 @@ def default_budget() -> int:
 
 
 def op_key(op: LnOp) -> object:
-    """What an op computes, as a hashable key: its class, parameters and result types. Parameters count as written: 1, 1.0
-    and true are equal in Python."""
+    """What an op computes, as a hashable key: its class, parameters and result types. Parameters count as written: 1,
+    1.0 and true are equal in Python."""
     return type(op), tuple((k, repr(v)) for k, v in op.properties.items()), tuple(op.result_specs)
 
 
@@ -127,7 +127,8 @@ def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """The elements of an array as unsigned integers of their size, row-major, without a copy where there need be none."""
+    """The elements of an array as unsigned integers of their size, row-major, without a copy where there need be
+    none."""
     return np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
 
 

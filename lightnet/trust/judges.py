@@ -1,7 +1,7 @@
 """Who says whether a candidate of `ln-reduce` is still interesting: a command of the user's, or a run of a pipeline.
 
-A judge runs each candidate in a process of its own with a time limit, and ends that with all it has started. Imports the
-standard library; a pipeline's judge the compiler, when it judges.
+A judge runs each candidate in a process of its own with a time limit, and ends that with all it has started. Imports
+the standard library; a pipeline's judge the compiler, when it judges.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PATH_MARK = "{}"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge found in a candidate: a reduction keeps what equals the finding in the module itself. None is nothing;
-    `detail` says why."""
+    """What a judge found in a candidate: a reduction keeps what equals the finding in the module itself. None is
+    nothing; `detail` says why."""
 
     found: str | None
     detail: str = ""
@@ -45,8 +45,8 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class CommandJudge:
-    """A command that exits with status 0 where the candidate is interesting, as for C-Reduce and mlir-reduce. It gets the path
-    of a `.mlir` file in the place of ``{}``, or else as its last argument. No shell reads the command."""
+    """A command that exits with status 0 where the candidate is interesting, as for C-Reduce and mlir-reduce. It gets
+    the path of a `.mlir` file in the place of ``{}``, or else as its last argument. No shell reads the command."""
 
     words: Sequence[str]
     timeout: float = TIMEOUT
@@ -88,9 +88,9 @@ def _end_group(leader: int) -> None:
 
 @dataclass(frozen=True)
 class PipelineJudge:
-    """A pipeline that fails. ``crash``: with the same message, but for numbers and SSA names, or in the same way, where it
-    takes the process with it or does not end. ``check``: `--check`, on `data` of that `seed` (`trust.data`), finds that the
-    same pass, by the same pattern, changes a result."""
+    """A pipeline that fails. ``crash``: with the same message, but for numbers and SSA names, or in the same way, where
+    it takes the process with it or does not end. ``check``: `--check`, on `data` of that `seed` (`trust.data`), finds
+    that the same pass, by the same pattern, changes a result."""
 
     kind: str
     pipeline: str
@@ -137,8 +137,8 @@ def head(message: str) -> str:
 
 
 def _in_child(work: Callable[[], Verdict], limit: float, death_counts: bool) -> Verdict:
-    """What `work` returns, run in a fork of this process. With `death_counts`, that it kills the process, or does not end
-    within `limit` seconds, is a finding as well."""
+    """What `work` returns, run in a fork of this process. With `death_counts`, that it kills the process, or does not
+    end within `limit` seconds, is a finding as well."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     sys.stdout.flush()

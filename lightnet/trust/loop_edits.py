@@ -1,7 +1,8 @@
-"""Edits that make a module of level 4 smaller, for `ln-reduce`: launches, kernel functions, the ops in them and their loops.
+"""Edits that make a module of level 4 smaller, for `ln-reduce`: launches, kernel functions, the ops in them and their
+loops.
 
-They make no difference between ops: a result is replaced by zero, or by an operand of its type. As in `edits.py`, an edit
-need not succeed. Imports xDSL and the dialects of level 4.
+They make no difference between ops: a result is replaced by zero, or by an operand of its type. As in `edits.py`, an
+edit need not succeed. Imports xDSL and the dialects of level 4.
 """
 
 from __future__ import annotations

@@ -23,11 +23,12 @@ TRACE_BUDGET = 1 << 30
 
 @dataclass(frozen=True)
 class Difference:
-    """The first thing that is not as it was. `kind`: ``value`` (a tensor), ``interface`` (inputs, outputs, their types),
-    ``effect`` (a print), ``memory`` (bytes overwritten while they are needed), ``fails`` (it does not execute or verify).
+    """The first thing that is not as it was. `kind`: ``value`` (a tensor), ``interface`` (inputs, outputs, their
+    types), ``effect`` (a print), ``memory`` (bytes overwritten while they are needed), ``fails`` (it does not execute
+    or verify).
 
-    `what` says it in one line; `loc` and `op` are the place and the label of the op that computes it afterwards, if there
-    is one; `data` names the data set.
+    `what` says it in one line; `loc` and `op` are the place and the label of the op that computes it afterwards, if
+    there is one; `data` names the data set.
     """
 
     kind: str
@@ -52,8 +53,8 @@ class DifferenceError(Exception):
 
 @dataclass(frozen=True)
 class Fed:
-    """Something that can be fed: its type, what it is (``ln.input`` …), what it holds where nobody feeds it (`ran`, `data` and
-    `from_file` as the network has them), and whether it is read only when a network is loaded."""
+    """Something that can be fed: its type, what it is (``ln.input`` …), what it holds where nobody feeds it (`ran`,
+    `data` and `from_file` as the network has them), and whether it is read only when a network is loaded."""
 
     spec: TensorSpec
     kind: str
@@ -71,7 +72,8 @@ class Fed:
         if self.spec != before.spec:
             return f"was {before.spec} before and is {self.spec} after"
         if self.own != before.own:
-            return f"held {before.own!r:.80} where nobody feeds it (ran, data, from_file), and holds {self.own!r:.80} after"
+            held = f"held {before.own!r:.80} where nobody feeds it (ran, data, from_file)"
+            return f"{held}, and holds {self.own!r:.80} after"
         if before.kind not in ("ln.create", self.kind):
             return f"was an {before.kind} before and is an {self.kind} after"
         return None
@@ -88,8 +90,8 @@ class Output:
 
 @dataclass
 class Trace:
-    """What an execution gave: tensors by name in program order (a name that two different ones have is left out), outputs,
-    what was printed, and what can be fed. `unkept` counts tensors left out for want of memory.
+    """What an execution gave: tensors by name in program order (a name that two different ones have is left out),
+    outputs, what was printed, and what can be fed. `unkept` counts tensors left out for want of memory.
 
     Of a tensor there are two arrays: what its op gave, which the next execution is compared with, and the earlier array
     that went on in its place.

@@ -1,9 +1,9 @@
 """Test-case reduction: the smallest module that still shows what a judge looks for.
 
-Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002) over the sites of each kind of
-edit, coarse to fine: chunks of them are tried from the largest to single ones, from the end, until no edit of any kind helps.
-Every candidate verifies before it is judged. The order is fixed, so equal input and equal verdicts give equal output.
-Imports xDSL, `ir`, the passes' checks, and the edits of this folder.
+Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002) over the sites of
+each kind of edit, coarse to fine: chunks of them are tried from the largest to single ones, from the end, until no edit
+of any kind helps. Every candidate verifies before it is judged. The order is fixed, so equal input and equal verdicts
+give equal output. Imports xDSL, `ir`, the passes' checks, and the edits of this folder.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ INTERRUPT = "by an interrupt"
 
 @dataclass(frozen=True)
 class Step:
-    """One kind of edit: the sites of a module where it could be made, and making it at some of them. Alternatives are tried
-    `singly`, one site after the other."""
+    """One kind of edit: the sites of a module where it could be made, and making it at some of them. Alternatives are
+    tried `singly`, one site after the other."""
 
     name: str
     sites: Callable[[ModuleOp], Sequence[Any]]
@@ -41,8 +41,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Reduction:
-    """What came out: the module's text, tests made, ops before and after, and why it stopped early (None: nothing smaller is
-    left to try). `broken` are the exceptions of edits that failed in another way than by an error of the op at hand."""
+    """What came out: the module's text, tests made, ops before and after, and why it stopped early (None: nothing
+    smaller is left to try). `broken` are the exceptions of edits that failed in another way than by an error of the op
+    at hand."""
 
     text: str
     tests: int
@@ -62,8 +63,8 @@ Notify = Callable[[str, int, int], None]
 def reduce_module(
     module: ModuleOp, judge: Judge, *, max_tests: int = MAX_TESTS, notify: Notify = lambda step, tests, ops: None
 ) -> Reduction:
-    """The smallest module found that shows to `judge` what `module` shows. `notify` gets the kind of edit, the number of tests
-    and the ops left before each test. An interrupt (`KeyboardInterrupt`) ends it with the best so far.
+    """The smallest module found that shows to `judge` what `module` shows. `notify` gets the kind of edit, the number
+    of tests and the ops left before each test. An interrupt (`KeyboardInterrupt`) ends it with the best so far.
 
     Raises `LightNetError` where the judge finds nothing in `module` itself.
     """

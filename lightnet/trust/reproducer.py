@@ -1,8 +1,9 @@
-"""One file that replays a failure: the module before the pass that failed, and in its first lines the pipeline from there on
-and every option that counts.
+"""One file that replays a failure: the module before the pass that failed, and in its first lines the pipeline from
+there on and every option that counts.
 
-The file is `.mlir` text. Weights are not in it, but the store's name and the seed; plugins are not in it either, and are
-never loaded because a file names them: whoever replays it gives ``--load`` again. Imports `ir`'s printing and passes.
+The file is `.mlir` text. Weights are not in it, but the store's name and the seed; plugins are not in it either, and
+are never loaded because a file names them: whoever replays it gives ``--load`` again. Imports `ir`'s printing and
+passes.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Recipe:
 
 
 class Reproducer(Instrumentation):
-    """Writes `path` when a pass fails, or (`failed`) when anything else is found wrong with its result. `options` go into the
-    recipe; a ``rewrite-limit`` counts from the failing pass on. Where a check on `data` found a difference that it does not
-    find from that pass on, the file has the first module and the whole pipeline."""
+    """Writes `path` when a pass fails, or (`failed`) when anything else is found wrong with its result. `options` go
+    into the recipe; a ``rewrite-limit`` counts from the failing pass on. Where a check on `data` found a difference
+    that it does not find from that pass on, the file has the first module and the whole pipeline."""
 
     def __init__(
         self,
@@ -81,7 +82,8 @@ class Reproducer(Instrumentation):
         self.failed(error)
 
     def failed(self, error: BaseException) -> bool:
-        """Write the file, once; whether it is there. Where it cannot be written, `problem` says why: `error` is what counts."""
+        """Write the file, once; whether it is there. Where it cannot be written, `problem` says why: `error` is what
+        counts."""
         if self.written or self.problem is not None or self._before is None or self._first is None:
             return self.written
         at, module, options = self._at, self._before, dict(self.options)

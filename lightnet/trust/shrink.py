@@ -1,5 +1,5 @@
-"""Smaller numbers for `ln-reduce`: sizes of tensors and parameters of ops. A change is made where it is stated, and the types
-of everything behind it follow by the shape rules of the ops (levels 1 to 3).
+"""Smaller numbers for `ln-reduce`: sizes of tensors and parameters of ops. A change is made where it is stated, and the
+types of everything behind it follow by the shape rules of the ops (levels 1 to 3).
 
 A change need not fit: the shape rules then raise `LightNetError`. Imports xDSL, `ir` and the `ln` dialect.
 """
@@ -27,8 +27,9 @@ Changes = Mapping[Operation, Mapping[str, ParamValue]]
 
 
 class Size(NamedTuple):
-    """Make every dimension of `old` elements one of `new`; `everywhere` also where a parameter has that number (the length
-    of a slice), or else in dimensions only. With a `source` it is one dimension of that op alone, number `axis`."""
+    """Make every dimension of `old` elements one of `new`; `everywhere` also where a parameter has that number (the
+    length of a slice), or else in dimensions only. With a `source` it is one dimension of that op alone, number
+    `axis`."""
 
     old: int
     new: int

@@ -44,11 +44,12 @@ def execute(
     exact: bool = False,
     rounded: DType | None = None,
 ) -> Trace:
-    """Execute `module` with the sources' `contents` (by `source_key`); a source without any holds what the network gives it.
+    """Execute `module` with the sources' `contents` (by `source_key`); a source without any holds what the network
+    gives it.
 
-    With a `reference`, raises `DifferenceError` at the first difference from it. Tensors of f32 may be of the type `rounded` now, and results
-    differ by what rounding to it explains. Raises `LightNetError` for a module that
-    cannot be executed, and whatever an op's reference raises.
+    With a `reference`, raises `DifferenceError` at the first difference from it. Tensors of f32 may be of the type
+    `rounded` now, and results differ by what rounding to it explains. Raises `LightNetError` for a module that cannot
+    be executed, and whatever an op's reference raises.
     """
     check_size(module)
     machine = TracedPlanned if memory_of(module) else TracedGraph
@@ -146,7 +147,8 @@ class Traced(Machine):
         return self.evaluator.intern(round_to(before, self.rounded))
 
     def is_unrounded(self, op: LnOp) -> bool:
-        """Whether an op makes f32 again of a tensor that agreed with one of f32. That one goes on: what reads it is of f32, and checked as such."""
+        """Whether an op makes f32 again of a tensor that agreed with one of f32. That one goes on: what reads it is of
+        f32, and checked as such."""
         if self.rounded is None or self.reference is None or not isinstance(op, Cast):
             return False
         known = self.reference.values.get(tensor_name(op.src) or "")

@@ -17,11 +17,11 @@ PERIOD = 0.25
 
 @contextmanager
 def pattern_timeout(seconds: float) -> Iterator[None]:
-    """Within the block, interrupt a match of a pattern that takes longer than `seconds` (0: never), as Ctrl-C would: the
-    driver makes a `LightNetError` of it that names pattern and op, and this a note on the time.
+    """Within the block, interrupt a match of a pattern that takes longer than `seconds` (0: never), as Ctrl-C would:
+    the driver makes a `LightNetError` of it that names pattern and op, and this a note on the time.
 
-    The timer is the process's (SIGALRM), so it works in the main thread only, and where there are signals; elsewhere the
-    block just runs. Code in C that does not return to Python is not interrupted.
+    The timer is the process's (SIGALRM), so it works in the main thread only, and where there are signals; elsewhere
+    the block just runs. Code in C that does not return to Python is not interrupted.
     """
     if seconds <= 0 or threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield

@@ -1,5 +1,5 @@
-"""Which bodies of several ops the CPU's generators take: those of `backends/bodies.py`, but what runs on register tiles alone takes
-nothing in that does not.
+"""Which bodies of several ops the CPU's generators take: those of `backends/bodies.py`, but what runs on register tiles
+alone takes nothing in that does not.
 """
 
 from __future__ import annotations

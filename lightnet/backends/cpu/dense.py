@@ -47,8 +47,8 @@ class DenseKernel(WindowKernel):
         return b.finish(), grid * self.pieces
 
     def memref(self, value: SSAValue) -> MemRefType:
-        """Input [N, groups, K], weights [O, K]: the sum is one contiguous dimension. With one pixel they stay [N, C, 1, 1]
-        and [O, K, 1, 1], as the epilogue may read them, too."""
+        """Input [N, groups, K], weights [O, K]: the sum is one contiguous dimension. With one pixel they stay [N, C, 1,
+        1] and [O, K, 1, 1], as the epilogue may read them, too."""
         w = self.window
         length = w.channels * w.in_hw[0] * w.in_hw[1]
         element = storage_type(spec_of(value.type).dtype)

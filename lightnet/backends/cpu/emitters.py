@@ -1,7 +1,8 @@
-"""What a lowered network becomes for a processor, for people and their tools: LLVM IR, assembly, an object. Imports LLVM.
+"""What a lowered network becomes for a processor, for people and their tools: LLVM IR, assembly, an object. Imports
+LLVM.
 
-`cpu` and `triple` name the processor as `lightnet compile` does. Files that C calls are another matter (`deploy.py`): these have the kernels
-and the launch list as LightNet itself calls them.
+`cpu` and `triple` name the processor as `lightnet compile` does. Files that C calls are another matter (`deploy.py`):
+these have the kernels and the launch list as LightNet itself calls them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from lightnet.ir.op import LnOp
 
 
 def emit_llvm(module: ModuleOp, cpu: str = HOST, triple: str | None = None) -> str:
-    """LLVM IR as it is emitted, before LLVM's own passes: the width of vectors is the processor's. Raises LightNetError for a module
-    that is not lowered."""
+    """LLVM IR as it is emitted, before LLVM's own passes: the width of vectors is the processor's. Raises LightNetError
+    for a module that is not lowered."""
     return _emitted(module, cpu, triple)[0].text
 
 

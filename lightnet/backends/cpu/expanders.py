@@ -1,6 +1,7 @@
 """Which ops the CPU runs, and its expander patterns: one op to several kernels.
 
-`expand` wraps an op that no pattern takes into a kernel of its own, which is what the CPU wants for every op there is now.
+`expand` wraps an op that no pattern takes into a kernel of its own, which is what the CPU wants for every op there is
+now.
 """
 
 from __future__ import annotations

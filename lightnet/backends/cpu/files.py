@@ -1,4 +1,5 @@
-"""What a C program is built with, of a network compiled for a processor. Imports the code generator when it is asked for."""
+"""What a C program is built with, of a network compiled for a processor. Imports the code generator when it is asked
+for."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ class CFiles(Files):
         arch = architecture_of(self.executable.program.triple)
         if arch != architecture():
             raise LightNetError(
-                f"a shared library is linked by this system's tools, which are not for {arch}: use --emit=obj and link it there"
+                f"a shared library is linked by this system's tools, which are not for {arch}: use --emit=obj and link "
+                "it there"
             )
         if "," in soname:  # which cc would take for the end of the name
             soname = f"{self.name}.so"

@@ -1,9 +1,10 @@
 """Register-tiled matrix products on row-major operands, with an epilogue.
 
-A tile is [rows of A, columns of B]; columns fill vectors. For each k, one row of the tile's columns of B feeds all rows, each
-multiplied by an element of A that is broadcast from its place. The block grid is batch x panels of columns. Where many tiles
-share a panel, a block copies it first (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008,
-section 4): its rows then follow each other instead of lying N elements apart, which the caches and the TLB cannot hold.
+A tile is [rows of A, columns of B]; columns fill vectors. For each k, one row of the tile's columns of B feeds all
+rows, each multiplied by an element of A that is broadcast from its place. The block grid is batch x panels of columns.
+Where many tiles share a panel, a block copies it first (Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", 2008, section 4): its rows then follow each other instead of lying N elements apart, which the caches
+and the TLB cannot hold.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Convolutions on maps whose rows do not fill whole vectors: register tiles that run over several rows at once.
 
-A row of 7 pixels fills less than half of a vector of 16. The staged rows of a map lie behind each other, `pitch` elements
-apart, so a vector that begins in one row goes on in the next: out[f] = sum of w[r, q] * in[f + r * pitch + q] for the flat
-position f = y * pitch + x. Padding at the end of one row serves as that before the next. What falls between two rows is
-computed and dropped: tiles go to a small buffer first, from where an epilogue takes them row by row. Imports the geometry of
-windows and the general kernel.
+A row of 7 pixels fills less than half of a vector of 16. The staged rows of a map lie behind each other, `pitch`
+elements apart, so a vector that begins in one row goes on in the next: out[f] = sum of w[r, q] * in[f + r * pitch + q]
+for the flat position f = y * pitch + x. Padding at the end of one row serves as that before the next. What falls
+between two rows is computed and dropped: tiles go to a small buffer first, from where an epilogue takes them row by
+row. Imports the geometry of windows and the general kernel.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MAP_BYTES = 768 << 10
 
 @dataclass(frozen=True)
 class Layout:
-    """Numbers of a narrow kernel: output rows of a block (`band`), elements from row to row, vectors of flat positions, rows
-    that a plane has room for."""
+    """Numbers of a narrow kernel: output rows of a block (`band`), elements from row to row, vectors of flat positions,
+    rows that a plane has room for."""
 
     band: int
     pitch: int
@@ -51,8 +51,8 @@ class Layout:
 
 
 def layout_of(window: Window, width: int) -> Layout | None:
-    """The layout for a window where this kernel takes fewer vectors by a fifteenth, None elsewhere; `width` is the target's
-    lanes of f32."""
+    """The layout for a window where this kernel takes fewer vectors by a fifteenth, None elsewhere; `width` is the
+    target's lanes of f32."""
     w, lanes = window, width * 4 // window.itemsize
     if w.kind != "sum" or w.transposed or len(w.phases) != 1 or not w.staged or w.rows < 2:
         return None

@@ -12,7 +12,8 @@ from lightnet.runtime.threads import MAX_THREADS
 
 #: The choice: how many threads a kernel may use (absent: 1).
 THREADS = "threads"
-#: Nanoseconds of work that a further thread should have: a barrier takes 100 to 300, and threads do not come to it at once.
+#: Nanoseconds of work that a further thread should have: a barrier takes 100 to 300, and threads do not come to it at
+#: once.
 WORTH = 1000.0
 
 

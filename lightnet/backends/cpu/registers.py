@@ -10,8 +10,8 @@ BODY = 256
 
 
 def even(total: int, most: int) -> list[tuple[int, int, int]]:
-    """`total` in as few steps of at most `most` as there can be, which differ by one at most: (first, count, step), the larger
-    ones first."""
+    """`total` in as few steps of at most `most` as there can be, which differ by one at most: (first, count, step), the
+    larger ones first."""
     steps = -(-total // most)
     size = -(-total // steps)
     large = (total - steps * (size - 1)) * size

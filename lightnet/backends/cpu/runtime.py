@@ -26,10 +26,14 @@ class CpuRuntime(Runtime):
     """Machine code by LLVM. `Settings.machine` is the processor that it is made for; None: this one."""
 
     options = (
-        Option("cpu", "the processor to make code for: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, generic-aarch64, or baseline, avx2, "
+        Option("cpu",
+               "the processor to make code for: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, "
+               "generic-aarch64, or baseline, avx2, "
                "avx512, neon; code for another one is saved, or emitted", default="host", tools=(COMPILE, PASSES)),
-        Option("triple", "the system to make code for, as LLVM names it (default: this one)", metavar="TRIPLE", tools=(COMPILE, PASSES)),
-        Option("features", "what decides the shape of kernels: avx512, avx2 or neon (default: what the processor has)", tools=()),
+        Option("triple", "the system to make code for, as LLVM names it (default: this one)", metavar="TRIPLE",
+               tools=(COMPILE, PASSES)),
+        Option("features", "what decides the shape of kernels: avx512, avx2 or neon (default: what the processor has)",
+               tools=()),
     )  # fmt: skip
     files = {"obj": ".o", "so": ".so", "header": ".h", "asm": ".s", "llvm": ".ll"}
     shares = True
@@ -62,7 +66,8 @@ class CpuRuntime(Runtime):
         from llvmlite.binding import get_default_triple
 
         return {
-            "objects": tuple(made.objects), "threads": max(threads, made.emitted.threads), "widest": made.emitted.threads,
+            "objects": tuple(made.objects), "threads": max(threads, made.emitted.threads),
+            "widest": made.emitted.threads,
             "scratch": made.emitted.scratch, "cpu": made.machine.cpu, "features": made.machine.features,
             "triple": made.machine.triple or get_default_triple(),
         }  # fmt: skip

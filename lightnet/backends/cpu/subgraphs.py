@@ -1,5 +1,5 @@
-"""The CPU's patterns over kernels, for the pass `subgraph`: those that compute more than a description can say (one rule for several
-optypes). `subgraphs.json` has the others."""
+"""The CPU's patterns over kernels, for the pass `subgraph`: those that compute more than a description can say (one
+rule for several optypes). `subgraphs.json` has the others."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ from lightnet.ir.target import Description, Request, Space, Target
 
 
 def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
-    """The choices of a kernel (`Target.choose`): `alg`, what goes with it, the threads that share it, and the bytes of workspace that it needs."""
+    """The choices of a kernel (`Target.choose`): `alg`, what goes with it, the threads that share it, and the bytes of
+    workspace that it needs."""
     machine = SELECTION.machine(kernel, request.features, request.threads)
     return _choices(kernel, SELECTION.choose(kernel, machine, request.exact), request)
 
@@ -54,12 +55,14 @@ def settle(kernels: Sequence[KernelOp], request: Request) -> None:
 
 
 def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
-    """The kernels on blocked maps around one of a depthwise convolution, or of a pool, that save time in bands of rows."""
+    """The kernels on blocked maps around one of a depthwise convolution, or of a pool, that save time in bands of
+    rows."""
     machine = machine_of(request.features, request.threads)
     return (chain_around(kernel, machine) or pair_around(kernel, machine)) if is_blocked(kernel) else []
 
 
-#: Below so many bytes, copying an array takes less time than what NumPy takes to say where it is, and to make an aligned one.
+#: Below so many bytes, copying an array takes less time than what NumPy takes to say where it is, and to make an
+#: aligned one.
 PORTS = 1 << 18
 
 

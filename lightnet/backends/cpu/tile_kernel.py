@@ -1,4 +1,5 @@
-"""What the register-tiled kernels share: a function's arguments, and the epilogue. Imports the builder and the epilogue."""
+"""What the register-tiled kernels share: a function's arguments, and the epilogue. Imports the builder and the
+epilogue."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from lightnet.ir.types import storage_type
 
 
 def is_epilogue(ops: Sequence[LnOp], anchor: LnOp, yielded: Sequence[SSAValue], along: Sequence[int] = (0, 1)) -> bool:
-    """Whether `ops` are elementwise ops on the result of `anchor`, of its shape, which make all that is `yielded`. They may read
-    smaller tensors along the dimensions `along`."""
+    """Whether `ops` are elementwise ops on the result of `anchor`, of its shape, which make all that is `yielded`. They
+    may read smaller tensors along the dimensions `along`."""
     shape = anchor.result_specs[0]
     inside = set(anchor.results)
     for op in ops:
@@ -27,8 +28,8 @@ def is_epilogue(ops: Sequence[LnOp], anchor: LnOp, yielded: Sequence[SSAValue], 
 
 
 class TileKernel:
-    """A kernel function under construction: memrefs of the kernel's operands and results (but for those in `aliases`, which take
-    an operand's memory), then `workspace` bytes."""
+    """A kernel function under construction: memrefs of the kernel's operands and results (but for those in `aliases`,
+    which take an operand's memory), then `workspace` bytes."""
 
     def __init__(self, kernel: KernelOp, name: str, aliases: dict[int, int], workspace: int):
         self.kernel, self.ops = kernel, kernel.ops

@@ -1,7 +1,7 @@
 """Register-tiled kernels for windows on plain NCHW: convolutions, transposed convolutions and pools, with an epilogue.
 
-Which bodies they take, and which of the kernels a window gets: the general one (`window_kernel.py`), the one for narrow maps
-(`narrow.py`), or the one for a single output pixel (`dense.py`).
+Which bodies they take, and which of the kernels a window gets: the general one (`window_kernel.py`), the one for narrow
+maps (`narrow.py`), or the one for a single output pixel (`dense.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ANCHORS = (Conv2d, Deconv2d, Maxpool2d, Avgpool2d)
 MAX_POOL = 200
 #: The same of a convolution, whose window is unrolled along each row.
 MAX_WINDOW = 31 * 31
-#: The most phases of a transposed convolution (one for each remainder by its strides), each of which is code of its own.
+#: The most phases of a transposed convolution (one for each remainder by its strides), each of which is code of its
+#: own.
 MAX_PHASES = 16 * 16
 
 

@@ -1,9 +1,9 @@
 """Geometry of sliding-window kernels on plain NCHW: phases, taps, staging. Numbers only, no IR.
 
-A convolution of stride s reads, for the tap (r, q), every s-th pixel. The *staged* input is a padded copy of a band of rows
-in which pixels are sorted by their remainders mod s (their *plane*), so that each tap reads contiguous pixels. A transposed
-convolution of stride s is s*s convolutions of stride 1, one for each remainder of the output pixel (its *phase*), each with
-the taps that reach it. Pools are windows without a sum over channels.
+A convolution of stride s reads, for the tap (r, q), every s-th pixel. The *staged* input is a padded copy of a band of
+rows in which pixels are sorted by their remainders mod s (their *plane*), so that each tap reads contiguous pixels. A
+transposed convolution of stride s is s*s convolutions of stride 1, one for each remainder of the output pixel (its
+*phase*), each with the taps that reach it. Pools are windows without a sum over channels.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Window:
 
     @property
     def layers(self) -> int:
-        """Staged pictures: one a channel, and behind them, to count what is inside, one that is 1 where there are pixels."""
+        """Staged pictures: one a channel, and behind them, to count what is inside, one that is 1 where there are
+        pixels."""
         return self.channels + (self.kind == "count")
 
     @property
@@ -130,7 +131,8 @@ class Window:
         return (self.layers, len(self.plane_rows), len(self.plane_cols), band + self.reach[0], columns)
 
     def band(self, lanes: int, multiple: int) -> int:
-        """Output rows of a block, a multiple of the tile's rows: few enough for `BLOCKS` blocks, and to stage them in `BAND_BYTES`."""
+        """Output rows of a block, a multiple of the tile's rows: few enough for `BLOCKS` blocks, and to stage them in
+        `BAND_BYTES`."""
         blocks = self.batch * self.groups * -(-self.outputs // TILE_OUTPUTS)
         fine = -(-self.rows // -(-BLOCKS // blocks))
         if not self.staged:

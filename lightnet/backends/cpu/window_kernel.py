@@ -1,9 +1,10 @@
 """The general kernel of windows on register tiles, and what all kernels of windows share.
 
-A tile is [outputs, rows, pixels]; the pixels fill vectors. For each channel and tap, one vector load of pixels feeds all
-outputs, each multiplied by a weight that is broadcast from its natural row-major place (no packing). The block grid is
-batch x groups x bands of rows x pieces of the outputs; the first block of a band that a thread runs stages the band's input where taps
-could not read it as it is (`window.py`), in the thread's scratch. Imports the geometry of windows, the builder and the epilogue.
+A tile is [outputs, rows, pixels]; the pixels fill vectors. For each channel and tap, one vector load of pixels feeds
+all outputs, each multiplied by a weight that is broadcast from its natural row-major place (no packing). The block grid
+is batch x groups x bands of rows x pieces of the outputs; the first block of a band that a thread runs stages the
+band's input where taps could not read it as it is (`window.py`), in the thread's scratch. Imports the geometry of
+windows, the builder and the epilogue.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def tile_shape(window: Window, width: int) -> Shape:
 
 
 def pieces_of(window: Window, tile_outputs: int, grid: int) -> tuple[int, int]:
-    """(number, tiles in each) of the pieces that the outputs of one group are cut into, where `grid` is too coarse to share out."""
+    """(number, tiles in each) of the pieces that the outputs of one group are cut into, where `grid` is too coarse to
+    share out."""
     tiles = window.outputs // tile_outputs  # a smaller rest goes with the last piece
     if window.kind != "sum" or grid >= BLOCKS or tiles < 2:
         return 1, max(tiles, 1)
@@ -71,7 +73,8 @@ def pieces_of(window: Window, tile_outputs: int, grid: int) -> tuple[int, int]:
 
 
 class WindowKernel(TileKernel):
-    """What all kernels of windows share: views of tensors, and the outputs of a block. `workspace` is the size of theirs in bytes."""
+    """What all kernels of windows share: views of tensors, and the outputs of a block. `workspace` is the size of
+    theirs in bytes."""
 
     #: Pieces of the outputs, tiles in each, and the piece that a block is for.
     pieces, tiles = 1, 1
@@ -84,7 +87,8 @@ class WindowKernel(TileKernel):
         super().__init__(kernel, name, aliases, workspace)
 
     def over_outputs(self, size: int, tile: Callable[[Index, int], None]) -> None:
-        """Make ``tile(first output, outputs)`` for the tiles of `size` outputs, and a smaller one, of a block's piece."""
+        """Make ``tile(first output, outputs)`` for the tiles of `size` outputs, and a smaller one, of a block's
+        piece."""
         b = self.b
         for first, count, step in cover(self.window.outputs, size):
             low: Index = first

@@ -1,4 +1,5 @@
-"""NVIDIA's assembler, ptxas: machine code (a cubin) from PTX, where its program is on this machine. The driver does the same when it loads PTX."""
+"""NVIDIA's assembler, ptxas: machine code (a cubin) from PTX, where its program is on this machine. The driver does the
+same when it loads PTX."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ TIMEOUT = 300
 
 @cache
 def find(program: str) -> str | None:
-    """The path of ``ptxas``, ``nvdisasm`` or ``cuobjdump``: what $LIGHTNET_PTXAS names and what stands beside it, in the Python packages of
-    NVIDIA (``pip install nvidia-cuda-nvcc``), or on PATH; None where it is not there."""
+    """The path of ``ptxas``, ``nvdisasm`` or ``cuobjdump``: what $LIGHTNET_PTXAS names and what stands beside it, in
+    the Python packages of NVIDIA (``pip install nvidia-cuda-nvcc``), or on PATH; None where it is not there."""
     named = os.environ.get("LIGHTNET_PTXAS")
     if named is not None:
         beside = named if program == "ptxas" else str(Path(named).with_name(program))
@@ -40,11 +41,12 @@ def _packages() -> Iterator[Path]:
 
 
 def assemble(ptx: str, arch: str) -> bytes:
-    """The cubin of a PTX text for an architecture (``sm_90``). Raises LightNetError where there is no ptxas, and with what it says of text that it does
-    not take."""
+    """The cubin of a PTX text for an architecture (``sm_90``). Raises LightNetError where there is no ptxas, and with
+    what it says of text that it does not take."""
     path = find("ptxas")
     if path is None:
-        raise LightNetError("objects of cuda are made by ptxas, which is not here: pip install nvidia-cuda-nvcc, put it on PATH, "
+        raise LightNetError("objects of cuda are made by ptxas, which is not here: pip install nvidia-cuda-nvcc, put "
+                            "it on PATH, "
                             "or name it in LIGHTNET_PTXAS")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"

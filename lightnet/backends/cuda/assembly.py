@@ -1,5 +1,6 @@
-"""The kernels of a module, each compiled by itself and put together: so they come from the cache on disk where they are there, and are compiled
-on several threads while others are emitted where they are not. Imports the cache of machine code (`backends/llvm/cache.py`).
+"""The kernels of a module, each compiled by itself and put together: so they come from the cache on disk where they are
+there, and are compiled on several threads while others are emitted where they are not. Imports the cache of machine
+code (`backends/llvm/cache.py`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ FORMAT = "ptx 2"
 THREADS = 8
 #: The last directive of what stands before everything else in a PTX text.
 _HEADER_ENDS = ".address_size 64\n"
-#: The name of every kernel while it is compiled, so that equal kernels of different networks are one entry of the cache.
+#: The name of every kernel while it is compiled, so that equal kernels of different networks are one entry of the
+#: cache.
 KERNEL = "ln_this_kernel"
 
 
 class Assembler:
-    """Compiles kernels for an architecture and a version of PTX, each added as an LLVM module of its own. To be used in a ``with`` block, which
-    ends when nothing is compiled any more."""
+    """Compiles kernels for an architecture and a version of PTX, each added as an LLVM module of its own. To be used in
+    a ``with`` block, which ends when nothing is compiled any more."""
 
     def __init__(self, arch: str, version: int):
         self.arch, self.version = arch, version
@@ -55,8 +57,8 @@ class Assembler:
 
 
 def join(texts: Sequence[str]) -> str:
-    """PTX texts of one architecture and version as one: what they declare outside of functions stands once. Raises LightNetError where two
-    mean different things by a name."""
+    """PTX texts of one architecture and version as one: what they declare outside of functions stands once. Raises
+    LightNetError where two mean different things by a name."""
     header = texts[0][: _after_header(texts[0])]
     variables: dict[str, str] = {}
     bodies = []

@@ -1,8 +1,8 @@
 """LLVM IR text to PTX, by LLVM's NVPTX target. Imports llvmlite.
 
-What that target cannot select ends the process, with no exception: a library function (``llvm.log.f32``), an intrinsic of another
-architecture, an unknown version of PTX. So only the intrinsics of `ALLOWED`, each of which a test compiles, come to it, and only the versions
-that it knows.
+What that target cannot select ends the process, with no exception: a library function (``llvm.log.f32``), an intrinsic
+of another architecture, an unknown version of PTX. So only the intrinsics of `ALLOWED`, each of which a test compiles,
+come to it, and only the versions that it knows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ PTX_VERSIONS = (70, 71, 72, 73, 74, 75, 76, 77, 78, 80, 81, 82, 83, 84, 85, 86, 
 assert set(LEAST_PTX) == set(ARCHS)
 
 _FLOATS, _INTEGERS = ("f16", "f32", "f64"), ("i8", "i16", "i32", "i64")
-#: Families of intrinsics by the types that they are overloaded on. Most of them LLVM makes itself: of comparisons and shifts, and of f16, where
-#: it need not be widened.
+#: Families of intrinsics by the types that they are overloaded on. Most of them LLVM makes itself: of comparisons and
+#: shifts, and of f16, where it need not be widened.
 OVERLOADED = {
     _FLOATS: (
-        "ceil", "copysign", "fabs", "floor", "fma", "fmuladd", "is.fpclass", "maximum", "maximumnum", "maxnum", "minimum",
+        "ceil", "copysign", "fabs", "floor", "fma", "fmuladd", "is.fpclass", "maximum", "maximumnum", "maxnum",
+        "minimum",
         "minimumnum", "minnum", "rint", "round", "roundeven", "sqrt", "trunc",
     ),
     ("bf16",): ("copysign", "fabs"),
@@ -89,8 +90,9 @@ ALLOWED = frozenset(_symbols())
 
 @lru_cache(256)
 def ptx(text: str, arch: str, version: int) -> str:
-    """The PTX of a module of LLVM IR for an architecture (``sm_80``) and a version of PTX (80: 8.0); the same text for the same arguments.
-    Raises LightNetError for a version that does not go with the architecture, and for what the target does not have."""
+    """The PTX of a module of LLVM IR for an architecture (``sm_80``) and a version of PTX (80: 8.0); the same text for
+    the same arguments. Raises LightNetError for a version that does not go with the architecture, and for what the
+    target does not have."""
     check(arch, version)
     made = apart.run(f"{__name__}:assembly", text, arch, version) if apart.is_due() else None
     return _rolled((made or assembly(text, arch, version)).decode())
@@ -117,8 +119,9 @@ _NO_UNROLLING = '\t.pragma "nounroll";'
 
 
 def _rolled(text: str) -> str:
-    """PTX whose loops ptxas leaves as they are. LLVM has unrolled what is worth it; ptxas goes on with every loop of few instructions that makes a
-    constant number of trips, until 255 registers do not suffice (measured, CUDA 13.0: an inner product of 64 takes 255 instead of 32, and spills)."""
+    """PTX whose loops ptxas leaves as they are. LLVM has unrolled what is worth it; ptxas goes on with every loop of
+    few instructions that makes a constant number of trips, until 255 registers do not suffice (measured, CUDA 13.0: an
+    inner product of 64 takes 255 instead of 32, and spills)."""
     heads, lines, seen = set(), text.splitlines(), set()
     for line in lines:
         if label := _LABEL.match(line):
@@ -182,7 +185,8 @@ def _require_allowed(module: llvm.ModuleRef) -> None:
 
 
 def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
-    """LLVM's middle end; at level 0 it inlines only. A thread has no vectors: what is loaded together is found when code is generated."""
+    """LLVM's middle end; at level 0 it inlines only. A thread has no vectors: what is loaded together is found when
+    code is generated."""
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)

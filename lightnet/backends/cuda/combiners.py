@@ -1,6 +1,7 @@
-"""Which bodies of several ops cuda's generators take: those of `backends/bodies.py`, but an anchor that a generator of its own makes takes
-nothing in that would leave it to the plain loops; and of any other op that has a generator of its own (a norm, a softmax), it and the elementwise
-ops that this takes behind it, and in front of it a few that cost less than what memory they save. Imports the generators.
+"""Which bodies of several ops cuda's generators take: those of `backends/bodies.py`, but an anchor that a generator of
+its own makes takes nothing in that would leave it to the plain loops; and of any other op that has a generator of its
+own (a norm, a softmax), it and the elementwise ops that this takes behind it, and in front of it a few that cost less
+than what memory they save. Imports the generators.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
 from lightnet.ir.op import LnOp
 
-#: Operations in front of an element of what is reduced, at most: a row that is no thread's to hold is read, and they are done, several times.
+#: Operations in front of an element of what is reduced, at most: a row that is no thread's to hold is read, and they
+#: are done, several times.
 CHEAP = 4
 
 
@@ -58,7 +60,8 @@ def _takes(generator: Generator, ops: Sequence[LnOp], yielded: Sequence[SSAValue
 
 
 def _joined(body: Body) -> tuple[list[LnOp], list[SSAValue]]:
-    """A body's ops as copies that read each other, and what is yielded of them: a body may be one of kernels that are not merged yet."""
+    """A body's ops as copies that read each other, and what is yielded of them: a body may be one of kernels that are
+    not merged yet."""
     known: dict[SSAValue, SSAValue] = {}
     copies: list[LnOp] = []
     for op in body.ops:

@@ -1,7 +1,8 @@
 """``depthwise``: convolutions with one channel a group, on maps, with the elementwise ops that follow.
 
-There is one multiply-add for each element that is read, so a thread has four channels of a strip of a row of the output: what it reads of a row of the
-input serves several pixels. Weights lie in pieces of four channels (``d4``). Imports the base of generators and the evaluator.
+There is one multiply-add for each element that is read, so a thread has four channels of a strip of a row of the
+output: what it reads of a row of the input serves several pixels. Weights lie in pieces of four channels (``d4``).
+Imports the base of generators and the evaluator.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def _is_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
 
 
 def strip_of(kernel: KernelOp, device: Device) -> int:
-    """Pixels of a row that a thread has: the kernel's choice (`LightNetError` for one that cannot be), else as many as leave enough threads."""
+    """Pixels of a row that a thread has: the kernel's choice (`LightNetError` for one that cannot be), else as many as
+    leave enough threads."""
     conv, attr = kernel.ops[0], kernel.attributes.get("strip")
     assert isinstance(conv, Conv2d)
     fitting = [s for s in STRIPS if s == 1 or len(_columns(conv, s)) <= COLUMNS]
@@ -118,7 +120,8 @@ def _columns(conv: Conv2d, strip: int) -> list[int]:
 
 
 class _Kernel:
-    """Builds one function. Threads run through the channels, then along rows, so that neighbours read neighbouring addresses."""
+    """Builds one function. Threads run through the channels, then along rows, so that neighbours read neighbouring
+    addresses."""
 
     def __init__(self, kernel: KernelOp, strip: int, name: str, aliases: Mapping[int, int]):
         conv = kernel.ops[0]
@@ -167,7 +170,8 @@ class _Kernel:
                     self.pixel([n, channel, y, column], total)
 
     def row(self, at: Sequence[SSAValue], weights: Sequence[SSAValue], sums: Sequence[SSAValue]) -> list[SSAValue]:
-        """The sums with one row of all windows of the strip: `at` is [picture, row of the input, first column of the output, channel]."""
+        """The sums with one row of all windows of the strip: `at` is [picture, row of the input, first column of the
+        output, channel]."""
         b, conv = self.b, self.conv
         n, y, x, channel = at
         first = b.add(b.mul(x, conv.stride[1]), -self.left)

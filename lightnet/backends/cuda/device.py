@@ -1,7 +1,7 @@
 """What the models of time know of a device, by the architecture that code is for.
 
-Figures are those of data sheets (A100 40 GB, RTX 3090, RTX 4090, H100 SXM), dense, at boost clock; what a launch takes was measured on an H100. A model only
-has to order the ways to compute a kernel. Imports the architectures.
+Figures are those of data sheets (A100 40 GB, RTX 3090, RTX 4090, H100 SXM), dense, at boost clock; what a launch takes
+was measured on an H100. A model only has to order the ways to compute a kernel. Imports the architectures.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from lightnet.dialects.cuda_checks import ARCHS
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """A device; equal to itself alone. Rates are per nanosecond (G/s): floating-point operations, 2 a multiply-add, on the cores for f32 and, by the type of the
-    factors, on the tensor cores; bytes of device memory. `by_warps` is the share of the tensor cores' rate that products of warps (`mma`) can have,
-    `cache` the bytes of the second-level cache, `launch` nanoseconds that a launch in a graph takes beside its work."""
+    """A device; equal to itself alone. Rates are per nanosecond (G/s): floating-point operations, 2 a multiply-add, on
+    the cores for f32 and, by the type of the factors, on the tensor cores; bytes of device memory. `by_warps` is the
+    share of the tensor cores' rate that products of warps (`mma`) can have, `cache` the bytes of the second-level
+    cache, `launch` nanoseconds that a launch in a graph takes beside its work."""
 
     arch: str
     processors: int
@@ -34,7 +35,8 @@ class Device:
         return ARCHS[self.arch]
 
 
-def _device(arch: str, processors: int, flops: float, tf32: float, f16: float, bytes: float, cache: float, by_warps: float = 1.0) -> Device:  # fmt: skip
+def _device(arch: str, processors: int, flops: float, tf32: float, f16: float, bytes: float, cache: float,
+            by_warps: float = 1.0) -> Device:  # fmt: skip
     return Device(arch, processors, flops, {"f32": tf32, "f16": f16, "bf16": f16}, bytes, cache * 2**20, by_warps)
 
 
@@ -51,7 +53,8 @@ DEVICES = {
 
 
 def device_of(features: str) -> Device:
-    """The device that `features`, an architecture, names (default: sm_80). Raises `LightNetError` for any other text."""
+    """The device that `features`, an architecture, names (default: sm_80). Raises `LightNetError` for any other
+    text."""
     if features and features not in DEVICES:
         known = f"there are: {', '.join(DEVICES)}; later devices run what is for sm_90"
         raise LightNetError(f"unknown architecture '{features:.40}'; {known}", label="cuda.arch")

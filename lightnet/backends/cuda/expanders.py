@@ -1,7 +1,8 @@
-"""Convolutions over one axis, and over several where it is simple, as those over pictures, for which there are products: cuda's patterns of `expand`.
+"""Convolutions over one axis, and over several where it is simple, as those over pictures, for which there are
+products: cuda's patterns of `expand`.
 
-Front ends write most convolutions so (`frontends/windows.py`); here are those of networks that have the ops over any number of axes
-themselves. All that depends on weights alone is hoisted. Imports the ops.
+Front ends write most convolutions so (`frontends/windows.py`); here are those of networks that have the ops over any
+number of axes themselves. All that depends on weights alone is hoisted. Imports the ops.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class _Ops:
 
 
 class FlatConvolution(RewritePattern):
-    """A convolution over one axis as one over pictures of one row, and one over two axes as what it is; the same of transposed ones.
+    """A convolution over one axis as one over pictures of one row, and one over two axes as what it is; the same of
+    transposed ones.
 
     ```
     %y = conv %x, %w, %b        ->    %0 = reshape %x, %1 = reshape %w       (views: [.., W] as [.., 1, W])
@@ -78,11 +80,12 @@ class FlatConvolution(RewritePattern):
 
 
 class ConvByPlanes(RewritePattern):
-    """A convolution over three axes as one over pictures: the taps along the first axis become channels, its positions a batch.
+    """A convolution over three axes as one over pictures: the taps along the first axis become channels, its positions
+    a batch.
 
     ```
-    %y = conv %x, %w, %b        ->    %0 = transpose %x, %1 = pad %0          [N, D, C, H, W], with the planes of the padding
-                                      %2 = strided_slice %1, …                the planes that each tap reads, in order of positions
+    %y = conv %x, %w, %b        ->    %0 = transpose %x, %1 = pad %0          [N, D, C, H, W], with planes of padding
+                                      %2 = strided_slice %1, …                the planes that each tap reads, in order
                                       %3 = concat %2, …, %4 = reshape %3      [N, D', C, K, H, W] as [N*D', C*K, H, W]
                                       %5 = reshape %w                         [O, C, K, ..] as [O, C*K, ..]
                                       %6 = conv2d %4, %5, %b
@@ -104,7 +107,8 @@ class ConvByPlanes(RewritePattern):
         kernel = ops.reshape(op.operands[1], (outputs, per_group * taps, *size))
         pictures = ops.reshape(_stacked(ops, op), (n * planes, channels * taps, *plane))
         made = ops.op(
-            Conv2d, pictures, kernel, op.operands[2], name=op.op_name, size=tuple(size), group=op.group, stride=stride[1:],
+            Conv2d, pictures, kernel, op.operands[2], name=op.op_name, size=tuple(size), group=op.group,
+            stride=stride[1:],
             dilation=op.dilation[1:], padding=(*padding[1:3], *padding[4:]),
         )  # fmt: skip
         rows = spec_of(made.type).dims[2:]
@@ -113,7 +117,8 @@ class ConvByPlanes(RewritePattern):
 
 
 def _stacked(ops: _Ops, op: Conv) -> SSAValue:
-    """The planes that the taps along the first axis read: [N, D', C, K, H, W]. Of one picture each tap's are a range of memory."""
+    """The planes that the taps along the first axis read: [N, D', C, K, H, W]. Of one picture each tap's are a range of
+    memory."""
     before, behind = op.padding[0], op.padding[3]
     (n, channels, _, *plane), taps = op.operand_specs[0].dims, op.operand_specs[1].dims[2]
     planes = op.result_specs[0].dims[2]
@@ -131,8 +136,8 @@ def _stacked(ops: _Ops, op: Conv) -> SSAValue:
 
 
 class DeconvByPlanes(RewritePattern):
-    """A transposed convolution over three axes whose windows do not overlap along the first, as one over pictures: each plane makes as many
-    as a window has, which are channels until they are put behind each other.
+    """A transposed convolution over three axes whose windows do not overlap along the first, as one over pictures: each
+    plane makes as many as a window has, which are channels until they are put behind each other.
 
     ```
     %y = deconv %x, %w, %b      ->    %0 = transpose %x, %1 = reshape %0      [N, C, D, H, W] as [N*D, C, H, W]

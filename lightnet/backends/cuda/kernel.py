@@ -1,4 +1,5 @@
-"""The function of a kernel of threads: its memrefs for operands, results and workspace. Imports the builder of threads and layouts."""
+"""The function of a kernel of threads: its memrefs for operands, results and workspace. Imports the builder of threads
+and layouts."""
 
 from __future__ import annotations
 
@@ -20,11 +21,13 @@ def physical(value: SSAValue) -> tuple[int, ...]:
 
 
 class KernelFunction:
-    """One function of a kernel region. `inputs` maps block arguments of the region to memrefs, `outputs` the numbers of results; an operand
-    whose memory a result takes is the result's memref (no two memrefs of a kernel overlap). `workspace` are the memrefs of the kernel's
-    workspace, in the order of `types`, which come with the byte at which each begins.
+    """One function of a kernel region. `inputs` maps block arguments of the region to memrefs, `outputs` the numbers of
+    results; an operand whose memory a result takes is the result's memref (no two memrefs of a kernel overlap).
+    `workspace` are the memrefs of the kernel's workspace, in the order of `types`, which come with the byte at which
+    each begins.
 
-    `reads` and `writes` say which operands and results the function has (default: all), `shape` how their memory is seen.
+    `reads` and `writes` say which operands and results the function has (default: all), `shape` how their memory is
+    seen.
     """
 
     def __init__(self, kernel: KernelOp, name: str, block: Sizes, aliases: Mapping[int, int], *,

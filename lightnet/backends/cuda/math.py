@@ -1,17 +1,18 @@
 """The elementary functions of the GPU: which there are, and how ops of `math` come to them.
 
-LLVM's NVPTX has no library: a call of ``llvm.log.f32`` ends the process. So a kernel calls functions of our own, ``@ln.log.f32``, whose
-definitions go into the module (`definitions`). They use the basic operations only, so they give the same bits on every device, in the
-interpreter of PTX, and on a CPU.
+LLVM's NVPTX has no library: a call of ``llvm.log.f32`` ends the process. So a kernel calls functions of our own,
+``@ln.log.f32``, whose definitions go into the module (`definitions`). They use the basic operations only, so they give
+the same bits on every device, in the interpreter of PTX, and on a CPU.
 
-Of float, exp, erf and tanh are those of the CPU's kernels; log, sin and cos are computed in float, the others in double and rounded,
-which costs little on sm_80 and sm_90 (half the rate of float). A quotient that is rounded to 16 bits next is only within 2 units in the last place of
-float (``div.full``, ``div.approx``): the exact one is a branch, and some five times the instructions. The largest errors found with 400,000 arguments a range, in units in the
-last place (`tests/test_cuda_math.py` holds them against 20,000):
+Of float, exp, erf and tanh are those of the CPU's kernels; log, sin and cos are computed in float, the others in double
+and rounded, which costs little on sm_80 and sm_90 (half the rate of float). A quotient that is rounded to 16 bits next
+is only within 2 units in the last place of float (``div.full``, ``div.approx``): the exact one is a branch, and some
+five times the instructions. The largest errors found with 400,000 arguments a range, in units in the last place
+(`tests/test_cuda_math.py` holds them against 20,000):
 
 * float: log 0.84, sin 1.46, cos 1.49 (whatever the size of the argument); those computed in double 0.5;
-* double: log2, log10, cbrt 0.5, pow 0.53, cos, sin 0.76, exp, exp2 0.92, log 1.2, asinh, expm1, log1p 1.8, atan2, erf 2.0, acosh, atan,
-  tan 2.1, atanh, tanh 2.5, asin, cosh, sinh 2.7, acos 2.8.
+* double: log2, log10, cbrt 0.5, pow 0.53, cos, sin 0.76, exp, exp2 0.92, log 1.2, asinh, expm1, log1p 1.8, atan2, erf
+  2.0, acosh, atan, tan 2.1, atanh, tanh 2.5, asin, cosh, sinh 2.7, acos 2.8.
 """
 
 from __future__ import annotations

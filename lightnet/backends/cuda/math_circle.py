@@ -1,7 +1,7 @@
 """sin, cos, tan and their inverses, and erf, of double; sin and cos of float. Imports `math_code`.
 
-Angles are reduced to ``|r| <= pi/4`` whatever their size: up to 100000 by a sum of three parts of pi/2 (Cody and Waite 1980), beyond with
-as many bits of 2/pi as count (Payne and Hanek 1983).
+Angles are reduced to ``|r| <= pi/4`` whatever their size: up to 100000 by a sum of three parts of pi/2 (Cody and Waite
+1980), beyond with as many bits of 2/pi as count (Payne and Hanek 1983).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def table() -> str:
 TABLE = "@ln.two_over_pi"
 
 
-# ---- reduction -------------------------------------------------------------------------------------------------------------
+# ---- reduction -------------------------------------------------------------------------------------------------------
 
 
 def _reduce(c: Code, x: Value) -> tuple[Value, Pair]:
@@ -90,8 +90,8 @@ def _reduce_medium(c: Code, x: Value) -> Sequence[Value]:
 
 
 def _reduce_large(c: Code, x: Value) -> Sequence[Value]:
-    """With ``|x| = M 2^e``, M of 53 bits, the bits of 2/pi above those of weight 2^(2 - e) give multiples of 4 quarters: of the 192 bits
-    behind them, taken for a fraction W, ``M W mod 1`` is x in full turns."""
+    """With ``|x| = M 2^e``, M of 53 bits, the bits of 2/pi above those of weight 2^(2 - e) give multiples of 4
+    quarters: of the 192 bits behind them, taken for a fraction W, ``M W mod 1`` is x in full turns."""
     bits = c.bits(x)
     exponent = (bits >> 52) & 0x7FF
     mantissa = (bits & (1 << 52) - 1) | (1 << 52)
@@ -134,8 +134,8 @@ def _window(c: Code, start: Value) -> list[Value]:
 
 
 def _fraction(c: Code, high: Value, low: Value) -> Pair:
-    """A fraction of pi/2 with its sign, of 128 bits. The one's complement is off by the last of them; no double is so near a multiple of
-    pi/2 that all of the upper 64 are zeros."""
+    """A fraction of pi/2 with its sign, of 128 bits. The one's complement is off by the last of them; no double is so
+    near a multiple of pi/2 that all of the upper 64 are zeros."""
     ones = c.ins("i64", f"ashr i64 {high.text}, 63")
     high, low = high ^ ones, low ^ ones
     c.declared.add("declare i64 @llvm.ctlz.i64(i64, i1)")
@@ -153,7 +153,7 @@ def _pair(c: Code, number: tuple[float, float]) -> Pair:
     return Pair(c.const(number[0], "double"), c.const(number[1], "double"))
 
 
-# ---- sin, cos, tan ---------------------------------------------------------------------------------------------------------
+# ---- sin, cos, tan ---------------------------------------------------------------------------------------------------
 
 
 def _sin_near(c: Code, r: Pair, terms: int = 8) -> Value:
@@ -218,7 +218,7 @@ def cos_float(c: Code, x: Value) -> Value:
     return _finite(c, x, _turned(c, n + 1, s, k))
 
 
-# ---- inverses ----------------------------------------------------------------------------------------------------------------
+# ---- inverses --------------------------------------------------------------------------------------------------------
 
 #: arctan t = t + t z P(z), z = t², up to tan(pi/8): fitted to 4e-18.
 _ARCTAN = (
@@ -230,8 +230,8 @@ _EIGHTH = tan(3.141592653589793 / 8)
 
 
 def _arctan(c: Code, a: Value, b: Value) -> Value:
-    """arctan(a/b) of numbers from 0 to infinity, b may be 0. Within an eighth of a turn of 0, of pi/4 and of pi/2 it is the arctangent of a/b,
-    (a - b)/(a + b) and -b/a, and one of these angles."""
+    """arctan(a/b) of numbers from 0 to infinity, b may be 0. Within an eighth of a turn of 0, of pi/4 and of pi/2 it is
+    the arctangent of a/b, (a - b)/(a + b) and -b/a, and one of these angles."""
     low, high = a <= b * _EIGHTH, a > b * (1 / _EIGHTH)
     t = c.select(low, a, c.select(high, -b, a - b)) / c.select(low, b, c.select(high, a, a + b))
     z = t * t
@@ -268,7 +268,7 @@ def acos(c: Code, x: Value) -> Value:
     return _arctan(c, c.call("sqrt", 1.0 - x), c.call("sqrt", x + 1.0)) * 2.0
 
 
-# ---- erf -------------------------------------------------------------------------------------------------------------------------
+# ---- erf -------------------------------------------------------------------------------------------------------------
 
 _TWO_OVER_ROOT_PI = 1.1283791670955126
 #: erf x = x (2/sqrt(pi) + z P(z)), z = x², up to 1: fitted to 1e-17.

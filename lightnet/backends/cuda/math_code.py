@@ -1,7 +1,8 @@
-"""Expressions that write LLVM IR: how the elementary functions of the GPU are put down. Standard library, and texts of the emitter.
+"""Expressions that write LLVM IR: how the elementary functions of the GPU are put down. Standard library, and texts of
+the emitter.
 
-A `Value` is an operand; what Python's operators and the methods of `Code` make of it are instructions. Nothing is contracted or
-reordered, so that the errors of sums and products can be computed (`two_sum`, `two_product`).
+A `Value` is an operand; what Python's operators and the methods of `Code` make of it are instructions. Nothing is
+contracted or reordered, so that the errors of sums and products can be computed (`two_sum`, `two_product`).
 """
 
 from __future__ import annotations
@@ -172,14 +173,14 @@ class Code:
         return self.cast("bitcast", (n + BIAS[type]) << DIGITS[type], type)
 
     def scale(self, x: Value, n: Value) -> Value:
-        """``x 2^n`` for n within three times the range of exponents, in two factors: the ends of the range come out right, and rounded
-        once unless the result is subnormal."""
+        """``x 2^n`` for n within three times the range of exponents, in two factors: the ends of the range come out
+        right, and rounded once unless the result is subnormal."""
         half = self.ins(n.type, f"ashr {n.type} {n.text}, 1")
         return x * self.power_of_two(half, x.type) * self.power_of_two(n - half, x.type)
 
     def round(self, x: Value) -> tuple[Value, Value]:
-        """The nearest whole number, of less than half the digits' range: as a float, and as an integer as wide. By the sum with a number
-        whose neighbours are 1 apart: unlike a conversion, that is defined for NaN."""
+        """The nearest whole number, of less than half the digits' range: as a float, and as an integer as wide. By the
+        sum with a number whose neighbours are 1 apart: unlike a conversion, that is defined for NaN."""
         shift = 1.5 * 2.0 ** DIGITS[x.type]
         shifted = x + shift
         return shifted - shift, self.bits(shifted) - self.bits(self.const(shift, x.type))
@@ -217,7 +218,8 @@ class Code:
 
 
 def function_text(symbol: str, type: str, arity: int, body: Callable[..., Value]) -> tuple[str, set[str]]:
-    """The definition of a function of `arity` floats, and the declarations that it needs. `body` takes a `Code` and the arguments."""
+    """The definition of a function of `arity` floats, and the declarations that it needs. `body` takes a `Code` and the
+    arguments."""
     code = Code()
     args = [Value(code, type, f"%x{k}") for k in range(arity)]
     result = body(code, *args)
@@ -225,7 +227,7 @@ def function_text(symbol: str, type: str, arity: int, body: Callable[..., Value]
     return "\n".join([f"{head} {{", "entry:", *code.lines, f"  ret {type} {result.text}", "}"]), code.declared
 
 
-# ---- pairs: unevaluated sums of two floats, with twice the digits (Dekker 1971) -----------------------------------------------------
+# ---- pairs: unevaluated sums of two floats, with twice the digits (Dekker 1971) --------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """exp, log, pow and what follows from them, of double. Imports `math_code`.
 
-Where a comment names no other source, the method is the textbook one (Muller, Elementary Functions, 2016): reduce the argument,
-take a polynomial, put the parts together; sums of which one part cancels are kept as pairs.
+Where a comment names no other source, the method is the textbook one (Muller, Elementary Functions, 2016): reduce the
+argument, take a polynomial, put the parts together; sums of which one part cancels are kept as pairs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ LN2, LN2_LOW = split(_DIGITS_OF_LN2)
 LOG2_E = split(_DIGITS_OF_LOG2_E)[0]
 
 
-# ---- exponentials -------------------------------------------------------------------------------------------------------
+# ---- exponentials ----------------------------------------------------------------------------------------------------
 
 
 def _reduced(c: Code, x: Value) -> tuple[Value, Value]:
-    """``x = n ln 2 + r`` with ``|r| <= ln 2 / 2``: (n, as an integer; r). The difference with the leading part of ln 2 is exact."""
+    """``x = n ln 2 + r`` with ``|r| <= ln 2 / 2``: (n, as an integer; r). The difference with the leading part of ln 2
+    is exact."""
     n, whole = c.round(x * LOG2_E)
     return whole, c.fma(-n, LN2_LOW, c.fma(-n, LN2, x))
 
@@ -81,7 +82,7 @@ def tanh(c: Code, x: Value) -> Value:
     return c.copysign(c.select(a > 22.0, 1.0, e / (e + 2.0)), x)
 
 
-# ---- logarithms --------------------------------------------------------------------------------------------------------
+# ---- logarithms ------------------------------------------------------------------------------------------------------
 
 
 def _split_float(c: Code, x: Value) -> tuple[Value, Value]:
@@ -97,8 +98,8 @@ def _split_float(c: Code, x: Value) -> tuple[Value, Value]:
 
 
 def log_of(c: Code, k: Value, f: Value, terms: int, ln2: tuple[float, float]) -> Value:
-    """``k ln 2 + log(1 + f)``. With s = f / (2 + f), log(1 + f) = 2 artanh s = f - f²/2 + s (f²/2 + R), R = 2 s²/3 + 2 s⁴/5 + …, so that the
-    rounding of s counts little (as in Sun's fdlibm)."""
+    """``k ln 2 + log(1 + f)``. With s = f / (2 + f), log(1 + f) = 2 artanh s = f - f²/2 + s (f²/2 + R), R = 2 s²/3 + 2
+    s⁴/5 + …, so that the rounding of s counts little (as in Sun's fdlibm)."""
     s = f / (f + 2.0)
     z = s * s
     rest = z * c.polynomial(z, [2 / (2 * n + 1) for n in range(1, terms + 1)])
@@ -186,12 +187,12 @@ def atanh(c: Code, x: Value) -> Value:
     return c.copysign(log1p(c, a * 2.0 / (1.0 - a)) * 0.5, x)
 
 
-# ---- powers --------------------------------------------------------------------------------------------------------------
+# ---- powers ----------------------------------------------------------------------------------------------------------
 
 
 def pow(c: Code, x: Value, y: Value) -> Value:
-    """``exp(y log |x|)`` in pairs, to 0.51 units in the last place: what is exact comes out exact, since powers of integers are made of
-    it. The other cases are those of C (Annex F)."""
+    """``exp(y log |x|)`` in pairs, to 0.51 units in the last place: what is exact comes out exact, since powers of
+    integers are made of it. The other cases are those of C (Annex F)."""
     k, log_m = _log_pair(c, abs(x))
     zero = c.const(0.0, x.type)
     total = pair_add(pair_multiply(Pair(k, zero), _constant(c, _DIGITS_OF_LN2)), log_m)

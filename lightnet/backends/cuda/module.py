@@ -1,4 +1,5 @@
-"""A lowered module as what a device runs: its PTX, and the launch list as data. Imports the emitter and the runtime's `cuda.program`."""
+"""A lowered module as what a device runs: its PTX, and the launch list as data. Imports the emitter and the runtime's
+`cuda.program`."""
 
 from __future__ import annotations
 

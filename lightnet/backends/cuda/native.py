@@ -1,4 +1,5 @@
-"""Which architecture to compile for where code is to run on a device of this machine. Imports the driver and the architectures that there is code for."""
+"""Which architecture to compile for where code is to run on a device of this machine. Imports the driver and the
+architectures that there is code for."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def native_arch() -> str:
 
 
 def best_arch(device: Device) -> str:
-    """The latest architecture that a device runs code for, and whose blocks have no more shared memory than the device's: ``sm_90a`` for compute
-    capability 9.0, and ``sm_89``, say, for a later one whose blocks have 99 KiB."""
+    """The latest architecture that a device runs code for, and whose blocks have no more shared memory than the
+    device's: ``sm_90a`` for compute capability 9.0, and ``sm_89``, say, for a later one whose blocks have 99 KiB."""
     fitting = [a for a, shared in ARCHS.items() if runs_on(a, device.arch) and shared <= device.shared_bytes]
     return max(fitting, key=lambda a: (capability_of(a), a), default=PORTABLE)

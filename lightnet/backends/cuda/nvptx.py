@@ -1,7 +1,8 @@
 """Level 4 of cuda to PTX: `emit_ptx`.
 
-Kernels become LLVM IR text by the emitter of the CPU's kernels, one lane wide, with the ops of the `cuda` dialect added; `codegen.py`
-makes PTX of that, one kernel at a time (`assembly.py`). Equal kernels become one entry. Imports xDSL; LLVM through `assembly`.
+Kernels become LLVM IR text by the emitter of the CPU's kernels, one lane wide, with the ops of the `cuda` dialect
+added; `codegen.py` makes PTX of that, one kernel at a time (`assembly.py`). Equal kernels become one entry. Imports
+xDSL; LLVM through `assembly`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ HANDLERS = {**emitter.HANDLERS, **nvptx_ops.HANDLERS, **nvptx_hopper.HANDLERS}
 #: What a tensor map is as a parameter: its bytes, which stay where they are.
 _TENSOR_MAP = f'ptr byval([{tensor_map.BYTES} x i8]) align {tensor_map.ALIGNMENT} "nvvm.grid_constant"'
 
-#: Bytes of a vector, at most. LLVM makes one load of several to neighbours, and a longer one where alignment says that it cannot fault; of memory
-#: that is smaller, the longer one would read what lies behind.
+#: Bytes of a vector, at most. LLVM makes one load of several to neighbours, and a longer one where alignment says that
+#: it cannot fault; of memory that is smaller, the longer one would read what lies behind.
 SMALL = 16
 
 
@@ -46,8 +47,8 @@ class Ptx:
 
 
 def emit_ptx(module: ModuleOp, arch: str = "sm_80", ptx: int = 80) -> str:
-    """The PTX text of a module's kernels, for an architecture (``sm_80``, ``sm_90``, …) and a version of PTX (80: 8.0). Raises LightNetError
-    for an op or a form that level 4 of cuda does not have."""
+    """The PTX text of a module's kernels, for an architecture (``sm_80``, ``sm_90``, …) and a version of PTX (80: 8.0).
+    Raises LightNetError for an op or a form that level 4 of cuda does not have."""
     return emit_program(module, arch, ptx).text
 
 
@@ -67,7 +68,8 @@ def emit_program(module: ModuleOp, arch: str = "sm_80", ptx: int = 80) -> Ptx:
 
 
 def emit_llvm(module: ModuleOp, arch: str = "sm_80") -> tuple[str, dict[str, str]]:
-    """The LLVM IR text of a module's kernels, before LLVM's own passes, and the entries' names by those of the kernels."""
+    """The LLVM IR text of a module's kernels, before LLVM's own passes, and the entries' names by those of the
+    kernels."""
     texts, table = _verified(module, arch)
     entries = {name: texts.kernel(name, function) for name, function in table.items()}
     return texts.text, entries
@@ -98,7 +100,8 @@ class _Texts:
         return self._module(list(self._bodies))
 
     def alone(self, entry: str) -> str:
-        """One kernel and what it calls, as a module, in which the kernel's name is `assembly.KERNEL`, whatever it is here."""
+        """One kernel and what it calls, as a module, in which the kernel's name is `assembly.KERNEL`, whatever it is
+        here."""
         needed, waiting = {entry}, [entry]
         while waiting:
             new = self._needs[waiting.pop()][1] - needed
@@ -193,7 +196,8 @@ def _function_text(e: Function, function: FuncOp) -> str:
 
 
 def _kernel_arguments(e: Function, function: FuncOp) -> list[str]:
-    """Bind a kernel's arguments: pointers to global memory, none of which overlaps one that is written, taken for generic ones; and tensor maps."""
+    """Bind a kernel's arguments: pointers to global memory, none of which overlaps one that is written, taken for
+    generic ones; and tensor maps."""
     maps = tensor_maps(function)
     align = argument_alignment(function)
     texts = []
@@ -212,7 +216,8 @@ def _kernel_arguments(e: Function, function: FuncOp) -> list[str]:
 
 
 def _helper_arguments(e: Function, function: FuncOp) -> list[str]:
-    """Bind the arguments of a function that is called; of its memory only the elements' alignment is known until it is inlined."""
+    """Bind the arguments of a function that is called; of its memory only the elements' alignment is known until it is
+    inlined."""
     texts = []
     for n, arg in enumerate(function.body.block.args):
         name = f"%arg{n}"

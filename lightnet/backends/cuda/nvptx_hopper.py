@@ -1,7 +1,7 @@
 """The ops of `cuda_hopper` and `cuda_mbarrier` as PTX of sm_90a. Part of the emitter; see `nvptx_ops.py`.
 
-They are inline assembly: LLVM ends the process for an intrinsic that an architecture lacks, while PTX that is wrong is refused by name. What
-waits for other threads, or tells them something, also forgets what was loaded. Imports xDSL.
+They are inline assembly: LLVM ends the process for an intrinsic that an architecture lacks, while PTX that is wrong is
+refused by name. What waits for other threads, or tells them something, also forgets what was loaded. Imports xDSL.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from lightnet.dialects.cuda_mbarrier import (
 )
 from lightnet.dialects.cuda_stages import PANEL, ROW, ROWS, SWIZZLED
 
-#: What an operand of inline assembly is, by its type: a register of 16, 32 or 64 bits (LLVM Language Reference, "Inline Assembler
-#: Expressions", NVPTX).
+#: What an operand of inline assembly is, by its type: a register of 16, 32 or 64 bits (LLVM Language Reference,
+#: "Inline Assembler Expressions", NVPTX).
 _REGISTERS = {"i16": "h", "i32": "r", "i64": "l", "ptr": "l"}
 #: The k of one `wgmma` of 16-bit factors.
 _DEPTH = 16
@@ -41,7 +41,8 @@ def _asm(e: Function, lines: Sequence[str], args: Sequence[tuple[str, str]]) -> 
 
 
 def _on_sums(e: Function, lines: Sequence[str], sums: Sequence[str], args: Sequence[tuple[str, str]] = ()) -> list[str]:
-    """Emit inline assembly that changes `sums` in their registers, which are ``$0``, ``$1`` and so on in it; `args` follow. The sums."""
+    """Emit inline assembly that changes `sums` in their registers, which are ``$0``, ``$1`` and so on in it; `args`
+    follow. The sums."""
     count = len(sums)
     type = f"{{ {', '.join(['float'] * count)} }}"
     taken = [*(_REGISTERS[t] for t, _ in args), *map(str, range(count))]
@@ -52,7 +53,8 @@ def _on_sums(e: Function, lines: Sequence[str], sums: Sequence[str], args: Seque
 
 
 def _shared(e: Function, memref: SSAValue, indices: Sequence[SSAValue]) -> str:
-    """The address of an element in the shared memory of the block, 32 bits: that is no pointer whose address space LLVM would infer."""
+    """The address of an element in the shared memory of the block, 32 bits: that is no pointer whose address space LLVM
+    would infer."""
     mem = e.vals[memref]
     assert isinstance(mem, Mem)
     near = e.hoisted(0, ("near", mem.root), f"addrspacecast ptr {mem.root} to ptr addrspace(3)")
@@ -90,7 +92,8 @@ def _mbarrier_arrive(e: Function, op: MbarrierArriveOp) -> None:
     _asm(e, ["mbarrier.arrive.shared::cta.b64 _, [$0];"], [("i32", _shared(e, op.barriers, [op.index]))])
 
 
-#: `try_wait` may give up; so it is asked again. The label is none of LLVM's, which begin with $L: nobody unrolls this loop or counts its trips.
+#: `try_wait` may give up; so it is asked again. The label is none of LLVM's, which begin with $L: nobody unrolls this
+#: loop or counts its trips.
 _WAIT = (
     "{",
     ".reg .pred %ended;",
@@ -127,22 +130,22 @@ def _tma_load(e: Function, op: hopper.TmaLoadOp) -> None:
     _asm(e, [f"{symbol} [$0], [$1, {{{coordinates}}}], [${rank + 2}]{offsets};"], args)
 
 
-# ---- products by warpgroups --------------------------------------------------------------------------------------------
+# ---- products by warpgroups ------------------------------------------------------------------------------------------
 
-#: Bytes that a matrix descriptor can tell apart: of an address it has the bits below ("matrix-descriptor-encode"). ptxas puts the block's number in its
-#: cluster above them, which would change the length that stands there.
+#: Bytes that a matrix descriptor can tell apart: of an address it has the bits below ("matrix-descriptor-encode").
+#: ptxas puts the block's number in its cluster above them, which would change the length that stands there.
 _SPACE = 1 << 18
-#: The upper half of a matrix descriptor (PTX ISA, "Matrix descriptor"): swizzle 1 is that of 128 bytes, and the stride, in units of 16 bytes, leads
-#: from 8 rows to the next. By k, that is from 8 k to the next.
+#: The upper half of a matrix descriptor (PTX ISA, "Matrix descriptor"): swizzle 1 is that of 128 bytes, and the stride,
+#: in units of 16 bytes, leads from 8 rows to the next. By k, that is from 8 k to the next.
 _UPPER = 1 << 30 | SWIZZLED >> 4
-#: The leading length, in the same units, above 16 bits of address: from the first columns of B that lie beside each other to the next. Where k
-#: lies along rows it has no meaning, and is 1.
+#: The leading length, in the same units, above 16 bits of address: from the first columns of B that lie beside each
+#: other to the next. Where k lies along rows it has no meaning, and is 1.
 _LEADING = {False: 1 << 16, True: PANEL * ROW >> 4 << 16}
 
 
 def _descriptors(e: Function, memref: SSAValue, row: SSAValue, by_k: bool) -> list[str]:
-    """The descriptors of a factor, one for each `_DEPTH` of its k: 32 bytes further along rows, or so many rows further. What is added stays in
-    the lower half, so that the upper one is known to be the same in all threads."""
+    """The descriptors of a factor, one for each `_DEPTH` of its k: 32 bytes further along rows, or so many rows
+    further. What is added stays in the lower half, so that the upper one is known to be the same in all threads."""
     place = e.ins(f"lshr i32 {e.ins(f'and i32 {_shared(e, memref, [row])}, {_SPACE - 1}')}, 4")
     step = _DEPTH * (ROW if by_k else 2) >> 4
     found = []
@@ -153,8 +156,8 @@ def _descriptors(e: Function, memref: SSAValue, row: SSAValue, by_k: bool) -> li
 
 
 def _begun_together(e: Function, op: hopper.WarpgroupMmaOp) -> list[hopper.WarpgroupMmaOp]:
-    """The products from `op` on that have nothing but pure ops between them, such as compute their rows, and do not take the sums of each
-    other. They, and what is between, are emitted now."""
+    """The products from `op` on that have nothing but pure ops between them, such as compute their rows, and do not
+    take the sums of each other. They, and what is between, are emitted now."""
     found, begun = [op], {op.result}
     between: list[Operation] = []
     following = op.next_op
@@ -175,8 +178,8 @@ def _begun_together(e: Function, op: hopper.WarpgroupMmaOp) -> list[hopper.Warpg
 
 
 def _warpgroup_mma(e: Function, op: hopper.WarpgroupMmaOp) -> None:
-    """Products that are begun together are one piece of assembly: between them nothing may touch a register of sums, or ptxas waits for the
-    first ones before it begins the next."""
+    """Products that are begun together are one piece of assembly: between them nothing may touch a register of sums, or
+    ptxas waits for the first ones before it begins the next."""
     ops = _begun_together(e, op)
     sums = [e.parts(product.c) for product in ops]
     registers = iter(range(sum(map(len, sums))))
@@ -191,8 +194,8 @@ def _warpgroup_mma(e: Function, op: hopper.WarpgroupMmaOp) -> None:
 
 
 def _product(e: Function, op: hopper.WarpgroupMmaOp, sums: str, first: int, descriptors: list[str]) -> list[str]:
-    """The lines of one product, on registers of sums: one for each `_DEPTH` of its k. Its descriptors are added to `descriptors`, which are the
-    operands from number `first` on."""
+    """The lines of one product, on registers of sums: one for each `_DEPTH` of its k. Its descriptors are added to
+    `descriptors`, which are the operands from number `first` on."""
     by_k, element = op.by_k is not None, op.a.type.element_type
     a, b = _descriptors(e, op.a, op.row, False), _descriptors(e, op.b, op.first, by_k)
     at = first + len(descriptors)

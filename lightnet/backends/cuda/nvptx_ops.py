@@ -1,7 +1,8 @@
-"""The ops of the `cuda` dialect as intrinsics of LLVM's NVPTX target. Part of the emitter; see `backends/llvm/function.py`.
+"""The ops of the `cuda` dialect as intrinsics of LLVM's NVPTX target. Part of the emitter; see
+`backends/llvm/function.py`.
 
-Addresses are generic pointers, as everywhere in the emitter: LLVM infers the address spaces of the PTX. What waits for other threads
-also forgets what was loaded. Imports xDSL.
+Addresses are generic pointers, as everywhere in the emitter: LLVM infers the address spaces of the PTX. What waits for
+other threads also forgets what was loaded. Imports xDSL.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def narrow(e: Function, index: SSAValue, bits: int = 32) -> str:
     return e.ins(f"trunc i64 {text} to i{bits}") if text.startswith("%") else text
 
 
-# ---- shared memory ------------------------------------------------------------------------------------------------------
+# ---- shared memory ---------------------------------------------------------------------------------------------------
 
 
 def _shared(e: Function, op: cuda_simt.SharedOp) -> None:

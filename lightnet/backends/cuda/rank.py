@@ -1,8 +1,9 @@
-"""``rank``: sorts. An element's place is the number of those that go before it, and each element counts them on its own.
+"""``rank``: sorts. An element's place is the number of those that go before it, and each element counts them on its
+own.
 
-That is n² comparisons (Knuth, volume 3, 5.2, "comparison counting"), which n threads make at once; what compares fewer is one thread's work, or many
-launches. A block has 32 keys, a lane each; its warps share what these are compared with, so that all lanes of one read the same key. Imports the base of
-generators and how keys compare.
+That is n² comparisons (Knuth, volume 3, 5.2, "comparison counting"), which n threads make at once; what compares fewer
+is one thread's work, or many launches. A block has 32 keys, a lane each; its warps share what these are compared with,
+so that all lanes of one read the same key. Imports the base of generators and how keys compare.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from lightnet.runtime.arrays import align_up
 
 #: Warps of a block, and threads of one that copies.
 WARPS, THREADS = 8, 128
-#: Operations of a comparison, the share of the rate of the cores that they reach, and nanoseconds of one in a warp that runs alone.
+#: Operations of a comparison, the share of the rate of the cores that they reach, and nanoseconds of one in a warp that
+#: runs alone.
 OPERATIONS, SHARE, STEP = 10, 0.3, 10.0
 
 
@@ -52,7 +54,8 @@ class Rank(Generator):
         return Plan.of(self, kernel, form, time, workspace_bytes=size)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        """Where a result takes an operand's memory, all go through workspace: others still read what would be overwritten."""
+        """Where a result takes an operand's memory, all go through workspace: others still read what would be
+        overwritten."""
         if not aliases:
             return [_ranked(kernel, KernelFunction(kernel, name, (WARP * WARPS, 1, 1), aliases))]
         space, at = [], 0

@@ -1,10 +1,12 @@
-"""``recurrent``: the recurrent layers `lstm`, `gru` and `rnn`, a block of threads for each sequence, or for a few that read the same weights.
+"""``recurrent``: the recurrent layers `lstm`, `gru` and `rnn`, a block of threads for each sequence, or for a few that
+read the same weights.
 
-What the inputs add stands before the op, as a product over all steps. What is left are steps that wait for each other, each a product of a
-state with all weights: these come from the second-level cache again in every step, unless all of them find room in the registers of a block.
-Where they are so many that one processor reads them for longer than a launch takes, each step is a launch, and blocks share the units.
-Choices: ``units`` of a block (0: all, in one launch), its ``threads``, the ``sequences`` that it runs, and whether weights are ``held`` in registers.
-Imports the functions and the base of generators.
+What the inputs add stands before the op, as a product over all steps. What is left are steps that wait for each other,
+each a product of a state with all weights: these come from the second-level cache again in every step, unless all of
+them find room in the registers of a block. Where they are so many that one processor reads them for longer than a
+launch takes, each step is a launch, and blocks share the units. Choices: ``units`` of a block (0: all, in one launch),
+its ``threads``, the ``sequences`` that it runs, and whether weights are ``held`` in registers. Imports the functions
+and the base of generators.
 """
 
 from __future__ import annotations
@@ -40,12 +42,15 @@ from lightnet.runtime.arrays import align_up
 
 #: Sequences of a block that the model looks at, and at most; units that a thread may have, all of which are in code.
 SEQUENCES, MOST_SEQUENCES, MOST_UNITS = (1, 2, 4, 8), 16, 4
-#: Registers of a block's threads together, of one thread at most, and what a thread needs beside sums, weights and units.
+#: Registers of a block's threads together, of one thread at most, and what a thread needs beside sums, weights and
+#: units.
 REGISTERS, MOST_REGISTERS, OTHERS = 1 << 16, 255, 40
-#: Bytes that a processor reads a nanosecond from the second-level cache, and how much faster than device memory that is for all of them.
+#: Bytes that a processor reads a nanosecond from the second-level cache, and how much faster than device memory that is
+#: for all of them.
 CACHE_EACH, CACHE_ALL = 90.0, 2.5
-#: Nanoseconds of a step for each product, its barriers and the cell behind it; more, where weights come from the cache; of one instruction of a warp
-#: (a processor issues four at a time), and of a multiply-add until the next can use its result.
+#: Nanoseconds of a step for each product, its barriers and the cell behind it; more, where weights come from the cache;
+#: of one instruction of a warp (a processor issues four at a time), and of a multiply-add until the next can use its
+#: result.
 STEP, FETCH, ISSUE, CHAIN = 150.0, 200.0, 0.7, 2.8
 #: Bytes of weights that stay in the second-level cache from step to step.
 CACHE_BYTES = 32e6
@@ -85,11 +90,12 @@ class RecurrentGenerator(Generator):
         return [RecurrentFunction(kernel, name, plan.schedule, aliases).build()]
 
 
-# ---- ways --------------------------------------------------------------------------------------------------------------
+# ---- ways ------------------------------------------------------------------------------------------------------------
 
 
 def _scheduled(kernel: KernelOp, device: Device) -> Schedule:
-    """The schedule that a kernel's choices name, or of those that they leave the fastest. Raises `LightNetError` where they leave none."""
+    """The schedule that a kernel's choices name, or of those that they leave the fastest. Raises `LightNetError` where
+    they leave none."""
     op, given = recurrent_of(kernel), {name: _given(kernel, name) for name in CHOICES}
     if (threads := given["threads"]) is not None and (threads % WARP or not 0 < threads <= MAX_THREADS):
         _refuse(kernel, "threads", f"{threads}: they are whole warps of {WARP}, and at most {MAX_THREADS}")
@@ -129,7 +135,8 @@ def _may_step(op: Recurrent) -> bool:
 
 
 def _ways(op: Recurrent, device: Device, given: Mapping[str, int | None]) -> list[Schedule]:
-    """The ways that a block has room for, of those with what is `given`: those that leave registers enough, if there are any."""
+    """The ways that a block has room for, of those with what is `given`: those that leave registers enough, if there
+    are any."""
 
     def values(name: str, others: Iterable[int]) -> Iterable[int]:
         return others if given.get(name) is None else (given[name],)  # type: ignore[return-value]
@@ -184,7 +191,8 @@ def _registers(op: Recurrent, way: Schedule) -> int:
 
 
 def _time(op: Recurrent, way: Schedule, device: Device) -> float:
-    """Nanoseconds of all steps, the launches included. Where steps are launches, blocks that share a processor wait at the same time."""
+    """Nanoseconds of all steps, the launches included. Where steps are launches, blocks that share a processor wait at
+    the same time."""
     (steps, batch, hidden), size, warps = op.sizes, op.operand_specs[0].dtype.size, way.threads // WARP
     units = way.units or hidden
     blocks, all_weights = -(-hidden // units) * -(-batch // way.sequences), op.count * hidden * hidden * size

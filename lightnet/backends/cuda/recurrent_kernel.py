@@ -1,9 +1,10 @@
-"""The function of a recurrence: a block of threads runs through the steps of one sequence, or of a few that read the same weights.
+"""The function of a recurrence: a block of threads runs through the steps of one sequence, or of a few that read the
+same weights.
 
-A step is a product of the state with the weights, [H] x [H, G], and then what the op says a unit makes of its gate outputs. In the product a thread has
-a few neighbouring gate outputs, a vector of 16 bytes, so that lanes read neighbouring addresses, and one slice of the state's elements; the
-slices' partial sums meet in shared memory, where the state is, too. Two barriers a product are what a step waits for.
-Imports the builder of threads and the recurrent ops.
+A step is a product of the state with the weights, [H] x [H, G], and then what the op says a unit makes of its gate
+outputs. In the product a thread has a few neighbouring gate outputs, a vector of 16 bytes, so that lanes read
+neighbouring addresses, and one slice of the state's elements; the slices' partial sums meet in shared memory, where the
+state is, too. Two barriers a product are what a step waits for. Imports the builder of threads and the recurrent ops.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from lightnet.ir.types import storage_type
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a recurrence runs: the `sequences` and `threads` of a block, and whether threads hold their weights in registers from before the state is
-    there; the `units` of a block where each step is a launch (`recurrent_steps.py`), 0 where a block runs through all steps of all units."""
+    """How a recurrence runs: the `sequences` and `threads` of a block, and whether threads hold their weights in
+    registers from before the state is there; the `units` of a block where each step is a launch (`recurrent_steps.py`),
+    0 where a block runs through all steps of all units."""
 
     sequences: int
     threads: int
@@ -81,7 +83,8 @@ def summed(m: Maths, parts: Sequence[SSAValue]) -> SSAValue:
 
 @dataclass(frozen=True)
 class _Unit:
-    """A unit of a sequence that the thread has: its numbers in the block and in the tensors, and whether there is one at all."""
+    """A unit of a sequence that the thread has: its numbers in the block and in the tensors, and whether there is one
+    at all."""
 
     within: SSAValue
     sequence: SSAValue
@@ -215,7 +218,8 @@ class RecurrentFunction:
                 self.finish(unit, t, lens, x, beside)
         b.barrier()
 
-    def finish(self, unit: _Unit, t: SSAValue, lens: Sequence[SSAValue], x: Sequence[SSAValue], beside: Sequence[SSAValue]) -> None:  # fmt: skip
+    def finish(self, unit: _Unit, t: SSAValue, lens: Sequence[SSAValue], x: Sequence[SSAValue],
+               beside: Sequence[SSAValue]) -> None:  # fmt: skip
         """The new state of a unit, and the result: of sequences that have a step `t`."""
         b, at = self.b, [unit.within, unit.number]
         old = {name: b.load(state, at) for name, state in self.states.items()}

@@ -1,5 +1,6 @@
-"""What one thread does of the product of a state with the weights of a recurrent layer: a few neighbouring columns of [H, G], which are one access of
-16 bytes, so that lanes read neighbouring addresses, times one slice of the state's elements. Imports the builder of threads.
+"""What one thread does of the product of a state with the weights of a recurrent layer: a few neighbouring columns of
+[H, G], which are one access of 16 bytes, so that lanes read neighbouring addresses, times one slice of the state's
+elements. Imports the builder of threads.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cuda.simt import Simt
 
-#: Bytes of an access; slices of a sum, all of which are in code; rows of weights that are on their way to a thread at a time.
+#: Bytes of an access; slices of a sum, all of which are in code; rows of weights that are on their way to a thread at a
+#: time.
 ACCESS, MOST_SLICES, AHEAD = 16, 16, 8
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product of a state with `columns` columns of the weights, from `first` on. A thread has `width` of these, and of the state `rows` elements,
-    a multiple of an access; `slices` times as many threads as there are groups of columns share a product."""
+    """A product of a state with `columns` columns of the weights, from `first` on. A thread has `width` of these, and
+    of the state `rows` elements, a multiple of an access; `slices` times as many threads as there are groups of columns
+    share a product."""
 
     first: int
     columns: int
@@ -35,15 +38,16 @@ class Product:
 
 
 def share_of(hidden: int, lanes: int, most: int) -> tuple[int, int]:
-    """How up to `most` threads share a state of `hidden` elements: the slices, none of which is empty, and the rows of each."""
+    """How up to `most` threads share a state of `hidden` elements: the slices, none of which is empty, and the rows of
+    each."""
     pieces = -(-hidden // lanes)
     rows = -(-pieces // max(1, min(most, MOST_SLICES)))
     return -(-pieces // rows), rows * lanes
 
 
 class Multiplier:
-    """Writes the code of a product for a thread: `state` is [sequences, pitch] in shared memory, where zeros follow the last element, `weight` is
-    [H, G]; `piece` is the number of the thread's slice, `column` the first of its columns."""
+    """Writes the code of a product for a thread: `state` is [sequences, pitch] in shared memory, where zeros follow the
+    last element, `weight` is [H, G]; `piece` is the number of the thread's slice, `column` the first of its columns."""
 
     def __init__(self, b: Simt, p: Product, state: SSAValue, weight: SSAValue, piece: SSAValue, column: SSAValue):
         assert isinstance(state.type, MemRefType) and isinstance(weight.type, MemRefType)
@@ -66,8 +70,8 @@ class Multiplier:
         return self.b.tile_load(self.weight, [row, self.column], [0, 1], (count, self.p.width))
 
     def streamed(self) -> SSAValue:
-        """The thread's sums, with weights from memory: several rows of them on their way, then those of one access of the state's elements at a
-        time, then the elements behind the last whole access."""
+        """The thread's sums, with weights from memory: several rows of them on their way, then those of one access of
+        the state's elements at a time, then the elements behind the last whole access."""
         b, p, lanes = self.b, self.p, self.lanes
         share, whole = p.rows // lanes, self.hidden // lanes
         low, high = b.mul(self.piece, share), b.index(whole)
@@ -91,8 +95,8 @@ class Multiplier:
         return k.results[0]
 
     def held(self, pieces: int) -> list[SSAValue]:
-        """The thread's rows of weights, in registers; zeros for those behind the last, whose elements of the state are zeros, too. `pieces` is what
-        the numbers of slices are below."""
+        """The thread's rows of weights, in registers; zeros for those behind the last, whose elements of the state are
+        zeros, too. `pieces` is what the numbers of slices are below."""
         b, zero = self.b, self.b.const(0.0, vector_type((1, self.p.width), self.element))
         doubtful, found = pieces * self.p.rows > self.hidden, []
         for k in range(self.p.rows):

@@ -1,8 +1,9 @@
-"""A recurrence as a launch for each step, whose blocks share the units: where all weights are more than one processor reads in the time of a launch.
+"""A recurrence as a launch for each step, whose blocks share the units: where all weights are more than one processor
+reads in the time of a launch.
 
-All steps are launches of one function, or of two where a step has two products. Of the two pieces of workspace that each state has, a step reads
-what the one before it wrote, and writes the other; which step it is stands in memory, too. Imports the function of all steps, whose product and
-cell it shares.
+All steps are launches of one function, or of two where a step has two products. Of the two pieces of workspace that
+each state has, a step reads what the one before it wrote, and writes the other; which step it is stands in memory, too.
+Imports the function of all steps, whose product and cell it shares.
 
     start | step h0 -> ws0 | step ws0 -> ws1 | step ws1 -> ws0 | … | step … -> h
 """
@@ -34,7 +35,8 @@ NUMBER = MemRefType(i32, [1])
 
 
 def step_products(op: Recurrent, way: Schedule) -> tuple[Product, ...]:
-    """How the threads of a block share the products of its units: the columns of one are the units' gate outputs, gate by gate."""
+    """How the threads of a block share the products of its units: the columns of one are the units' gate outputs, gate
+    by gate."""
     hidden, lanes, found = op.sizes[2], lanes_of(op), []
     width = gcd(lanes, hidden)
     for first, gates in op.products():
@@ -74,8 +76,8 @@ class Steps:
         ]
 
     def memory_of(self, step: int) -> list[Argument]:
-        """What a step reads and writes beside operands and y: of each state the old and the new one, the numbers, and what passes from its first
-        product to its second."""
+        """What a step reads and writes beside operands and y: of each state the old and the new one, the numbers, and
+        what passes from its first product to its second."""
         found = []
         for k, name in enumerate(self.names):
             old, new = (Argument("workspace", (2 * k + n % 2) * _state_bytes(self.op)) for n in (step - 1, step))
@@ -95,8 +97,8 @@ def states_of(op: Recurrent) -> list[str]:
 
 
 def passed_by(op: Recurrent) -> int:
-    """Tensors [B, H] that pass from the first product of a step to the second: the state that this takes, and the sums of the gates of the first but for
-    its last one, which has gone into that state."""
+    """Tensors [B, H] that pass from the first product of a step to the second: the state that this takes, and the sums
+    of the gates of the first but for its last one, which has gone into that state."""
     return op.products()[0][1] if len(op.products()) > 1 else 0
 
 
@@ -144,7 +146,8 @@ class StepFunction:
         return replace(whole, args=whole.args[: len(whole.args) - len(self.function.workspace)])
 
     def step(self) -> None:
-        """The body of the function. Weights that are held are on their way while the state is copied to shared memory."""
+        """The body of the function. Weights that are held are on their way while the state is copied to shared
+        memory."""
         b, p, way = self.b, self.p, self.way
         self.thread, self.first = b.thread_id(), b.mul(b.block_id("y"), way.sequences)
         self.t = b.op(arith.IndexCastOp, b.load(self.numbers[0], [0]), type=IndexType())
@@ -190,8 +193,8 @@ class StepFunction:
         return b.add(b.add(b.mul(gate, self.hidden), b.mul(number, self.p.width)), self.p.first)
 
     def unit(self) -> None:
-        """The unit of the thread: its numbers in the block (`r`, `within`) and in the tensors (`n`, `j`), and whether it is `there`; else these are
-        of one that is."""
+        """The unit of the thread: its numbers in the block (`r`, `within`) and in the tensors (`n`, `j`), and whether
+        it is `there`; else these are of one that is."""
         b, units, total = self.b, self.way.units, self.way.units * self.way.sequences
         place, doubts = self.thread, list[SSAValue]()
         if total < self.way.threads:
@@ -207,7 +210,8 @@ class StepFunction:
         self.there = b.every(*doubts)
 
     def fetch(self) -> None:
-        """The state that the product takes to shared memory, and zeros behind it; for a sequence that is none, the last one's."""
+        """The state that the product takes to shared memory, and zeros behind it; for a sequence that is none, the last
+        one's."""
         b, width, threads = self.b, self.p.width, self.way.threads
         each, source = self.hidden // width, self.passed[0] if self.product else self.old["h"]
         with b.loop(self.thread, self.way.sequences * each, threads) as e:

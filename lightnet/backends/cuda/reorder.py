@@ -1,8 +1,8 @@
 """``reorder``: changes of layout, row-major [N, C, H, W] to maps [N, H, W, C'], and back.
 
-Both sides are a matrix [C, H·W] a picture, one of them transposed. A block moves a tile of it through shared memory, so that neighbouring threads have
-neighbouring elements on both sides. Where there are few channels, a thread has four of a pixel instead: its neighbours have them of the next pixels.
-Imports the base of generators.
+Both sides are a matrix [C, H·W] a picture, one of them transposed. A block moves a tile of it through shared memory, so
+that neighbouring threads have neighbouring elements on both sides. Where there are few channels, a thread has four of a
+pixel instead: its neighbours have them of the next pixels. Imports the base of generators.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Reorder(Generator):
 
 
 class _Reorder:
-    """Builds one function. `forward` says that the result is the map; both memories are seen as matrices, [N, C, H·W] and [N, H·W, C']."""
+    """Builds one function. `forward` says that the result is the map; both memories are seen as matrices, [N, C, H·W]
+    and [N, H·W, C']."""
 
     block = (THREADS, 1, 1)
 
@@ -90,7 +91,8 @@ class _Reorder:
 
 
 class _Tiles(_Reorder):
-    """A block has a tile of 32 channels and 32 pixels, in rows of 33 elements, so that its columns lie in different banks."""
+    """A block has a tile of 32 channels and 32 pixels, in rows of 33 elements, so that its columns lie in different
+    banks."""
 
     block = (SIDE, ROWS, 1)
 

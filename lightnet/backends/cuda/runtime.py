@@ -1,4 +1,5 @@
-"""Target `cuda`: PTX, on a device, in the PTX interpreter, or as loops on this processor. Imports the emitter when code is made."""
+"""Target `cuda`: PTX, on a device, in the PTX interpreter, or as loops on this processor. Imports the emitter when code
+is made."""
 
 from __future__ import annotations
 
@@ -32,10 +33,16 @@ class CudaRuntime(Runtime):
     """PTX by LLVM, and the launch list as data."""
 
     options = (
-        Option("arch", "the architecture to compile for: sm_80, which later ones run, sm_90, …, or native: the best for this machine's device, of which "
-               "only that has all instructions; the default of `run` on a device, otherwise sm_80", tools=(RUN, COMPILE, PASSES)),
-        Option("emulate", "run in the PTX interpreter, which needs no device and checks every access", bool, False, tools=(RUN,)),
-        Option("on_cpu", "run its kernels as loops on this processor, which needs no device and is fast, and checks no access", bool, False, tools=(RUN,)),
+        Option("arch",
+               "the architecture to compile for: sm_80, which later ones run, sm_90, …, or native: the best for this "
+               "machine's device, of which "
+               "only that has all instructions; the default of `run` on a device, otherwise sm_80",
+               tools=(RUN, COMPILE, PASSES)),
+        Option("emulate", "run in the PTX interpreter, which needs no device and checks every access", bool, False,
+               tools=(RUN,)),
+        Option("on_cpu",
+               "run its kernels as loops on this processor, which needs no device and is fast, and checks no access",
+               bool, False, tools=(RUN,)),
     )  # fmt: skip
     files = {"ptx": ".ptx", "llvm": ".ll"}
 

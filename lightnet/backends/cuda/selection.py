@@ -53,7 +53,8 @@ class CudaSelection(Selection[Device]):
         return all(layout_of(r.type) == wanted for r in kernel.results) and all(map(ok, kernel.body.args))
 
     def machine_for(self, kernel: KernelOp) -> Device:
-        """What is chosen was checked then, for a device that may have more than any other; what is not is for all devices."""
+        """What is chosen was checked then, for a device that may have more than any other; what is not is for all
+        devices."""
         return device_of("sm_90a" if kernel.choices else "")
 
     def default(self, kernel: KernelOp) -> str | None:
@@ -67,7 +68,8 @@ class CudaSelection(Selection[Device]):
             text += f"; '{pinned}' is not for {machine.arch}"
         elif forms := [form for g, form in usable if g.alg == pinned]:
             if any(form.weights <= _static(kernel) for form in forms):
-                text += f"; '{pinned}' takes it in other layouts: write choices {{alg = \"{pinned}\"}} on the kernel before the pass layout"
+                text += f"; '{pinned}' takes it in other layouts: write "
+                text += f'choices {{alg = "{pinned}"}} on the kernel before the pass layout'
             else:
                 text += f"; '{pinned}' takes it with weights that are static"
         what = f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
@@ -84,8 +86,8 @@ class CudaSelection(Selection[Device]):
         return found and replace(found, form=named(found.form, kernel))
 
     def _blocking(self, kernel: KernelOp, device: Device) -> Blocking | None:
-        """`blocking`, asked anew. Products on tensor cores are left out: that they round is decided later, and layouts do not depend on it. Its
-        form names operands by number."""
+        """`blocking`, asked anew. Products on tensor cores are left out: that they round is decided later, and layouts
+        do not depend on it. Its form names operands by number."""
         pinned, static = choice(kernel, "alg"), _static(kernel)
         found = [
             (g, form)

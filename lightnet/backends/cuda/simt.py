@@ -37,8 +37,8 @@ Sizes = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class SimtLaunch:
-    """One kernel that is launched: its function, the sizes of its grid and of its blocks, what its memrefs are, and the functions that
-    it calls."""
+    """One kernel that is launched: its function, the sizes of its grid and of its blocks, what its memrefs are, and the
+    functions that it calls."""
 
     function: FuncOp
     grid: Sizes
@@ -134,13 +134,15 @@ class Simt(Builder):
         self.append(MbarrierWaitOp(barriers, self.index(index), self.index(parity)))
 
     def tma_load(self, to: SSAValue, at: Sequence[Index], source: SSAValue, where: Sequence[Index],
-                 map: TiledAttr | Im2colAttr, barriers: SSAValue, index: Index, offsets: Sequence[Index] = ()) -> None:  # fmt: skip
+                 map: TiledAttr | Im2colAttr, barriers: SSAValue, index: Index,
+                 offsets: Sequence[Index] = ()) -> None:  # fmt: skip
         """`cuda.tma_load`: begin to copy what `map` says of `source` to the rows of `to` that begin at `at`."""
         indices = [[self.index(i) for i in group] for group in (at, where, offsets)]
         to_at, source_at, tap = indices
         self.append(TmaLoadOp(to, to_at, source, source_at, tap, map, barriers, self.index(index)))
 
-    def warpgroup_mma(self, a: SSAValue, row: Index, b: SSAValue, first: Index, c: SSAValue, by_k: bool = False) -> SSAValue:  # fmt: skip
+    def warpgroup_mma(self, a: SSAValue, row: Index, b: SSAValue, first: Index, c: SSAValue,
+                      by_k: bool = False) -> SSAValue:  # fmt: skip
         """`cuda.warpgroup_mma`: begin a product; the sums, under way."""
         return self.get(WarpgroupMmaOp(a, self.index(row), b, self.index(first), c, by_k))
 

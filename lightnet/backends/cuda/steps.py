@@ -23,8 +23,8 @@ AHEAD_BYTES = 64 << 20
 class DeviceStepper(InstanceStepper):
     """Of target cuda. Times of a device are its own, by events.
 
-    A device is ahead of the Python that launches: it would wait between an event and its kernel, and the wait would count. So before each
-    timing it gets memory to fill, which also drives what the kernel reads out of its caches.
+    A device is ahead of the Python that launches: it would wait between an event and its kernel, and the wait would
+    count. So before each timing it gets memory to fill, which also drives what the kernel reads out of its caches.
     """
 
     def __init__(self, executable: Executable, feeds: Mapping[str, Any]):

@@ -1,7 +1,7 @@
 """The target `cuda`: kernels as PTX, for NVIDIA devices or the emulator.
 
-Every op runs from its definition or its loop-level builder, as on the CPU, so that no network is refused; what is faster stands in the
-table of generators (`selection.py`). Maps lie with the channels last where that saves time.
+Every op runs from its definition or its loop-level builder, as on the CPU, so that no network is refused; what is
+faster stands in the table of generators (`selection.py`). Maps lie with the channels last where that saves time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def supports(op: LnOp) -> bool:
 
 
 def emit_ptx(module: ModuleOp, arch: str | None = None) -> str:
-    """The PTX of a lowered module, for the architecture that it names, or another. Raises LightNetError for any other module."""
+    """The PTX of a lowered module, for the architecture that it names, or another. Raises LightNetError for any other
+    module."""
     from lightnet.backends.cuda import nvptx  # LLVM
 
     return nvptx.emit_ptx(module, arch or _arch(module))
@@ -47,7 +48,8 @@ def emit_llvm(module: ModuleOp, arch: str | None = None) -> str:
 
 
 def emit_obj(module: ModuleOp, arch: str | None = None) -> bytes:
-    """The machine code of a lowered module's kernels, a cubin, by NVIDIA's ptxas. Raises LightNetError where that is not there."""
+    """The machine code of a lowered module's kernels, a cubin, by NVIDIA's ptxas. Raises LightNetError where that is
+    not there."""
     from lightnet.backends.cuda.assembler import assemble
 
     arch = arch or _arch(module)

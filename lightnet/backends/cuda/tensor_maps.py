@@ -1,4 +1,5 @@
-"""The tensor maps that a kernel takes, as data for the driver that encodes them. Imports the dialect and the runtime's `cuda.tensor_map`."""
+"""The tensor maps that a kernel takes, as data for the driver that encodes them. Imports the dialect and the runtime's
+`cuda.tensor_map`."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from lightnet.runtime.cuda.tensor_map import TensorMap
 
 
 def maps_of(function: FuncOp) -> tuple[TensorMap | None, ...]:
-    """The map that a kernel takes in the place of each argument, None of one that it takes as a pointer; nothing at all of a kernel without maps."""
+    """The map that a kernel takes in the place of each argument, None of one that it takes as a pointer; nothing at all
+    of a kernel without maps."""
     attributes = tensor_maps(function)
     if not attributes:
         return ()

@@ -1,7 +1,7 @@
 """Launches of a module for cuda as threads: their PTX in the interpreter, on the memory of a check.
 
-What loops of a processor cannot show, that threads of a block do not wait for each other or touch one element at once, shows here. Imports the
-emitter of PTX; the driver opens the interpreter.
+What loops of a processor cannot show, that threads of a block do not wait for each other or touch one element at once,
+shows here. Imports the emitter of PTX; the driver opens the interpreter.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Threads:
         return self._steps_of(line.callee.string_value()) * prod(line.grid.get_values()) * prod(line.block.get_values())
 
     def run(self, lines: Sequence[CudaLaunchOp], spaces: Mapping[str, np.ndarray]) -> None:
-        """Run launches, one after the other, on memory spaces (u8), which then hold what they wrote. LightNetError, at the line of the PTX: a race,
-        a wait or a barrier that is missing, an access out of bounds."""
+        """Run launches, one after the other, on memory spaces (u8), which then hold what they wrote. LightNetError, at
+        the line of the PTX: a race, a wait or a barrier that is missing, an access out of bounds."""
         base = {name: self._gpu.alloc(max(space.nbytes, 1)) for name, space in spaces.items()}
         try:
             for name, space in spaces.items():

@@ -1,5 +1,5 @@
-"""The ops of the DPU: LightNet's own descriptions, as they are (MIT licence: LICENSE.MIT.txt). What they compute, which is not written
-there, is in `descriptions/hardware.py`."""
+"""The ops of the DPU: LightNet's own descriptions, as they are (MIT licence: LICENSE.MIT.txt). What they compute, which
+is not written there, is in `descriptions/hardware.py`."""
 
 from __future__ import annotations
 

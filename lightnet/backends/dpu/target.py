@@ -1,7 +1,8 @@
 """The target `dpu`: an accelerator with 512 KiB of memory of its own, of levels 1 to 3.
 
-It has the ops that LightNet describes for it (rows of convolutions, `ldmr` and `svmr`, which load and save a row), and no expander:
-LightNet's is a stub. There is no DPU here: the planned network runs in the interpreter, by the ops' definitions.
+It has the ops that LightNet describes for it (rows of convolutions, `ldmr` and `svmr`, which load and save a row), and
+no expander: LightNet's is a stub. There is no DPU here: the planned network runs in the interpreter, by the ops'
+definitions.
 """
 
 from __future__ import annotations

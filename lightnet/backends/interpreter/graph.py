@@ -51,13 +51,15 @@ def run(
     values: MutableMapping[str, np.ndarray] | None = None,
     copy: Callable[[Area, Area], None] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Run a module of level 1, 2 or 3 and return its outputs by tensor name, in the order of `func.return`, those that are counted at their true size.
+    """Run a module of level 1, 2 or 3 and return its outputs by tensor name, in the order of `func.return`, those that
+    are counted at their true size.
 
     `inputs` feeds tensors (`create`, `input` or `param`) by name, with arrays of exactly their shape and dtype; all
-    others hold what `store` or the network gives them (`seed` for random ones). `outputs` asks for tensors of main
-    by name instead. `print` writes to `stream` (default: stdout), `fprint` below `folder`. `values`, if given, receives
-    every named tensor of main. `copy`, if given, moves bytes from the host into the spaces of a planned module and back, and between
-    two of them (`runtime.machine.Machine.copy`). Raises `LightNetError` for an unknown name or an array that does not fit.
+    others hold what `store` or the network gives them (`seed` for random ones). `outputs` asks for tensors of main by
+    name instead. `print` writes to `stream` (default: stdout), `fprint` below `folder`. `values`, if given, receives
+    every named tensor of main. `copy`, if given, moves bytes from the host into the spaces of a planned module and
+    back, and between two of them (`runtime.machine.Machine.copy`). Raises `LightNetError` for an unknown name or an
+    array that does not fit.
     """
     module = without_arguments(module)
     given = inputs or {}, store, seed, stream or sys.stdout, folder

@@ -1,5 +1,5 @@
-"""A kernel function of level 4 as the text of a Python function. The text is made from op kinds and numbers of the IR alone; names
-and texts of a model never enter it. Imports xDSL, NumPy and `loop_library`, which the text calls as `lib`.
+"""A kernel function of level 4 as the text of a Python function. The text is made from op kinds and numbers of the IR
+alone; names and texts of a model never enter it. Imports xDSL, NumPy and `loop_library`, which the text calls as `lib`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _CASTS = {
 
 
 class LoopWriter:
-    """Writes one function, `kernel`: its text is `source`. Values that are no numbers (dtypes, slices, messages) go into the list
-    `constants`. Raises LightNetError for an op that level 4 does not have."""
+    """Writes one function, `kernel`: its text is `source`. Values that are no numbers (dtypes, slices, messages) go
+    into the list `constants`. Raises LightNetError for an op that level 4 does not have."""
 
     def __init__(self, function: func.FuncOp):
         self.name = function.sym_name.data
@@ -289,11 +289,14 @@ _SPECIAL: dict[type[Operation], Callable[[LoopWriter, Any], None]] = {
     tile_arith.CmpOp: LoopWriter._cmp,
     arith.SelectOp: LoopWriter._select, arith.IndexCastOp: LoopWriter._index_cast,
     memref.LoadOp: LoopWriter._load, memref.StoreOp: LoopWriter._store, memref.AllocaOp: LoopWriter._alloca,
-    memref.ViewOp: LoopWriter._view, tile_memory.LoadOp: LoopWriter._tile_load, tile_memory.StoreOp: LoopWriter._tile_store,
+    memref.ViewOp: LoopWriter._view, tile_memory.LoadOp: LoopWriter._tile_load,
+    tile_memory.StoreOp: LoopWriter._tile_store,
     tile_memory.PrefetchOp: LoopWriter._nothing,
-    tile_arith.TransposeOp: LoopWriter._transpose, tile_arith.ReduceOp: LoopWriter._reduce, vector.BroadcastOp: LoopWriter._broadcast,
+    tile_arith.TransposeOp: LoopWriter._transpose, tile_arith.ReduceOp: LoopWriter._reduce,
+    vector.BroadcastOp: LoopWriter._broadcast,
     vector.ExtractOp: LoopWriter._extract, vector.InsertOp: LoopWriter._insert,
     vector.ShuffleOp: LoopWriter._shuffle,
-    scf.ForOp: LoopWriter._for, scf.IfOp: LoopWriter._if, scf.WhileOp: LoopWriter._while, scf.YieldOp: LoopWriter._nothing,
+    scf.ForOp: LoopWriter._for, scf.IfOp: LoopWriter._if, scf.WhileOp: LoopWriter._while,
+    scf.YieldOp: LoopWriter._nothing,
     scf.ConditionOp: LoopWriter._nothing, func.CallOp: LoopWriter._call, func.ReturnOp: LoopWriter._return,
 }  # fmt: skip

@@ -1,9 +1,8 @@
 """Level 4 executed as Python that is generated from the IR: the oracle for the LLVM back end.
 
-Every index is checked against its memref, memory that nobody has written is poisoned, and the blocks of a launch run
-in a shuffled order, each on the poisoned scratch of some thread, so that what depends on their order, or on what another block
-left, fails. The source comes from `loop_writer`. Imports xDSL,
-NumPy and `loop_library`.
+Every index is checked against its memref, memory that nobody has written is poisoned, and the blocks of a launch run in
+a shuffled order, each on the poisoned scratch of some thread, so that what depends on their order, or on what another
+block left, fails. The source comes from `loop_writer`. Imports xDSL, NumPy and `loop_library`.
 """
 
 from __future__ import annotations
@@ -64,8 +63,10 @@ class LoopProgram:
         ports: Mapping[str, np.ndarray] | None = None,
         copy: Callable[[Area, Area], None] | None = None,
     ) -> None:
-        """Execute the launch list on byte buffers, `tile.copy` by the `copy` of a machine (default: the process); `ports` are those of further memory spaces. `host(call, args)` serves `tile.host` calls: each argument is the
-        memory (u8) from its place on. `seed` shuffles the blocks of each launch. LightNetError: an access out of bounds.
+        """Execute the launch list on byte buffers, `tile.copy` by the `copy` of a machine (default: the process);
+        `ports` are those of further memory spaces. `host(call, args)` serves `tile.host` calls: each argument is the
+        memory (u8) from its place on. `seed` shuffles the blocks of each launch. LightNetError: an access out of
+        bounds.
         """
         spaces = {"arena": np.frombuffer(arena, np.uint8), "static": np.frombuffer(static, np.uint8), **(ports or {})}
         rng, calls = random.Random(seed), 0
@@ -89,8 +90,8 @@ class LoopProgram:
                 self.launch(name, [block], self.arrays_of(op, spaces, rng.randrange(op.most_threads)))
 
     def arrays_of(self, op: launch.LaunchOp, spaces: dict[str, np.ndarray], thread: int = 0) -> list[np.ndarray]:
-        """The memrefs of a launch as one thread has them: with scratch of its own, poisoned here, which is that of the launch for thread 0, and
-        new memory for any other."""
+        """The memrefs of a launch as one thread has them: with scratch of its own, poisoned here, which is that of the
+        launch for thread 0, and new memory for any other."""
         types = self.functions[op.callee.string_value()].function_type.inputs.data[2:]
         arrays = [array_at(spaces, place, type) for place, type in zip(op.args, types)]
         if op.scratch_bytes and thread:

@@ -21,7 +21,8 @@ from lightnet.runtime.weights import WeightStore
 
 #: Bytes from which on a tensor is packed on another thread, and the tensors that are packed at the same time.
 _LARGE, _PACKERS = 1 << 16, 1
-#: Bytes of weights that are read before the pages of files that they came from are given back: else a file counts beside what is made of it.
+#: Bytes of weights that are read before the pages of files that they came from are given back: else a file counts
+#: beside what is made of it.
 _READ = 8 << 20
 
 
@@ -29,9 +30,9 @@ def static_values(
     main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int,
     room: Callable[[PlaceAttr, int], np.ndarray | None] = lambda place, size: None,
 ) -> Iterator[tuple[PlaceAttr, np.ndarray]]:  # fmt: skip
-    """Each static tensor's place and its bytes there (uint8), in the layout that its type has, in any order; `feeds` replaces params by
-    name. `room` may give the memory, of so many bytes that are zeros as yet, in which they should be. Large tensors are packed while the
-    next ones are computed; few are held at a time."""
+    """Each static tensor's place and its bytes there (uint8), in the layout that its type has, in any order; `feeds`
+    replaces params by name. `room` may give the memory, of so many bytes that are zeros as yet, in which they should
+    be. Large tensors are packed while the next ones are computed; few are held at a time."""
     waiting: deque[tuple[PlaceAttr, Future[np.ndarray]]] = deque()
     read = 0
     with ThreadPoolExecutor(_PACKERS) as packers:
@@ -86,8 +87,9 @@ def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore
 def once_values(
     once: OnceOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """The results of an `ln.once` region and their positions, each when it is computed. What a result needs is computed when its turn
-    comes, and dropped after its last use: however the ops stand, few of a large network's tensors are held at a time."""
+    """The results of an `ln.once` region and their positions, each when it is computed. What a result needs is computed
+    when its turn comes, and dropped after its last use: however the ops stand, few of a large network's tensors are
+    held at a time."""
     positions: dict[SSAValue, list[int]] = {}
     uses: dict[SSAValue, int] = {}
     for i, value in enumerate(once.terminator.operands):

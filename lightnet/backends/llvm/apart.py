@@ -1,9 +1,10 @@
 """Runs of LLVM's middle end in processes of their own, once this one has done many of them.
 
-Each run of a default pipeline leaves some 70 KB behind that nothing gives back (objects of `InstCombinePass`, LLVM 22 in llvmlite 0.50, found with
-heaptrack), and a pass manager cannot be used twice. A process that compiles for hours would grow without end, so only its first `OWN` runs
-happen in it; later ones happen in children, which end after `PER_CHILD` each. A child is a Python that is told what to run on its
-standard input and ends with it. Where none can be started, or one dies, the work happens here. Imports diagnostics; the child, what it is told.
+Each run of a default pipeline leaves some 70 KB behind that nothing gives back (objects of `InstCombinePass`, LLVM 22
+in llvmlite 0.50, found with heaptrack), and a pass manager cannot be used twice. A process that compiles for hours
+would grow without end, so only its first `OWN` runs happen in it; later ones happen in children, which end after
+`PER_CHILD` each. A child is a Python that is told what to run on its standard input and ends with it. Where none can be
+started, or one dies, the work happens here. Imports diagnostics; the child, what it is told.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def is_due() -> bool:
 
 
 def run(task: str, *args: str | int | bool) -> bytes | None:
-    """What the function ``module:name`` gives for `args`, in a child; None where there is no child. Raises the `LightNetError` that it
-    raises."""
+    """What the function ``module:name`` gives for `args`, in a child; None where there is no child. Raises the
+    `LightNetError` that it raises."""
     with _lock:
         child = _idle.pop() if _idle else None
     try:
@@ -76,7 +77,8 @@ class _Child:
     """A process that runs what it is asked, one request at a time."""
 
     def __init__(self) -> None:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve(sys.stdin.buffer, sys.stdout.buffer)"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; "
+        code += "serve(sys.stdin.buffer, sys.stdout.buffer)"
         self.asked = 0
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],

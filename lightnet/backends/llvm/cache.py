@@ -1,10 +1,11 @@
-"""Machine code and PTX on disk, so that a network that was compiled once compiles in milliseconds: one file a kernel, named by its content.
+"""Machine code and PTX on disk, so that a network that was compiled once compiles in milliseconds: one file a kernel,
+named by its content.
 
-A key is a hash of all that decides the code: the LLVM IR text, the machine, how it is optimised, and the versions of LLVM and of this
-format. Entries are written whole or not at all, and carry a hash that is checked when they are read; one that is damaged counts as
-absent. Nothing here is ever an error: where a folder cannot be used, everything is compiled. A folder that others may write to is not
-used, since what it holds is run. Measured: reading the 56 kernels of YOLOv3 takes 2 ms, so they need no common file.
-Imports the standard library and llvmlite.
+A key is a hash of all that decides the code: the LLVM IR text, the machine, how it is optimised, and the versions of
+LLVM and of this format. Entries are written whole or not at all, and carry a hash that is checked when they are read;
+one that is damaged counts as absent. Nothing here is ever an error: where a folder cannot be used, everything is
+compiled. A folder that others may write to is not used, since what it holds is run. Measured: reading the 56 kernels of
+YOLOv3 takes 2 ms, so they need no common file. Imports the standard library and llvmlite.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _LARGEST = 1 << 26
 _KEPT = 0.8
 #: An entry that is read is marked as used, but not more often than so (seconds); a forgotten scratch file is as old.
 _HOUR = 3600.0
-#: Of what is left below the bound, the share that a process writes before it looks at the folder again: that takes time in
-#: proportion to the entries, and other processes write, too.
+#: Of what is left below the bound, the share that a process writes before it looks at the folder again: that takes time
+#: in proportion to the entries, and other processes write, too.
 _SHARE = 4
 #: Bytes that this process may write until then, by folder and bound.
 _unseen: dict[tuple[Path, int], int] = {}

@@ -16,18 +16,23 @@ from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.dtypes import BY_NAME, STORED
 from lightnet.runtime.program import Program, Tensor
 
-#: The type of an element. A bool is a byte of 0 or 1, f16 and bf16 are their bits, and so is one of a type that is only stored in.
+#: The type of an element. A bool is a byte of 0 or 1, f16 and bf16 are their bits, and so is one of a type that is only
+#: stored in.
 C_TYPES = {
     "f64": "double", "f32": "float", "f16": "uint16_t", "bf16": "uint16_t", "i1": "uint8_t",
     **{f"i{n}": f"int{n}_t" for n in (8, 16, 32, 64)}, **{f"ui{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
     **{d.name: "uint8_t" for d in STORED},
 }  # fmt: skip
 _KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return "
+    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
+    "restrict return "
     "short signed sizeof static struct switch typedef union unsigned void volatile while "  # C99
-    "alignas alignof asm bool catch class constexpr decltype delete dynamic_cast explicit export false friend mutable namespace new "
-    "noexcept nullptr operator private protected public reinterpret_cast static_assert static_cast template this thread_local throw "
-    "true try typeid typename typeof using virtual wchar_t and or not xor linux unix main errno".split()  # C23, C++, macros
+    "alignas alignof asm bool catch class constexpr decltype delete dynamic_cast explicit export false friend mutable "
+    "namespace new "
+    "noexcept nullptr operator private protected public reinterpret_cast static_assert static_cast template this "
+    "thread_local throw "
+    # C23, C++, macros
+    "true try typeid typename typeof using virtual wchar_t and or not xor linux unix main errno".split()
 )
 _LONGEST = 60  # significant characters: C99 promises 31 of an external name, every compiler of today more
 
@@ -61,14 +66,17 @@ def header(name: str, program: Program, version: str) -> str:
     lines = [
         f"/* A neural network compiled by LightNet {version}, to be called from C or C++.",
         " *",
-        f" * {name}_run reads inputs and writes outputs where the pointers say; an output shares no memory with anything else. The arena",
+        f" * {name}_run reads inputs and writes outputs where the pointers say; an output shares no memory with "
+        "anything else. The arena",
         " * needs no contents; calls on arenas of their own may run at the same time. Elements are in row-major order.",
         " */",
         f"#ifndef {macro}_H", f"#define {macro}_H", "", "#include <stddef.h>", "#include <stdint.h>", "",
         "/* Bytes of memory that a call works on, and what their address is a multiple of. */",
-        f"#define {macro}_ARENA_BYTES {max(program.memory.get('arena', 0), 1)}", f"#define {macro}_ARENA_ALIGN {ALIGNMENT}",
+        f"#define {macro}_ARENA_BYTES {max(program.memory.get('arena', 0), 1)}",
+        f"#define {macro}_ARENA_ALIGN {ALIGNMENT}",
         f"#define {macro}_INPUTS {count}", f"#define {macro}_OUTPUTS {len(program.outputs)}",
-        f"#define {macro}_THREADS {program.widest}", f"#define {macro}_SCRATCH_BYTES {scratch_stride(program.scratch)}", "",
+        f"#define {macro}_THREADS {program.widest}", f"#define {macro}_SCRATCH_BYTES {scratch_stride(program.scratch)}",
+        "",
         "/* What the call returns. */", f"#define {macro}_OK {OK}",
         f"#define {macro}_BAD_ARENA {BAD_ARENA} /* the arena is null, or not aligned */",
         f"#define {macro}_BAD_TENSOR {BAD_TENSOR} /* the pointer to an input or an output is null */", "",
@@ -83,12 +91,15 @@ def header(name: str, program: Program, version: str) -> str:
     ]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", _prototype(f"{name}_run", parameters), ""]
     if program.widest > 1:
-        lines += [f"/* As {name}_run, on so many threads at most of the process's own pool, which it makes; on as many as the caller may use",
+        lines += [f"/* As {name}_run, on so many threads at most of the process's own pool, which it makes; on as many "
+                  "as the caller may use",
                   f" * processors where that is 0. More than {macro}_THREADS are of no use. */",
                   _prototype(f"{name}_run_threads", ["int threads", *parameters]), "",
-                  f"/* Bytes that the pool takes for such a call beside the arena, {macro}_SCRATCH_BYTES a thread but the first: once, and for good. */",
+                  f"/* Bytes that the pool takes for such a call beside the arena, {macro}_SCRATCH_BYTES a thread but "
+                  "the first: once, and for good. */",
                   f"uint64_t {name}_scratch_bytes(int threads);", ""]  # fmt: skip
-    lines += [f"/* {macro}_ARENA_BYTES, for who loads the library at run time. */", f"uint64_t {name}_arena_bytes(void);", "",
+    lines += [f"/* {macro}_ARENA_BYTES, for who loads the library at run time. */",
+              f"uint64_t {name}_arena_bytes(void);", "",
               "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]  # fmt: skip
     return "\n".join(lines)
 
@@ -98,8 +109,10 @@ def _prototype(function: str, parameters: Sequence[str]) -> str:
 
 
 def _counts(program: Program, tensor: Tensor, names: Mapping[str, str]) -> list[str]:
-    """What the data decides of an output: its dims are the largest that it can have, and another output says how many elements count."""
-    return [f"/* axis {axis} has as many elements as {names[count]} says, the first of those that there is memory for; the others lie where "
+    """What the data decides of an output: its dims are the largest that it can have, and another output says how many
+    elements count."""
+    return [f"/* axis {axis} has as many elements as {names[count]} says, the first of those that there is memory for; "
+            "the others lie where "
             "they would without it */" for name, axis, count in program.counts if name == tensor.name]  # fmt: skip
 
 

@@ -225,7 +225,8 @@ def quoted(symbol: str) -> str:
 
 
 def bind_arguments(e: Function, block: Block, align: int, exclusive: bool) -> list[str]:
-    """Bind a function's arguments; the text of its parameters. `exclusive`: no memref argument overlaps a written one."""
+    """Bind a function's arguments; the text of its parameters. `exclusive`: no memref argument overlaps a written
+    one."""
     texts = []
     for n, arg in enumerate(block.args):
         name = f"%arg{n}"

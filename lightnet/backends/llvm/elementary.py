@@ -52,11 +52,12 @@ class _Float:
 
 
 def exp(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    """``x = n ln 2 + r`` with ``|r| <= ln 2 / 2`` and ``exp x = 2^n exp r``; exp r is its Taylor sum to r^7 (the rest is
-    below 2^-27), 2^n is two factors, so that the ends of the range come out as infinity, subnormals and 0.
+    """``x = n ln 2 + r`` with ``|r| <= ln 2 / 2`` and ``exp x = 2^n exp r``; exp r is its Taylor sum to r^7 (the rest
+    is below 2^-27), 2^n is two factors, so that the ends of the range come out as infinity, subnormals and 0.
 
-    Adding `_ROUND` rounds to an integer, which then stands in the low bits of the sum: n + 254, the sum of the two factors' biased
-    exponents (Schraudolph 1999 and others). Of a NaN those bits are anything, but the factor exp r is NaN.
+    Adding `_ROUND` rounds to an integer, which then stands in the low bits of the sum: n + 254, the sum of the two
+    factors' biased exponents (Schraudolph 1999 and others). Of a NaN those bits are anything, but the factor exp r is
+    NaN.
     """
     if element(r) != "float":
         return e.intrinsic("exp", r, [(r, a[0])])

@@ -34,8 +34,8 @@ HANDLERS = {
 
 @dataclass(frozen=True)
 class Vectors:
-    """The target's vectors: `width` lanes of f32 a register, and LLVM's preferred width in bits; whether it has instructions
-    between `half` and float."""
+    """The target's vectors: `width` lanes of f32 a register, and LLVM's preferred width in bits; whether it has
+    instructions between `half` and float."""
 
     width: int = 16
     half: bool = False
@@ -47,8 +47,9 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Emitted:
-    """LLVM IR text of a module: `kernels` maps a symbol to (text, runs O2), `symbols` a kernel's name to its symbol; `threads` is
-    how many any launch makes use of, `scratch` how many bytes each of these but the first needs (`launch_list.scratch_of`)."""
+    """LLVM IR text of a module: `kernels` maps a symbol to (text, runs O2), `symbols` a kernel's name to its symbol;
+    `threads` is how many any launch makes use of, `scratch` how many bytes each of these but the first needs
+    (`launch_list.scratch_of`)."""
 
     kernels: dict[str, tuple[str, bool]]
     symbols: dict[str, str]
@@ -67,8 +68,8 @@ class Emitted:
 def emit_module(
     module: ModuleOp, vectors: Vectors = Vectors(), on_kernel: Callable[[str, str, bool], None] | None = None
 ) -> Emitted:
-    """Emit every kernel and the launch list. `on_kernel` is told of each kernel when it is emitted: its symbol, its text, and whether O2
-    runs on it. Raises LightNetError for an op or a form that level 4 does not have."""
+    """Emit every kernel and the launch list. `on_kernel` is told of each kernel when it is emitted: its symbol, its
+    text, and whether O2 runs on it. Raises LightNetError for an op or a form that level 4 does not have."""
     functions = launch.kernels(module)
     try:
         launch.verify_launches(module)
@@ -128,6 +129,7 @@ def _function_text(e: Function, function: FuncOp, name: str, vectors: Vectors, o
 
 
 def _attributes(vectors: Vectors, optimize: bool) -> str:
-    """Function attributes. The generic scheduling model keeps accumulators in registers where the host's spills them."""
+    """Function attributes. The generic scheduling model keeps accumulators in registers where the host's spills
+    them."""
     tuning = "" if optimize else ' "tune-cpu"="generic" "stackrealign"'
     return f'attributes #0 = {{ nounwind "no-trapping-math"="true" "prefer-vector-width"="{vectors.bits}"{tuning} }}\n'

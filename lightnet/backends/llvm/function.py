@@ -4,7 +4,8 @@ Three rules give the code its quality without LLVM's middle end:
 
 * *Demand*: a load or an elementwise op on vectors is emitted leaf by leaf when a consumer asks, as long as all its uses
   are in its own block and neither a store to what it reads nor a nested region stands between.
-* *Placement*: index arithmetic goes as far out as its deepest symbol allows, just before the loop that does not need it.
+* *Placement*: index arithmetic goes as far out as its deepest symbol allows, just before the loop that does not need
+  it.
 * *Freeze*: in register-tiled kernels the pointer of each loop level is frozen, so that scalar evolution sees no
   recurrence and loop strength reduction (half of the time of code generation) has nothing to do.
 
@@ -55,9 +56,9 @@ class Scope:
 
 
 class Function:
-    """Emits one function's body. `width` is the number of lanes of a hardware vector of f32, `tiled` switches freeze on;
-    `has_half` says that the processor converts between half and float, `has_bfloat` that it rounds to bfloat. `elementary` has the target's own emitters of elementwise
-    ops, which go before those of `scalar_ops`."""
+    """Emits one function's body. `width` is the number of lanes of a hardware vector of f32, `tiled` switches freeze
+    on; `has_half` says that the processor converts between half and float, `has_bfloat` that it rounds to bfloat.
+    `elementary` has the target's own emitters of elementwise ops, which go before those of `scalar_ops`."""
 
     def __init__(
         self,

@@ -181,8 +181,8 @@ def _launch_list(text: str, machine: Machine, verify: bool) -> bytes:
 def compile_texts(
     kernels: dict[str, tuple[str, bool]], machine: Machine, verify: bool = False, threads: int | None = None
 ) -> list[bytes]:
-    """The objects of kernels given as symbol -> (text, runs O2), in that order, from this process or from the cache on disk
-    where they are there.
+    """The objects of kernels given as symbol -> (text, runs O2), in that order, from this process or from the cache on
+    disk where they are there.
 
     `threads` (as many as processors, at most 8, unless given) compile at the same time.
     """
@@ -193,7 +193,8 @@ def compile_texts(
 
 
 class _Codegen:
-    """Kernels on their way to machine code, on several threads. Leaving the ``with`` block drops what no thread has begun."""
+    """Kernels on their way to machine code, on several threads. Leaving the ``with`` block drops what no thread has
+    begun."""
 
     def __init__(self, machine: Machine, verify: bool = False, threads: int | None = None):
         self.machine, self.verify = machine, verify

@@ -5,10 +5,12 @@
 
 The frame has the addresses of the memory spaces and of the function for host calls (`runtime.program.FRAME`).
 
-Every thread runs `ln_body`, its part of each grid, and waits where another thread's bytes are needed (`barriers.py`). A launch on n
-threads gives thread t the blocks [grid * t / n, grid * (t + 1) / n); n is no more than the run has. The first word of `barrier` is the
-function that waits (`pool.py`); a thread that is alone has none. Scratch of thread 0 stands in the arena, where a launch says; any other
-has memory of its own for it, of as many bytes as the largest of them (`scratch_of`): nothing here depends on how many threads there may be. Imports xDSL and the launch dialect, no LLVM.
+Every thread runs `ln_body`, its part of each grid, and waits where another thread's bytes are needed (`barriers.py`). A
+launch on n threads gives thread t the blocks [grid * t / n, grid * (t + 1) / n); n is no more than the run has. The
+first word of `barrier` is the function that waits (`pool.py`); a thread that is alone has none. Scratch of thread 0
+stands in the arena, where a launch says; any other has memory of its own for it, of as many bytes as the largest of
+them (`scratch_of`): nothing here depends on how many threads there may be. Imports xDSL and the launch dialect, no
+LLVM.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ CHUNK = 256
 
 _PARAMETERS = "ptr %frame, i64 %thread, i64 %threads, ptr %barrier, ptr %scratch"
 
-# Waiting for the others; and a thread's part of a grid: n = min(most, threads), and nothing for thread n and those behind it.
+# Waiting for the others; and a thread's part of a grid: n = min(most, threads), and nothing for thread n and those
+# behind it.
 _HELPERS = """\
 define internal void @wait(ptr %barrier) #0 {
   %alone = icmp eq ptr %barrier, null
@@ -94,12 +97,14 @@ def is_split(op: Operation) -> TypeGuard[LaunchOp]:
 
 
 def scratch_of(lines: Sequence[Operation]) -> int:
-    """Bytes of scratch that every thread but the first needs for a launch list; 0 where none of its shared launches has any."""
+    """Bytes of scratch that every thread but the first needs for a launch list; 0 where none of its shared launches has
+    any."""
     return max((op.scratch_bytes for op in lines if is_split(op)), default=0)
 
 
 def touches(module: ModuleOp) -> list[list[Touch]]:
-    """What each line of `@main` touches, for `barriers`: of scratch that of thread 0, as what others have stands elsewhere."""
+    """What each line of `@main` touches, for `barriers`: of scratch that of thread 0, as what others have stands
+    elsewhere."""
     accesses = LineAccesses(module)
     found: list[list[Touch]] = []
     for op in lines_of(module):

@@ -2,10 +2,12 @@
 
     int NAME_run(void *arena, const float *x, ..., float *y, ...);
 
-runs the launch list. It reads inputs and writes outputs where the pointers say if the program has ports for them; the others, small ones,
-are copied into the arena and out of it. A network that is compiled for several threads has ``NAME_run_threads``, too, whose first argument says how many (0: as many
-as there are processors), and ``NAME_scratch_bytes``, what these take beside the arena. All else is internal to the module. The static tensors are an array `NAME_weights`, which the object file defines
-(`runtime.elf.with_data`). Imports llvmlite, the runtime and the code generator.
+runs the launch list. It reads inputs and writes outputs where the pointers say if the program has ports for them; the
+others, small ones, are copied into the arena and out of it. A network that is compiled for several threads has
+``NAME_run_threads``, too, whose first argument says how many (0: as many as there are processors), and
+``NAME_scratch_bytes``, what these take beside the arena. All else is internal to the module. The static tensors are an
+array `NAME_weights`, which the object file defines (`runtime.elf.with_data`). Imports llvmlite, the runtime and the
+code generator.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ LARGEST_STATIC = (1 << 31) - (1 << 26)
 
 @dataclass(frozen=True)
 class Library:
-    """The module of a network for C, under the prefix `name` of its symbols; `static` is the size of its table of weights,
-    `threads` how many it can use."""
+    """The module of a network for C, under the prefix `name` of its symbols; `static` is the size of its table of
+    weights, `threads` how many it can use."""
 
     name: str
     module: llvm.ModuleRef
@@ -58,7 +60,8 @@ class Library:
         quoted = weights_file.replace("\\", "\\\\").replace('"', '\\"')
         lines = (
             f"\t.section\t.rodata.{self.weights},\"a\"", f"\t.balign\t{ALIGNMENT}", f"\t.hidden\t{self.weights}",
-            f"\t.globl\t{self.weights}", f"{self.weights}:", f'\t.incbin\t"{quoted}"', f"\t.size\t{self.weights}, {self.static}",
+            f"\t.globl\t{self.weights}", f"{self.weights}:", f'\t.incbin\t"{quoted}"',
+            f"\t.size\t{self.weights}, {self.static}",
         )  # fmt: skip
         return "\n".join([text, *lines, ""])
 
@@ -71,11 +74,13 @@ class Library:
 
 
 def library(name: str, emitted: Emitted, program: Program, machine: Machine) -> Library:
-    """The module for a program that `emitted` has the code of. Raises LightNetError for what C has no place for: run-time calls
-    (print), and plans of upstream's kind, which keep params in the arena; and systems whose objects are not ELF files."""
+    """The module for a program that `emitted` has the code of. Raises LightNetError for what C has no place for:
+    run-time calls (print), and plans of upstream's kind, which keep params in the arena; and systems whose objects are
+    not ELF files."""
     if program.hosts:
         kinds = ", ".join(sorted({call.kind for call in program.hosts}))
-        raise LightNetError(f"the network has run-time calls ({kinds}), for which C code has no place: take these ops out of it, or "
+        raise LightNetError(f"the network has run-time calls ({kinds}), for which C code has no place: take these ops "
+                            "out of it, or "
                             "compile it to .lnx")  # fmt: skip
     if program.residents or program.restore or program.overwritten:
         raise LightNetError("a plan of upstream's kind keeps params in the arena: C code needs --plan=default")
@@ -126,24 +131,30 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
     tensors = signature(program)
     pointers = "".join(f", ptr %t{i}" for i in range(len(tensors)))
     several = [
-        f"declare void @{BODY}(ptr, i64, i64, ptr, ptr)", f"declare void @{POOL}(ptr, ptr, i64, i64)", f"declare i64 @{PROCESSORS}()",
+        f"declare void @{BODY}(ptr, i64, i64, ptr, ptr)", f"declare void @{POOL}(ptr, ptr, i64, i64)",
+        f"declare i64 @{PROCESSORS}()",
         f"define i32 @{name}_run_threads(i32 %threads, ptr %arena{pointers}) #0 {{",
-        "entry:", "  %said = sext i32 %threads to i64", "  %open = icmp eq i32 %threads, 0", "  br i1 %open, label %ask, label %go",
-        f"ask:\n  %there = call i64 @{PROCESSORS}()", "  %found = call i64 @llvm.umin.i64(i64 %there, i64 2147483647)", "  br label %go",
+        "entry:", "  %said = sext i32 %threads to i64", "  %open = icmp eq i32 %threads, 0",
+        "  br i1 %open, label %ask, label %go",
+        f"ask:\n  %there = call i64 @{PROCESSORS}()", "  %found = call i64 @llvm.umin.i64(i64 %there, i64 2147483647)",
+        "  br label %go",
         "go:\n  %wanted = phi i64 [ %said, %entry ], [ %found, %ask ]",
         f"  %count = call i64 @llvm.smin.i64(i64 %wanted, i64 {threads})",
         f"  %status = call i32 @{name}.call(i64 %count, ptr %arena{pointers})", "  ret i32 %status", "}",
         f"define i64 @{name}_scratch_bytes(i32 %threads) #0 {{",
-        f"  %few = call i32 @llvm.smin.i32(i32 %threads, i32 {threads})", "  %one = call i32 @llvm.smax.i32(i32 %few, i32 1)",
+        f"  %few = call i32 @llvm.smin.i32(i32 %threads, i32 {threads})",
+        "  %one = call i32 @llvm.smax.i32(i32 %few, i32 1)",
         "  %others = sub i32 %one, 1", "  %wide = zext i32 %others to i64",
         f"  %bytes = mul i64 %wide, {scratch_stride(program.scratch)}", "  ret i64 %bytes", "}",
-        "declare i32 @llvm.smin.i32(i32, i32)", "declare i32 @llvm.smax.i32(i32, i32)", "declare i64 @llvm.smin.i64(i64, i64)",
+        "declare i32 @llvm.smin.i32(i32, i32)", "declare i32 @llvm.smax.i32(i32, i32)",
+        "declare i64 @llvm.smin.i64(i64, i64)",
         "declare i64 @llvm.umin.i64(i64, i64)",
     ]  # fmt: skip
     lines = [
         f"@{name}_weights = external hidden constant [{static} x i8], align {ALIGNMENT}" if static else "",
         f"declare void @{ENTRY}(ptr)",
-        "declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg)",
+        "declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 "
+        "immarg)",
         f"define i64 @{name}_arena_bytes() #0 {{\n  ret i64 {max(program.memory.get('arena', 0), 1)}\n}}",
         f"define i32 @{name}_run(ptr %arena{pointers}) #0 {{",
         f"  %status = call i32 @{name}.call(i64 1, ptr %arena{pointers})", "  ret i32 %status", "}",
@@ -155,7 +166,8 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
 
 
 def _call(name: str, program: Program, static: str, pointers: str, threads: int) -> list[str]:
-    """The function that checks the pointers, makes the frame, copies, and runs the launch list on so many threads as it is told."""
+    """The function that checks the pointers, makes the frame, copies, and runs the launch list on so many threads as it
+    is told."""
     tensors = signature(program)
     made = len(tensors) - len(program.outputs)
     unread = range(len(program.inputs), made)
@@ -186,7 +198,8 @@ def _call(name: str, program: Program, static: str, pointers: str, threads: int)
     if threads > 1:
         lines += [
             "  %alone = icmp sle i64 %threads, 1", "  br i1 %alone, label %one, label %several",
-            f"several:\n  call void @{POOL}(ptr @{BODY}, ptr %frame, i64 %threads, i64 {program.scratch})", "  br label %done",
+            f"several:\n  call void @{POOL}(ptr @{BODY}, ptr %frame, i64 %threads, i64 {program.scratch})",
+            "  br label %done",
             "one:",
         ]  # fmt: skip
     lines += [f"  call void @{ENTRY}(ptr %frame)", "  br label %done", "done:"]

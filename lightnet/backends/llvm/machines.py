@@ -25,8 +25,9 @@ ALIASES = {"baseline": "x86-64", "avx2": "x86-64-v3", "avx512": "x86-64-v4", "ne
 
 
 def machine(cpu: str = HOST, triple: str | None = None) -> Machine:
-    """The machine called `cpu` (``host``, a name of `CPUS` or of `ALIASES`) under a target triple (default: this system's, for
-    the processor's architecture). Raises LightNetError for a name or a triple that is not known, and where they disagree."""
+    """The machine called `cpu` (``host``, a name of `CPUS` or of `ALIASES`) under a target triple (default: this
+    system's, for the processor's architecture). Raises LightNetError for a name or a triple that is not known, and
+    where they disagree."""
     if cpu == HOST:
         host = Machine.host()
         if triple is None or architecture_of(triple) == architecture_of(llvm.get_default_triple()):
@@ -45,7 +46,8 @@ def machine(cpu: str = HOST, triple: str | None = None) -> Machine:
 
 
 def variants(text: str) -> list[str]:
-    """The processors of ``--variants=avx512,avx2,baseline``, the most able first (of equal ability: as they are listed)."""
+    """The processors of ``--variants=avx512,avx2,baseline``, the most able first (of equal ability: as they are
+    listed)."""
     from lightnet.runtime.processor import required
 
     names = [name.strip() for name in text.split(",") if name.strip()]

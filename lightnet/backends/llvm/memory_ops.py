@@ -45,8 +45,8 @@ def _load(e: Function, op: memref.LoadOp) -> None:
 
 
 def load_element(e: Function, root: str, offset: Lin, extra: int, align: int, elem: str) -> str:
-    """One element, `offset` + `extra` bytes behind `root`; `align` bytes are what `root` and the variable part of the offset promise.
-    Equal elements of a block are loaded once between stores."""
+    """One element, `offset` + `extra` bytes behind `root`; `align` bytes are what `root` and the variable part of the
+    offset promise. Equal elements of a block are loaded once between stores."""
     pointer = e.pointer(root, offset, extra)
     loads = e.scopes[-1].loads.setdefault(root, {})
     key = (pointer, elem)
@@ -99,8 +99,8 @@ def _view(e: Function, op: memref.ViewOp) -> None:
 
 
 def _prefetch(e: Function, op: tile_memory.PrefetchOp) -> None:
-    """One instruction a line, to the first level and up: hints that stop at the second one slow some kernels down (of the processor
-    measured, by up to 40 %, depending on where the memory lies), and gain nothing."""
+    """One instruction a line, to the first level and up: hints that stop at the second one slow some kernels down (of
+    the processor measured, by up to 40 %, depending on where the memory lies), and gain nothing."""
     mem = e.vals[op.memref]
     assert isinstance(mem, Mem)
     offset, _ = e.address(mem, op.indices, llvm_type(mem.type.element_type))

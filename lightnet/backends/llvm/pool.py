@@ -2,44 +2,51 @@
 
     void ln_pool_run(ptr body, ptr frame, i64 threads, i64 scratch)
 
-calls `body(frame, thread, threads, barrier, scratch)` on so many threads at once and returns when all have: the caller is
-thread 0, the others are workers that live as long as the process. Each of these gets `scratch` bytes of memory of its own (a multiple of
-128, where they begin), which means nothing before a run or after it; the caller, who has some of its own, gets null. A caller that finds the pool in use runs alone
-(`thread` 0 of 1, `barrier` null): the caller's own result does not change, and processors are not asked to do more than they can.
-So it is with workers that are not there at once, being asleep or kept from their processor by other load: the caller waits for them an
-eighth of the time that its last run took, no longer than it takes to wake one, and then runs with those that came.
+calls `body(frame, thread, threads, barrier, scratch)` on so many threads at once and returns when all have: the caller
+is thread 0, the others are workers that live as long as the process. Each of these gets `scratch` bytes of memory of
+its own (a multiple of 128, where they begin), which means nothing before a run or after it; the caller, who has some of
+its own, gets null. A caller that finds the pool in use runs alone (`thread` 0 of 1, `barrier` null): the caller's own
+result does not change, and processors are not asked to do more than they can. So it is with workers that are not there
+at once, being asleep or kept from their processor by other load: the caller waits for them an eighth of the time that
+its last run took, no longer than it takes to wake one, and then runs with those that came.
 
-* A worker waits for its own word to change: it spins, as a network follows the one before at once or not for long; then it yields
-  the processor; then it sleeps in the kernel (a futex on Linux, a condition elsewhere). Barriers wait in the same way, and hardly
-  spin where there are more threads than processors.
-* A run has a *gate*, one word with the number of the run, its threads at most, and those that came. Who comes adds one, and has
-  its thread number, or finds the gate closed. The caller closes it, which settles how many they are, and gives the sign to begin.
-* A barrier counts arrivals; the last one starts a new *generation*, which the others wait for (Mellor-Crummey and Scott, "Algorithms
-  for scalable synchronization on shared-memory multiprocessors", 1991, section 3.1, with a counter in place of the sense). The end
-  of a run is one more barrier, at which only the caller waits.
-* Scratch is one block for all workers, as large as the largest run so far needed for its threads, whatever executable that was of. Who runs
-  enlarges it under the lock, when no worker is in a run. Where the system has no memory for it, the caller runs alone.
+* A worker waits for its own word to change: it spins, as a network follows the one before at once or not for long; then
+  it yields the processor; then it sleeps in the kernel (a futex on Linux, a condition elsewhere). Barriers wait in the
+  same way, and hardly spin where there are more threads than processors.
+* A run has a *gate*, one word with the number of the run, its threads at most, and those that came. Who comes adds one,
+  and has its thread number, or finds the gate closed. The caller closes it, which settles how many they are, and gives
+  the sign to begin.
+* A barrier counts arrivals; the last one starts a new *generation*, which the others wait for (Mellor-Crummey and
+  Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", 1991, section 3.1, with a counter
+  in place of the sense). The end of a run is one more barrier, at which only the caller waits.
+* Scratch is one block for all workers, as large as the largest run so far needed for its threads, whatever executable
+  that was of. Who runs enlarges it under the lock, when no worker is in a run. Where the system has no memory for it,
+  the caller runs alone.
 * The lock holds the process number of the one that runs. After a fork the child finds a number that is not its own: it
   takes the lock and makes a pool of its own, the parent's workers not being there.
-* Workers block all signals, so that handlers run on the program's own threads, and compute in the caller's floating-point mode.
+* Workers block all signals, so that handlers run on the program's own threads, and compute in the caller's
+  floating-point mode.
 
     i64 ln_pool_processors()
 
-is how many processors the calling thread may run on. Its C functions are those of POSIX, which the linker finds in the process. Imports a number of the runtime.
+is how many processors the calling thread may run on. Its C functions are those of POSIX, which the linker finds in the
+process. Imports a number of the runtime.
 """
 
 from __future__ import annotations
 
 from lightnet.runtime.threads import MAX_THREADS
 
-#: Looks at a word before a thread yields its processor (some 0.1 to 0.5 ms), and where there are fewer processors than threads.
+#: Looks at a word before a thread yields its processor (some 0.1 to 0.5 ms), and where there are fewer processors than
+#: threads.
 SPINS, FEW_SPINS = 1 << 14, 1 << 6
 #: Times that a thread yields its processor before it sleeps.
 YIELDS = 32
-#: Processor cycles that a caller waits for workers: at least, at first, and at most (some 70 us: a worker that sleeps takes 20 to 40);
-#: and looks at the gate, where there is no clock to be read.
+#: Processor cycles that a caller waits for workers: at least, at first, and at most (some 70 us: a worker that sleeps
+#: takes 20 to 40); and looks at the gate, where there is no clock to be read.
 PATIENCE, LOOKS = (1 << 10, 1 << 16, 1 << 18), 1 << 10
-#: Runs between two looks at how many processors there are (and one more than that is a power of two): affinities change.
+#: Runs between two looks at how many processors there are (and one more than that is a power of two): affinities
+#: change.
 RECOUNT = 255
 #: Bytes of a worker's stack: that of a main thread, as kernels are made for no other.
 STACK = 8 << 20
@@ -47,8 +54,9 @@ STACK = 8 << 20
 #: Number of the system call `futex`, by architecture.
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 
-# %Word: what somebody waits for, and how many sleep until it changes; alone in two cache lines, as prefetchers fetch pairs.
-# %Barrier: its wait function (the first word: networks call it through there), threads, spins; arrivals; generation.
+# %Word: what somebody waits for, and how many sleep until it changes; alone in two cache lines, as prefetchers fetch
+# pairs. %Barrier: its wait function (the first word: networks call it through there), threads, spins; arrivals;
+# generation.
 _TYPES = """\
 %Word = type { i32, i32, [120 x i8] }
 %Barrier = type { ptr, i32, i32, [112 x i8], i32, [124 x i8], %Word }
@@ -66,7 +74,8 @@ def scratch_stride(scratch: int) -> int:
 
 
 def pool_text(triple: str, is_patient: bool = False) -> str:
-    """The pool for a target triple, as LLVM IR. One that `is_patient` waits for all threads, however long that takes (for tests)."""
+    """The pool for a target triple, as LLVM IR. One that `is_patient` waits for all threads, however long that takes
+    (for tests)."""
     arch = triple.partition("-")[0]
     arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
     linux = "linux" in triple
@@ -88,7 +97,8 @@ def pool_text(triple: str, is_patient: bool = False) -> str:
         _RUN,
     )
     constants = {
-        "MAX": MAX_THREADS, "SPINS": SPINS, "FEW_SPINS": FEW_SPINS, "YIELDS": YIELDS, "STACK": STACK, "RECOUNT": RECOUNT, "PAIR": PAIR,
+        "MAX": MAX_THREADS, "SPINS": SPINS, "FEW_SPINS": FEW_SPINS, "YIELDS": YIELDS, "STACK": STACK,
+        "RECOUNT": RECOUNT, "PAIR": PAIR,
         "LEAST": PATIENCE[0], "FIRST": PATIENCE[1], "MOST": PATIENCE[2],
         "LOOKS": 1 << 62 if is_patient or arch == "x86_64" else LOOKS, "EVER": "true" if is_patient else "false",
         "DETACHED": 2 if "darwin" in triple or "macos" in triple else 1,
@@ -100,7 +110,8 @@ def pool_text(triple: str, is_patient: bool = False) -> str:
     return text
 
 
-# The lock, whose workers these are, how many there are, how many processors there are; the workers' scratch; the job in hand.
+# The lock, whose workers these are, how many there are, how many processors there are; the workers' scratch; the job in
+# hand.
 _GLOBALS = """\
 @lock = internal global i32 0, align 128
 @owner = internal global i32 0, align 128
@@ -244,8 +255,9 @@ define internal void @wake(ptr %word) {
 }
 """
 
-# `await` returns when a word is no longer `old`; `post` changes it and wakes who sleeps. Of the sleeper's (count, then look) and the
-# poster's (change, then look at the count), which are sequentially consistent, at least one sees the other.
+# `await` returns when a word is no longer `old`; `post` changes it and wakes who sleeps. Of the sleeper's (count, then
+# look) and the poster's (change, then look at the count), which are sequentially consistent, at least one sees the
+# other.
 _WAIT = """\
 define internal void @await(ptr %w, i32 %old, i32 %spins) {
 entry:
@@ -330,7 +342,8 @@ done:
 
 
 def _processors(linux: bool) -> str:
-    """How many processors this process may run on (58: _SC_NPROCESSORS_ONLN of macOS and the BSDs); very many if unknown."""
+    """How many processors this process may run on (58: _SC_NPROCESSORS_ONLN of macOS and the BSDs); very many if
+    unknown."""
     if not linux:
         return """\
 declare i64 @sysconf(i32)
@@ -366,9 +379,10 @@ unknown:
 """
 
 
-# Worker t: waits for its word to change, and comes to the gate: [number of the run: 32 bits, threads at most: 15, closed: 1, who came: 16].
-# One that is let in waits for the sign, does its part of the job, says so, and looks at nothing of the job after that. One that comes
-# late may find the gate of the next run, which is as good: who is in stands in the gate alone, whoever was called.
+# Worker t: waits for its word to change, and comes to the gate: [number of the run: 32 bits, threads at most: 15,
+# closed: 1, who came: 16]. One that is let in waits for the sign, does its part of the job, says so, and looks at
+# nothing of the job after that. One that comes late may find the gate of the next run, which is as good: who is in
+# stands in the gate alone, whoever was called.
 _WORKER = """\
 define internal ptr @worker(ptr %number) {
 entry:
@@ -411,8 +425,9 @@ join:
 }
 """
 
-# `prepare`, under the lock: make this process's pool if it has none, and as many workers as are wanted and missing; how many
-# threads there are then (fewer where the system gives no more). Words and workers go together: both are new in a new process.
+# `prepare`, under the lock: make this process's pool if it has none, and as many workers as are wanted and missing; how
+# many threads there are then (fewer where the system gives no more). Words and workers go together: both are new in a
+# new process.
 _START = """\
 define internal i64 @prepare(i32 %pid, i64 %threads) {
 entry:
@@ -421,9 +436,12 @@ entry:
   %ours = icmp eq i32 %owner, %pid
   br i1 %ours, label %count, label %new
 new:
-  call void @llvm.memset.p0.i64(ptr @words, i8 0, i64 ptrtoint (ptr getelementptr ([$MAX$ x %Word], ptr null, i64 1) to i64), i1 false)
-  call void @llvm.memset.p0.i64(ptr @barrier, i8 0, i64 ptrtoint (ptr getelementptr (%Barrier, ptr null, i64 1) to i64), i1 false)
-  call void @llvm.memset.p0.i64(ptr @begin, i8 0, i64 ptrtoint (ptr getelementptr (%Word, ptr null, i64 1) to i64), i1 false)
+  call void @llvm.memset.p0.i64(ptr @words, i8 0,
+      i64 ptrtoint (ptr getelementptr ([$MAX$ x %Word], ptr null, i64 1) to i64), i1 false)
+  call void @llvm.memset.p0.i64(ptr @barrier, i8 0,
+      i64 ptrtoint (ptr getelementptr (%Barrier, ptr null, i64 1) to i64), i1 false)
+  call void @llvm.memset.p0.i64(ptr @begin, i8 0,
+      i64 ptrtoint (ptr getelementptr (%Word, ptr null, i64 1) to i64), i1 false)
   store atomic i64 65536, ptr @gate release, align 8
   store ptr @meet, ptr @barrier, align 8
   call void @prepare_sleep()
@@ -476,8 +494,8 @@ done:
 }
 """
 
-# `room`, under the lock: scratch for the workers of a run on n threads; n, or 1 where there is none to be had. A fork may come at any place: what
-# the child finds is either memory of its own, or none.
+# `room`, under the lock: scratch for the workers of a run on n threads; n, or 1 where there is none to be had. A fork
+# may come at any place: what the child finds is either memory of its own, or none.
 _ROOM = """\
 define internal i64 @room(i64 %n, i64 %size) {
 entry:

@@ -79,8 +79,9 @@ def _int_intrinsic(name: str, extra: str = "") -> Emit:
 
 
 def _saturating(name: str) -> Emit:
-    """Float to integer: the nearest that there is, NaN as 0. LLVM's own intrinsic for that takes vectors apart, so the value is
-    moved into the range first: to its end, or where a float does not hold that exactly, to the last float before."""
+    """Float to integer: the nearest that there is, NaN as 0. LLVM's own intrinsic for that takes vectors apart, so the
+    value is moved into the range first: to its end, or where a float does not hold that exactly, to the last float
+    before."""
     plain, signed = name.removesuffix(".sat"), name.startswith("fptosi")
 
     def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
@@ -278,7 +279,8 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     arith.UIToFPOp: _CASTS["uitofp"], arith.FPToSIOp: _CASTS["fptosi"], arith.FPToUIOp: _CASTS["fptoui"],
     arith.BitcastOp: _CASTS["bitcast"], tile_arith.CmpOp: _cmp, tile_arith.CastOp: _tile_cast,
     math.RsqrtOp: _rsqrt, math.AbsIOp: _int_intrinsic("abs", "false"),
-    math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"), math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
+    math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"),
+    math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
     math.CtPopOp: _int_intrinsic("ctpop"),
     math.AbsFOp: _intrinsic("fabs"), math.ExpOp: elementary.exp, math.Exp2Op: _intrinsic("exp2"),
     math.LogOp: _intrinsic("log"), math.Log2Op: _intrinsic("log2"), math.Log10Op: _intrinsic("log10"),
@@ -289,8 +291,10 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     math.AsinOp: _intrinsic("asin"), math.AcosOp: _intrinsic("acos"), math.AtanOp: _intrinsic("atan"),
     math.Atan2Op: _intrinsic("atan2"), math.PowFOp: _intrinsic("pow"), math.CopySignOp: _intrinsic("copysign"),
     math.FmaOp: _fma,
-    math.ErfOp: elementary.erf, math.ExpM1Op: elementary.libm("expm1"), math.Log1pOp: elementary.libm("log1p"), math.CbrtOp: elementary.libm("cbrt"),
-    math.AsinhOp: elementary.libm("asinh"), math.AcoshOp: elementary.libm("acosh"), math.AtanhOp: elementary.libm("atanh"),
+    math.ErfOp: elementary.erf, math.ExpM1Op: elementary.libm("expm1"), math.Log1pOp: elementary.libm("log1p"),
+    math.CbrtOp: elementary.libm("cbrt"),
+    math.AsinhOp: elementary.libm("asinh"), math.AcoshOp: elementary.libm("acosh"),
+    math.AtanhOp: elementary.libm("atanh"),
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """`vector.shuffle` and `tile.transpose` as LLVM instructions. Part of the emitter; see `function.py`.
 
-Registers are shuffled two at a time. A transpose of tiles of more than one dimension only renames registers; squares of numbers
-are shuffles, and the rest is put together number by number.
+Registers are shuffled two at a time. A transpose of tiles of more than one dimension only renames registers; squares of
+numbers are shuffles, and the rest is put together number by number.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _transpose(e: Function, op: tile_arith.TransposeOp) -> None:
 
 
 def _transposed_square(e: Function, rows: list[str], type: str) -> list[str]:
-    """The columns of n rows of n elements, n a power of two from 4 on: log2(n) rounds of n shuffles of two registers. The first two
-    rounds stay inside groups of four elements (unpack instructions), the others move whole groups."""
+    """The columns of n rows of n elements, n a power of two from 4 on: log2(n) rounds of n shuffles of two registers.
+    The first two rounds stay inside groups of four elements (unpack instructions), the others move whole groups."""
     n = len(rows)
 
     def shuffle(a: str, b: str, lanes: list[int]) -> str:

@@ -1,7 +1,8 @@
-"""LLVM without llvmlite's lock, for the two calls that take the time: the middle end, and the making of code; and its code's pages given back.
+"""LLVM without llvmlite's lock, for the two calls that take the time: the middle end, and the making of code; and its
+code's pages given back.
 
-llvmlite serialises every call in the process. LLVM itself needs only that a context and a target machine stay with one thread, which its
-callers see to. Imports llvmlite.
+llvmlite serialises every call in the process. LLVM itself needs only that a context and a target machine stay with one
+thread, which its callers see to. Imports llvmlite.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def is_parallel() -> bool:
 
 
 def emit(machine: llvm.TargetMachine, module: llvm.ModuleRef, kind: int) -> bytes:
-    """The code of a module: `OBJECT`, or `ASSEMBLY` (UTF-8). Raises `LightNetError` where the machine has none for it."""
+    """The code of a module: `OBJECT`, or `ASSEMBLY` (UTF-8). Raises `LightNetError` where the machine has none for
+    it."""
     library = _library()
     if library is None:
         return machine.emit_object(module) if kind == OBJECT else machine.emit_assembly(module).encode()
@@ -65,8 +67,8 @@ _DONT_NEED = 4
 
 
 def release_code() -> None:
-    """Give the pages of LLVM's own code back: some 50 MB, which would count beside all that a process does after it has compiled. They are mapped again where
-    they are needed. Does nothing where the system does not say where they are."""
+    """Give the pages of LLVM's own code back: some 50 MB, which would count beside all that a process does after it has
+    compiled. They are mapped again where they are needed. Does nothing where the system does not say where they are."""
     with suppress(OSError, ValueError, AttributeError), open("/proc/self/maps", encoding="utf-8") as maps:
         library, name = ctypes.CDLL(None), str(llvm.ffi.lib._name)
         for line in maps:

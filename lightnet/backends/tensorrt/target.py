@@ -1,8 +1,9 @@
-"""The target `tensorrt`: layers of TensorRT in `tensorrt.kernel`s, ops that it has not in kernels of cuda, of levels 1 to 3.
+"""The target `tensorrt`: layers of TensorRT in `tensorrt.kernel`s, ops that it has not in kernels of cuda, of levels 1
+to 3.
 
-Which op becomes what says `ep_tensorrt.json`, LightNet's own description (its NOTICE: LICENSE.MIT.txt); `combine` joins layers that
-follow each other into one engine. Values stand in the memory of the device, weights in the host's. There is no TensorRT here: the
-planned network runs in the interpreter, by what the layers stand for.
+Which op becomes what says `ep_tensorrt.json`, LightNet's own description (its NOTICE: LICENSE.MIT.txt); `combine` joins
+layers that follow each other into one engine. Values stand in the memory of the device, weights in the host's. There is
+no TensorRT here: the planned network runs in the interpreter, by what the layers stand for.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def _batch(kernel: TensorrtKernelOp) -> int:
 
 
 def home(value: SSAValue) -> str:
-    """The memory that a value stands in: what a kernel of the CPU makes, and what nothing says to be of cuda, in the host's."""
+    """The memory that a value stands in: what a kernel of the CPU makes, and what nothing says to be of cuda, in the
+    host's."""
     op = value.owner
     if isinstance(op, KernelOp):
         return HOST if op.name == "cpu.kernel" else ARENA

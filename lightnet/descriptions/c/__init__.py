@@ -1,15 +1,15 @@
 """C, as descriptions hold it: a small language with a reader of ours, which is never executed as C.
 
-    parse(text), parse_expression(text)     text -> tree (`tree`); what is outside of the language is refused at its place
+    parse(text), parse_expression(text)     text -> tree (`tree`); what is outside of the language is refused
     check(block, text, scope)               names, functions, numbers of arguments, without running anything
     check_head(text)                        what stands at the head of a file of C: `#include` lines and declarations
     Machine(names, functions).run(…)        runs statements at compile time, within bounds on steps and memory
     evaluate(text, names, functions)        one expression, as a value of Python
     library.FUNCTIONS, library.NAMES        what upstream's functions and enumerators mean
 
-Errors are `CodeError`s, whose lines and columns count in the text; `ccode.moved(error, item)` gives them their place in a file. The modules
-`code.py` and `steps.py` beside this folder say what the code of an operator means with these. Imports `ir`, the dtypes, and nothing of
-the compiler besides.
+Errors are `CodeError`s, whose lines and columns count in the text; `ccode.moved(error, item)` gives them their place in
+a file. The modules `code.py` and `steps.py` beside this folder say what the code of an operator means with these.
+Imports `ir`, the dtypes, and nothing of the compiler besides.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from lightnet.descriptions.c.values import (
 )
 
 __all__ = [
-    "Budget", "Buffer", "CodeError", "Enumerator", "Float", "Function", "Machine", "Memory", "Pointer", "Scope", "Struct", "Symbol", "array",
+    "Budget", "Buffer", "CodeError", "Enumerator", "Float", "Function", "Machine", "Memory", "Pointer", "Scope",
+    "Struct", "Symbol", "array",
     "check", "check_head", "evaluate", "function", "parse", "parse_expression", "plain", "tensor",
 ]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""The arguments of functions, as what they should be: each of these raises TypeError for what is something else. Imports the values and the dtypes."""
+"""The arguments of functions, as what they should be: each of these raises TypeError for what is something else.
+Imports the values and the dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""C's arithmetic and conversions on numbers: integers never wrap, what does not fit is an error. Imports the values and `ir.constants`."""
+"""C's arithmetic and conversions on numbers: integers never wrap, what does not fit is an error. Imports the values and
+`ir.constants`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def element_type(memory: Memory) -> Type:
 
 
 def integer(value: Any, type: str) -> Any:
-    """`value` as an integer of `type`: a number is cut, an enumerator and text stay what they are. Raises ValueError where it does not fit."""
+    """`value` as an integer of `type`: a number is cut, an enumerator and text stay what they are. Raises ValueError
+    where it does not fit."""
     if isinstance(value, Enumerator):
         return value
     if isinstance(value, str) and len(value) == 1 and type == "char":
@@ -71,7 +73,8 @@ _INT64 = 1 << 63
 
 
 def arithmetic(op: str, a: Any, b: Any) -> Any:
-    """A binary operator of C on numbers; what does not fit 64 bits is a ValueError, a division of integers by 0 an ArithmeticError."""
+    """A binary operator of C on numbers; what does not fit 64 bits is a ValueError, a division of integers by 0 an
+    ArithmeticError."""
     a, b = (x.number if isinstance(x, Enumerator) and x.number is not None else x for x in (a, b))
     for x in (a, b):
         if not isinstance(x, int | float):

@@ -1,7 +1,8 @@
-"""What can be said of code without running it: names, functions and their numbers of arguments, members of what is known.
+"""What can be said of code without running it: names, functions and their numbers of arguments, members of what is
+known.
 
-A mistake in a description shows when its file is loaded, at its place, and not in the first network that meets the line. Imports the tree,
-the parser and the machine's messages.
+A mistake in a description shows when its file is loaded, at its place, and not in the first network that meets the
+line. Imports the tree, the parser and the machine's messages.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _INCLUDE = re.compile(r'\s*(?:<[^<>"\n]+>|"[^<>"\n]+")\s*(?://[^\n]*|/\*[^\n]*?\
 
 @dataclass
 class Scope:
-    """What code may name: values by name, with their members where these are known (None: any, or no structure); the functions;
-    and which of the names may be assigned. `instead(name)` says what to write instead of a name that means nothing."""
+    """What code may name: values by name, with their members where these are known (None: any, or no structure); the
+    functions; and which of the names may be assigned. `instead(name)` says what to write instead of a name that means
+    nothing."""
 
     names: Mapping[str, Collection[str] | None]
     functions: Mapping[str, Function]
@@ -34,8 +36,8 @@ class Scope:
 
 
 def check(block: tree.Block, text: str, scope: Scope) -> None:
-    """Raise `CodeError` at the first name, call or member of `block` that has no meaning. What it declares outside of blocks stays in
-    `scope.declared`."""
+    """Raise `CodeError` at the first name, call or member of `block` that has no meaning. What it declares outside of
+    blocks stays in `scope.declared`."""
     _Checker(text, scope).statement(block, [scope.declared])
 
 
@@ -116,8 +118,8 @@ class _Checker:
 
 
 def check_head(text: str) -> None:
-    """Check what an optimizer description has in front of its code: `#include` lines, which mean nothing here (what there is to call is in
-    tables), comments and declarations of variables. Raises `CodeError` for anything else."""
+    """Check what an optimizer description has in front of its code: `#include` lines, which mean nothing here (what
+    there is to call is in tables), comments and declarations of variables. Raises `CodeError` for anything else."""
     plain = re.sub(r"/\*.*?\*/|//[^\n]*", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.DOTALL)
     for m in _DIRECTIVE.finditer(plain):
         if m[1] != "include":

@@ -48,7 +48,8 @@ def _length(argument: Any) -> int:
 
 @dataclass
 class Expressions:
-    """Evaluates expressions. `names` are values that it may read; `declare` adds variables, which `variables` holds, innermost scope last."""
+    """Evaluates expressions. `names` are values that it may read; `declare` adds variables, which `variables` holds,
+    innermost scope last."""
 
     names: Mapping[str, Any] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
@@ -140,7 +141,8 @@ class Expressions:
         return value
 
     def kind(self, e: Expr) -> str:
-        """C's type of an arithmetic expression, ``int``, ``float`` or ``double``, as far as it is known without its value; else ``int``."""
+        """C's type of an arithmetic expression, ``int``, ``float`` or ``double``, as far as it is known without its
+        value; else ``int``."""
         match e:
             case tree.Number(value=value):
                 return kind_of(value)
@@ -210,7 +212,8 @@ class Expressions:
             case tree.Name(name=name):
                 variable = self.variable(name)
                 if variable is None:
-                    raise TypeError(f"'{name}' cannot be assigned" if name in self.names else unknown("variable", name, [n for s in self.variables for n in s]))  # fmt: skip
+                    raise TypeError(f"'{name}' cannot be assigned" if name in self.names else unknown("variable", name,
+                        [n for s in self.variables for n in s]))  # fmt: skip
                 if variable.is_array:
                     raise TypeError(f"'{name}' is an array: assign its elements")
                 return Place(variable, 0, variable.declared)

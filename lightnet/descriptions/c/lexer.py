@@ -1,4 +1,5 @@
-"""The tokens of C: names, numbers, strings, operators. Comments are blanks. Imports `ir.expr` for its limits, and `values`."""
+"""The tokens of C: names, numbers, strings, operators. Comments are blanks. Imports `ir.expr` for its limits, and
+`values`."""
 
 from __future__ import annotations
 

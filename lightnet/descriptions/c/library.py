@@ -1,7 +1,9 @@
-"""The functions of upstream's that compute shapes, constants and texts: what the C of descriptions may call at compile time.
+"""The functions of upstream's that compute shapes, constants and texts: what the C of descriptions may call at compile
+time.
 
-Each takes the machine and the values of its arguments. What depends on an op (its checks), or on tensors (what a `run` calls), is in
-the tables of `lightnet/descriptions/code*.py`. Imports the machine, `helpers`, the dtypes and the formats of `printf`.
+Each takes the machine and the values of its arguments. What depends on an op (its checks), or on tensors (what a `run`
+calls), is in the tables of `lightnet/descriptions/code*.py`. Imports the machine, `helpers`, the dtypes and the formats
+of `printf`.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ from lightnet.ir.expr import Array, Num
 
 #: The length of upstream's buffers for a line.
 LN_MAXLINE = 4096
-#: The enumerators of C as values: a dtype is TensorLight's name of it, whichever name it was given by. Numbers count as upstream's do.
+#: The enumerators of C as values: a dtype is TensorLight's name of it, whichever name it was given by. Numbers count as
+#: upstream's do.
 NAMES: dict[str, Any] = {
     **{name: Enumerator(name) for name in ENUMERATORS},
     **{name: Enumerator(name, k) for names in CONVERSIONS.values() for k, name in enumerate(names)},
-    "LN_MAXLINE": LN_MAXLINE, "RAND_MAX": 2147483647, "LN_TRUE": 1, "LN_FALSE": 0, "true": 1, "false": 0, "INFINITY": math.inf, "NAN": math.nan,
+    "LN_MAXLINE": LN_MAXLINE, "RAND_MAX": 2147483647, "LN_TRUE": 1, "LN_FALSE": 0, "true": 1, "false": 0,
+    "INFINITY": math.inf, "NAN": math.nan,
 }  # fmt: skip
 
 
@@ -100,8 +104,10 @@ def _two(pick: Callable[[float, float], float]) -> Function:
 
 
 _REAL = {
-    "ceil": _math(ceil), "floor": _math(floor), "trunc": _math(trunc), "fabs": _math(fabs), "round": _math(round), "sqrt": _math(math.sqrt),
-    "exp": _math(math.exp), "log": _math(math.log), "tanh": _math(math.tanh), "pow": _two(np.float_power), "fmin": _two(np.fmin), "fmax": _two(np.fmax),
+    "ceil": _math(ceil), "floor": _math(floor), "trunc": _math(trunc), "fabs": _math(fabs), "round": _math(round),
+    "sqrt": _math(math.sqrt),
+    "exp": _math(math.exp), "log": _math(math.log), "tanh": _math(math.tanh), "pow": _two(np.float_power),
+    "fmin": _two(np.fmin), "fmax": _two(np.fmax),
 }  # fmt: skip
 
 
@@ -161,7 +167,8 @@ def _autopadding_conv(
 
 
 @function(9)
-def _autopadding_deconv(machine: Machine, padding: Any, dims: Any, output_dims: Any, size: Any, stride: Any, output_padding: Any,
+def _autopadding_deconv(machine: Machine, padding: Any, dims: Any, output_dims: Any, size: Any, stride: Any,
+                        output_padding: Any,
                         dilation: Any, n: Any, mode: Any) -> None:  # fmt: skip
     """`padding` as `mode` decides it: SAME_* cuts off what is more than `output_dims`."""
     n = _count(n)
@@ -259,12 +266,17 @@ def _assert(machine: Machine, condition: Any) -> None:
 #: Functions that give a value, or write memory of the code's own.
 FUNCTIONS: Mapping[str, Function] = {
     **_REAL, **{f"{name}f": _floats(fn) for name, fn in _REAL.items() if name not in ("fmin", "fmax", "fabs")},
-    "fabsf": _floats(_REAL["fabs"]), "fminf": _floats(_REAL["fmin"]), "fmaxf": _floats(_REAL["fmax"]), "abs": _abs, "labs": _abs,
+    "fabsf": _floats(_REAL["fabs"]), "fminf": _floats(_REAL["fmin"]), "fmaxf": _floats(_REAL["fmax"]), "abs": _abs,
+    "labs": _abs,
     **{name: _helper(name) for name in ("ln_output_dim_conv", "ln_output_dim_deconv", "ln_next_multiple_power2")},
-    "ln_compute_length": _compute_length, "ln_autopadding_conv": _autopadding_conv, "ln_autopadding_deconv": _autopadding_deconv,
+    "ln_compute_length": _compute_length, "ln_autopadding_conv": _autopadding_conv,
+    "ln_autopadding_deconv": _autopadding_deconv,
     **memory.FUNCTIONS,
-    **{name: _from_str(names) for name, names in CONVERSIONS.items()}, "tl_size_of": _size_of, "tl_dtype_name": _dtype_name,
-    "tl_dtype_max_double": _dtype_max, "tl_dtype_min_double": _dtype_min, "tl_tensor_size": _tensor_size, "tl_tensor_issameshape": _same_shape,
-    "tl_tensor_dot_product_cuda_ws_len": _ws_len, **dict.fromkeys(("ln_msg_warn", "ln_msg_inter_warn", "ln_msg_warn_sys"), _warn),
+    **{name: _from_str(names) for name, names in CONVERSIONS.items()}, "tl_size_of": _size_of,
+    "tl_dtype_name": _dtype_name,
+    "tl_dtype_max_double": _dtype_max, "tl_dtype_min_double": _dtype_min, "tl_tensor_size": _tensor_size,
+    "tl_tensor_issameshape": _same_shape,
+    "tl_tensor_dot_product_cuda_ws_len": _ws_len,
+    **dict.fromkeys(("ln_msg_warn", "ln_msg_inter_warn", "ln_msg_warn_sys"), _warn),
     **dict.fromkeys(("ln_msg_error", "ln_msg_inter_error", "ln_msg_error_sys"), _fail), "assert": _assert,
 }  # fmt: skip

@@ -1,11 +1,13 @@
-"""C of descriptions at compile time: a tree is walked, within bounds on steps and memory; nothing of it is executed as C.
+"""C of descriptions at compile time: a tree is walked, within bounds on steps and memory; nothing of it is executed as
+C.
 
     machine = Machine(names, functions)          names: what the code may read, and `declare` what it may assign
     machine.run(parse(text), text)               statements; variables stay for the next text, as in one function of C
     machine.value(parse_expression(text), text)  one expression
 
-Integers are C's, but never wrap: what does not fit 64 bits (or the variable it is stored in) is an error, and so is an index outside
-of an array, a division by zero, a function that the table has not. Imports the tree, the values and `ir.constants`.
+Integers are C's, but never wrap: what does not fit 64 bits (or the variable it is stored in) is an error, and so is an
+index outside of an array, a division by zero, a function that the table has not. Imports the tree, the values and
+`ir.constants`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Machine(Expressions):
     # -- the outside
 
     def run(self, block: Block, text: str) -> Any:
-        """Run the statements that `text` holds; what they return, or None. Raises `CodeError`, at its place in `text`."""
+        """Run the statements that `text` holds; what they return, or None. Raises `CodeError`, at its place in
+        `text`."""
         return self.guarded(lambda: self._run(block), text)
 
     def value(self, e: Expr, text: str) -> Any:

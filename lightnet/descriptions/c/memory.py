@@ -1,4 +1,5 @@
-"""Functions on memory and texts of the code's own: what `ln_alloc` gives, arrays, buffers of char. Imports the machine and the values."""
+"""Functions on memory and texts of the code's own: what `ln_alloc` gives, arrays, buffers of char. Imports the machine
+and the values."""
 
 from __future__ import annotations
 
@@ -127,5 +128,6 @@ FUNCTIONS: Mapping[str, Function] = {
     **dict.fromkeys(("ln_alloc", "malloc"), _alloc), "ln_clone": _clone, **dict.fromkeys(("ln_free", "free"), _free),
     **dict.fromkeys(("memset", "ln_memset_cuda"), _memset),
     **dict.fromkeys(("memmove", "memcpy", "ln_memcpy_h2d", "ln_memcpy_d2h", "ln_memcpy_d2d"), _memmove),
-    "ln_streq": _streq, "strcmp": _strcmp, "strlen": _strlen, "ln_sprint_shape": _sprint_shape, "sprintf": _sprintf, "snprintf": _snprintf,
+    "ln_streq": _streq, "strcmp": _strcmp, "strlen": _strlen, "ln_sprint_shape": _sprint_shape, "sprintf": _sprintf,
+    "snprintf": _snprintf,
 }  # fmt: skip

@@ -1,13 +1,14 @@
 """C of descriptions: text -> tree. Declarations, assignments, `if`, `for`, `return`, and C's expressions; nothing else.
 
     block       := statement*
-    statement   := "{" block "}" | "if" "(" e ")" statement ("else" statement)? | "return" e? ";" | "break" ";" | "continue" ";"
+    statement   := "{" block "}" | "if" "(" e ")" statement ("else" statement)? | "return" e? ";"
+                 | "break" ";" | "continue" ";"
                  | "for" "(" (declaration | e? ";") e? ";" e? ")" statement | declaration | e? ";"
     declaration := type "*"* NAME ("[" e? "]")? ("=" (e | "{" e, e … "}"))? ("," "*"* NAME …)* ";"
     e           := C's expressions, from the comma to casts, `sizeof` and compound literals ``(int[]){a, b}``
 
-A type is one of C's words, or a name in front of another name or of stars. What else C has is refused at its place with what to write
-instead. Imports the tree, the lexer, `parsing` and `ir.expr` for its limits.
+A type is one of C's words, or a name in front of another name or of stars. What else C has is refused at its place with
+what to write instead. Imports the tree, the lexer, `parsing` and `ir.expr` for its limits.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ from lightnet.parsing import Token, TokenParser
 REFUSED = {
     **dict.fromkeys(("while", "do"), "a loop is `for (int i = 0; i < n; i++)`"),
     **dict.fromkeys(("switch", "case", "default"), "write `if` and `else`"), "goto": "write `if` and `else`",
-    **dict.fromkeys(("struct", "union", "enum", "typedef"), "types are those that there are; `extra_privs` names constants of an op"),
+    **dict.fromkeys(("struct", "union", "enum", "typedef"),
+                    "types are those that there are; `extra_privs` names constants of an op"),
     **dict.fromkeys(("static", "extern", "register", "inline", "volatile", "restrict", "auto"), "leave it out"),
     **dict.fromkeys(("asm", "__asm__", "__attribute__", "_Generic"), "only what a table names is called here"),
 }  # fmt: skip
@@ -59,7 +61,8 @@ _QUALIFIERS = ("const", "unsigned", "signed", "long", "short")
 #: Words that are types wherever they stand.
 WORDS = {*(w for name in SIZES for w in name.split()), "void", "FILE"} - {"tl_dtype"}
 _NOT_NAMES = {*WORDS, *_QUALIFIERS, *REFUSED, "if", "else", "for", "return", "break", "continue", "sizeof"}
-_LEVELS = ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%")  # fmt: skip
+_LEVELS = ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+",
+    "-"), ("*", "/", "%")  # fmt: skip
 _ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=")
 
 
@@ -190,7 +193,10 @@ class Parser(TokenParser[Expr]):
     def type_name(self) -> str:
         """The words of a type, without stars."""
         words: list[str] = []
-        while self.token.kind == "name" and (self.token.text in _QUALIFIERS or (self.token.text in WORDS and not set(words) & (WORDS - set(_QUALIFIERS)))):  # fmt: skip
+        named = WORDS - set(_QUALIFIERS)
+        while self.token.kind == "name" and (
+            self.token.text in _QUALIFIERS or (self.token.text in WORDS and not named & set(words))
+        ):
             words.append(self.next().text)
         words = [w for w in words if w not in ("const", "signed")]
         if not words:

@@ -1,9 +1,10 @@
-"""The values of the C that descriptions hold: numbers, text, arrays and pointers into them, structures, and what is symbolic.
+"""The values of the C that descriptions hold: numbers, text, arrays and pointers into them, structures, and what is
+symbolic.
 
-    int, float      C's integers, and double         Buffer, Pointer     memory: arrays, variables, what `ln_alloc` gives
+    int, float      C's integers, and double         Buffer, Pointer     memory: arrays, variables, `ln_alloc`'s
     Float           C's float                        Struct              `src`, `src_entry`, `op_arg`, `priv` …
     str             a string                         Enumerator          TL_FLOAT, LN_MEM_CPU …
-    None            NULL                             Symbol              what is not known at compile time (a subclass says what it is)
+    None            NULL                             Symbol              not known at compile time (a subclass says)
 
 Nothing here is memory of the machine: a buffer is a list, and no index leaves it. Imports NumPy by `runtime.numbers`.
 """
@@ -22,8 +23,10 @@ from lightnet.runtime.numbers import as_float
 
 #: Bytes of the types that memory may be of; every other type is one of pointers or handles, of 8.
 SIZES = {
-    "char": 1, "signed char": 1, "unsigned char": 1, "bool": 1, "int8_t": 1, "uint8_t": 1, "short": 2, "unsigned short": 2, "int16_t": 2,
-    "uint16_t": 2, "int": 4, "unsigned": 4, "int32_t": 4, "uint32_t": 4, "ln_bool": 4, "tl_dtype": 4, "float": 4, "double": 8, "long": 8,
+    "char": 1, "signed char": 1, "unsigned char": 1, "bool": 1, "int8_t": 1, "uint8_t": 1, "short": 2,
+    "unsigned short": 2, "int16_t": 2,
+    "uint16_t": 2, "int": 4, "unsigned": 4, "int32_t": 4, "uint32_t": 4, "ln_bool": 4, "tl_dtype": 4, "float": 4,
+    "double": 8, "long": 8,
     "unsigned long": 8, "int64_t": 8, "uint64_t": 8, "size_t": 8, "ssize_t": 8,
 }  # fmt: skip
 #: What their elements are.
@@ -33,7 +36,8 @@ MAX_TEXT = 1 << 14
 
 
 class CodeError(LightNetError):
-    """An error in C of a description, at offset `pos` of its text; `instead` says what to write, where there is something."""
+    """An error in C of a description, at offset `pos` of its text; `instead` says what to write, where there is
+    something."""
 
     pos: int = 0
 
@@ -67,8 +71,8 @@ class Enumerator:
 
 
 class Symbol:
-    """A value that is not known: the element of a tensor, a handle of a library. What can be done with it, a subclass says; each
-    of these raises TypeError, with a message, for what cannot."""
+    """A value that is not known: the element of a tensor, a handle of a library. What can be done with it, a subclass
+    says; each of these raises TypeError, with a message, for what cannot."""
 
     def binary(self, op: str, other: Any, *, reflected: bool) -> Any:
         """``self op other``, or ``other op self`` if `reflected`."""
@@ -146,7 +150,8 @@ class Buffer(Memory):
 
 @dataclass(eq=False)
 class Raw(Memory):
-    """What `ln_alloc` gives: bytes without a type. Its first use as a ``T *`` makes it a buffer of T, zeros at first."""
+    """What `ln_alloc` gives: bytes without a type. Its first use as a ``T *`` makes it a buffer of T, zeros at
+    first."""
 
     nbytes: int
     what: str = "memory of ln_alloc"

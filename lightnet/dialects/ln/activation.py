@@ -1,7 +1,8 @@
-"""Activation functions of floats, element by element, and `clip`. (`relu`, `lrelu` and `sigmoid` stand in elementwise.py.)
+"""Activation functions of floats, element by element, and `clip`. (`relu`, `lrelu` and `sigmoid` stand in
+elementwise.py.)
 
-Formulas are ONNX's operator reference's, arranged so that none overflows on the way: f16 and bf16 are computed in f32 and
-rounded once. Parameters are floats of 32 bits, as there.
+Formulas are ONNX's operator reference's, arranged so that none overflows on the way: f16 and bf16 are computed in f32
+and rounded once. Parameters are floats of 32 bits, as there.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def same_operand(op):
 
 
 class _Remainder(Binary):
-    """Of integers by `formula`, where x % 0 is 0; of floats by `of_floats`, in which a finite src1 over an infinite src2 is
-    a case of its own: there the quotient is 0, and its product with src2 NaN."""
+    """Of integers by `formula`, where x % 0 is 0; of floats by `of_floats`, in which a finite src1 over an infinite
+    src2 is a case of its own: there the quotient is 0, and its product with src2 NaN."""
 
     src1 = operand(dtypes=NUMBERS)
     kinds = ("f64", "f16", "bf16", "i32", "ui8", "i64")
@@ -111,7 +111,8 @@ Fmod = _Remainder.row("fmod", "src1 % src2", np.fmod,
 Mod = _Remainder.row("mod", "floormod(src1, src2)", np.mod,
                      "The remainder of src1 / src2 with the sign of src2, as Python's `%`; of floats, "
                      "src1 - src2·floor(src1 / src2).",
-                     of_floats="isinf(src2) && abs(src1) < inf ? (src1 == 0 || (src1 < 0) == (src2 < 0) ? src1 : src2) : "
+                     of_floats="isinf(src2) && abs(src1) < inf ? (src1 == 0 || (src1 < 0) == (src2 < 0) ? src1 : src2) "
+                               ": "
                                "floormod(src1, src2)")
 Maximum = Binary.row("maximum", "max(src1, src2)", larger, "The larger of src1 and src2; NaN where one of them is.",
                      rewrites=(same_operand,))
@@ -127,7 +128,8 @@ BitXor = _Bitwise.row("bit_xor", "bitxor(src1, src2)", np.bitwise_xor,
 ShiftLeft = _Shift.row("shift_left", "shl(src1, src2)", np.left_shift,
                        "src1 * 2^src2, wrapped around; 0 where src2 is negative or at least the number of bits.")
 ShiftRight = _Shift.row("shift_right", "shr(src1, src2)", np.right_shift,
-                        "src1 / 2^src2, rounded down; 0 (of a negative number, -1) where src2 is negative or at least the "
+                        "src1 / 2^src2, rounded down; 0 (of a negative number, -1) where src2 is negative or at least "
+                        "the "
                         "number of bits.", below=-1)
 
 Equal = _Comparison.row("equal", "src1 == src2", np.equal, "Whether src1 = src2; a NaN equals nothing.")
@@ -285,7 +287,8 @@ class Cast(LnOp):
         pairs = [
             ("f32", "i8"), ("f32", "ui8"), ("f32", "i1"), ("f32", "f64"), ("f64", "f32"), ("f64", "i64"), ("i32", "i8"),
             ("i32", "ui8"), ("i64", "f32"), ("ui8", "i8"), ("i8", "ui64"), ("i1", "f32"), ("i1", "i32"), ("i32", "i1"),
-            ("f32", "f16"), ("f16", "f32"), ("bf16", "f64"), ("f16", "bf16"), ("i16", "f16"), ("f16", "i8"), ("f16", "i1"),
+            ("f32", "f16"), ("f16", "f32"), ("bf16", "f64"), ("f16", "bf16"), ("i16", "f16"), ("f16", "i8"),
+            ("f16", "i1"),
             ("bf16", "ui16"), ("i1", "bf16"), ("f32", "f32"),
         ]  # fmt: skip
         wraps = {
@@ -314,8 +317,8 @@ def bitcast_chain(op):
 
 @ln_op
 class Bitcast(LnOp):
-    """The bits of src, read as another type of the same size. Types that are only stored in (i4, f8E4M3FN …) are a byte each, of which ui8 is
-    the reading.
+    """The bits of src, read as another type of the same size. Types that are only stored in (i4, f8E4M3FN …) are a byte
+    each, of which ui8 is the reading.
 
     ```mlir
     // %x : tensor<2x3xf32>

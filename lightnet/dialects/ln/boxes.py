@@ -16,13 +16,13 @@ _I8 = IntegerType(8)
 
 @ln_op
 class Nms(LnOp):
-    """Which boxes stay: of [B, N, 4] boxes (left, top, right, bottom) that stand in falling order of their scores, one that is
-    `valid` stays unless it overlaps an earlier one that stays and has the same `group` by more than `threshold`
+    """Which boxes stay: of [B, N, 4] boxes (left, top, right, bottom) that stand in falling order of their scores, one
+    that is `valid` stays unless it overlaps an earlier one that stays and has the same `group` by more than `threshold`
     (with `inclusive`, by that much or more).
 
-    The overlap of two boxes is the area of their intersection over that of their union (0 / 0 is no overlap). Extents are right - left and
-    bottom - top; with `pixels`, where the corners are elements of the box, one more. A box whose extent is below 0 is empty. All is computed
-    in the type of the boxes.
+    The overlap of two boxes is the area of their intersection over that of their union (0 / 0 is no overlap). Extents
+    are right - left and bottom - top; with `pixels`, where the corners are elements of the box, one more. A box whose
+    extent is below 0 is empty. All is computed in the type of the boxes.
 
     ```mlir
     // %b : tensor<1x9x4xf32>, %g : tensor<1x9xf32>, %v : tensor<1x9xi1>
@@ -137,7 +137,8 @@ class Nms(LnOp):
 
         return [
             boxes("f32", 1, 33, 0.1), boxes("f32", 2, 7, 0.45), boxes("f64", 1, 1, 0.5), boxes("f64", 3, 16, 0.0),
-            boxes("f32", 2, 19, 0.3, pixels=True), boxes("f64", 1, 12, 0.2, pixels=True), boxes("f32", 2, 23, 0.5, inclusive=True),
+            boxes("f32", 2, 19, 0.3, pixels=True), boxes("f64", 1, 12, 0.2, pixels=True),
+            boxes("f32", 2, 23, 0.5, inclusive=True),
         ]  # fmt: skip
 
 

@@ -141,7 +141,8 @@ class Deconv2d(_Convolution):
     }
     definition = """
         dst[n, o, y, x] = bias[o]
-        dst[n, o, y, x] += (y + pad[0] - r * dilation[0]) % stride[0] == 0 && (x + pad[1] - q * dilation[1]) % stride[1] == 0
+        dst[n, o, y, x] += (y + pad[0] - r * dilation[0]) % stride[0] == 0
+            && (x + pad[1] - q * dilation[1]) % stride[1] == 0
             ? src[n, o / weight.dims[1] * (src.dims[1] / group) + c,
                   (y + pad[0] - r * dilation[0]) / stride[0], (x + pad[1] - q * dilation[1]) / stride[1] | 0]
               * weight[o / weight.dims[1] * (src.dims[1] / group) + c, o % weight.dims[1], r, q]

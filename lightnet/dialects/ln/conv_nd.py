@@ -51,7 +51,8 @@ class Conv(_ConvolutionNd):
 
     ```mlir
     // %x : tensor<1x2x4x5x6xf32>, %w : tensor<3x2x3x3x3xf32>, %b : tensor<3xf32>
-    %y = ln.conv %x, %w, %b {stride = [1, 1, 1], dilation = [1, 1, 1], padding = [1, 1, 1, 1, 1, 1]} : tensor<1x3x4x5x6xf32>
+    %y = ln.conv %x, %w, %b {stride = [1, 1, 1], dilation = [1, 1, 1], padding = [1, 1, 1, 1, 1, 1]}
+      : tensor<1x3x4x5x6xf32>
     ```
     """
 
@@ -168,10 +169,11 @@ class Deconv(_ConvolutionNd):
         at = ", ".join(f"{s} / stride[{i}]" for i, s in zip(axes, source))
         out = ", ".join(f"y{i}" for i in axes)
         channel = "o / weight.dims[1] * (src.dims[1] / group) + c"
+        taps = ", ".join(f"r{i}" for i in axes)
         return f"""
             dst[n, o, {out}] = bias[o]
             dst[n, o, {out}] += {whole}
-                ? src[n, {channel}, {at} | 0] * weight[{channel}, o % weight.dims[1], {", ".join(f"r{i}" for i in axes)}] : 0
+                ? src[n, {channel}, {at} | 0] * weight[{channel}, o % weight.dims[1], {taps}] : 0
                 for c < src.dims[1] / group, {", ".join(f"r{i} < weight.dims[{i + 2}]" for i in axes)}
         """
 
@@ -205,7 +207,8 @@ class Deconv(_ConvolutionNd):
         ):
             axes = len(kernel)
             return case(kind, src=src, weight=(src[1], per_group, *kernel), bias=(per_group * group,), group=group,
-                        stride=stride or (1,) * axes, dilation=dilation or (1,) * axes, padding=padding or (0,) * 2 * axes,
+                        stride=stride or (1,) * axes, dilation=dilation or (1,) * axes,
+                        padding=padding or (0,) * 2 * axes,
                         output_padding=output_padding or (0,) * axes)  # fmt: skip
 
         return [
@@ -213,7 +216,9 @@ class Deconv(_ConvolutionNd):
             deconv("f32", (1, 1, 1, 1, 1), 1, (1, 1, 1)),
             deconv("f32", (2, 4, 3, 2, 5), 3, (3, 2, 3), stride=(2, 1, 3), padding=(1, 0, 2, 0, 1, 1), group=2,
                    output_padding=(1, 0, 2)),
-            deconv("f32", (1, 2, 3, 4, 5), 2, (2, 3, 2), dilation=(1, 2, 3), stride=(2, 1, 2), padding=(0, 1, 1, 0, 1, 0)),
+            deconv("f32", (1, 2, 3, 4, 5), 2, (2, 3, 2), dilation=(1, 2, 3), stride=(2, 1, 2),
+                   padding=(0, 1, 1, 0, 1, 0)),
             deconv("f32", (2, 3, 9), 4, (4,), stride=(2,), padding=(1, 1)),
-            deconv("f64", (1, 2, 2, 3, 2), 2, (2, 2, 1)), deconv("i32", (1, 2, 2, 3, 2), 2, (2, 2, 3), stride=(2, 2, 2)),
+            deconv("f64", (1, 2, 2, 3, 2), 2, (2, 2, 1)),
+            deconv("i32", (1, 2, 2, 3, 2), 2, (2, 2, 3), stride=(2, 2, 2)),
         ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Ops whose results are as large as the data decides: `nonzero`, `unique`, `non_max_suppression`.
 
-A result has its bound as a dim of its type, and the op's last result, ``count`` (an i64 of rank 0), says how many of its rows count. Those
-behind are 0, so that who gathers by them stays inside of everything. All three are loops over a position that follows the data,
-which index notation does not say.
+A result has its bound as a dim of its type, and the op's last result, ``count`` (an i64 of rank 0), says how many of
+its rows count. Those behind are 0, so that who gathers by them stays inside of everything. All three are loops over a
+position that follows the data, which index notation does not say.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def as_i64(b, index):
 
 @ln_op
 class NonZero(LnOp):
-    """Where a tensor is not zero: column k of `indices` [rank, len] has the place of the k-th such element, in row-major order. NaN is not
-    zero. Columns from `count` on are 0.
+    """Where a tensor is not zero: column k of `indices` [rank, len] has the place of the k-th such element, in
+    row-major order. NaN is not zero. Columns from `count` on are 0.
 
     ```mlir
     // %x : tensor<2x3xf32>
@@ -91,16 +91,18 @@ class NonZero(LnOp):
     @classmethod
     def samples(cls):
         return [case(t.name, src=(3, 7)) for t in DTYPES] + [
-            case(src=()), case(src=(1,)), case(src=(33,)), case(src=(2, 1, 5)), case("i8", src=(2, 3, 4, 3)), case(src=(2, 3, 1, 2, 5)),
+            case(src=()), case(src=(1,)), case(src=(33,)), case(src=(2, 1, 5)), case("i8", src=(2, 3, 4, 3)),
+            case(src=(2, 3, 1, 2, 5)),
             case(src=(0, 3)), case("i1", src=(4, 0)),
         ]  # fmt: skip
 
 
 @ln_op
 class Unique(LnOp):
-    """The different rows among the first `limit` rows of a matrix: `first` says which row each is (the first of those that are equal),
-    `inverse` which of them each row is, and `repeats` how many rows are it. In rising order where `sorted`, else in the order in which
-    they come. NaN equals NaN, and is the largest; -0 equals 0. Behind `count` (of `inverse`: behind `limit`) there are zeros.
+    """The different rows among the first `limit` rows of a matrix: `first` says which row each is (the first of those
+    that are equal), `inverse` which of them each row is, and `repeats` how many rows are it. In rising order where
+    `sorted`, else in the order in which they come. NaN equals NaN, and is the largest; -0 equals 0. Behind `count` (of
+    `inverse`: behind `limit`) there are zeros.
 
     ```mlir
     // %x : tensor<9x1xf32>, %limit : tensor<i64>
@@ -177,7 +179,8 @@ class Unique(LnOp):
         return b.op(arith.IndexCastOp, b.load(order, [half, at]), type=IndexType())
 
     def _compare(self, b, src, x, y, predicate: str):
-        """Whether row `x` (an i64) compares so (``slt``, ``ne``) to row `y`: 0 as they are equal, -1 or 1 by the first difference."""
+        """Whether row `x` (an i64) compares so (``slt``, ``ne``) to row `y`: 0 as they are equal, -1 or 1 by the first
+        difference."""
         width, dtype = self.operand_specs[0].dims[1], self.operand_specs[0].dtype
         left, right = (b.mul(b.op(arith.IndexCastOp, v, type=IndexType()), width) for v in (x, y))
         with b.loop(0, width, carry=[b.const(0, i64)]) as j:
@@ -209,25 +212,30 @@ class Unique(LnOp):
 
     @classmethod
     def samples(cls):
-        return [case(t, src=(17, 1), limit=((), "i64"), sorted=s) for s in (True, False) for t in ("f32", "f64", "i64", "ui8", "i1", *SHORT)] + [
-            case(src=(9, 2), limit=((), "i64")), case("i32", src=(33, 3), limit=((), "i64"), sorted=False), case(src=(1, 1), limit=((), "i64")),
+        return [case(t, src=(17, 1), limit=((), "i64"), sorted=s) for s in (True, False) for t in ("f32", "f64", "i64",
+            "ui8", "i1", *SHORT)] + [
+            case(src=(9, 2), limit=((), "i64")), case("i32", src=(33, 3), limit=((), "i64"), sorted=False),
+            case(src=(1, 1), limit=((), "i64")),
             case(src=(0, 1), limit=((), "i64")),
         ]  # fmt: skip
 
 
 @ln_op
 class NonMaxSuppression(LnOp):
-    """ONNX's suppression: `indices` [rows, 3] has (batch, class, box) of the boxes that stay, of each batch and class at most `most`, the
-    best first. Of the first `limit` boxes those count whose score is above `least` (without `filtered`, all do), in falling order of
-    score, the lower index first where two are equal; one goes if it overlaps a better one that stays by more than `overlap`. There are as
-    many rows as `capacity` boxes of each batch and class; those behind `count` are 0.
+    """ONNX's suppression: `indices` [rows, 3] has (batch, class, box) of the boxes that stay, of each batch and class
+    at most `most`, the best first. Of the first `limit` boxes those count whose score is above `least` (without
+    `filtered`, all do), in falling order of score, the lower index first where two are equal; one goes if it overlaps a
+    better one that stays by more than `overlap`. There are as many rows as `capacity` boxes of each batch and class;
+    those behind `count` are 0.
 
-    `boxes` [B, N, 4] are two opposite corners (y, x, y, x), or with `centred` (x, y, width, height). The overlap is the area of the
-    intersection over that of the union; boxes without an area overlap nothing. It is computed in f32.
+    `boxes` [B, N, 4] are two opposite corners (y, x, y, x), or with `centred` (x, y, width, height). The overlap is the
+    area of the intersection over that of the union; boxes without an area overlap nothing. It is computed in f32.
 
     ```mlir
-    // %b : tensor<1x9x4xf32>, %s : tensor<1x2x9xf32>, %most : tensor<i64>, %overlap : tensor<f32>, %least : tensor<f32>, %limit : tensor<i64>
-    %i, %n = ln.non_max_suppression %b, %s, %most, %overlap, %least, %limit {capacity = 5} : tensor<10x3xi64>, tensor<i64>
+    // %b : tensor<1x9x4xf32>, %s : tensor<1x2x9xf32>, %most : tensor<i64>, %overlap : tensor<f32>
+    // %least : tensor<f32>, %limit : tensor<i64>
+    %i, %n = ln.non_max_suppression %b, %s, %most, %overlap, %least, %limit {capacity = 5}
+      : tensor<10x3xi64>, tensor<i64>
     ```
     """
 
@@ -257,7 +265,8 @@ class NonMaxSuppression(LnOp):
         return 8 * self.operand_specs[1].len * max(self.capacity, 1)
 
     def _sizes(self) -> list[int]:
-        """Bytes of the parts of the workspace: scores and boxes in two halves, for sorting; four corners and an area, and which are gone."""
+        """Bytes of the parts of the workspace: scores and boxes in two halves, for sorting; four corners and an area,
+        and which are gone."""
         n = max(self.operand_specs[0].dims[1], 1)
         return [align_up(size * n) for size in (8, 16, *[4] * 5, 1)]
 
@@ -317,11 +326,13 @@ class NonMaxSuppression(LnOp):
     def samples(cls):
         def boxes(batch, classes, count, capacity, **p):
             scalar, integer = ((), "f32"), ((), "i64")
-            return case(boxes=(batch, count, 4), scores=(batch, classes, count), most=integer, overlap=scalar, least=scalar, limit=integer,
+            return case(boxes=(batch, count, 4), scores=(batch, classes, count), most=integer, overlap=scalar,
+                        least=scalar, limit=integer,
                         capacity=capacity, **p)  # fmt: skip
 
         return [
-            boxes(1, 1, 33, 33), boxes(2, 3, 17, 4), boxes(1, 2, 1, 1), boxes(1, 1, 9, 0), boxes(2, 1, 0, 0), boxes(1, 2, 40, 40, filtered=False),
+            boxes(1, 1, 33, 33), boxes(2, 3, 17, 4), boxes(1, 2, 1, 1), boxes(1, 1, 9, 0), boxes(2, 1, 0, 0),
+            boxes(1, 2, 40, 40, filtered=False),
             boxes(2, 2, 21, 21, centred=True),
         ]  # fmt: skip
 
@@ -342,8 +353,8 @@ def _overlap(a: np.ndarray, b: np.ndarray, centred: bool) -> np.float32:
 
 
 class _Suppressor:
-    """`non_max_suppression` at the loop level. The boxes of a class lie in order of their scores, a corner behind the other, so that a box
-    that stays marks those behind it that go by a loop without branches."""
+    """`non_max_suppression` at the loop level. The boxes of a class lie in order of their scores, a corner behind the
+    other, so that a box that stays marks those behind it that go by a loop without branches."""
 
     def __init__(self, op: NonMaxSuppression, b, operands, indices, workspace):
         self.op, self.b, self.indices = op, b, indices

@@ -41,7 +41,8 @@ class Submean(LnOp):
     def samples(cls):
         mean = (1.5, 30.25, 100)
         return [
-            case("ui8", src=(4, 5, 3), mean=mean, dtype="TL_FLOAT"), case("ui8", src=(1, 1, 3), mean=mean, dtype="TL_INT8"),
+            case("ui8", src=(4, 5, 3), mean=mean, dtype="TL_FLOAT"),
+            case("ui8", src=(1, 1, 3), mean=mean, dtype="TL_INT8"),
             case(src=(7, 17, 3), mean=mean, dtype="TL_FLOAT"), case("i32", src=(3, 2, 3), mean=mean, dtype="TL_DOUBLE"),
         ]  # fmt: skip
 
@@ -126,7 +127,8 @@ class DetectYolov3(LnOp):
     ```mlir
     // %f : tensor<1x8x2x2xf32>, %a : tensor<1x2xf32>
     %c, %s, %b, %o, %p = ln.detect_yolov3 %f, %a {img_width = 16, img_height = 16}
-      : tensor<1x1x2x2x2xf32>, tensor<1x1x2x2x2xf32>, tensor<1x1x4x2x2xf32>, tensor<1x1x1x2x2xf32>, tensor<1x1x3x2x2xf32>
+      : tensor<1x1x2x2x2xf32>, tensor<1x1x2x2x2xf32>, tensor<1x1x4x2x2xf32>, tensor<1x1x1x2x2xf32>,
+        tensor<1x1x3x2x2xf32>
     ```
     """
 

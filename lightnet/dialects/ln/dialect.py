@@ -59,8 +59,8 @@ Ln = LnDialect("ln", [], [ParamAttr, PlaceAttr, LayoutAttr])
 
 
 def find(optype: str, table: Mapping[str, type[LnOp]] | None = None) -> type[LnOp] | None:
-    """The class of an optype in `table` (default: `optypes`), or of one that comes with a target (`registry.ARCH_OPS`); None for what is
-    none."""
+    """The class of an optype in `table` (default: `optypes`), or of one that comes with a target (`registry.ARCH_OPS`);
+    None for what is none."""
     cls = (optypes() if table is None else table).get(optype)
     return ARCH_OPS.get(optype) if cls is None and optype in ARCH_OPS else cls
 

@@ -127,10 +127,14 @@ class Einsum(LnOp):
     @classmethod
     def samples(cls):
         return [
-            case(src=[(3, 4), (4, 5)], equation="ij,jk->ik"), case(src=[(2, 3, 4), (2, 4, 5)], equation="bij, bjk -> bik"),
-            case(src=[(3, 3)], equation="ii->i"), case(src=[(3, 3)], equation="ii"), case(src=[(2, 17)], equation="ij->j"),
-            case(src=[(2, 1, 3, 4), (5, 4, 2)], equation="...ij,...jk"), case(src=[(3,), (5,), (2,)], equation="a,b,c->cab"),
+            case(src=[(3, 4), (4, 5)], equation="ij,jk->ik"),
+            case(src=[(2, 3, 4), (2, 4, 5)], equation="bij, bjk -> bik"),
+            case(src=[(3, 3)], equation="ii->i"), case(src=[(3, 3)], equation="ii"),
+            case(src=[(2, 17)], equation="ij->j"),
+            case(src=[(2, 1, 3, 4), (5, 4, 2)], equation="...ij,...jk"),
+            case(src=[(3,), (5,), (2,)], equation="a,b,c->cab"),
             case("f64", src=[(2, 3), (2, 3)], equation="ij,ij->"), case("i32", src=[(2, 3), (3, 2)], equation="ij,jk"),
-            *(case(t, src=[(2, 20), (20, 3)], equation="ij,jk->ki") for t in ("f16", "bf16") if t in BY_NAME), case(src=[(2, 0), (0, 3)], equation="ij,jk->ik"),
+            *(case(t, src=[(2, 20), (20, 3)], equation="ij,jk->ki") for t in ("f16", "bf16") if t in BY_NAME),
+            case(src=[(2, 0), (0, 3)], equation="ij,jk->ik"),
             case(src=[(2, 3, 4)], equation="a...->...a"), case(src=[()], equation="..."),
         ]  # fmt: skip

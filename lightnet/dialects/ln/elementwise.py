@@ -59,7 +59,8 @@ class Relu(LnOp):
     @classmethod
     def samples(cls):
         return [*_SHAPES(), case("i8", src=(3, 5)), case("i32", src=(17,)), case("ui8", src=(4, 4)),
-                case(src=()), case(src=(0,)), case("i32", src=(2, 0, 3)), *cases(("src",), ("f16", "bf16"))]  # fmt: skip
+                case(src=()), case(src=(0,)), case("i32", src=(2, 0, 3)),
+                *cases(("src",), ("f16", "bf16"))]  # fmt: skip
 
 
 @ln_op

@@ -1,4 +1,5 @@
-"""The activations of recurrent layers' gates: in NumPy, and at the loop level, for the loops of a CPU and the threads of a device. Imports xDSL and NumPy."""
+"""The activations of recurrent layers' gates: in NumPy, and at the loop level, for the loops of a CPU and the threads
+of a device. Imports xDSL and NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
-ACTIVATIONS = ("sigmoid", "tanh", "relu", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh", "hard_sigmoid", "elu",
+ACTIVATIONS = ("sigmoid", "tanh", "relu", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh", "hard_sigmoid",
+               "elu",
                "softsign", "softplus")  # fmt: skip
 
 
@@ -65,7 +67,8 @@ class Maths:
         return self.b.select(self.b.cmpf(predicate, x, self.number(y)), then, other)
 
     def tanh(self, x: SSAValue) -> SSAValue:
-        """1 - 2 / (exp(2x) + 1), and near 0, where that cancels, the Taylor sum to x^9 (the rest is below 1e-8 of it)."""
+        """1 - 2 / (exp(2x) + 1), and near 0, where that cancels, the Taylor sum to x^9 (the rest is below 1e-8 of
+        it)."""
         if self.element != f32:
             return self.op(math.TanhOp, x)
         one = self.number(1)

@@ -30,7 +30,8 @@ def in_range(index: np.ndarray, n: int) -> np.ndarray:
 
 
 def sample_index(name: str, spec: TensorSpec, limits: Sequence[int], seed: int) -> np.ndarray:
-    """Indices, some of them negative; the last axis of `limits` (or all, if there is one) says how large each may be."""
+    """Indices, some of them negative; the last axis of `limits` (or all, if there is one) says how large each may
+    be."""
     drawn = sample(name, "index", spec.dims, spec.dtype, seed=seed, bound=1 << 20).astype(np.int64)
     high = np.maximum(np.asarray(limits), 1)
     return (drawn % (2 * high) - high).astype(spec.dtype.np).reshape(spec.dims)
@@ -60,7 +61,8 @@ class _Indexed(LnOp):
         return sample_index(name, spec, cls.limits(tensors["src"], spec, params), seed)
 
     def index_limits(self):
-        """The lengths of the axes that indices point into: one for all of them, or for each entry of their last axis."""
+        """The lengths of the axes that indices point into: one for all of them, or for each entry of their last
+        axis."""
         src, index = self.operand_specs[:2]
         return self.limits(src, index, {p: getattr(self, p) for p in ("axis", "batch_dims") if hasattr(self, p)})
 
@@ -103,16 +105,18 @@ class Take(_Indexed):
             case(src=(2, 9, 4), index=((3, 5), "i64"), axis=1), case(src=(7,), index=((4,), "i32"), axis=0),
             case(src=(5, 17), index=((1,), "i32"), axis=0), case(src=(2, 3, 1, 2, 6), index=((4,), "i64"), axis=4),
             case(src=(5, 3), index=((), "i64"), axis=0), case(src=(4,), index=((), "i32"), axis=0),
-            case("i64", src=(3, 2), index=((2, 1, 2), "i32"), axis=1), case("i1", src=(6,), index=((9,), "i64"), axis=0),
-            case(src=(2, 0), index=((0,), "i64"), axis=1), *(case(t, src=(3, 4), index=((5,), "i64"), axis=0) for t in SHORT),
+            case("i64", src=(3, 2), index=((2, 1, 2), "i32"), axis=1),
+            case("i1", src=(6,), index=((9,), "i64"), axis=0),
+            case(src=(2, 0), index=((0,), "i64"), axis=1),
+            *(case(t, src=(3, 4), index=((5,), "i64"), axis=0) for t in SHORT),
         ]  # fmt: skip
 
 
 @ln_op
 class TakeAlong(_Indexed):
-    """For each element of `index` (as many axes as `src`), the element of `src` that has this index along `axis`, and else
-    stands at the same place: ``dst[i, j] = src[index[i, j], j]`` for axis 0. Negative indices count from the end; what is
-    outside is clamped.
+    """For each element of `index` (as many axes as `src`), the element of `src` that has this index along `axis`, and
+    else stands at the same place: ``dst[i, j] = src[index[i, j], j]`` for axis 0. Negative indices count from the end;
+    what is outside is clamped.
 
     ```mlir
     // %x : tensor<5x4xf32>, %index : tensor<3x4xi64>
@@ -145,7 +149,8 @@ class TakeAlong(_Indexed):
     def samples(cls):
         return [
             case(src=(5, 4), index=((3, 4), "i64"), axis=0), case(src=(5, 4), index=((3, 2), "i32"), axis=0),
-            case(src=(7,), index=((9,), "i64"), axis=0), case(src=(2, 1, 3, 1, 5), index=((1, 1, 4, 1, 5), "i64"), axis=2),
+            case(src=(7,), index=((9,), "i64"), axis=0),
+            case(src=(2, 1, 3, 1, 5), index=((1, 1, 4, 1, 5), "i64"), axis=2),
             case("i8", src=(3, 17), index=((3, 20), "i64"), axis=1), case(src=(2, 3), index=((0, 3), "i64"), axis=0),
             *(case(t, src=(3, 4), index=((3, 2), "i64"), axis=1) for t in SHORT),
         ]  # fmt: skip
@@ -153,9 +158,9 @@ class TakeAlong(_Indexed):
 
 @ln_op
 class GatherNd(_Indexed):
-    """Slices of `src` at the places that the last axis of `index` holds, one number for each of the axes after the first
-    `batch_dims`, which both tensors share: dst.dims = index.dims[:-1] + src.dims[batch_dims + index.dims[-1]:]. Negative
-    numbers count from the end; what is outside is clamped.
+    """Slices of `src` at the places that the last axis of `index` holds, one number for each of the axes after the
+    first `batch_dims`, which both tensors share: dst.dims = index.dims[:-1] + src.dims[batch_dims + index.dims[-1]:].
+    Negative numbers count from the end; what is outside is clamped.
 
     ```mlir
     // %x : tensor<4x5x6xf32>, %index : tensor<3x2xi64>
@@ -203,8 +208,10 @@ class GatherNd(_Indexed):
     @classmethod
     def samples(cls):
         return [
-            case(src=(4, 5, 6), index=((3, 2), "i64")), case(src=(4, 5), index=((2, 3, 2), "i32")), case(src=(5,), index=((1,), "i64")),
-            case(src=(2, 4, 5), index=((2, 3, 1), "i64"), batch_dims=1), case("i8", src=(2, 3, 4, 5), index=((2, 3, 2), "i64"), batch_dims=2),
+            case(src=(4, 5, 6), index=((3, 2), "i64")), case(src=(4, 5), index=((2, 3, 2), "i32")),
+            case(src=(5,), index=((1,), "i64")),
+            case(src=(2, 4, 5), index=((2, 3, 1), "i64"), batch_dims=1),
+            case("i8", src=(2, 3, 4, 5), index=((2, 3, 2), "i64"), batch_dims=2),
             case(src=(3, 2), index=((2, 1, 2, 1), "i64")), case(src=(3, 2), index=((0, 2), "i64")),
             *(case(t, src=(3, 4), index=((5, 1), "i64")) for t in SHORT),
         ]  # fmt: skip
@@ -212,7 +219,8 @@ class GatherNd(_Indexed):
 
 @ln_op
 class ReverseSequence(LnOp):
-    """The first ``lens[b]`` elements (at most all) along `time_axis` of each batch entry b in reverse, the others as they are.
+    """The first ``lens[b]`` elements (at most all) along `time_axis` of each batch entry b in reverse, the others as
+    they are.
 
     ```mlir
     // %x : tensor<6x3x4xf32>, %lens : tensor<3xi64>

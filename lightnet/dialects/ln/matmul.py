@@ -23,9 +23,11 @@ def broadcast_batch(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | Non
 
 @ln_op
 class Matmul(LnOp):
-    """Products of matrices: [..., M, K] x [..., K, N] = [..., M, N], where the dimensions before broadcast as NumPy's do.
+    """Products of matrices: [..., M, K] x [..., K, N] = [..., M, N], where the dimensions before broadcast as NumPy's
+    do.
 
-    dst[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]. The maths are ONNX's MatMul, for operands of rank 2 or more.
+    dst[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]. The maths are ONNX's MatMul, for operands of rank 2 or
+    more.
 
     ```mlir
     // %a : tensor<4x3x8xf32>, %b : tensor<8x5xf32>
@@ -77,7 +79,8 @@ class Matmul(LnOp):
     @classmethod
     def samples(cls):
         return [
-            case(a=(3, 4), b=(4, 5)), case(a=(1, 1), b=(1, 1)), case(a=(1, 37), b=(37, 130)), case(a=(33, 17), b=(17, 1)),
+            case(a=(3, 4), b=(4, 5)), case(a=(1, 1), b=(1, 1)), case(a=(1, 37), b=(37, 130)),
+            case(a=(33, 17), b=(17, 1)),
             case(a=(50, 40), b=(40, 101)), case(a=(2, 3, 7, 9), b=(2, 3, 9, 19)), case(a=(2, 5, 6), b=(6, 33)),
             case(a=(7, 6), b=(3, 6, 20)), case(a=(2, 1, 5, 8), b=(3, 8, 16)), case(a=(5, 3), b=(3, 2)),
             case("f64", a=(9, 20), b=(20, 70)), case("i32", a=(5, 6), b=(6, 9)), case("i64", a=(2, 3, 4), b=(4, 3)),

@@ -343,8 +343,9 @@ class Forward(_Move):
 
 @ln_op
 class Copy(LnOp):
-    """The tensor in memory of its own: what a target puts where a value goes from one memory space to another. No rewrite takes it away,
-    and no plan lets it share memory with its operand; where the spaces differ, the target's machine copies (`Target.machine`).
+    """The tensor in memory of its own: what a target puts where a value goes from one memory space to another. No
+    rewrite takes it away, and no plan lets it share memory with its operand; where the spaces differ, the target's
+    machine copies (`Target.machine`).
 
     ```mlir
     %y = ln.copy %x : tensor<2x3xf32>

@@ -23,7 +23,8 @@ class Batchnorm(LnOp):
     Ioffe and Szegedy 2015, in inference form; ONNX's BatchNormalization.
 
     ```mlir
-    // %x : tensor<1x3x4x5xf32>, %scale : tensor<3xf32>, %offset : tensor<3xf32>, %mean : tensor<3xf32>, %var : tensor<3xf32>
+    // %x : tensor<1x3x4x5xf32>, %scale : tensor<3xf32>, %offset : tensor<3xf32>, %mean : tensor<3xf32>
+    // %var : tensor<3xf32>
     %y = ln.batchnorm %x, %scale, %offset, %mean, %var {epsilon = 1.0e-05} : tensor<1x3x4x5xf32>
     ```
     """
@@ -172,7 +173,8 @@ class Layernorm(_Trailing):
 class Rmsnorm(_Trailing):
     """src / sqrt(mean of squares + epsilon), of all elements that agree in the axes before `axis`.
 
-    Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019), equation 4, without gain; ONNX's RMSNormalization.
+    Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019), equation 4, without gain; ONNX's
+    RMSNormalization.
 
     ```mlir
     // %x : tensor<2x5x32xf32>
@@ -263,8 +265,8 @@ class L2norm(_Along):
 class Lrn(LnOp):
     """src / (bias + alpha / size * sum of the squares of `size` neighbouring channels) ** beta, of [N, C, ...].
 
-    The channels are c - (size - 1) / 2 (rounded down) to c + (size - 1) / 2 (rounded up). Krizhevsky, Sutskever and Hinton,
-    "ImageNet Classification with Deep Convolutional Neural Networks" (2012), section 3.3; ONNX's LRN.
+    The channels are c - (size - 1) / 2 (rounded down) to c + (size - 1) / 2 (rounded up). Krizhevsky, Sutskever and
+    Hinton, "ImageNet Classification with Deep Convolutional Neural Networks" (2012), section 3.3; ONNX's LRN.
 
     ```mlir
     %y = ln.lrn %x {size = 5, alpha = 1.0e-04, beta = 0.75, bias = 1.0} : tensor<1x3x4x5xf32>
@@ -317,7 +319,8 @@ class Lrn(LnOp):
     def samples(cls):
         p = dict(alpha=0.5, bias=1.5)
         return [
-            case(src=(1, 7, 4, 5), size=5, **p), case(src=(2, 3, 1, 17), size=4, beta=0.6, **p), case(src=(1, 1), size=1, **p),
+            case(src=(1, 7, 4, 5), size=5, **p), case(src=(2, 3, 1, 17), size=4, beta=0.6, **p),
+            case(src=(1, 1), size=1, **p),
             case(src=(1, 2, 3, 3), size=9, beta=0.5, **p), case("f64", src=(1, 5, 6), size=3, beta=1.0, **p),
             *cases({"src": (1, 5, 20)}, SHORT, size=3, **p),
         ]  # fmt: skip

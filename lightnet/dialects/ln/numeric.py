@@ -1,4 +1,5 @@
-"""What elementwise ops share: their types, NumPy helpers of references, test shapes, and broadcasting; `rows.py` makes ops of them.
+"""What elementwise ops share: their types, NumPy helpers of references, test shapes, and broadcasting; `rows.py` makes
+ops of them.
 
 References compute floats in float64 and round once, so that f16 and bf16, which store what is computed in f32, need no
 code of their own. Imports NumPy, the op base and the dtypes.
@@ -97,7 +98,8 @@ def cases(operands: Mapping[str, tuple[int, ...]] | Sequence[str], types: Sequen
 
 
 def broadcast_dims(optype: str, specs: Sequence[TensorSpec]) -> tuple[int, ...]:
-    """The dims that tensors have together under NumPy's rule: aligned at the last axis, where a length of 1 is repeated."""
+    """The dims that tensors have together under NumPy's rule: aligned at the last axis, where a length of 1 is
+    repeated."""
     rank = max(spec.ndim for spec in specs)
     dims = []
     for k in range(-rank, 0):
@@ -113,7 +115,8 @@ def broadcast_dims(optype: str, specs: Sequence[TensorSpec]) -> tuple[int, ...]:
 
 
 def broadcast_read(name: str, dims: tuple[int, ...], out: tuple[int, ...]) -> str:
-    """A read in index notation of the element of `name` that goes with the element ``[i...]`` of a tensor of dims `out`."""
+    """A read in index notation of the element of `name` that goes with the element ``[i...]`` of a tensor of dims
+    `out`."""
     if dims == out:
         return f"{name}[i...]"
     first = len(out) - len(dims)
@@ -121,7 +124,8 @@ def broadcast_read(name: str, dims: tuple[int, ...], out: tuple[int, ...]) -> st
 
 
 def need_elements(optype: str, src: TensorSpec, axes: Sequence[int], dst: TensorSpec) -> None:
-    """Raise `ConstraintError` where elements of `dst` are picked along axes of `src` that have none. What is empty itself needs none."""
+    """Raise `ConstraintError` where elements of `dst` are picked along axes of `src` that have none. What is empty
+    itself needs none."""
     if 0 not in dst.dims and any(src.dims[k] == 0 for k in axes):
         raise ConstraintError(f"{optype}: {src} has no elements to pick from", label=f"{optype}.not-empty")
 

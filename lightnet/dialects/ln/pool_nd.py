@@ -1,7 +1,7 @@
 """Pooling over any number of axes of [N, C, *S]: `maxpool`, `avgpool`, and `maxpool_index`, where each maximum stands.
 
-What has two axes, no dilation, and padding that counts for nothing is better written as `maxpool2d` and `avgpool2d`, which
-have kernels of their own.
+What has two axes, no dilation, and padding that counts for nothing is better written as `maxpool2d` and `avgpool2d`,
+which have kernels of their own.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class _PoolNd(LnOp):
 
     def everywhere(self) -> str:
         """The ranges of all indices, for a local tensor."""
-        return f"n < src.dims[0], c < src.dims[1], {', '.join(f'y{i} < dst.dims[{i + 2}]' for i in self.axes())}, {self.taps()}"
+        places = ", ".join(f"y{i} < dst.dims[{i + 2}]" for i in self.axes())
+        return f"n < src.dims[0], c < src.dims[1], {places}, {self.taps()}"
 
     # -- parts of the reference
 
@@ -138,8 +139,8 @@ class Maxpool(_PoolNd):
 
 @ln_op
 class MaxpoolIndex(_PoolNd):
-    """Where in `src`, row-major, the first maximum of each window stands (a NaN is a maximum); the number of its elements for
-    a window that lies in the padding alone. The maths are the second output of ONNX's MaxPool.
+    """Where in `src`, row-major, the first maximum of each window stands (a NaN is a maximum); the number of its
+    elements for a window that lies in the padding alone. The maths are the second output of ONNX's MaxPool.
 
     ```mlir
     // %x : tensor<1x2x4x6xf32>
@@ -187,8 +188,8 @@ class MaxpoolIndex(_PoolNd):
 
 @ln_op
 class Avgpool(_PoolNd):
-    """The mean of each window: of what lies inside `src`, or, with `count_include_pad`, inside `src` and its padding. The
-    maths are ONNX's AveragePool.
+    """The mean of each window: of what lies inside `src`, or, with `count_include_pad`, inside `src` and its padding.
+    The maths are ONNX's AveragePool.
 
     ```mlir
     // %x : tensor<1x2x4x5x6xf32>
@@ -209,7 +210,8 @@ class Avgpool(_PoolNd):
         """
 
     def count(self, i: int) -> str:
-        """How many of a window's taps along an axis count: the t in [0, size) with first <= begin + t * dilation < end."""
+        """How many of a window's taps along an axis count: the t in [0, size) with first <= begin + t * dilation <
+        end."""
         size, n = self.size[i], self.operand_specs[0].dims[2 + i]
         before, behind = self.padding[i], self.padding[len(self.size) + i]
         begin = f"(y{i} * {self.stride[i]} - {before})"

@@ -1,7 +1,8 @@
-"""Radix sort of keys of 32 bits, for the ops that sort: a counting sort by each digit, from the lowest on (Knuth, volume 3, 5.2.5).
+"""Radix sort of keys of 32 bits, for the ops that sort: a counting sort by each digit, from the lowest on (Knuth,
+volume 3, 5.2.5).
 
-Keys become unsigned integers in the same order; what is moved is that integer and the number of the element, and what belongs to the
-keys is gathered once at the end. Each pass is stable, so the sort is. Imports the builder's types only.
+Keys become unsigned integers in the same order; what is moved is that integer and the number of the element, and what
+belongs to the keys is gathered once at the end. Each pass is stable, so the sort is. Imports the builder's types only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def takes(key: TensorSpec) -> bool:
 
 @dataclass(frozen=True)
 class _Memory:
-    """Where things stand in the workspace: copies of the operands, both halves of the keys and of the order, the counts."""
+    """Where things stand in the workspace: copies of the operands, both halves of the keys and of the order, the
+    counts."""
 
     copies: tuple[int, ...]
     keys: int
@@ -54,7 +56,8 @@ def workspace_bytes(specs: Sequence[TensorSpec]) -> int:
     return _Memory.of(specs).size
 
 
-def build(b: Any, specs: Sequence[TensorSpec], operands: Sequence[SSAValue], results: Sequence[SSAValue], workspace: SSAValue,
+def build(b: Any, specs: Sequence[TensorSpec], operands: Sequence[SSAValue], results: Sequence[SSAValue],
+          workspace: SSAValue,
           descending: bool) -> None:  # fmt: skip
     """Sort rank-1 memrefs by the first of them; a result may be the memory of its operand."""
     n, memory = specs[0].len, _Memory.of(specs)
@@ -115,8 +118,8 @@ def _bucket(b, key: SSAValue, number: int) -> SSAValue:
 
 
 def _ordered(b, x: SSAValue, spec: TensorSpec, descending: bool) -> SSAValue:
-    """The bits of a key as an unsigned integer in the order of the keys: those of a negative float are inverted, of a positive one
-    the sign is; both zeros are equal, NaN is the largest. For a descending sort all are inverted."""
+    """The bits of a key as an unsigned integer in the order of the keys: those of a negative float are inverted, of a
+    positive one the sign is; both zeros are equal, NaN is the largest. For a descending sort all are inverted."""
     flip = b.const(-1, i32)
     if spec.dtype.name == "f32":
         bits = b.cast("bitcast", b.op(arith.AddfOp, x, b.const(0.0, x.type)), i32)  # -0 + 0 = 0

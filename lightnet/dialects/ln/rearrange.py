@@ -1,4 +1,5 @@
-"""Ops that move elements to other places, leave some out or repeat them: `strided_slice`, `pad`, `expand`, `tile`, `trilu`."""
+"""Ops that move elements to other places, leave some out or repeat them: `strided_slice`, `pad`, `expand`, `tile`,
+`trilu`."""
 
 from __future__ import annotations
 
@@ -126,12 +127,15 @@ class StridedSlice(_Rearrangement):
     @classmethod
     def samples(cls):
         return [
-            case(src=(4, 6), starts=(3, 1), steps=(-1, 2), lens=(4, 3)), case(src=(5,), starts=(4,), steps=(3,), lens=(1,)),
-            case(src=(2, 3, 5, 7), starts=(0, 0, 1, 0), steps=(1, 1, 2, 1), lens=(2, 3, 2, 7)), case(src=(), starts=(), steps=(), lens=()),
+            case(src=(4, 6), starts=(3, 1), steps=(-1, 2), lens=(4, 3)),
+            case(src=(5,), starts=(4,), steps=(3,), lens=(1,)),
+            case(src=(2, 3, 5, 7), starts=(0, 0, 1, 0), steps=(1, 1, 2, 1), lens=(2, 3, 2, 7)),
+            case(src=(), starts=(), steps=(), lens=()),
             case(src=(1, 4, 6), starts=(0, 1, 0), steps=(1, 1, 1), lens=(1, 2, 6)),
             case(src=(3, 4, 6), starts=(2, 1, 0), steps=(1, 1, 1), lens=(1, 2, 6)),
             case("i8", src=(2, 1, 3, 1, 9), starts=(1, 0, 2, 0, 8), steps=(-1, 1, -2, 5, -4), lens=(2, 1, 2, 1, 3)),
-            case(src=(3, 4), starts=(0, 2), steps=(1, 1), lens=(3, 0)), case("i1", src=(9,), starts=(8,), steps=(-1,), lens=(9,)),
+            case(src=(3, 4), starts=(0, 2), steps=(1, 1), lens=(3, 0)),
+            case("i1", src=(9,), starts=(8,), steps=(-1,), lens=(9,)),
             *(case(t, src=(4, 5), starts=(0, 4), steps=(1, -1), lens=(4, 5)) for t in SHORT),
         ]  # fmt: skip
 
@@ -149,9 +153,9 @@ def pad_of_nothing(op):
 
 @ln_op
 class Pad(_Rearrangement):
-    """`before[k]` elements in front of axis k and `after[k]` behind it; a negative number cuts off as many. What is added
-    is `value` (in the type of the tensor, saturating), or by `mode` the mirror image without the border (``reflect``), the
-    border (``edge``), or the other end (``wrap``).
+    """`before[k]` elements in front of axis k and `after[k]` behind it; a negative number cuts off as many. What is
+    added is `value` (in the type of the tensor, saturating), or by `mode` the mirror image without the border
+    (``reflect``), the border (``edge``), or the other end (``wrap``).
 
     ```mlir
     // %x : tensor<4x6xf32>
@@ -168,7 +172,8 @@ class Pad(_Rearrangement):
 
     @property
     def definition(self):
-        """The inside, and boxes around it: those before and behind it along the first axis, the rest along the second …"""
+        """The inside, and boxes around it: those before and behind it along the first axis, the rest along the second
+        …"""
         dims, out = self.operand_specs[0].dims, self.result_specs[0].dims
         # Along axis k, elements lo[k] to hi[k] of the result are elements lo[k] - before[k] … of the operand.
         lo = [min(max(b, 0), d) for b, d in zip(self.before, out)]
@@ -198,7 +203,8 @@ class Pad(_Rearrangement):
         return f"dst[{written}] = {value}{' for ' + ranges if ranges else ''}"
 
     def _source(self, place: str, n: int) -> str:
-        """Which element of an axis of length `n` stands at `place`, counted from its first element and possibly outside."""
+        """Which element of an axis of length `n` stands at `place`, counted from its first element and possibly
+        outside."""
         if n == 1:
             return "0"
         if self.mode == "edge":
@@ -235,12 +241,15 @@ class Pad(_Rearrangement):
     def samples(cls):
         shapes = [
             dict(src=(4, 6), before=(1, 0), after=(2, 3)), dict(src=(5,), before=(3,), after=(2,)),
-            dict(src=(1, 2, 3, 5), before=(0, 0, 1, 2), after=(0, 0, 2, 1)), dict(src=(3, 1, 4), before=(-1, 2, 5), after=(2, 0, -2)),
+            dict(src=(1, 2, 3, 5), before=(0, 0, 1, 2), after=(0, 0, 2, 1)),
+            dict(src=(3, 1, 4), before=(-1, 2, 5), after=(2, 0, -2)),
         ]  # fmt: skip
         return [case(**s, mode=m, value=-1.5) for m in _MODES for s in shapes] + [
-            case("i8", src=(3, 4), before=(1, 1), after=(1, 1), value=300), case(src=(0, 2), before=(1, 0), after=(0, 1), value=2),
+            case("i8", src=(3, 4), before=(1, 1), after=(1, 1), value=300),
+            case(src=(0, 2), before=(1, 0), after=(0, 1), value=2),
             case(src=(), before=(), after=()), case(src=(3,), before=(-4,), after=(6,), value=1),
-            case("i1", src=(4,), before=(1,), after=(1,), value=1), case("i64", src=(2, 3, 2, 1, 2), before=(0, 0, 1, 0, 0), after=(0,) * 5),
+            case("i1", src=(4,), before=(1,), after=(1,), value=1),
+            case("i64", src=(2, 3, 2, 1, 2), before=(0, 0, 1, 0, 0), after=(0,) * 5),
             *(case(t, src=(3, 4), before=(1, 1), after=(0, 1), value=0.1) for t in SHORT),
         ]  # fmt: skip
 
@@ -305,7 +314,8 @@ class Expand(_Rearrangement):
 
 #: Copies that `tile` writes as runs, one statement each; more are found by division.
 MAX_RUNS = 32
-#: So many of them where there are fewer elements than these: LLVM unrolls short ones, and takes minutes to look for vectors among 1,000 stores.
+#: So many of them where there are fewer elements than these: LLVM unrolls short ones, and takes minutes to look for
+#: vectors among 1,000 stores.
 FEW_RUNS, LONG_RUN = 4, 256
 
 
@@ -357,9 +367,11 @@ class Tile(_Rearrangement):
     @classmethod
     def samples(cls):
         return [
-            case(src=(2, 3), repeats=(1, 4)), case(src=(5,), repeats=(3,)), case(src=(1, 2, 1, 3, 5), repeats=(2, 1, 3, 2, 1)),
+            case(src=(2, 3), repeats=(1, 4)), case(src=(5,), repeats=(3,)),
+            case(src=(1, 2, 1, 3, 5), repeats=(2, 1, 3, 2, 1)),
             case(src=(2, 3), repeats=(1, 1)), case(src=(), repeats=()), case(src=(2, 3), repeats=(0, 2)),
-            case("i16", src=(3, 1), repeats=(2, 17)), case(src=(3, 5), repeats=(7, 9)), *(case(t, src=(3,), repeats=(5,)) for t in SHORT),
+            case("i16", src=(3, 1), repeats=(2, 17)), case(src=(3, 5), repeats=(7, 9)),
+            *(case(t, src=(3,), repeats=(5,)) for t in SHORT),
         ]  # fmt: skip
 
 
@@ -368,8 +380,8 @@ class Tile(_Rearrangement):
 
 @ln_op
 class Trilu(_Rearrangement):
-    """The upper triangle of the matrices in the last two axes (elements on and above the diagonal `k` places to the right
-    of the main one), or the lower one (on and below); zeros elsewhere.
+    """The upper triangle of the matrices in the last two axes (elements on and above the diagonal `k` places to the
+    right of the main one), or the lower one (on and below); zeros elsewhere.
 
     ```mlir
     // %x : tensor<2x3x3xf32>
@@ -394,7 +406,8 @@ class Trilu(_Rearrangement):
         return [
             case(src=(2, 3, 4), upper=u, k=k) for u in (True, False) for k in (-1, 0, 2)
         ] + [
-            case(src=(1, 1), upper=True, k=0), case(src=(2, 1, 3, 17, 5), upper=False, k=1), case("i64", src=(5, 3), upper=True, k=9),
+            case(src=(1, 1), upper=True, k=0), case(src=(2, 1, 3, 17, 5), upper=False, k=1),
+            case("i64", src=(5, 3), upper=True, k=9),
             case("i1", src=(4, 4), upper=False, k=-9), case(src=(0, 3), upper=True, k=0),
             *(case(t, src=(3, 4)) for t in SHORT),
         ]  # fmt: skip

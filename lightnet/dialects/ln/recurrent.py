@@ -1,8 +1,9 @@
 """Recurrent layers over a sequence, one direction each: `lstm`, `gru`, `rnn`.
 
-The products of the inputs with their weights are a matrix product over all steps, which stands before the op: what is left is
-what one step needs of the step before it. All tensors are time-major, states are [B, H], and weights of the state are [H, G]:
-row k says what element k of the state adds to all G gate outputs, so that the inner loop runs along memory.
+The products of the inputs with their weights are a matrix product over all steps, which stands before the op: what is
+left is what one step needs of the step before it. All tensors are time-major, states are [B, H], and weights of the
+state are [H, G]: row k says what element k of the state adds to all G gate outputs, so that the inner loop runs along
+memory.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _UNROLL = 4
 
 
 class Recurrent(LnOp):
-    """What all declare: `gates` [T, B, G], what the inputs add to the gate outputs, biases included; `weight` [H, G] of the
-    state; the initial state; and `lens` [B], how many of the T steps each sequence has. Behind its end, results are 0 and the
-    state stays. With `reverse`, time runs backward. Gate outputs are clamped to [-clip, clip] before their activation, unless
-    `clip` is 0."""
+    """What all declare: `gates` [T, B, G], what the inputs add to the gate outputs, biases included; `weight` [H, G] of
+    the state; the initial state; and `lens` [B], how many of the T steps each sequence has. Behind its end, results are
+    0 and the state stays. With `reverse`, time runs backward. Gate outputs are clamped to [-clip, clip] before their
+    activation, unless `clip` is 0."""
 
     has_builder = True
     gates = operand(rank=3, dtypes=_DTYPES)
@@ -46,8 +47,8 @@ class Recurrent(LnOp):
     # -- what a step is, for whoever writes the loops
 
     def products(self) -> tuple[tuple[int, int], ...]:
-        """The gates, as (first, how many), whose products with the state are made together; those behind the first take what `between` makes
-        of the state."""
+        """The gates, as (first, how many), whose products with the state are made together; those behind the first take
+        what `between` makes of the state."""
         return ((0, self.count),)
 
     def constants(self) -> tuple[tuple[str, int], ...]:
@@ -60,7 +61,8 @@ class Recurrent(LnOp):
 
     def unit(self, m: Maths, x: Sequence[SSAValue], products: Sequence[SSAValue], old: Mapping[str, SSAValue],
              constants: Sequence[SSAValue]) -> dict[str, SSAValue]:  # fmt: skip
-        """The new state of a unit, by name: from what the inputs and what the state add to its gate outputs, and the old state."""
+        """The new state of a unit, by name: from what the inputs and what the state add to its gate outputs, and the
+        old state."""
         return self.cell(m, [m.add(*pair) for pair in zip(x, products, strict=True)], old, constants)
 
     def cell(
@@ -212,8 +214,8 @@ class Lstm(Recurrent):
     i = f(x_i + h W_i + p_i c),  fg = f(x_f + h W_f + p_f c),  c' = fg c + i g(x_c + h W_c),
     o = f(x_o + h W_o + p_o c'),  h' = o k(c').
 
-    `peephole` is p_i, p_o, p_f, [3H] (zeros without peepholes); with `input_forget`, fg = 1 - i. The activations f, g, k have
-    an `alpha` and a `beta` each. Gers and Schmidhuber, "Recurrent Nets that Time and Count" (2000); ONNX's LSTM.
+    `peephole` is p_i, p_o, p_f, [3H] (zeros without peepholes); with `input_forget`, fg = 1 - i. The activations f, g,
+    k have an `alpha` and a `beta` each. Gers and Schmidhuber, "Recurrent Nets that Time and Count" (2000); ONNX's LSTM.
 
     ```mlir
     // %x : tensor<5x2x32xf32>, %w : tensor<8x32xf32>, %h : tensor<2x8xf32>, %n : tensor<2xi32>, %p : tensor<24xf32>

@@ -133,8 +133,8 @@ ReduceMin = _Reduction.row(
 
 @ln_op
 class ReduceMean(_Reduction):
-    """The sum along `axes` (which stay with length 1) divided by the number of its terms; over nothing it is NaN, and 0 of
-    integers, whose sums wrap and whose quotients truncate.
+    """The sum along `axes` (which stay with length 1) divided by the number of its terms; over nothing it is NaN, and 0
+    of integers, whose sums wrap and whose quotients truncate.
 
     ```mlir
     // %x : tensor<3x5x4xf32>
@@ -168,7 +168,8 @@ class ReduceMean(_Reduction):
 
 
 class _ArgExtreme(Rows):
-    """The index of the first (or last) extreme along `axis`, in two passes, each of which is a reduction that vectorises."""
+    """The index of the first (or last) extreme along `axis`, in two passes, each of which is a reduction that
+    vectorises."""
 
     src = operand(min_rank=1)
     dst = result()
@@ -216,7 +217,8 @@ class _ArgExtreme(Rows):
     def samples(cls):
         return [
             case(src=(3, 4), axis=1), case(src=(5,), axis=0, last=True), case(src=(1,), axis=0),
-            case(src=(2, 1, 3, 1, 7), axis=4), case("i8", src=(3, 17, 2), axis=1), case("i8", src=(3, 17, 2), axis=1, last=True),
+            case(src=(2, 1, 3, 1, 7), axis=4), case("i8", src=(3, 17, 2), axis=1),
+            case("i8", src=(3, 17, 2), axis=1, last=True),
             case("f64", src=(4, 3, 2), axis=0), case("ui8", src=(2, 33), axis=1), case(src=(0, 4), axis=1),
             *(case(t, src=(3, 50), axis=1) for t in SHORT),
         ]  # fmt: skip
@@ -225,11 +227,13 @@ class _ArgExtreme(Rows):
 # fmt: off
 Argmax = _ArgExtreme.row(
     "argmax", "max=", np.argmax,
-    "The index (i64) of the maximum along `axis`, which stays with length 1: of its first occurrence, or with `last` of "
+    "The index (i64) of the maximum along `axis`, which stays with length 1: of its first occurrence, or with `last` "
+    "of "
     "its last one. NaN is larger than every number.")
 Argmin = _ArgExtreme.row(
     "argmin", "min=", np.argmin,
-    "The index (i64) of the minimum along `axis`, which stays with length 1: of its first occurrence, or with `last` of "
+    "The index (i64) of the minimum along `axis`, which stays with length 1: of its first occurrence, or with `last` "
+    "of "
     "its last one. NaN is smaller than every number.")
 # fmt: on
 
@@ -263,8 +267,8 @@ def maxreduce_of_one(op):
 
 @ln_op
 class Maxreduce(_AxisReduction):
-    """The maximum along `axis`, which stays with length 1; of nothing the lowest value of the type (-inf for floats). NaN
-    propagates.
+    """The maximum along `axis`, which stays with length 1; of nothing the lowest value of the type (-inf for floats).
+    NaN propagates.
 
     ```mlir
     // %x : tensor<3x5xf32>

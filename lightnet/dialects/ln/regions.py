@@ -33,13 +33,13 @@ class _Regions(LnOp):
 
 @ln_op
 class RoiAlign(_Regions):
-    """Regions of [N, C, H, W] as maps of one size [R, C, `height`, `width`]: each result is the mean (or, with `mode` max,
-    the maximum of the weighted neighbours) of bilinear samples in its part of the region.
+    """Regions of [N, C, H, W] as maps of one size [R, C, `height`, `width`]: each result is the mean (or, with `mode`
+    max, the maximum of the weighted neighbours) of bilinear samples in its part of the region.
 
-    A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`; `batch` [R] says which picture it is of; one of a picture below 0 is 0. A part has
-    `sampling_ratio` points along each axis or, where that is 0, as many as it has elements, rounded up. With `half_pixel`, element i is
-    at i + 0.5, else at i, and a region is at least one element wide. He et al., "Mask R-CNN" (2017), section 3; ONNX's
-    RoiAlign.
+    A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`; `batch` [R] says which picture it is of; one of a
+    picture below 0 is 0. A part has `sampling_ratio` points along each axis or, where that is 0, as many as it has
+    elements, rounded up. With `half_pixel`, element i is at i + 0.5, else at i, and a region is at least one element
+    wide. He et al., "Mask R-CNN" (2017), section 3; ONNX's RoiAlign.
 
     ```mlir
     // %x : tensor<1x3x8x8xf32>, %rois : tensor<2x4xf32>, %batch : tensor<2xi64>
@@ -118,7 +118,8 @@ class RoiAlign(_Regions):
             return case(kind, src=src, rois=(regions, 4), batch=((regions,), "i64"), height=height, width=width, **p)
 
         return [
-            align("f32", (2, 3, 8, 9), 5, 3, 2, sampling_ratio=2), align("f32", (1, 2, 7, 7), 3, 2, 3, half_pixel=False),
+            align("f32", (2, 3, 8, 9), 5, 3, 2, sampling_ratio=2),
+            align("f32", (1, 2, 7, 7), 3, 2, 3, half_pixel=False),
             align("f32", (1, 1, 1, 1), 1, 1, 1), align("f32", (2, 2, 6, 5), 4, 2, 2, mode="max", scale=0.5),
             align("f64", (1, 2, 6, 6), 2, 5, 1, sampling_ratio=3, scale=2.0, mode="max"),
         ]  # fmt: skip
@@ -183,7 +184,8 @@ class _Sampler:
         return low, step, self.to_index(self.choose("olt", count, most, count, most))
 
     def part_of_few(self, n, picture, rows, columns, y, x) -> None:
-        """One element of the result for each channel, where the points are so few that their sum stays in a register."""
+        """One element of the result for each channel, where the points are so few that their sum stays in a
+        register."""
         b, op, count = self.b, self.op, self.op.sampling_ratio
         corners = []
         for i in range(count):
@@ -270,13 +272,14 @@ FAR = 1 << 20
 
 @ln_op
 class RoiPool(_Regions):
-    """Regions of [N, C, H, W] as maps of one size [R, C, `height`, `width`]: each result is the maximum of the elements in its
-    part of the region, or 0 where no element is in it.
+    """Regions of [N, C, H, W] as maps of one size [R, C, `height`, `width`]: each result is the maximum of the elements
+    in its part of the region, or 0 where no element is in it.
 
-    A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`, each rounded to the nearest element (halves away from 0); both ends
-    belong to it, and it has at least one element. `batch` [R] says which picture it is of; of no picture, its results are 0. Part i of n
-    of a region of L elements is those from floor(i * L / n) to ceil((i + 1) * L / n), the end left out: parts may share elements.
-    What is computed with coordinates is computed in their type. Girshick, "Fast R-CNN" (2015), section 2.1; ONNX's MaxRoiPool.
+    A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`, each rounded to the nearest element (halves away from
+    0); both ends belong to it, and it has at least one element. `batch` [R] says which picture it is of; of no picture,
+    its results are 0. Part i of n of a region of L elements is those from floor(i * L / n) to ceil((i + 1) * L / n),
+    the end left out: parts may share elements. What is computed with coordinates is computed in their type. Girshick,
+    "Fast R-CNN" (2015), section 2.1; ONNX's MaxRoiPool.
 
     ```mlir
     // %x : tensor<1x3x8x8xf32>, %rois : tensor<2x4xf32>, %batch : tensor<2xi64>
@@ -348,7 +351,8 @@ class RoiPool(_Regions):
             return case(kind, src=src, rois=(regions, 4), batch=((regions,), "i64"), height=height, width=width, **p)
 
         return [
-            pool("f32", (2, 3, 8, 9), 7, 3, 2), pool("f32", (1, 2, 7, 7), 5, 2, 3, scale=0.5), pool("f32", (1, 1, 1, 1), 1, 1, 1),
+            pool("f32", (2, 3, 8, 9), 7, 3, 2), pool("f32", (1, 2, 7, 7), 5, 2, 3, scale=0.5),
+            pool("f32", (1, 1, 1, 1), 1, 1, 1),
             pool("f64", (2, 2, 6, 5), 4, 7, 5, scale=1.7), pool("f32", (1, 5, 17, 1), 3, 1, 4),
         ]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Resampling: `resize` (to given dimensions), `upsample` (by given scales), `interpolate` (along an axis, by tables)."""
+"""Resampling: `resize` (to given dimensions), `upsample` (by given scales), `interpolate` (along an axis, by
+tables)."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ def resample_to_itself(op):
 
 
 class _Resample(LnOp):
-    """Along each axis, element d of the result comes from the coordinate x = (d + 0.5) * old / new - 0.5 of the source, whose
-    element i is at i: ONNX's `half_pixel`.
+    """Along each axis, element d of the result comes from the coordinate x = (d + 0.5) * old / new - 0.5 of the source,
+    whose element i is at i: ONNX's `half_pixel`.
 
-    `TL_NEAREST` takes the element at round(x), where round takes halves away from zero. `TL_LINEAR` takes
-    s[l] + (x - l) * (s[l + 1] - s[l]) with l = floor(x), one axis after the other from the first on; x is clamped to the
-    source, and an axis that keeps its length is left alone, one of length 1 repeated. Integers are computed in f64 and truncated toward zero.
+    `TL_NEAREST` takes the element at round(x), where round takes halves away from zero. `TL_LINEAR` takes s[l] + (x -
+    l) * (s[l + 1] - s[l]) with l = floor(x), one axis after the other from the first on; x is clamped to the source,
+    and an axis that keeps its length is left alone, one of length 1 repeated. Integers are computed in f64 and
+    truncated toward zero.
     """
 
     src = operand()
@@ -40,8 +42,8 @@ class _Resample(LnOp):
     def definition(self) -> str:
         if self.mode == "TL_LINEAR" and self.result_specs[0].len:
             return _linear(self.operand_specs[0], self.result_specs[0])
-        # (d + 0.5) * old / new - 0.5 rounded half away from zero is floor((2*d + 1) * old / (2 * new)) where it is not below
-        # zero; below, it is above -0.5 and rounds to 0.
+        # (d + 0.5) * old / new - 0.5 rounded half away from zero is floor((2*d + 1) * old / (2 * new)) where it is not
+        # below zero; below, it is above -0.5 and rounds to 0.
         return "dst[i...] = src[(2 * i + 1) * src.dims / (2 * dst.dims)...]"
 
     def reference(self, src):
@@ -65,7 +67,8 @@ class _Resample(LnOp):
 
 
 def _linear(src: TensorSpec, dst: TensorSpec) -> str:
-    """The definition of a linear resampling: weights `w1` of the elements of axis 1, and a tensor `r1` in which it has its new length."""
+    """The definition of a linear resampling: weights `w1` of the elements of axis 1, and a tensor `r1` in which it has
+    its new length."""
     wide = "f32" if src.dtype.is_float and src.dtype.name != "f64" else "f64"
     index = [f"at{axis}" for axis in range(src.ndim)]
     axes = [axis for axis in range(src.ndim) if src.dims[axis] != dst.dims[axis]]
@@ -165,8 +168,8 @@ class Upsample(_Resample):
 class Interpolate(LnOp):
     """Weighted sums along one axis: dst[.., o, ..] = sum over t of weight[o, t] * src[.., index[o, t], ..].
 
-    Every resize that is linear in its source is one of these for each axis; the tables hold the formula. An index outside is
-    clamped to the first or last element. The weights are f64 where `src` is, else f32.
+    Every resize that is linear in its source is one of these for each axis; the tables hold the formula. An index
+    outside is clamped to the first or last element. The weights are f64 where `src` is, else f32.
 
     ```mlir
     // %x : tensor<1x3x4x4xf32>, %index : tensor<8x2xi32>, %weight : tensor<8x2xf32>
@@ -181,7 +184,8 @@ class Interpolate(LnOp):
     dst = result()
     axis = number("int", ge=0, lt="src.ndim")
     checks = {
-        "weight-type": 'weight.dtype == dtype("TL_DOUBLE") ? src.dtype == weight.dtype : src.dtype != dtype("TL_DOUBLE")',
+        "weight-type": 'weight.dtype == dtype("TL_DOUBLE") ? src.dtype == weight.dtype : src.dtype != '
+        'dtype("TL_DOUBLE")',
     }
     definition = "dst[i:axis..., o, k...] += weight[o, t] * src[i..., index[o, t], k...]"
 
@@ -212,6 +216,7 @@ class Interpolate(LnOp):
             return case(kind, src=src, index=((out, taps), "i32"), weight=weight, axis=axis)
 
         return [
-            along(2, (1, 3, 4, 5), 9, 2), along(3, (1, 3, 4, 5), 9, 4), along(0, (1,), 1, 1), along(1, (2, 7, 33), 3, 5),
+            along(2, (1, 3, 4, 5), 9, 2), along(3, (1, 3, 4, 5), 9, 4), along(0, (1,), 1, 1),
+            along(1, (2, 7, 33), 3, 5),
             along(2, (2, 3, 17), 40, 2, "f64"), *(along(1, (3, 6, 4), 5, 2, t) for t in SHORT),
         ]  # fmt: skip

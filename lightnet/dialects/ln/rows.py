@@ -144,8 +144,8 @@ class Predicate(Unary):
 
 
 class Broadcasting(LnOp):
-    """An op whose operands are brought to one shape as NumPy does. A subclass gives `formula`: the value in index notation,
-    with operands under their names (``src1 + src2``)."""
+    """An op whose operands are brought to one shape as NumPy does. A subclass gives `formula`: the value in index
+    notation, with operands under their names (``src1 + src2``)."""
 
     formula: ClassVar[str]
 

@@ -1,4 +1,5 @@
-"""How an op states its own rewrites: a rule is a function from an op to what equals it, under a comment with the equation.
+"""How an op states its own rewrites: a rule is a function from an op to what equals it, under a comment with the
+equation.
 
     # reshape(reshape(x)) = reshape(x)
     @rule("reshape")
@@ -8,8 +9,8 @@
 
 A rule returns None (no match), a new op that takes the old one's place, or a value (a sequence of values for several
 results) that is equal bit for bit, whatever the data: rounding may not change, NaN stays NaN, -0 stays -0. A rule never
-makes an op dearer, and never undoes another rule. Rules stand in `rewrites` of their op's class; `simplify` applies them.
-Imports xDSL and `ir`.
+makes an op dearer, and never undoes another rule. Rules stand in `rewrites` of their op's class; `simplify` applies
+them. Imports xDSL and `ir`.
 """
 
 from __future__ import annotations

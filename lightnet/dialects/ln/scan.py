@@ -79,8 +79,8 @@ class _Scan(LnOp):
 
 @ln_op
 class Cumsum(_Scan):
-    """Along `axis`, the sum of the elements up to each one; with `exclusive` without it, with `reverse` from the end. Integers
-    wrap; f16 and bf16 are summed in f32.
+    """Along `axis`, the sum of the elements up to each one; with `exclusive` without it, with `reverse` from the end.
+    Integers wrap; f16 and bf16 are summed in f32.
 
     ```mlir
     // %x : tensor<3x5xf32>
@@ -98,8 +98,8 @@ class Cumsum(_Scan):
 
 @ln_op
 class Cumprod(_Scan):
-    """Along `axis`, the product of the elements up to each one; with `exclusive` without it, with `reverse` from the end.
-    Integers wrap; f16 and bf16 are multiplied in f32.
+    """Along `axis`, the product of the elements up to each one; with `exclusive` without it, with `reverse` from the
+    end. Integers wrap; f16 and bf16 are multiplied in f32.
 
     ```mlir
     // %x : tensor<3x5xf32>
@@ -192,8 +192,8 @@ class _Topk(LnOp):
                 b.store(b.const(0, storage_type(spec.dtype)), memory, [b.add(to, b.mul(i.iv, inner))])
 
     def _insert(self, b, src, at, i, lists, to, inner, is_full) -> None:
-        """Put element `i` of a line into the list of at most k, at `to`, if it belongs there; of equal ones, behind. A list that
-        `is_full` has k elements, any other one i."""
+        """Put element `i` of a line into the list of at most k, at `to`, if it belongs there; of equal ones, behind. A
+        list that `is_full` has k elements, any other one i."""
         dtype, k, one = self.operand_specs[0].dtype, self.k, b.index(1)
         x, (values, indices) = b.load(src, [at]), lists
 
@@ -248,10 +248,14 @@ class Topk(_Topk):
     @classmethod
     def samples(cls):
         return [
-            case(t, src=(3, 17), axis=1, k=5, largest=large) for large in (True, False) for t in ("f32", "i32", "ui8", "i1", *SHORT)
+            case(t, src=(3, 17), axis=1, k=5, largest=large) for large in (True, False) for t in ("f32", "i32", "ui8",
+                "i1", *SHORT)
         ] + [
-            case(src=(9,), axis=0, k=9), case(src=(2, 100), axis=1, k=70), case("i8", src=(90, 2), axis=0, k=50, largest=False), case(src=(1,), axis=0, k=1), case(src=(2, 7, 1, 3, 2), axis=1, k=2),
-            case("f64", src=(33, 2), axis=0, k=1, largest=False), case(src=(3, 4), axis=1, k=0), case(src=(0, 4), axis=1, k=2),
+            case(src=(9,), axis=0, k=9), case(src=(2, 100), axis=1, k=70),
+            case("i8", src=(90, 2), axis=0, k=50, largest=False), case(src=(1,), axis=0, k=1),
+            case(src=(2, 7, 1, 3, 2), axis=1, k=2),
+            case("f64", src=(33, 2), axis=0, k=1, largest=False), case(src=(3, 4), axis=1, k=0),
+            case(src=(0, 4), axis=1, k=2),
         ]  # fmt: skip
 
 
@@ -289,6 +293,8 @@ class TopkOf(_Topk):
             case(t, src=(3, 17), limit=limit, axis=1, k=k, largest=large)
             for large in (True, False) for k in (5, 17) for t in ("f32", "i32", "ui8", "i1", *SHORT)
         ] + [
-            case(src=(2, 100), limit=limit, axis=1, k=70), case("i8", src=(90, 2), limit=limit, axis=0, k=50, largest=False),
-            case(src=(2, 7, 1, 3, 2), limit=limit, axis=1, k=2), case(src=(0, 4), limit=limit, axis=1, k=2), case(src=(9,), limit=limit, axis=0, k=0),
+            case(src=(2, 100), limit=limit, axis=1, k=70),
+            case("i8", src=(90, 2), limit=limit, axis=0, k=50, largest=False),
+            case(src=(2, 7, 1, 3, 2), limit=limit, axis=1, k=2), case(src=(0, 4), limit=limit, axis=1, k=2),
+            case(src=(9,), limit=limit, axis=0, k=0),
         ]  # fmt: skip

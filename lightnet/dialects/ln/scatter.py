@@ -1,7 +1,7 @@
 """Ops that write where another tensor says: `scatter_elements`, `scatter_nd`.
 
-Index notation has no subscripts from data on its left side, so that both are loops, over a copy of the operand: updates are
-applied in order, and of two to one place without a reduction the later one stays.
+Index notation has no subscripts from data on its left side, so that both are loops, over a copy of the operand: updates
+are applied in order, and of two to one place without a reduction the later one stays.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ class ScatterElements(_Scatter):
             case(t, src=(5, 4), index=((3, 4), "i64"), updates=(3, 4), axis=0, reduction=r)
             for r in REDUCTIONS for t in ("f32", "i32", "ui8", *SHORT)
         ] + [
-            case(src=(7,), index=((4,), "i32"), updates=(4,), axis=0), case(src=(3, 17), index=((2, 20), "i64"), updates=(2, 20), axis=1),
+            case(src=(7,), index=((4,), "i32"), updates=(4,), axis=0),
+            case(src=(3, 17), index=((2, 20), "i64"), updates=(2, 20), axis=1),
             case("i64", src=(2, 1, 3, 1, 5), index=((1, 1, 4, 1, 2), "i64"), updates=(1, 1, 4, 1, 2), axis=2),
             case("i1", src=(6,), index=((3,), "i64"), updates=(3,), axis=0, reduction="max"),
             case(src=(2, 3), index=((0, 3), "i64"), updates=(0, 3), axis=0),
@@ -161,9 +162,9 @@ class ScatterElements(_Scatter):
 
 @ln_op
 class ScatterNd(_Scatter):
-    """`src` with slices of it written (or by `reduction` added, multiplied, …) from `updates`, at the places that the last
-    axis of `index` holds: updates.dims = index.dims[:-1] + src.dims[index.dims[-1]:]. Negative numbers count from the end;
-    what is outside is clamped. f16 and bf16 round after each update.
+    """`src` with slices of it written (or by `reduction` added, multiplied, …) from `updates`, at the places that the
+    last axis of `index` holds: updates.dims = index.dims[:-1] + src.dims[index.dims[-1]:]. Negative numbers count from
+    the end; what is outside is clamped. f16 and bf16 round after each update.
 
     ```mlir
     // %x : tensor<5x4xf32>, %index : tensor<3x1xi64>, %u : tensor<3x4xf32>
@@ -219,9 +220,12 @@ class ScatterNd(_Scatter):
     @classmethod
     def samples(cls):
         return [
-            case(t, src=(5, 4), index=((3, 1), "i64"), updates=(3, 4), reduction=r) for r in REDUCTIONS for t in ("f32", "i8", *SHORT)
+            case(t, src=(5, 4), index=((3, 1), "i64"), updates=(3, 4), reduction=r) for r in REDUCTIONS for t in ("f32",
+                "i8", *SHORT)
         ] + [
-            case(src=(4, 5, 6), index=((2, 3, 2), "i32"), updates=(2, 3, 6)), case(src=(7,), index=((1,), "i64"), updates=()),
-            case("i64", src=(2, 3, 1, 2, 5), index=((2, 5), "i64"), updates=(2,)), case(src=(3, 2), index=((0, 1), "i64"), updates=(0, 2)),
+            case(src=(4, 5, 6), index=((2, 3, 2), "i32"), updates=(2, 3, 6)),
+            case(src=(7,), index=((1,), "i64"), updates=()),
+            case("i64", src=(2, 3, 1, 2, 5), index=((2, 5), "i64"), updates=(2,)),
+            case(src=(3, 2), index=((0, 1), "i64"), updates=(0, 2)),
             case("ui16", src=(3, 4), index=((9, 2), "i64"), updates=(9,), reduction="add"),
         ]  # fmt: skip

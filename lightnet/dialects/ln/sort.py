@@ -26,8 +26,8 @@ def _order(keys: np.ndarray, direction: str) -> np.ndarray:
 
 
 class _Sort(LnOp):
-    """Many keys of 32 bits by their digits (`radix.py`). Else a bottom-up merge sort between two halves of the workspace, then a
-    copy to the results (Knuth, volume 3, 5.2.4).
+    """Many keys of 32 bits by their digits (`radix.py`). Else a bottom-up merge sort between two halves of the
+    workspace, then a copy to the results (Knuth, volume 3, 5.2.4).
 
     Keys and values move together. Of two runs, the right element goes first only if it belongs strictly before the left
     one: that is what makes the sort stable.
@@ -64,9 +64,9 @@ class _Sort(LnOp):
 
 
 def merge_sort(b, buffers, n: int, before, count=None):
-    """Sort the `n` elements in half 0 of `buffers` (memrefs [2, n]: keys, then what moves with them), or the first `count` of them (an
-    index that run time knows); stable. Gives the half that they are in at the end: a number, or with `count` an index. ``before(x, y)`` says whether
-    key x belongs strictly before key y."""
+    """Sort the `n` elements in half 0 of `buffers` (memrefs [2, n]: keys, then what moves with them), or the first
+    `count` of them (an index that run time knows); stable. Gives the half that they are in at the end: a number, or
+    with `count` an index. ``before(x, y)`` says whether key x belongs strictly before key y."""
     passes: Any = max(n - 1, 0).bit_length()
     last: Any = passes % 2
     if count is not None:
@@ -90,7 +90,8 @@ def merge_sort(b, buffers, n: int, before, count=None):
 
 
 def _merge(b, buffers, source, target, low, middle, high, last, before) -> None:
-    """Merge [low, middle) and [middle, high) of half `source` into half `target`; `last` is the last element that there is."""
+    """Merge [low, middle) and [middle, high) of half `source` into half `target`; `last` is the last element that there
+    is."""
     keys, one = buffers[0], b.index(1)
     with b.loop(low, high, carry=[low, middle]) as out:
         left, right = out.args
@@ -229,7 +230,8 @@ class Pick1d(LnOp):
     @classmethod
     def samples(cls):
         return [
-            case(src=(20,), src_index=((7,), "i32"), len=5, stride=4), case(src=(1,), src_index=((1,), "i32"), len=1, stride=1),
+            case(src=(20,), src_index=((7,), "i32"), len=5, stride=4),
+            case(src=(1,), src_index=((1,), "i32"), len=1, stride=1),
             case("i32", src=(9,), src_index=((9,), "i32"), len=9, stride=1),
             case(src=(11,), src_index=((6,), "i32"), len=6, stride=3),
         ]  # fmt: skip

@@ -51,7 +51,8 @@ class Source(LnOp):
         count = math.prod(p.dims)
         if len(p.data) > max(count, p.data == (0,)) and holds_data(p.from_file, p.ran):
             raise ConstraintError(
-                f"{cls.optype}: a tensor of {count} elements {list(p.dims)} should have no more data, but gets {len(p.data)} numbers",
+                f"{cls.optype}: a tensor of {count} elements {list(p.dims)} should have no more data, but gets "
+                f"{len(p.data)} numbers",
                 label=f"{cls.optype}.data-length",
             )
         return [TensorSpec(p.dims, BY_TL[p.dtype])]
@@ -60,8 +61,8 @@ class Source(LnOp):
         return 0
 
     def contents(self, store, seed: int = 0, missing: list[str] | None = None, loc=None) -> np.ndarray:
-        """The tensor's contents at load time; `store` is a weight store or None. `missing` gets the tensor's name when the
-        store should hold it and does not (zeros). Raises LightNetError, at `loc`, when the store holds something of
+        """The tensor's contents at load time; `store` is a weight store or None. `missing` gets the tensor's name when
+        the store should hold it and does not (zeros). Raises LightNetError, at `loc`, when the store holds something of
         another size or type."""
         spec = self.result_specs[0]
         name = self.tensor_names[0] or self.op_name or "?"
@@ -93,7 +94,8 @@ class Create(Source):
 
 @ln_op
 class Input(Source):
-    """A tensor that a caller may feed; its contents are the default. One that is `required` has none: every call feeds it.
+    """A tensor that a caller may feed; its contents are the default. One that is `required` has none: every call feeds
+    it.
 
     ```mlir
     %x = ln.input {from_file = true} : tensor<1x3x8x8xf32> as "create0"("image")
@@ -106,8 +108,8 @@ class Input(Source):
 
 @ln_op
 class ParamOp(Source):
-    """A tensor that is constant from call to call: weights and the like. No pass reads its value. One that is `required`
-    has no contents but those of the weight store: a call without these is an error.
+    """A tensor that is constant from call to call: weights and the like. No pass reads its value. One that is
+    `required` has no contents but those of the weight store: a call without these is an error.
 
     ```mlir
     %w = ln.param {from_file = true} : tensor<4x3x3x3xf32> as "create1"("conv1_wts")

@@ -18,10 +18,11 @@ CUBIC_A = -0.75
 class GridSample(LnOp):
     """`src` [N, C, *S] at the points of `grid` [N, *Out, r], as [N, C, *Out]; r is the number of axes in S.
 
-    A point has a coordinate for each axis, that of the last axis first. With `normalized`, -1 and 1 are the ends of an axis:
-    the middles of its first and last elements with `align_corners`, else the outer edges of these; without, element i is at
-    i. Outside of `src` there are zeros, the elements at the `border`, or its `reflection` (at the middles or edges that -1
-    and 1 mean). Jaderberg et al., "Spatial Transformer Networks" (2015), section 3.3; ONNX's GridSample.
+    A point has a coordinate for each axis, that of the last axis first. With `normalized`, -1 and 1 are the ends of an
+    axis: the middles of its first and last elements with `align_corners`, else the outer edges of these; without,
+    element i is at i. Outside of `src` there are zeros, the elements at the `border`, or its `reflection` (at the
+    middles or edges that -1 and 1 mean). Jaderberg et al., "Spatial Transformer Networks" (2015), section 3.3; ONNX's
+    GridSample.
 
     ```mlir
     // %x : tensor<1x3x4x4xf32>, %grid : tensor<1x5x6x2xf32>

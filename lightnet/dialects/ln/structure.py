@@ -1,5 +1,5 @@
-"""The structural ops: `ln.once`, a region evaluated when a network is loaded, and `ln.yield` (`ir/kernel.py`); and what a
-network's function consists of."""
+"""The structural ops: `ln.once`, a region evaluated when a network is loaded, and `ln.yield` (`ir/kernel.py`); and what
+a network's function consists of."""
 
 from __future__ import annotations
 

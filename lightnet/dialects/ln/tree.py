@@ -1,4 +1,5 @@
-"""Decision trees: `tree_step`, a step from each node to a child. As many of them as the deepest tree is deep lead to the leaves."""
+"""Decision trees: `tree_step`, a step from each node to a child. As many of them as the deepest tree is deep lead to
+the leaves."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from lightnet.runtime.initial import sample
 
 @ln_op
 class TreeStep(LnOp):
-    """From nodes `node` [N, T] of trees to a child of each: ``child[k]`` of node k where ``x[n, feature[k]] <= threshold[k]``, else the one behind it
-    (so for NaN). All trees' nodes stand in one list, tables of M elements; a leaf has itself as its child, and a condition that always holds.
-    An index outside of its axis is clamped.
+    """From nodes `node` [N, T] of trees to a child of each: ``child[k]`` of node k where
+    ``x[n, feature[k]] <= threshold[k]``, else the one behind it (so for NaN). All trees' nodes stand in one list,
+    tables of M elements; a leaf has itself as its child, and a condition that always holds. An index outside of its
+    axis is clamped.
 
     ```mlir
-    // %x : tensor<8x4xf32>, %node : tensor<8x3xi32>, %feature : tensor<20xi32>, %threshold : tensor<20xf32>, %child : tensor<20xi32>
+    // %x : tensor<8x4xf32>, %node : tensor<8x3xi32>, %feature : tensor<20xi32>, %threshold : tensor<20xf32>
+    // %child : tensor<20xi32>
     %y = ln.tree_step %x, %node, %feature, %threshold, %child : tensor<8x3xi32>
     ```
     """

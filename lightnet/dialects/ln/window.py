@@ -22,16 +22,17 @@ def output_dim(size: int, kernel: int, stride: int, padding: int, dilation: int 
 
 
 def ceil_output_dim(size: int, kernel: int, stride: int, before: int, behind: int, dilation: int = 1) -> int:
-    """As `output_dim`, rounded up: a last window may reach past the end, but begins inside or in front (ONNX's ceil_mode)."""
+    """As `output_dim`, rounded up: a last window may reach past the end, but begins inside or in front (ONNX's
+    ceil_mode)."""
     extent = (kernel - 1) * dilation + 1
     count = -(-(size + before + behind - extent) // stride) + 1
     return count - 1 if (count - 1) * stride >= size + before else count
 
 
 def result_of(optype: str, src: TensorSpec, dims: Sequence[int], *, reads: bool = False) -> TensorSpec:
-    """The result [N, C, *S] of a window over `src`, which may be empty: where there are no pixels, or where the window is larger than what it
-    is over by just so much that no position is left. Raises `ConstraintError` where it is larger still, or (`reads`) where there is a position
-    and no pixel: a sum over padding is 0, but no pool has a value."""
+    """The result [N, C, *S] of a window over `src`, which may be empty: where there are no pixels, or where the window
+    is larger than what it is over by just so much that no position is left. Raises `ConstraintError` where it is larger
+    still, or (`reads`) where there is a position and no pixel: a sum over padding is 0, but no pool has a value."""
     if min(dims[2:]) < 0 or (reads and 0 in src.dims[2:] and 0 not in dims):
         raise ConstraintError(
             f"{optype}: the window should have a position in {src}, but the result would have the dims {list(dims)}",

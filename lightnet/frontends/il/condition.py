@@ -1,4 +1,5 @@
-"""Integer constant expressions of `#if` and `#elif` (C99 6.10.1, and the comma operator, which GCC takes there): 64-bit signed and unsigned arithmetic.
+"""Integer constant expressions of `#if` and `#elif` (C99 6.10.1, and the comma operator, which GCC takes there): 64-bit
+signed and unsigned arithmetic.
 
 Imports the lexer, `parsing` and diagnostics only.
 """
@@ -18,7 +19,8 @@ Value = tuple[int, bool]
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)([uU]?[lL]{0,2}|[lL]{1,2}[uU])")
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
 _LEVELS = (
-    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
+    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"),
+    ("*", "/", "%"),
 )  # fmt: skip
 
 

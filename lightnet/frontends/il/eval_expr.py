@@ -5,11 +5,11 @@
     power   := primary ("**" unary)?
     primary := number | string | "(" expr ")" | name "(" expr ("," expr)* ")" | name shift    (one-argument names only)
 
-A number may have `_` between its digits. `&& || ?:` evaluate only what they need and give the operand itself; `min` and `max`
-give a number. What numbers are, and what operators make of them, is in `eval_numbers.py`.
+A number may have `_` between its digits. `&& || ?:` evaluate only what they need and give the operand itself; `min` and
+`max` give a number. What numbers are, and what operators make of them, is in `eval_numbers.py`.
 
-Imports the standard library, `eval_numbers`, `parsing` and diagnostics only. Time and memory are bounded by the length of the text
-(`MAX_LENGTH`).
+Imports the standard library, `eval_numbers`, `parsing` and diagnostics only. Time and memory are bounded by the length
+of the text (`MAX_LENGTH`).
 """
 
 from __future__ import annotations

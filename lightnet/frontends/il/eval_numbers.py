@@ -1,9 +1,9 @@
 """Perl's numbers and what its operators make of them: the arithmetic of IL's `${eval EXPR}`.
 
-An integer is exact while it fits 64 bits (signed or unsigned) and a double otherwise; a double that is an integer below 2^53
-takes part in `+ - * % **` as an integer; `/` gives a double. A comparison gives 1 or "". `%` has the sign of its right operand.
-Bit operators take their operands as unsigned 64-bit integers, or, where both are strings, by characters. Sources: the Perl
-manual (perlop, perlnumber) and what perl 5.36 prints.
+An integer is exact while it fits 64 bits (signed or unsigned) and a double otherwise; a double that is an integer below
+2^53 takes part in `+ - * % **` as an integer; `/` gives a double. A comparison gives 1 or "". `%` has the sign of its
+right operand. Bit operators take their operands as unsigned 64-bit integers, or, where both are strings, by characters.
+Sources: the Perl manual (perlop, perlnumber) and what perl 5.36 prints.
 
 Imports the standard library and diagnostics only.
 """
@@ -82,7 +82,8 @@ def arithmetic(op: Callable, left: Value, right: Value) -> int | float:
 
 
 def compared(op: str, a: Value, b: Value) -> Value:
-    """What a comparison of numbers or, by the operators that are words, of strings gives: YES or NO; of `<=>` and `cmp` the sign."""
+    """What a comparison of numbers or, by the operators that are words, of strings gives: YES or NO; of `<=>` and `cmp`
+    the sign."""
     if op.isalpha():
         x, y = to_text(a), to_text(b)
     else:
@@ -192,7 +193,8 @@ def truth(value: Value) -> bool:
 
 # -- bits
 def _unsigned(value: Value) -> int:
-    """A finite value as a word of 64 bits: truncated, negative ones in two's complement, what is out of range at its limit."""
+    """A finite value as a word of 64 bits: truncated, negative ones in two's complement, what is out of range at its
+    limit."""
     x = number(value)
     if isinstance(x, float):
         if not math.isfinite(x):

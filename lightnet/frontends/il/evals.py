@@ -52,8 +52,8 @@ class EvalError(Exception):
 def substitute(translation: Translation, mode: str, errors: ErrorList) -> tuple[str, list[int], list[Token]]:
     """The text with every `${eval}` replaced, and for each token that is left its offset and the token, for locations.
 
-    A value stands where its expression stood, so text around it joins it. An expression that is malformed or refused is an
-    error, and becomes 0.
+    A value stands where its expression stood, so text around it joins it. An expression that is malformed or refused is
+    an error, and becomes 0.
     """
     text, starts, tokens = translation.text, translation.starts, translation.tokens
     if "${" not in text:
@@ -149,12 +149,14 @@ def _arith(found: list[_Eval], on_error: Callable[[EvalError], None]) -> list[st
 
 # -- Perl -------------------------------------------------------------------------------------------------------------
 # The child answers on a private copy of its stdout, one record a value: its length, a colon, its bytes. A failure is
-# "!", the number of the
-# expression, a colon, and Perl's message. Expressions share one interpreter, so that a variable set in one is seen by
-# the next.
+# "!", the number of the expression, a colon, and Perl's message. Expressions share one interpreter, so that a variable
+# set in one is seen by the next.
 _PROLOGUE = """sub __ln_eval {
     my $r = eval $_[1];
-    if ($@ ne '') { print {$main::__ln_out} "!$_[0]:" . substr($@, 0, 500); close $main::__ln_out; require POSIX; POSIX::_exit(1) }
+    if ($@ ne '') {
+        print {$main::__ln_out} "!$_[0]:" . substr($@, 0, 500);
+        close $main::__ln_out; require POSIX; POSIX::_exit(1)
+    }
     return defined $r ? $r : '';
 }
 open(STDIN, '<', '/dev/null');

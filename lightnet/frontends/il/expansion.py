@@ -1,10 +1,11 @@
 """The expansion of macros: calls and their arguments, `#`, `##`, `__VA_OPT__`, as GCC does them, within bounds.
 
-GCC's algorithm: a macro is disabled while its replacement is read, and a disabled macro's name that is read is frozen for ever.
-A replacement list is pushed, reversed, on the stack of pending tokens, above an END token that enables the macro again.
+GCC's algorithm: a macro is disabled while its replacement is read, and a disabled macro's name that is read is frozen
+for ever. A replacement list is pushed, reversed, on the stack of pending tokens, above an END token that enables the
+macro again.
 
-A mistake goes to `errors`, and the expansion goes on; what exceeds a limit is raised. Imports the lexer, macros and diagnostics
-only.
+A mistake goes to `errors`, and the expansion goes on; what exceeds a limit is raised. Imports the lexer, macros and
+diagnostics only.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class _Use:
 
 
 class Expander(ABC):
-    """Expands lists of tokens. Where a call may go on in the lines behind, they come from `next_line` and `next_paren`."""
+    """Expands lists of tokens. Where a call may go on in the lines behind, they come from `next_line` and
+    `next_paren`."""
 
     def __init__(self, limits: Limits, errors: ErrorList, sources: SourceMap):
         self.limits = limits
@@ -141,8 +143,8 @@ class Expander(ABC):
             raise self.limit(f"macros expand to more than {self.limits.tokens} tokens", at)
 
     def collect(self, macro: Macro, name: Token, pending: list[Token], from_file: bool) -> list | None:
-        """The arguments of a call; None if no '(' follows the name, and for a malformed call. An absent variable argument is
-        None in the list."""
+        """The arguments of a call; None if no '(' follows the name, and for a malformed call. An absent variable
+        argument is None in the list."""
         if not self.at_paren(pending, from_file):
             return None
         pending.pop()
@@ -235,13 +237,14 @@ class Expander(ABC):
         return result
 
     def substitute(self, macro: Macro, name: Token, args: list, origin: Expansion) -> list[Token]:
-        """Carry out the macro's plan: C99 6.10.3.1 (arguments), 6.10.3.2 (#) and 6.10.3.3 (##), C23 6.10.5.2 (__VA_OPT__)."""
+        """Carry out the macro's plan: C99 6.10.3.1 (arguments), 6.10.3.2 (#) and 6.10.3.3 (##), C23 6.10.5.2
+        (__VA_OPT__)."""
         out = self.carry_out(macro.plan or [], _Use(macro, name, args, origin, {}))
         return [t for t in out if t[0] != EMPTY]
 
     def carry_out(self, plan: list, use: _Use, inside: bool = False) -> list[Token]:
-        """The tokens that a plan makes. A placemarker stands for an operand of ## that is empty and, `inside` of a __VA_OPT__,
-        for every argument that is."""
+        """The tokens that a plan makes. A placemarker stands for an operand of ## that is empty and, `inside` of a
+        __VA_OPT__, for every argument that is."""
         out: list[Token] = []
         paste = False
         for i, (code, value, space) in enumerate(plan):

@@ -45,8 +45,8 @@ class Groups:
         return self._open[-1].pos if self._open else None
 
     def take(self, name: str, token: Token, holds: Callable[[str], bool]) -> None:
-        """Carry out a directive; `holds` evaluates its condition by the name of the test (`if`, `ifdef`, `ifndef`), and is called
-        only where that matters. GroupError for a directive that may not stand here."""
+        """Carry out a directive; `holds` evaluates its condition by the name of the test (`if`, `ifdef`, `ifndef`), and
+        is called only where that matters. GroupError for a directive that may not stand here."""
         if name.startswith("if"):
             if len(self._open) >= MAX_DEPTH:
                 raise GroupError("#if is nested too deeply")

@@ -29,8 +29,9 @@ class Folders:
         """Find and read the file that `includer` names: `"name"` beside the includer first, then (and `<name>`
         only) the folders.
 
-        Returns its path and its text. LightNetError without a location for a name that is found nowhere, or outside of the
-        folders, for a file with several hard links (unless it is below an include folder), and for one that is too large.
+        Returns its path and its text. LightNetError without a location for a name that is found nowhere, or outside of
+        the folders, for a file with several hard links (unless it is below an include folder), and for one that is too
+        large.
         """
         path, real = self._find(name, angled, includer)
         return path, self._open(name, real)
@@ -58,7 +59,8 @@ class Folders:
                 raise LightNetError(f"#include of '{name[:200]}' is refused: it is not a regular file")
         if outside:
             raise LightNetError(
-                f"#include of '{name[:200]}' is refused: it is outside the folders that may be read (name its folder with -I)"
+                f"#include of '{name[:200]}' is refused: it is outside the folders that may be read (name its folder "
+                "with -I)"
             )
         where = " or ".join(["beside the file"] * bool(beside) + ["in the folders of -I"] * bool(self._dirs))
         raise LightNetError(

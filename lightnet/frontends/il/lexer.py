@@ -149,8 +149,8 @@ class SourceFile:
 
 
 class SourceMap:
-    """All files of one translation; global offsets are unique over them. With `physical`, places are where they are, whatever
-    `#line` says."""
+    """All files of one translation; global offsets are unique over them. With `physical`, places are where they are,
+    whatever `#line` says."""
 
     def __init__(self, physical: bool = False) -> None:
         self.physical = physical

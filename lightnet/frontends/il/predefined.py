@@ -1,7 +1,7 @@
 """The macros that are there from the start: `__LINE__`, `__FILE__`, `__DATE__`, `__COUNTER__`, `__has_include`, …
 
-`__DATE__` and `__TIME__` are those of the translation, or of SOURCE_DATE_EPOCH (seconds, UTC) where that is set: a network that
-uses them differs from day to day, which is its own doing. Imports the lexer, macros and diagnostics only.
+`__DATE__` and `__TIME__` are those of the translation, or of SOURCE_DATE_EPOCH (seconds, UTC) where that is set: a
+network that uses them differs from day to day, which is its own doing. Imports the lexer, macros and diagnostics only.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The C preprocessor of IL: files, directives, conditions and includes, as `gcc -E` does them, within bounds.
 
-The directives are C23's (`#elifdef`, `__VA_OPT__`, `__has_include`) and some of GCC's. What differs from `gcc -E`: `linux` and
-`unix` are not predefined, nor what GCC says of itself and the machine; `#include` reads only below the file's folder and the
-include folders (`includes.py`); everything is bounded (`Limits`).
+The directives are C23's (`#elifdef`, `__VA_OPT__`, `__has_include`) and some of GCC's. What differs from `gcc -E`:
+`linux` and `unix` are not predefined, nor what GCC says of itself and the machine; `#include` reads only below the
+file's folder and the include folders (`includes.py`); everything is bounded (`Limits`).
 
-`#line` and line markers (`# 12 "file"`) say where a line is to be looked for: places in messages follow them, and `__LINE__` and
-`__FILE__`. Imports the expansion, the lexer, conditions, includes and diagnostics only.
+`#line` and line markers (`# 12 "file"`) say where a line is to be looked for: places in messages follow them, and
+`__LINE__` and `__FILE__`. Imports the expansion, the lexer, conditions, includes and diagnostics only.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MAX_LINE = (1 << 31) - 1
 
 @dataclass
 class Translation:
-    """The result: the tokens after preprocessing, their text, and the offset in it of each. `is_whole` is false where a directive
-    failed, so that something is missing."""
+    """The result: the tokens after preprocessing, their text, and the offset in it of each. `is_whole` is false where a
+    directive failed, so that something is missing."""
 
     tokens: list[Token]
     text: str
@@ -83,9 +83,9 @@ def preprocess(
     """Preprocess `text`, which was read from `path`.
 
     `include_dirs` are searched by #include after the folder of the including file; `defines` are `NAME` (which is 1) or
-    `NAME=value` or `NAME(args)=value`. With `physical`, places are where they are, whatever `#line` says. Mistakes go to
-    `errors`, with the place in the user's file and the macros around it; without it, LightNetError has them. Raises LimitError
-    for what is too large.
+    `NAME=value` or `NAME(args)=value`. With `physical`, places are where they are, whatever `#line` says. Mistakes go
+    to `errors`, with the place in the user's file and the macros around it; without it, LightNetError has them. Raises
+    LimitError for what is too large.
     """
     found = ErrorList() if errors is None else errors
     preprocessor = Preprocessor(path, include_dirs, limits, found, SourceMap(physical))
@@ -314,7 +314,8 @@ class Preprocessor(Expander):
         self.marker(token, expanded)
 
     def marker(self, token: Token, rest: list[Token]) -> None:
-        """Say which line the next one is: a number, and a file's name or none. The flags of a line marker mean nothing here."""
+        """Say which line the next one is: a number, and a file's name or none. The flags of a line marker mean nothing
+        here."""
         text = rest[0][1] if rest else ""
         if not (text.isascii() and text.isdigit() and int(text[:20]) <= MAX_LINE):
             raise self.error(f"expected a line number up to {MAX_LINE} behind #line, got '{text[:40]}'", token)

@@ -1,7 +1,7 @@
 """The reader of LightNet IL: preprocessed text, `${eval}` replaced, parsed into the operators of a `Netlist`.
 
-Operators are named by their type and a count from 0 of each type. Imports the standard library, the netlist, the preprocessor,
-the statements and diagnostics only.
+Operators are named by their type and a count from 0 of each type. Imports the standard library, the netlist, the
+preprocessor, the statements and diagnostics only.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def read(
     `NAME=value`. `eval_mode`: "arith" or "perl" (which runs Perl code from the file). `on_warning` gets what #warning
     and redefinitions say. With `physical`, places are where they are, whatever `#line` says.
 
-    Raises LightNetError, located in the user's file also within macros, for anything malformed or beyond the limits: the first
-    mistake, with the others, up to a limit, in its `others`. With `on_error` each is reported there, and malformed statements
-    are left out; all are where a directive failed, since what it should have defined is missing.
+    Raises LightNetError, located in the user's file also within macros, for anything malformed or beyond the limits:
+    the first mistake, with the others, up to a limit, in its `others`. With `on_error` each is reported there, and
+    malformed statements are left out; all are where a directive failed, since what it should have defined is missing.
     """
     if eval_mode not in MODES:
         raise LightNetError(f"unknown eval mode '{eval_mode}'; the modes are: {', '.join(MODES)}")

@@ -2,12 +2,13 @@
 
     network   := (statement? ";")* statement?
     statement := optype "(" tensors "|" tensors "|" params ")"
-    tensors   := (name "=" name ("," name "=" name)* ","?)?          params := (name "=" value ("," name "=" value)* ","?)?
+    tensors   := (name "=" name ("," name "=" name)* ","?)?
+    params    := (name "=" value ("," name "=" value)* ","?)?
     value     := number | string | name | "true" | "false" | "null" | "[" element ("," element)* ","? "]"
     element   := number | string | "true" | "false" | "null"         all of one kind
 
-A bare name as a value is a string. A string keeps its escapes as they are written. Imports the standard library, the netlist
-and diagnostics only.
+A bare name as a value is a string. A string keeps its escapes as they are written. Imports the standard library, the
+netlist and diagnostics only.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ class _Statement:
         self.seen.add(arg)
 
     def array(self, start: int, param: int) -> tuple[tuple, int]:
-        """The values between brackets, and the offset behind the second: at least one, all numbers, strings, booleans or null."""
+        """The values between brackets, and the offset behind the second: at least one, all numbers, strings, booleans
+        or null."""
         values: list = []
         at = start
         while m := _ELEMENT.match(self.text, at):

@@ -1,10 +1,11 @@
 """The texts of NNVM attributes as values: a small grammar, read by hand and never evaluated.
 
     value := "(" [value ("," value)*] [","] ")" | "[" … "]" | atom
-    atom  := None | True | False | number ("L" behind an integer, as Python 2 wrote it) | "text" | 'text' | anything else
+    atom  := None | True | False | number ("L" behind an integer: Python 2) | "text" | 'text' | anything else
 
-Every writer spells them its own way: ``(3, 3)``, ``[3, 3]``, ``(3L, 3L)``, ``3``; ``True``, ``true``, ``1``. An atom that is none of
-the others is a text (``relu``, ``NCHW``, ``<mxnet.initializer.Xavier object at 0x7f>``). Imports the standard library only.
+Every writer spells them its own way: ``(3, 3)``, ``[3, 3]``, ``(3L, 3L)``, ``3``; ``True``, ``true``, ``1``. An atom
+that is none of the others is a text (``relu``, ``NCHW``, ``<mxnet.initializer.Xavier object at 0x7f>``). Imports the
+standard library only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class AttributeText(ValueError):
 
 
 def parse(text: str) -> Attribute:
-    """The value that `text` spells. Raises `AttributeText` for brackets that do not fit and for texts beyond the limits."""
+    """The value that `text` spells. Raises `AttributeText` for brackets that do not fit and for texts beyond the
+    limits."""
     if len(text) > MAX_TEXT:
         raise AttributeText(f"is longer than {MAX_TEXT} characters")
     bare = text.strip()

@@ -1,8 +1,9 @@
 """What the handlers of detectors share: boxes and rows that hold them, their order, and their suppression.
 
-A *row* of [B, N, W] holds a class, a score, four coordinates and what else there is, in columns of its own. Detectors keep N rows and fill
-those that are left over with -1, so that all sizes are known; how many there are is a tensor beside them. A handler takes what it needs from here:
-which rows count is a tensor [B, N] of i1 (`flags`), an order one of i64. Imports the graph builder and the table of handlers.
+A *row* of [B, N, W] holds a class, a score, four coordinates and what else there is, in columns of its own. Detectors
+keep N rows and fill those that are left over with -1, so that all sizes are known; how many there are is a tensor
+beside them. A handler takes what it needs from here: which rows count is a tensor [B, N] of i1 (`flags`), an order one
+of i64. Imports the graph builder and the table of handlers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lightnet.frontends.nnvm.node import Node
 
 @dataclass(frozen=True)
 class Columns:
-    """Where things stand in a row of `width` numbers; `identity` is the column of the class, None where there is none."""
+    """Where things stand in a row of `width` numbers; `identity` is the column of the class, None where there is
+    none."""
 
     width: int
     score: int = 1
@@ -28,14 +30,15 @@ class Columns:
 
     @classmethod
     def of(cls, n: Node, width: int, identity: int) -> Columns:
-        """What the attributes `score_index`, `coord_start` and `id_index` (its default is `identity`) say. Columns outside of a row, or that
-        are two things at once, are errors."""
+        """What the attributes `score_index`, `coord_start` and `id_index` (its default is `identity`) say. Columns
+        outside of a row, or that are two things at once, are errors."""
         index = n.int("id_index", identity)
         found = cls(width, n.int("score_index", 1), n.int("coord_start", 2), index if index >= 0 else None)
         taken = [found.score, *range(found.start, found.start + 4)]
         taken += [] if found.identity is None else [found.identity]
         if min(taken) < 0 or max(taken) >= width or len(set(taken)) != len(taken):
-            n.fail(f"takes rows of a score, four coordinates and what else there is, each at a place of its own, but a row has {width} numbers, "
+            n.fail("takes rows of a score, four coordinates and what else there is, each at a place of its own, but a "
+                   f"row has {width} numbers, "
                    f"score_index is {found.score}, coord_start {found.start} and id_index {index}")  # fmt: skip
         return found
 
@@ -110,14 +113,16 @@ def by_score(n: Node, scores: Value, flags: Value, count: int | None = None) -> 
 
 
 def best_first(n: Node, rows: Value, flags: Value, counts: Value) -> Value:
-    """`rows` with the best `counts` [B, 1] of those that the flags name in falling order of score (column 1); behind them, those that stood there."""
+    """`rows` with the best `counts` [B, 1] of those that the flags name in falling order of score (column 1); behind
+    them, those that stood there."""
     order = by_score(n, flat_column(n, rows, 1), flags)
     there = composites.expand(n.g, n.g.cast(positions(n, rows.dims[1]), "i64"), order.dims)
     return in_order(n, rows, n.g.op("where", first_rows(n, counts, rows.dims[1]), order, there))
 
 
 def fronted(n: Node, flags: Value, count: int | None = None) -> tuple[Value, Value]:
-    """The order [B, count] that brings the rows that the flags name to the front, as they stand; and which of the rows are such then."""
+    """The order [B, count] that brings the rows that the flags name to the front, as they stand; and which of the rows
+    are such then."""
     stays, order = n.g.op("topk", flags, axis=1, k=flags.dims[1] if count is None else count, largest=True, sorted=True)
     return order, stays
 
@@ -139,7 +144,8 @@ def limited(n: Node, counts: Value, most: int) -> Value:
 
 
 def suppressed(n: Node, boxes: Value, flags: Value, group: Value | None, threshold: float, **how: bool) -> Value:
-    """Which of the boxes [B, N, 4] that the flags name go, since they overlap an earlier one (`ln.nms`) of their group [B, N]."""
+    """Which of the boxes [B, N, 4] that the flags name go, since they overlap an earlier one (`ln.nms`) of their group
+    [B, N]."""
     groups = composites.full(n.g, flags.dims, 0, boxes.dtype) if group is None else group
     return but_not(n, flags, n.g.op("nms", boxes, groups, flags, threshold=threshold, **how))
 

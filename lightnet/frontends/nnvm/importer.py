@@ -1,9 +1,9 @@
 """NNVM or MXNet graph → level-1 module: a node at a time, through the handlers in `ops/`.
 
-A graph has variables, not inputs and weights: a variable is a parameter where the weights name it, where an op reads it as one,
-or where its name or hidden attributes are a parameter's; any other is an input. A parameter's shape is what the weights or
-the graph say, or follows from the op that reads it. What old graphs leave out (auxiliary states) is made up, what only training
-needs (labels) is left out. Imports the reader, the graph builder and the handlers.
+A graph has variables, not inputs and weights: a variable is a parameter where the weights name it, where an op reads it
+as one, or where its name or hidden attributes are a parameter's; any other is an input. A parameter's shape is what the
+weights or the graph say, or follows from the op that reads it. What old graphs leave out (auxiliary states) is made up,
+what only training needs (labels) is left out. Imports the reader, the graph builder and the handlers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from lightnet.runtime.program import unknown
 from lightnet.runtime.weights import WeightStore
 
 #: Ends of names that MXNet gives to parameters and states.
-_PARAM_SUFFIXES = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var", "_running_mean", "_running_var",
+_PARAM_SUFFIXES = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var", "_running_mean",
+                   "_running_var",
                    "_parameters")  # fmt: skip
 #: Hidden attributes that only parameters have.
 _PARAM_KEYS = ("init", "lr_mult", "wd_mult", "storage_type")
@@ -44,9 +45,9 @@ def read(text: str, name: str, *, shapes: Mapping[str, Sequence[int]] | None = N
          internals: bool = False) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
     """The level-1 module of a graph in JSON, and the store of its constants and of what `weights` hold for it.
 
-    `shapes` gives variables their dims; the names in `weights` may begin with ``arg:`` or ``aux:``. With `internals`, the outputs of
-    all nodes are outputs of the network. Raises `OpenError` where the shape of an input is open, and `LightNetError`, with a
-    place, for what is no valid graph and (all of it at once) for what cannot be imported.
+    `shapes` gives variables their dims; the names in `weights` may begin with ``arg:`` or ``aux:``. With `internals`,
+    the outputs of all nodes are outputs of the network. Raises `OpenError` where the shape of an input is open, and
+    `LightNetError`, with a place, for what is no valid graph and (all of it at once) for what cannot be imported.
     """
     graph = reader.read(text, name)
     try:
@@ -211,8 +212,8 @@ class _Importer:
         return called(handler.function, Node(self.g, node, self.graph.version), operands)
 
     def operand(self, node: GraphNode, entry: Entry, handler: Handler | None = None, position: int = 0) -> Any:
-        """What a node reads at a position. A parameter stays open until the op fixes it, since not every form of weights has
-        shapes; another variable only where the op can say its shape, and nothing else does."""
+        """What a node reads at a position. A parameter stays open until the op fixes it, since not every form of
+        weights has shapes; another variable only where the op can say its shape, and nothing else does."""
         index, output = entry
         if entry not in self.values:
             have = self.made_outputs.get(index, 1)
@@ -262,7 +263,8 @@ class _Importer:
         return found
 
     def given_names(self) -> list[str]:
-        """The names of the outputs that our exporter writes into the graph's attributes, beside MXNet's of nodes; none where they do not fit."""
+        """The names of the outputs that our exporter writes into the graph's attributes, beside MXNet's of nodes; none
+        where they do not fit."""
         item = self.graph.attrs.get(OUTPUT_NAMES)
         if type(item) is not list or len(item) != 2 or item[0] != "list_str" or type(item[1]) is not list:
             return []
@@ -289,12 +291,14 @@ class _Importer:
 
     def refusal(self) -> LightNetError:
         """One error for everything that cannot be imported, by op and reason."""
-        error = LightNetError(f"{len(self.refused)} of {len(self.nodes)} nodes cannot be imported", SourceLoc(self.graph.file),
+        error = LightNetError(f"{len(self.refused)} of {len(self.nodes)} nodes cannot be imported",
+                              SourceLoc(self.graph.file),
                               label="nnvm.unsupported")  # fmt: skip
         return list_refused(error, ((n.op[:80], f"'{n.name[:80]}'", reason, n.loc) for n, reason in self.refused))
 
     def open_shapes(self) -> LightNetError:
-        """The error for variables whose shapes nothing says: one that a call can answer where all of them are inputs."""
+        """The error for variables whose shapes nothing says: one that a call can answer where all of them are
+        inputs."""
         lazies = [self.by_name.get(name) for name in self.open]
         what = ", ".join(f"'{name}'" for name in list(self.open)[:MAX_LISTED])
         more = f" and {len(self.open) - MAX_LISTED} more" if len(self.open) > MAX_LISTED else ""

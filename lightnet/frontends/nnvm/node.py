@@ -5,9 +5,9 @@ A handler takes a `Node` and one `Value` for each input (None for an absent one)
     @nnvm_op("Convolution", params=(1, 2))
     def convolution(n: Node, x: Value, weight: Lazy, bias: Lazy | None = None) -> Value: ...
 
-Graphs do not say the shapes of their variables. What an op decides itself, the shape of a weight above all, it takes as a
-`Lazy` and fixes with `Node.fixed`. Handlers stand in `frontends/nnvm/ops/<family>.py`, which `registry.NNVM_OPS` lists.
-Imports the graph builder, the attribute grammar and the registry.
+Graphs do not say the shapes of their variables. What an op decides itself, the shape of a weight above all, it takes as
+a `Lazy` and fixes with `Node.fixed`. Handlers stand in `frontends/nnvm/ops/<family>.py`, which `registry.NNVM_OPS`
+lists. Imports the graph builder, the attribute grammar and the registry.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ from lightnet.ir.registry import NNVM_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType, convert
 
 #: MXNet's and NumPy's names of element types, and MXNet's numbers of them.
-_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "uint8": "ui8", "int32": "i32", "int8": "i8", "int64": "i64",
-           "bool": "i1", "int16": "i16", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "bfloat16": "bf16"}  # fmt: skip
+_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "uint8": "ui8", "int32": "i32", "int8": "i8",
+           "int64": "i64",
+           "bool": "i1", "int16": "i16", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64",
+           "bfloat16": "bf16"}  # fmt: skip
 DTYPE_NUMBERS = ("f32", "f64", "f16", "ui8", "i32", "i8", "i64", "i1", "i16", "ui16", "ui32", "ui64", "bf16")
-#: The attribute of a graph with the names of its outputs, ``["list_str", [name]]``: ours, since NNVM calls an output after its node.
+#: The attribute of a graph with the names of its outputs, ``["list_str", [name]]``: ours, since NNVM calls an output
+#: after its node.
 OUTPUT_NAMES = "output_names"
 
 
 class Lazy:
-    """A variable, or a constant of open shape, that nothing has read yet: `hint` has its dims as far as they are known (0
-    where not), `make` its Value once they are."""
+    """A variable, or a constant of open shape, that nothing has read yet: `hint` has its dims as far as they are known
+    (0 where not), `make` its Value once they are."""
 
     def __init__(self, name: str, hint: tuple[int, ...] | None, dtype: DType | None,
                  make: Callable[[tuple[int, ...], DType], Value]):  # fmt: skip
@@ -62,8 +65,8 @@ class Lazy:
 
 
 def _fits(hint: tuple[int, ...], dims: tuple[int, ...]) -> bool:
-    """Whether dims agree with what is known: a weight file may keep a vector (``.wts`` has no shapes), and dims of 1 may be
-    there or not."""
+    """Whether dims agree with what is known: a weight file may keep a vector (``.wts`` has no shapes), and dims of 1
+    may be there or not."""
     if len(hint) == len(dims) and all(h in (0, d) for h, d in zip(hint, dims)):
         return True
     return 0 not in hint and (hint == (math.prod(dims),) or [d for d in hint if d != 1] == [d for d in dims if d != 1])
@@ -71,9 +74,9 @@ def _fits(hint: tuple[int, ...], dims: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Handler:
-    """How an op is imported. Inputs by position: `params` are parameters (their shapes follow), `lazy` may be of open shape too,
-    `labels` are for training only. `aux` names the last inputs where old graphs leave them out, `outputs` the outputs
-    where they are not called ``output``."""
+    """How an op is imported. Inputs by position: `params` are parameters (their shapes follow), `lazy` may be of open
+    shape too, `labels` are for training only. `aux` names the last inputs where old graphs leave them out, `outputs`
+    the outputs where they are not called ``output``."""
 
     function: Callable[..., Any]
     params: tuple[int, ...] = ()

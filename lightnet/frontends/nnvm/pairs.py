@@ -1,6 +1,8 @@
-"""Ops of NNVM that are one `ln` op, and the other way round: tables that importer and exporter both read. Imports nothing.
+"""Ops of NNVM that are one `ln` op, and the other way round: tables that importer and exporter both read. Imports
+nothing.
 
-An op's name in MXNet alone (`MXNET_UNARY`, `ALIASES`) is imported, and not exported: a model is written in NNVM's own ops.
+An op's name in MXNet alone (`MXNET_UNARY`, `ALIASES`) is imported, and not exported: a model is written in NNVM's own
+ops.
 """
 
 #: Functions of one tensor.
@@ -18,7 +20,8 @@ MXNET_UNARY = {
 
 #: Functions of two tensors: ``elemwise_add``, ``broadcast_add``, ``__add_scalar__`` and so on.
 ARITHMETIC = {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "mod": "mod", "pow": "pow", "max": "maximum", "min": "minimum",
+    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "mod": "mod", "pow": "pow", "max": "maximum",
+    "min": "minimum",
 }  # fmt: skip
 COMPARISONS = {"equal": "equal", "less": "less", "less_equal": "less_equal"}
 #: Further names of some of them.
@@ -33,5 +36,6 @@ REDUCTIONS = {
     "min": "reduce_min",
     "prod": "reduce_prod",
 }
-MXNET_REDUCTIONS = {"sum_axis": "reduce_sum", "max_axis": "reduce_max", "min_axis": "reduce_min", "nansum": "reduce_sum",
+MXNET_REDUCTIONS = {"sum_axis": "reduce_sum", "max_axis": "reduce_max", "min_axis": "reduce_min",
+                    "nansum": "reduce_sum",
                     "nanprod": "reduce_prod"}  # fmt: skip

@@ -1,12 +1,14 @@
 """NNVM graph JSON → a checked graph: every writer's spelling of the same thing, with the place of each node.
 
-    graph := {"nodes": [node], "arg_nodes": [id], "heads": [entry], "node_row_ptr": [int], "attrs": {name: [type, value]}}
-    node  := {"op": string, "name": string, "inputs": [entry], "attrs"|"attr"|"param": {string: string}, "control_deps": [id]}
+    graph := {"nodes": [node], "arg_nodes": [id], "heads": [entry], "node_row_ptr": [int],
+              "attrs": {name: [type, value]}}
+    node  := {"op": string, "name": string, "inputs": [entry], "attrs"|"attr"|"param": {string: string},
+              "control_deps": [id]}
     entry := [id, output] | [id, output, version]
 
-`op` is ``null`` for a variable. Document 003 defines the form; MXNet's versions differ from it: up to 0.8 an op's attributes are
-called `param` (`attr` are the user's), entries have two elements, and auxiliary states are not written (`importer.py` makes
-them up); 0.9 to 0.11 have `attr` for both. Imports the JSON reader and diagnostics only.
+`op` is ``null`` for a variable. Document 003 defines the form; MXNet's versions differ from it: up to 0.8 an op's
+attributes are called `param` (`attr` are the user's), entries have two elements, and auxiliary states are not written
+(`importer.py` makes them up); 0.9 to 0.11 have `attr` for both. Imports the JSON reader and diagnostics only.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.frontends.json_form import check_depth
+from lightnet.frontends.json_ir.form import check_depth
 from lightnet.json_text import MAX_DEPTH, FormError, JsonText, Path
 from lightnet.source import STDIN_NAME
 
@@ -31,7 +33,8 @@ _HIDDEN = re.compile(rf"__\w*__|(?:\w+_)?(?:{'|'.join(_USER_KEYS)})")
 _OLDEST = 800
 
 _TVM_EXECUTOR = (
-    "this is a graph of TVM's graph executor: its nodes call functions of a library compiled beside it (op 'tvm_op') and do "
+    "this is a graph of TVM's graph executor: its nodes call functions of a library compiled beside it (op 'tvm_op') "
+    "and do "
     "not say what they compute, so it cannot be compiled; export the network before TVM builds it (NNVM, MXNet or ONNX)"
 )
 
@@ -41,8 +44,8 @@ Entry = tuple[int, int]
 
 @dataclass(slots=True)
 class GraphNode:
-    """One node. `name` is what the file says (perhaps empty, perhaps another's too); `attrs` are the op's attributes, `hidden`
-    the user's, by their names without underscores; `control` are nodes that have to run before."""
+    """One node. `name` is what the file says (perhaps empty, perhaps another's too); `attrs` are the op's attributes,
+    `hidden` the user's, by their names without underscores; `control` are nodes that have to run before."""
 
     index: int
     op: str
@@ -62,8 +65,8 @@ class GraphNode:
 @dataclass
 class NnvmGraph:
     """A graph whose entries refer to nodes that exist and to no cycle. `order` has the nodes that the heads need, each
-    behind its inputs. `version` is MXNet's (10901 for 1.9.1; 0 where no MXNet wrote the file), `shapes` and `dtypes` are by
-    entry number, where the file has them."""
+    behind its inputs. `version` is MXNet's (10901 for 1.9.1; 0 where no MXNet wrote the file), `shapes` and `dtypes`
+    are by entry number, where the file has them."""
 
     file: str
     nodes: list[GraphNode]
@@ -225,7 +228,8 @@ def _node(raw: Any, index: int) -> GraphNode:
 
 
 def _attributes(raw: dict, op: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The op's attributes and the user's. Before 0.9, `param` are the op's and `attr` the user's; later, one object has both."""
+    """The op's attributes and the user's. Before 0.9, `param` are the op's and `attr` the user's; later, one object has
+    both."""
     attrs: dict[str, str] = {}
     hidden: dict[str, str] = {}
     for source in ("param", "attr", "attrs"):

@@ -1,12 +1,12 @@
 """External data: the files beside a model that hold its tensors, opened so that a model cannot reach anything else.
 
-A location is relative and without ``..``; every folder on the way and the file itself are opened without following symbolic
-links, from the real folder of the model on; the file is regular and has no second name (a hard link would show a file from
-elsewhere), and a tensor lies within it. Files are opened again when contents are loaded, with all checks: a model of a thousand
-files holds none of them open. Imports the standard library, diagnostics and the mapping of files.
+A location is relative and without ``..``; every folder on the way and the file itself are opened without following
+symbolic links, from the real folder of the model on; the file is regular and has no second name (a hard link would show
+a file from elsewhere), and a tensor lies within it. Files are opened again when contents are loaded, with all checks: a
+model of a thousand files holds none of them open. Imports the standard library, diagnostics and the mapping of files.
 
-Source: "External data" in ONNX's docs/Security.md and docs/ExternalData.md; the CVEs 2022-25882, 2024-27318, 2026-27489 and
-2026-34447 are what each check is against.
+Source: "External data" in ONNX's docs/Security.md and docs/ExternalData.md; the CVEs 2022-25882, 2024-27318, 2026-27489
+and 2026-34447 are what each check is against.
 """
 
 from __future__ import annotations

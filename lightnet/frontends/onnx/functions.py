@@ -1,7 +1,7 @@
 """ONNX functions: ops that the standard, or a model, defines by a graph of simpler ops.
 
-The bodies of the standard's functions come from the package `onnx` (for ops whose body depends on types or attributes, it is
-built for the node); those of a model's own functions come with the model. Imports the reader.
+The bodies of the standard's functions come from the package `onnx` (for ops whose body depends on types or attributes,
+it is built for the node); those of a model's own functions come with the model. Imports the reader.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def body_of(node: OnnxNode, inputs: Sequence[Value | None], opset: int) -> OnnxF
 
 
 def _function(data: bytes, schema: Any, opset: int) -> OnnxFunction:
-    """A function, whose attributes have the defaults that its op declares: a serialized FunctionProto behind another adds to it."""
+    """A function, whose attributes have the defaults that its op declares: a serialized FunctionProto behind another
+    adds to it."""
     import onnx
 
     defaults = [a.default_value for a in schema.attributes.values() if a.default_value.name]

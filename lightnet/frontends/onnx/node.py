@@ -5,7 +5,8 @@ A handler takes a `Node` and one `Value` for each input (None for an absent one)
     @onnx_op("Gemm")
     def gemm(n: Node, a: Value, b: Value, c: Value | None = None) -> Value: ...
 
-Handlers stand in `frontends/onnx/ops/<family>.py`, which `registry.ONNX_OPS` lists. Imports the graph builder and the registry.
+Handlers stand in `frontends/onnx/ops/<family>.py`, which `registry.ONNX_OPS` lists. Imports the graph builder and the
+registry.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ class Node(HandledNode):
         return None if value is None else self.importer.contents(value)
 
     def element_type(self, name: str) -> DType | None:
-        """The element type that an attribute names by ONNX's number; None where there is no such attribute, or it is 0."""
+        """The element type that an attribute names by ONNX's number; None where there is no such attribute, or it is
+        0."""
         code = self.int(name, 0)
         if not code:
             return None
@@ -211,7 +213,8 @@ class Node(HandledNode):
         self.need_inputs(value.inputs, f"data-dependent shape: {what} is computed from data", what)
 
     def need_inputs(self, inputs: frozenset[str], reason: str, what: str) -> NoReturn:
-        """Refuse this node for `reason`, or ask for the values of the graph inputs that `what` follows from, where these are few and small."""
+        """Refuse this node for `reason`, or ask for the values of the graph inputs that `what` follows from, where
+        these are few and small."""
         specs = {name: self.importer.values[name].spec for name in inputs}
         if not specs or any(s.len > MAX_DECIDING for s in specs.values()):
             self.unsupported(reason)

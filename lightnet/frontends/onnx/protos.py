@@ -1,7 +1,7 @@
 """Nodes as protobuf messages, for what the package `onnx` makes of a node: the bodies of functions that depend on it.
 
-A message is made from the values that the reader has checked, never from the model's own bytes. Imports `onnx` (optional) where
-it is needed.
+A message is made from the values that the reader has checked, never from the model's own bytes. Imports `onnx`
+(optional) where it is needed.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def _info(info: ValueInfo) -> onnx.ValueInfoProto:
 
 
 def converted(model: OnnxModel, opset: int) -> bytes:
-    """A model of an older opset as one of `opset`, by the version converter of the package `onnx`. Raises LightNetError where that is missing, or
-    cannot convert it."""
+    """A model of an older opset as one of `opset`, by the version converter of the package `onnx`. Raises LightNetError
+    where that is missing, or cannot convert it."""
     loc = SourceLoc(model.path)
     old = f"opset {model.opsets['']} is older than {opset}"
     try:

@@ -1,8 +1,9 @@
 """Reads ONNX models: `read_model` checks everything about a file that does not need an op's definition.
 
-The file is mapped and walked by a wire-format reader of our own (`wire.py`); structure is checked here and in `structure.py`,
-by us: neither protobuf, nor `onnx.checker`, nor any shape inference sees the file. Contents of tensors stay in it until they are
-loaded (`tensors.py`). The package `onnx` is not needed. Imports the modules named and the standard library.
+The file is mapped and walked by a wire-format reader of our own (`wire.py`); structure is checked here and in
+`structure.py`, by us: neither protobuf, nor `onnx.checker`, nor any shape inference sees the file. Contents of tensors
+stay in it until they are loaded (`tensors.py`). The package `onnx` is not needed. Imports the modules named and the
+standard library.
 
 Source: onnx/onnx-ml.proto and docs/IR.md of ONNX 1.23.
 """
@@ -34,8 +35,8 @@ from lightnet.ir.collector import collector_paused
 from lightnet.runtime.files import map_file
 from lightnet.source import kind_of
 
-#: Opsets of ONNX's own ops that are imported; of opset 6 are the PyTorch exports of the standard's test suite. Older ones are converted to it by
-#: the package `onnx`, from what has been read and checked here.
+#: Opsets of ONNX's own ops that are imported; of opset 6 are the PyTorch exports of the standard's test suite. Older
+#: ones are converted to it by the package `onnx`, from what has been read and checked here.
 OLDEST_OPSET, NEWEST_OPSET = 6, 28
 #: Versions of the file format: 3 was the first with opsets.
 OLDEST_IR, NEWEST_IR = 3, 14
@@ -55,8 +56,8 @@ _TYPES_OF_TYPES = {"sequence_type": "sequence", "optional_type": "optional", "ma
 def read_model(source: bytes | memoryview | str | os.PathLike[str], name: str | None = None) -> OnnxModel:
     """The model of a file, or of bytes in memory (which can have no external data). `name` stands in errors.
 
-    Raises LightNetError, located at `name`, for a file that cannot be read, for anything malformed, for an opset that LightNet does
-    not know, and beyond the limits of this module and `structure.py`.
+    Raises LightNetError, located at `name`, for a file that cannot be read, for anything malformed, for an opset that
+    LightNet does not know, and beyond the limits of this module and `structure.py`.
     """
     if isinstance(source, bytes | memoryview):
         path, data = name or "<bytes>", memoryview(source).cast("B")
@@ -89,7 +90,8 @@ def read_function(data: bytes) -> OnnxFunction:
 
 
 class _Reader:
-    """Builds the model's dataclasses from the file's messages. `where` is the path to what is being read, for errors."""
+    """Builds the model's dataclasses from the file's messages. `where` is the path to what is being read, for
+    errors."""
 
     def __init__(self, wire: w.Wire, external: ExternalFiles):
         self.wire = wire
@@ -189,7 +191,8 @@ class _Reader:
                 initializers[tensor.name] = tensor
                 self.where.pop()
         graph = OnnxGraph(
-            self.name(fields, "name"), self.value_infos(fields, "input"), self.value_infos(fields, "output"), initializers,
+            self.name(fields, "name"), self.value_infos(fields, "input"), self.value_infos(fields, "output"),
+            initializers,
             self.nodes(fields.get("node", [])))  # fmt: skip
         self.depth -= 1
         return graph

@@ -1,9 +1,11 @@
-"""Element types that models store in and nothing computes in: integers of 2 and 4 bits, floats of 4 and 8 (`runtime/stored.py`).
+"""Element types that models store in and nothing computes in: integers of 2 and 4 bits, floats of 4 and 8
+(`runtime/stored.py`).
 
-Inside of a network a tensor of such a type is held in a type that holds every value of it exactly (i8, ui8, f32), and marked: `Value.storage` names
-the type, which says what a cast to it rounds and saturates to. So what is behind a cast or a QuantizeLinear needs to know nothing of it. Where a
-tensor enters or leaves the network it is of the type itself, a byte for each element: `entered` and `left` are the conversions, out of ops
-that every target has. Imports NumPy, the formats and the graph builder.
+Inside of a network a tensor of such a type is held in a type that holds every value of it exactly (i8, ui8, f32), and
+marked: `Value.storage` names the type, which says what a cast to it rounds and saturates to. So what is behind a cast
+or a QuantizeLinear needs to know nothing of it. Where a tensor enters or leaves the network it is of the type itself, a
+byte for each element: `entered` and `left` are the conversions, out of ops that every target has. Imports NumPy, the
+formats and the graph builder.
 
 Source: ONNX's Cast (how floats of 8 bits round; what rounding to powers of two does).
 """
@@ -39,7 +41,8 @@ AWARE = MOVES | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "BitC
 
 
 def marked(x: Value, storage: str | None) -> Value:
-    """`x`, which holds values of a storage type (or, with None, numbers); a value of its own, for another use of `x` may not."""
+    """`x`, which holds values of a storage type (or, with None, numbers); a value of its own, for another use of `x`
+    may not."""
     if x.storage == storage:
         return x
     value = x.twin()
@@ -52,15 +55,16 @@ def moved(found: Any, storage: str) -> Any:
     return [marked(v, storage) for v in found] if isinstance(found, tuple | list) else marked(found, storage)
 
 
-#: How numbers are rounded to powers of two (f8E8M0FNU): what is added to the bits of a float before those of its fraction are dropped.
+#: How numbers are rounded to powers of two (f8E8M0FNU): what is added to the bits of a float before those of its
+#: fraction are dropped.
 ROUND_MODES = {"up": 0x7FFFFF, "nearest": 0x400000, "down": 0}
 
 
 def stored(
     g: Graph, x: Value, storage: str, saturate: bool = True, wrap: bool = False, round_mode: str = "up"
 ) -> Value:
-    """Numbers, rounded to a storage type. An integer that is too large wraps with `wrap`, else saturates; so does a float with `saturate`, else it
-    becomes an infinity or NaN. `round_mode` is one of `ROUND_MODES`."""
+    """Numbers, rounded to a storage type. An integer that is too large wraps with `wrap`, else saturates; so does a
+    float with `saturate`, else it becomes an infinity or NaN. `round_mode` is one of `ROUND_MODES`."""
     s = FORMATS[storage]
     if s.kind == "e8m0":
         return marked(_power_of_two(g, g.cast(x, "f32"), saturate, ROUND_MODES[round_mode]), storage)
@@ -109,7 +113,8 @@ def _rounded(g: Graph, x: Value, s: Format, saturate: bool) -> Value:
 
 
 def _power_of_two(g: Graph, x: Value, saturate: bool, rounding: int) -> Value:
-    """To a power of two between 2^-127 and 2^127; what is beyond is NaN unless it saturates, and a sign does not count."""
+    """To a power of two between 2^-127 and 2^127; what is beyond is NaN unless it saturates, and a sign does not
+    count."""
 
     def word(value: int) -> Value:
         return g.scalar(value, "ui32")
@@ -162,8 +167,8 @@ def left(g: Graph, x: Value) -> Value:
 
 
 def _float_code(g: Graph, x: Value, s: Format) -> Value:
-    """The bytes of floats that are values of `s` (f32 -> ui8). Exponents are those of f32 under another bias; below the least normal number,
-    the code is the number in units of the least one."""
+    """The bytes of floats that are values of `s` (f32 -> ui8). Exponents are those of f32 under another bias; below the
+    least normal number, the code is the number in units of the least one."""
     assert s.mantissa is not None
     bits = g.op("bitcast", g.op("bitcast", x, dtype="TL_INT32"), dtype="TL_UINT32")
     size = g.op("bit_and", bits, g.scalar(0x7FFFFFFF, "ui32"))

@@ -1,7 +1,9 @@
-"""Checks of an ONNX model's structure: names, their order, subgraphs, functions. Only the model's own data is looked at.
+"""Checks of an ONNX model's structure: names, their order, subgraphs, functions. Only the model's own data is looked
+at.
 
-ONNX's rules (docs/IR.md): a graph is in SSA form, its nodes stand in topological order, a subgraph sees the names that are defined
-around it at its node (and may shadow them), and functions do not call themselves. Imports the model's data and diagnostics.
+ONNX's rules (docs/IR.md): a graph is in SSA form, its nodes stand in topological order, a subgraph sees the names that
+are defined around it at its node (and may shadow them), and functions do not call themselves. Imports the model's data
+and diagnostics.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class _Checker:
 
     # -- names
 
-    def graph(self, graph: OnnxGraph, outer: list[set[str]], opsets: Mapping[str, int], attributes: frozenset[str] | None,
+    def graph(self, graph: OnnxGraph, outer: list[set[str]], opsets: Mapping[str, int],
+              attributes: frozenset[str] | None,
               where: list[object]) -> None:  # fmt: skip
         """Check a graph that sees the names in `outer`; `attributes` are those of the function around it, if any."""
         inputs = [i.name for i in graph.inputs]

@@ -1,10 +1,10 @@
-"""Protocol buffers' wire format and ONNX's messages in it, read in place: nothing of the file is copied or allocated before
-its size is known.
+"""Protocol buffers' wire format and ONNX's messages in it, read in place: nothing of the file is copied or allocated
+before its size is known.
 
-A reader of our own, because a parsed `onnx.ModelProto` holds the weights a second time (and three times while it is made),
-and because no C++ code should see a file that nobody has checked. It is stricter than protobuf: a field of the wrong wire
-type and a repeated singular field are errors, groups too; unknown fields are passed over. Imports NumPy, the standard library
-and diagnostics.
+A reader of our own, because a parsed `onnx.ModelProto` holds the weights a second time (and three times while it is
+made), and because no C++ code should see a file that nobody has checked. It is stricter than protobuf: a field of the
+wrong wire type and a repeated singular field are errors, groups too; unknown fields are passed over. Imports NumPy, the
+standard library and diagnostics.
 
 Source: "Encoding" in the protocol buffers documentation; onnx/onnx-ml.proto for the numbers.
 """
@@ -34,8 +34,8 @@ _FEW = 64
 
 
 class Message:
-    """The fields of a message: ``name=(number, kind)`` with kind ``int``, ``float``, ``double`` or ``bytes`` (strings and
-    messages too), with a ``*`` behind it where the field is repeated. Fields that we do not use are left out."""
+    """The fields of a message: ``name=(number, kind)`` with kind ``int``, ``float``, ``double`` or ``bytes`` (strings
+    and messages too), with a ``*`` behind it where the field is repeated. Fields that we do not use are left out."""
 
     def __init__(self, name: str, /, **fields: tuple[int, str]):
         self.name = name
@@ -70,7 +70,8 @@ ATTRIBUTE = Message(
 TENSOR = Message(
     "TensorProto", dims=(1, "int*"), data_type=(2, "int"), segment=(3, "bytes"), float_data=(4, "float*"),
     int32_data=(5, "int*"), string_data=(6, "bytes*"), int64_data=(7, "int*"), name=(8, "bytes"), raw_data=(9, "bytes"),
-    double_data=(10, "double*"), uint64_data=(11, "int*"), external_data=(13, "bytes*"), data_location=(14, "int"))  # fmt: skip
+    double_data=(10, "double*"), uint64_data=(11, "int*"), external_data=(13, "bytes*"),
+    data_location=(14, "int"))  # fmt: skip
 SPARSE_TENSOR = Message("SparseTensorProto", values=(1, "bytes"), indices=(2, "bytes"), dims=(3, "int*"))
 ENTRY = Message("StringStringEntryProto", key=(1, "bytes"), value=(2, "bytes"))
 VALUE_INFO = Message("ValueInfoProto", name=(1, "bytes"), type=(2, "bytes"))
@@ -97,8 +98,8 @@ class Wire:
     def decode(self, message: Message, span: Span) -> Fields:
         """The fields of the message in `span`, by name; fields that are not there are not in the result.
 
-        Raises LightNetError for what does not lie within the span, for a field of the wrong wire type, for a singular field
-        given twice, and for more than `MAX_FIELDS` in all.
+        Raises LightNetError for what does not lie within the span, for a field of the wrong wire type, for a singular
+        field given twice, and for more than `MAX_FIELDS` in all.
         """
         data, tags, fields = self.data, message.tags, Fields()
         at, stop = span

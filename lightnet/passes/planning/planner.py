@@ -1,7 +1,7 @@
 """`pack`: offsets for buffers, by the cheapest means that is good enough, and what the result is worth.
 
-First the greedy portfolio, for each part of the time line on its own; if no heuristic meets the lower bound, every order
-of a few buffers, or the ejection search. Imports the rest of `planning`.
+First the greedy portfolio, for each part of the time line on its own; if no heuristic meets the lower bound, every
+order of a few buffers, or the ejection search. Imports the rest of `planning`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ EFFORTS = {"fast": 0, "default": 6_000, "high": 60_000}
 #: At most so many steps for each buffer: a small problem is soon exhausted.
 STEPS_A_BUFFER = 600
 
-#: So few buffers are placed in every order. One of these is optimal: that of the offsets in an optimal plan, since a plan
-#: whose buffers are moved down in order of offset gets no higher.
+#: So few buffers are placed in every order. One of these is optimal: that of the offsets in an optimal plan, since a
+#: plan whose buffers are moved down in order of offset gets no higher.
 EVERY_ORDER = 6
 
 
@@ -57,7 +57,8 @@ def pack(
     `effort` is 'fast' (greedy only), 'default', 'high', or a number of search steps. `fixed` gives some buffers their
     offsets in advance. With a `capacity` (bytes), a named effort is raised to 'high' before giving up.
 
-    Raises `LightNetError` for malformed buffers, fixed offsets that collide, and when no plan within `capacity` is found.
+    Raises `LightNetError` for malformed buffers, fixed offsets that collide, and when no plan within `capacity` is
+    found.
     """
     fixed = dict(fixed or {})
     validate(buffers)

@@ -3,7 +3,8 @@
 Below a target height every buffer that would reach above it is taken out, and put back one at a time at the offset
 where it ejects the least; what it ejects is put back later. A buffer that keeps causing ejections becomes heavier, so
 that the search ejects others: the guided ejection search of Nagata and Bräysy (2009) for vehicle routing, here with
-offsets for routes. When everything is in, the target is lowered; when a round of steps does not get there, it is raised.
+offsets for routes. When everything is in, the target is lowered; when a round of steps does not get there, it is
+raised.
 
 The budget is counted in steps, never in seconds, and all arithmetic is in integers: equal input gives equal plans on
 every machine. A step looks at the conflicts of one buffer (tens of microseconds at a hundred of them). Imports numpy,

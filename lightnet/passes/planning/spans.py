@@ -1,4 +1,5 @@
-"""Ranges of bytes that live for a while, found by where they are: which of thousands meet a range takes no look at all of them.
+"""Ranges of bytes that live for a while, found by where they are: which of thousands meet a range takes no look at all
+of them.
 
 Numbers only: what is kept needs an `offset`, a `size` and an `upper` (the position from which on it is dead).
 """
@@ -25,8 +26,8 @@ S = TypeVar("S", bound=Span)
 class Spans(Generic[S]):
     """Spans that live, by power of two of their size and then by offset; and those that are dead, by when they died.
 
-    `meeting` takes O(log n) for each power of two and each span found, where spans of like sizes lie apart; positions only grow
-    from call to call.
+    `meeting` takes O(log n) for each power of two and each span found, where spans of like sizes lie apart; positions
+    only grow from call to call.
     """
 
     __slots__ = ("_dead", "_ends", "_live")

@@ -1,7 +1,8 @@
-"""The functions of NVIDIA's driver library that we call, with the types of their arguments, and with every result checked.
+"""The functions of NVIDIA's driver library that we call, with the types of their arguments, and with every result
+checked.
 
-Names and types are those of the CUDA Driver API; a name's ``_v2`` is the version that the header has meant since CUDA 12.0, the least
-that is taken. Nothing is loaded until a device is asked for. Imports the standard library.
+Names and types are those of the CUDA Driver API; a name's ``_v2`` is the version that the header has meant since CUDA
+12.0, the least that is taken. Nothing is loaded until a device is asked for. Imports the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class KernelNode(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS_v2: a kernel of a graph."""
 
     _fields_ = [
-        ("func", c_void_p), *((f"{what}Dim{dim}", c_uint) for what in ("grid", "block") for dim in "XYZ"), ("sharedMemBytes", c_uint),
+        ("func", c_void_p), *((f"{what}Dim{dim}", c_uint) for what in ("grid", "block") for dim in "XYZ"),
+        ("sharedMemBytes", c_uint),
         ("kernelParams", _handle_p), ("extra", _handle_p), ("kern", c_void_p), ("ctx", c_void_p),
     ]  # fmt: skip
 
@@ -135,8 +137,8 @@ class Api:
             raise CudaUnavailable(f"the driver is for CUDA {has}, and PTX 8.0 takes one for {least} or later")
 
     def __call__(self, name: str, *args: Any) -> None:
-        """Call a function of `SIGNATURES`; a ctypes value goes as its address where a pointer is expected. Raises CudaError unless the
-        result is CUDA_SUCCESS, LightNetError in a child process."""
+        """Call a function of `SIGNATURES`; a ctypes value goes as its address where a pointer is expected. Raises
+        CudaError unless the result is CUDA_SUCCESS, LightNetError in a child process."""
         self.check_process()
         if code := self.attempt(name, *args):
             raise CudaError(name, code, self._reason(code))
@@ -154,7 +156,8 @@ class Api:
         """Raise LightNetError in a process that was forked since."""
         if not self.is_ours:
             raise LightNetError(
-                "CUDA was initialised before this process was forked, and a child cannot use it: open the device in the child alone, "
+                "CUDA was initialised before this process was forked, and a child cannot use it: open the device in "
+                "the child alone, "
                 "or start the child with multiprocessing's method 'spawn'"
             )
 

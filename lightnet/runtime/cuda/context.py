@@ -1,8 +1,8 @@
-"""A device's primary context and our stream in it: made current for each operation, with all that was made in it, and with what is
-known once it is lost.
+"""A device's primary context and our stream in it: made current for each operation, with all that was made in it, and
+with what is known once it is lost.
 
-The primary context is the one that other libraries of the process use too, so that it is neither reset nor left current. Imports the
-standard library.
+The primary context is the one that other libraries of the process use too, so that it is neither reset nor left
+current. Imports the standard library.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Context:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make the context current on this thread for a block of calls. LightNetError if it is closed or lost, or in a forked child."""
+        """Make the context current on this thread for a block of calls. LightNetError if it is closed or lost, or in a
+        forked child."""
         self._api.check_process()  # before the lock, which a thread of the parent may have held
         with self._lock:
             if self._is_closed:
@@ -69,7 +70,8 @@ class Context:
                 self._api.attempt("cuCtxPopCurrent_v2", c_void_p())
 
     def __call__(self, name: str, *args: Any) -> None:
-        """`Api.__call__`, within `current`. An error that the context does not survive says which launches may have caused it."""
+        """`Api.__call__`, within `current`. An error that the context does not survive says which launches may have
+        caused it."""
         try:
             self._api(name, *args)
         except CudaError as error:
@@ -108,7 +110,8 @@ class Context:
             error.notes.append(
                 (
                     None,
-                    f"one of {self._launched} launches failed, from the last: {', '.join(reversed(self._launches))}{rest}",
+                    f"one of {self._launched} launches failed, from the last: "
+                    f"{', '.join(reversed(self._launches))}{rest}",
                 )
             )
             error.notes.append((None, "LIGHTNET_CUDA_SYNC=1 waits for each launch, and says which it was"))
@@ -139,12 +142,13 @@ class Context:
             self._api.attempt(give_back, handle)
 
     def discard(self, give_back: str, handle: int) -> None:
-        """Give back once the device is idle. Called from anywhere, by the garbage collector too: takes no lock and calls no driver."""
+        """Give back once the device is idle. Called from anywhere, by the garbage collector too: takes no lock and
+        calls no driver."""
         self._discarded.append((give_back, handle))
 
     def close(self) -> None:
-        """Give back everything, the last made first, and the context; nothing where that has happened, or in a forked child, whose
-        memory is a copy of the parent's and whose handles are the parent's own."""
+        """Give back everything, the last made first, and the context; nothing where that has happened, or in a forked
+        child, whose memory is a copy of the parent's and whose handles are the parent's own."""
         if not self._api.is_ours:
             return
         with self._lock:

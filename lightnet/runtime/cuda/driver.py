@@ -1,8 +1,8 @@
 """What a device can do, as far as a compiled network asks it: the `Driver` protocol, and how to get a driver.
 
-There are two drivers: `libcuda.LibCuda`, NVIDIA's, and the `Emulator` of the package `lightnet_ptx`, which executes the same PTX on NumPy. All that runs on a
-device goes through this protocol, so that the emulator tests the program that ships. Imports the standard library, NumPy (as a type)
-and `diagnostics`; a driver is imported where it is opened.
+There are two drivers: `libcuda.LibCuda`, NVIDIA's, and the `Emulator` of the package `lightnet_ptx`, which executes the
+same PTX on NumPy. All that runs on a device goes through this protocol, so that the emulator tests the program that
+ships. Imports the standard library, NumPy (as a type) and `diagnostics`; a driver is imported where it is opened.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
     from lightnet.runtime.cuda.tensor_map import TensorMap
 
-#: The least that compiled programs ask for: PTX 8.0 is read by drivers for CUDA 12.0 and later, kernels are for sm_80 and later.
+#: The least that compiled programs ask for: PTX 8.0 is read by drivers for CUDA 12.0 and later, kernels are for sm_80
+#: and later.
 LEAST_VERSION = (12, 0)
 LEAST_CAPABILITY = (8, 0)
 #: The least that has tensor maps.
 MAPS_CAPABILITY = (9, 0)
 
-#: An argument of a kernel: a device address, a scalar with its type, such as ``("f32", 0.5)``, or the bytes of a tensor map.
+#: An argument of a kernel: a device address, a scalar with its type, such as ``("f32", 0.5)``, or the bytes of a tensor
+#: map.
 Argument = int | bytes | tuple[str, int | float]
 
 #: The package of the interpreter of PTX.
@@ -66,14 +68,16 @@ def capability_of(arch: str) -> tuple[int, int]:
 
 
 def runs_on(arch: str, device: str) -> bool:
-    """Whether a device of the architecture `device` runs PTX for `arch`: any for an earlier one, but for ``sm_90a`` and the like, whose instructions
-    only the devices of that capability have (PTX ISA, "PTX Module Directives: .target")."""
+    """Whether a device of the architecture `device` runs PTX for `arch`: any for an earlier one, but for ``sm_90a`` and
+    the like, whose instructions only the devices of that capability have (PTX ISA, "PTX Module Directives:
+    .target")."""
     needs, has = capability_of(arch), capability_of(device)
     return needs == has if arch.endswith(("a", "f")) else needs <= has
 
 
 def waits(launches: Sequence[Launch], after: Sequence[Sequence[int]] | None) -> list[tuple[int, ...]]:
-    """For each launch of a graph, the earlier ones that it waits for. LightNetError where `after` is none of `Driver.graph`."""
+    """For each launch of a graph, the earlier ones that it waits for. LightNetError where `after` is none of
+    `Driver.graph`."""
     if after is None:
         return [(i - 1,) if i else () for i in range(len(launches))]
     found = [tuple(sorted(set(numbers))) for numbers in after]
@@ -84,8 +88,8 @@ def waits(launches: Sequence[Launch], after: Sequence[Sequence[int]] | None) -> 
 
 @dataclass(frozen=True)
 class Device:
-    """A device of this machine. `ordinal` is the driver's number of it, `version` the CUDA version that the driver is for,
-    `shared_bytes` the shared memory that a block may have."""
+    """A device of this machine. `ordinal` is the driver's number of it, `version` the CUDA version that the driver is
+    for, `shared_bytes` the shared memory that a block may have."""
 
     ordinal: int
     name: str
@@ -120,7 +124,8 @@ class Graph(Protocol):
 
 
 class Driver(Protocol):
-    """A device. Everything is done in the order of the calls; `launch`, `fill`, `upload` and `Graph.launch` do not wait for the device.
+    """A device. Everything is done in the order of the calls; `launch`, `fill`, `upload` and `Graph.launch` do not wait
+    for the device.
 
     Any call raises LightNetError where the device reports an error, which may be that of an earlier launch.
     """
@@ -149,15 +154,16 @@ class Driver(Protocol):
         """Set `nbytes` bytes to the value `byte`, 0 to 255."""
 
     def tensor_map(self, address: int, map: TensorMap) -> bytes:
-        """The map of the tensor at an address, as a parameter of a kernel: 128 bytes. LightNetError for one that the device does not
-        take, or if it takes none."""
+        """The map of the tensor at an address, as a parameter of a kernel: 128 bytes. LightNetError for one that the
+        device does not take, or if it takes none."""
 
     def launch(self, launch: Launch) -> None:
         """Run a kernel."""
 
     def graph(self, launches: Sequence[Launch], after: Sequence[Sequence[int]] | None = None) -> Graph:
-        """Record launches, to be run together any number of times. `after` has, for each, the numbers of the earlier ones that it has to
-        wait for; what does not wait for each other, even through others, may run at once (default: each waits for the one before it)."""
+        """Record launches, to be run together any number of times. `after` has, for each, the numbers of the earlier
+        ones that it has to wait for; what does not wait for each other, even through others, may run at once (default:
+        each waits for the one before it)."""
 
     def synchronize(self) -> None:
         """Wait for everything; LightNetError names the launch that failed."""
@@ -170,7 +176,8 @@ class Driver(Protocol):
 
 
 def arguments(driver: Driver, addresses: Sequence[int], maps: Sequence[TensorMap | None]) -> tuple[int | bytes, ...]:
-    """The arguments of a kernel at these addresses: where `maps`, one an address or none at all, has a map, the driver's of it."""
+    """The arguments of a kernel at these addresses: where `maps`, one an address or none at all, has a map, the
+    driver's of it."""
     pairs = zip(addresses, maps or [None] * len(addresses), strict=True)
     return tuple(at if map is None else driver.tensor_map(at, map) for at, map in pairs)
 
@@ -183,7 +190,8 @@ def check_maps(arch: str, name: str) -> None:
 
 
 def encode(argument: Argument) -> bytes:
-    """The bytes of a kernel's parameter, little-endian, a tensor map as it is; LightNetError for a value that its type does not hold."""
+    """The bytes of a kernel's parameter, little-endian, a tensor map as it is; LightNetError for a value that its type
+    does not hold."""
     if isinstance(argument, bytes):
         return argument
     kind, value = argument if isinstance(argument, tuple) else ("u64", argument)
@@ -196,8 +204,9 @@ def encode(argument: Argument) -> bytes:
 
 
 def open_driver(emulate: bool = False, arch: str = "sm_80") -> Driver:
-    """The first supported device that the NVIDIA driver shows (``CUDA_VISIBLE_DEVICES`` selects), or the emulator of one of `arch` (``sm_90a``: of
-    one that runs code for it). Raises CudaUnavailable, and LightNetError where there is no emulator."""
+    """The first supported device that the NVIDIA driver shows (``CUDA_VISIBLE_DEVICES`` selects), or the emulator of
+    one of `arch` (``sm_90a``: of one that runs code for it). Raises CudaUnavailable, and LightNetError where there is
+    no emulator."""
     if emulate:
         return _emulator(arch)
     from lightnet.runtime.cuda.libcuda import LibCuda
@@ -213,7 +222,8 @@ def _emulator(arch: str) -> Driver:
         if e.name != INTERPRETER:
             raise
         raise LightNetError(
-            f"emulation needs the PTX interpreter, the package {INTERPRETER}, which is not installed: lightnet-compiler "
+            f"emulation needs the PTX interpreter, the package {INTERPRETER}, which is not installed: "
+            "lightnet-compiler "
             "brings it, and beside lightnet-runtime, pip install lightnet-ptx does"
         ) from None
     emulator: Driver = found.Emulator(arch)
@@ -221,8 +231,8 @@ def _emulator(arch: str) -> Driver:
 
 
 def devices() -> list[Device]:
-    """The devices that the NVIDIA driver shows, supported or not: at least one. Raises CudaUnavailable where there is none, or no
-    driver for them."""
+    """The devices that the NVIDIA driver shows, supported or not: at least one. Raises CudaUnavailable where there is
+    none, or no driver for them."""
     from lightnet.runtime.cuda.api import connect, device_list
 
     return device_list(connect())

@@ -1,6 +1,7 @@
 """Tensor maps as NVIDIA's driver encodes them. Imports the standard library.
 
-The driver counts dimensions from the innermost one, strides in bytes, without that of the innermost one, which is an element.
+The driver counts dimensions from the innermost one, strides in bytes, without that of the innermost one, which is an
+element.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _HOW = (api.MAP_INTERLEAVE_NONE, api.MAP_SWIZZLE_128B, api.MAP_PROMOTION_128B, a
 
 
 def encoded(context: Context, address: int, map: TensorMap) -> bytes:
-    """`map` of the tensor at an address, within `Context.current`. LightNetError for what the driver refuses (and for a driver that is too old)."""
+    """`map` of the tensor at an address, within `Context.current`. LightNetError for what the driver refuses (and for a
+    driver that is too old)."""
     buffer = (c_ubyte * (BYTES + ALIGNMENT))()
     start = -ctypes.addressof(buffer) % ALIGNMENT
     name, *arguments = _arguments(map)

@@ -1,7 +1,7 @@
 """The `Driver` of NVIDIA devices, on the driver library alone: no toolkit, no package.
 
-Everything goes to one stream, in order. ``LIGHTNET_CUDA_SYNC=1`` waits for each launch, so that an error says which one failed. Imports
-the standard library and NumPy.
+Everything goes to one stream, in order. ``LIGHTNET_CUDA_SYNC=1`` waits for each launch, so that an error says which one
+failed. Imports the standard library and NumPy.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class KernelGraph:
 class LibCuda:
     """The `Driver` of the first supported device. Raises CudaUnavailable where there is none.
 
-    `library` is the driver library (that of the process if None). Calls may come from several threads. In a process that was
-    forked after this was made, every call raises LightNetError, and closing it does nothing.
+    `library` is the driver library (that of the process if None). Calls may come from several threads. In a process
+    that was forked after this was made, every call raises LightNetError, and closing it does nothing.
     """
 
     def __init__(self, library: Api | None = None):
@@ -74,7 +74,8 @@ class LibCuda:
         self._staging = Staging(context)
 
     def load(self, ptx: str) -> LoadedModule:
-        """Compile a PTX text for this device. LightNetError, at the PTX's line and with the driver's log, if it is refused."""
+        """Compile a PTX text for this device. LightNetError, at the PTX's line and with the driver's log, if it is
+        refused."""
         check_target(ptx, self.arch, self.name)
         return LoadedModule(self._context, ptx)
 
@@ -136,8 +137,8 @@ class LibCuda:
                 self._context("cuMemsetD8Async", address, byte, nbytes, self._context.stream)
 
     def tensor_map(self, address: int, map: TensorMap) -> bytes:
-        """The map of the tensor at an address, as the driver encodes it: 128 bytes. LightNetError for one that it refuses, and for a
-        device without tensor maps."""
+        """The map of the tensor at an address, as the driver encodes it: 128 bytes. LightNetError for one that it
+        refuses, and for a device without tensor maps."""
         check(address, map)
         check_maps(self.arch, self.name)
         with self._context.current():
@@ -146,7 +147,8 @@ class LibCuda:
     # -- running -----------------------------------------------------------------------------------------------------
 
     def launch(self, launch: Launch) -> None:
-        """Run a kernel; does not wait. LightNetError for arguments that are not its parameters, or what the device cannot launch."""
+        """Run a kernel; does not wait. LightNetError for arguments that are not its parameters, or what the device
+        cannot launch."""
         with self._context.current():
             call = self._prepare(launch)
             self._enqueue(call)
@@ -174,7 +176,8 @@ class LibCuda:
         return made
 
     def _node(self, graph: c_void_p, call: _Call, after: Sequence[int]) -> int:
-        """Add a kernel to a graph, behind some of its nodes; the handle of its node. The driver copies the arguments."""
+        """Add a kernel to a graph, behind some of its nodes; the handle of its node. The driver copies the
+        arguments."""
         node, earlier = c_void_p(), (c_void_p * len(after))(*after)
         self._checked(
             call,
@@ -202,7 +205,8 @@ class LibCuda:
             self._context.wait()
 
     def time(self, call: Callable[[], None]) -> float:
-        """The seconds from the device's reaching what `call` launches to its finishing that, to about half a microsecond."""
+        """The seconds from the device's reaching what `call` launches to its finishing that, to about half a
+        microsecond."""
         events: list[int] = []
         elapsed = c_float()  # milliseconds
         context = self._context
@@ -223,11 +227,13 @@ class LibCuda:
         return elapsed.value * 1e-3
 
     def close(self) -> None:
-        """Give back all memory, kernels and graphs. Nothing else may be called afterwards; closing again does nothing."""
+        """Give back all memory, kernels and graphs. Nothing else may be called afterwards; closing again does
+        nothing."""
         self._context.close()
 
     def _prepare(self, launch: Launch) -> _Call:
-        """Check a launch and lay its arguments out. The driver reads as many as the kernel has, each as large as the kernel says."""
+        """Check a launch and lay its arguments out. The driver reads as many as the kernel has, each as large as the
+        kernel says."""
         function: Function = launch.function
         what = _describe(launch)
         values = [encode(argument) for argument in launch.args]
@@ -264,7 +270,8 @@ class LibCuda:
 
 
 def _laid_out(values: Sequence[bytes]) -> tuple[ctypes.Array[c_void_p], ctypes.Array[ctypes.c_char]]:
-    """The addresses of arguments, and the memory that they stand in: a tensor map at a multiple of 64, anything else of 8."""
+    """The addresses of arguments, and the memory that they stand in: a tensor map at a multiple of 64, anything else of
+    8."""
     offsets, end = [], 0
     for value in values:
         unit = ALIGNMENT if len(value) > 8 else 8

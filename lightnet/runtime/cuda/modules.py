@@ -17,7 +17,8 @@ from lightnet.runtime.cuda.driver import runs_on
 
 #: Bytes of each of the driver's two logs of a load, and the lines that an error shows.
 _LOG_BYTES, _LOG_LINES = 1 << 14, 20
-#: Bytes of shared memory that a block has without asking for more (CUDA C++ Programming Guide, on compute capability 8.0).
+#: Bytes of shared memory that a block has without asking for more (CUDA C++ Programming Guide, on compute capability
+#: 8.0).
 _PLAIN_SHARED = 48 << 10
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -29,8 +30,8 @@ _LENGTH = re.compile(r"\[\s*(\d+)\s*\]")
 
 @dataclass(eq=False)
 class Function:
-    """A kernel. `parameters` are the sizes of its parameters in bytes, `static_shared` the bytes of shared memory that it declares,
-    `dynamic_limit` those that a launch may ask for as things stand."""
+    """A kernel. `parameters` are the sizes of its parameters in bytes, `static_shared` the bytes of shared memory that
+    it declares, `dynamic_limit` those that a launch may ask for as things stand."""
 
     module: LoadedModule  # which stays loaded as long as a kernel of it is known
     name: str
@@ -41,7 +42,8 @@ class Function:
 
 
 class LoadedModule:
-    """A PTX text, compiled for the device of a context; unloaded when it is collected. `log` is what the driver said meanwhile.
+    """A PTX text, compiled for the device of a context; unloaded when it is collected. `log` is what the driver said
+    meanwhile.
 
     Raises LightNetError, at the PTX's line and with the driver's log, where the driver refuses it.
     """
@@ -91,8 +93,8 @@ class LoadedModule:
 
 
 def check_target(ptx: str, arch: str, name: str) -> None:
-    """Raise LightNetError, at the line, for PTX whose target the device of that architecture and name does not run. The driver would say of ``sm_90a``
-    only that there is no code for the device."""
+    """Raise LightNetError, at the line, for PTX whose target the device of that architecture and name does not run. The
+    driver would say of ``sm_90a`` only that there is no code for the device."""
     head = ptx.partition("{")[0]  # directives of a module stand before its kernels
     found = _TARGET.search(_COMMENT.sub(_blank, head))
     if found is None or runs_on(found[1], arch):

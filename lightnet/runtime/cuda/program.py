@@ -1,8 +1,8 @@
-"""A network compiled for CUDA, as data, and loaded on a device: one allocation for the static tensors, one for each other memory
-space, and the launch list as CUDA graphs.
+"""A network compiled for CUDA, as data, and loaded on a device: one allocation for the static tensors, one for each
+other memory space, and the launch list as CUDA graphs.
 
-All goes through the `Driver` protocol, so that the emulator runs the same program. Imports NumPy, the standard library and the
-runtime: no xDSL, no LLVM.
+All goes through the `Driver` protocol, so that the emulator runs the same program. Imports NumPy, the standard library
+and the runtime: no xDSL, no LLVM.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ Sizes = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class KernelLine:
-    """A launch: the kernel's name in the PTX, its grid, the threads of its blocks, bytes of dynamic shared memory, the places that its
-    pointers stand for, and the numbers of the launches that it waits for, among those since the last run-time call. `maps` has, for each
-    place, the tensor map that the kernel takes in place of its pointer, or None; nothing if it takes none."""
+    """A launch: the kernel's name in the PTX, its grid, the threads of its blocks, bytes of dynamic shared memory, the
+    places that its pointers stand for, and the numbers of the launches that it waits for, among those since the last
+    run-time call. `maps` has, for each place, the tensor map that the kernel takes in place of its pointer, or None;
+    nothing if it takes none."""
 
     kernel: str
     grid: Sizes
@@ -62,11 +63,11 @@ class CudaCode:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], ptx: str, program: Program) -> CudaCode:
-        """The code of a header; ValueError, TypeError, KeyError or LightNetError when it is none, or has places or tensor maps outside of the
-        program's memory, or launches that wait for others than earlier ones.
+        """The code of a header; ValueError, TypeError, KeyError or LightNetError when it is none, or has places or
+        tensor maps outside of the program's memory, or launches that wait for others than earlier ones.
 
-        What a kernel does stands in the PTX alone: whether it stays within its tensors, and whether `after` names every launch whose
-        results it reads, is not known here. A file is trusted as far as its code is.
+        What a kernel does stands in the PTX alone: whether it stays within its tensors, and whether `after` names every
+        launch whose results it reads, is not known here. A file is trusted as far as its code is.
         """
         lines = tuple(_line(entry) for entry in header["lines"])
         places = [p for line in lines for p in (line.places if isinstance(line, KernelLine) else (line.place,))]
@@ -105,7 +106,8 @@ def _check_maps(line: KernelLine, memory: Mapping[str, int]) -> None:
 
 
 def _check_after(lines: Sequence[KernelLine | HostLine]) -> None:
-    """ValueError for a launch that waits for another than an earlier one since the last run-time call, or for one twice."""
+    """ValueError for a launch that waits for another than an earlier one since the last run-time call, or for one
+    twice."""
     earlier = 0
     for line in lines:
         if isinstance(line, HostLine):
@@ -126,8 +128,8 @@ Part = Graph | HostLine
 
 
 class CudaInstance(SpacesInstance):
-    """A program on a device: `driver` is the state of `opened`, if that is given. `launches` are the kernels of the launch list, in order, for
-    who runs them one by one."""
+    """A program on a device: `driver` is the state of `opened`, if that is given. `launches` are the kernels of the
+    launch list, in order, for who runs them one by one."""
 
     def __init__(
         self,
@@ -143,7 +145,8 @@ class CudaInstance(SpacesInstance):
         sizes = {space: max(size, 1) for space, size in {"static": 1, "arena": 1, **program.memory}.items()}
         if sum(sizes.values()) > driver.memory_bytes:
             raise LightNetError(
-                f"the network needs {sum(sizes.values())} bytes of device memory, and {driver.name} has {driver.memory_bytes}"
+                f"the network needs {sum(sizes.values())} bytes of device memory, and {driver.name} has "
+                f"{driver.memory_bytes}"
             )
         #: The device address of each memory space.
         self.address = {space: driver.alloc(size) for space, size in sizes.items()}
@@ -175,8 +178,8 @@ class CudaInstance(SpacesInstance):
                 self._host(part.number, part.place, stream)
 
     def enqueue(self) -> None:
-        """Launch the kernels once more, on what the device holds from the call before, and do not wait: what a benchmark times. Run-time calls are left
-        out."""
+        """Launch the kernels once more, on what the device holds from the call before, and do not wait: what a
+        benchmark times. Run-time calls are left out."""
         self.launch_all()
 
     def launch(self, number: int) -> None:

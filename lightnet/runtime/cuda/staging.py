@@ -1,8 +1,8 @@
 """Copies between arrays and a device, by way of pinned memory.
 
-The device reads and writes pinned memory itself, at the full speed of the bus; what it does with other memory, and until when it reads
-it, the driver leaves open. There are two pinned buffers, used in turn, so that one is filled or emptied while the device works on the
-other. Imports the standard library and NumPy.
+The device reads and writes pinned memory itself, at the full speed of the bus; what it does with other memory, and
+until when it reads it, the driver leaves open. There are two pinned buffers, used in turn, so that one is filled or
+emptied while the device works on the other. Imports the standard library and NumPy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Tensor maps as data: what a copy by the copy engine (TMA) takes of a tensor. A driver encodes one for an address (`Driver.tensor_map`).
+"""Tensor maps as data: what a copy by the copy engine (TMA) takes of a tensor. A driver encodes one for an address
+(`Driver.tensor_map`).
 
-Limits are those of the "CUDA Driver API", Tensor Map Object Management (cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col), with interleaving off
-and the 128-byte swizzle. Imports the standard library and `lightnet.diagnostics`.
+Limits are those of the "CUDA Driver API", Tensor Map Object Management (cuTensorMapEncodeTiled,
+cuTensorMapEncodeIm2col), with interleaving off and the 128-byte swizzle. Imports the standard library and
+`lightnet.diagnostics`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ ROW = 128
 #: The types that there are maps of, and bytes of an element.
 SIZES = {"f16": 2, "bf16": 2}
 MOST_RANK, MOST_BOX, MOST_PIXELS, MOST_STRIDE = 5, 256, 1024, 8
-#: Where windows of [N, H, W, C] begin and end, from the first and last pixel on: 8 bits. So are the offsets of a tap in a window, without a sign.
+#: Where windows of [N, H, W, C] begin and end, from the first and last pixel on: 8 bits. So are the offsets of a tap in
+#: a window, without a sign.
 CORNERS, MOST_OFFSET = (-128, 127), 255
 #: Bits of a size, and of a stride in bytes; what divides a tensor's address, its strides and rows, in bytes.
 SIZE_BITS, STRIDE_BITS, PIECE = 32, 40, 16
@@ -28,8 +31,9 @@ SIZE_BITS, STRIDE_BITS, PIECE = 32, 40, 16
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A row-major tensor of `dtype` (``f16``, ``bf16``) with the sizes `dims`, outermost first, and what one copy takes of it: a `box` (an extent
-    for each dimension), or windows (`im2col`). Rows of 128 bytes lie swizzled in shared memory; what is outside of the tensor is zero."""
+    """A row-major tensor of `dtype` (``f16``, ``bf16``) with the sizes `dims`, outermost first, and what one copy takes
+    of it: a `box` (an extent for each dimension), or windows (`im2col`). Rows of 128 bytes lie swizzled in shared
+    memory; what is outside of the tensor is zero."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -48,7 +52,8 @@ class TensorMap:
 
     @classmethod
     def from_header(cls, entry: Mapping[str, Any]) -> TensorMap:
-        """The map of a header (`dataclasses.asdict`); ValueError, TypeError, KeyError or LightNetError when it is none."""
+        """The map of a header (`dataclasses.asdict`); ValueError, TypeError, KeyError or LightNetError when it is
+        none."""
         windows = entry["im2col"]
         im2col = None
         if windows is not None:
@@ -62,8 +67,8 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Im2col:
-    """`pixels` windows of a tensor [N, H, W, C], `channels` channels each: they begin at the rows `lower[0]`, `lower[0]` + `strides[0]`, … up to
-    H - 1 + `upper[0]`, and at columns as well."""
+    """`pixels` windows of a tensor [N, H, W, C], `channels` channels each: they begin at the rows `lower[0]`,
+    `lower[0]` + `strides[0]`, … up to H - 1 + `upper[0]`, and at columns as well."""
 
     pixels: int
     channels: int

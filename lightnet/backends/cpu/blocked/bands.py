@@ -1,12 +1,14 @@
-"""Inverted residuals and depthwise-separable pairs in bands of rows: convolutions whose wide maps never leave the cache.
+"""Inverted residuals and depthwise-separable pairs in bands of rows: convolutions whose wide maps never leave the
+cache.
 
-A chain of a pointwise convolution, a depthwise one and another pointwise one (either may be missing, and the first may be that of a
-picture), each with its epilogue, is one kernel. A block of its grid is a band of rows of the result: it computes the rows of the
-expanded map that the band's windows reach, then the depthwise rows, then the result. Both maps in between are some rows of scratch
-memory. Where pictures are large, the expanded rows are a ring, in which the last ones stay for the next band, so that none is made
-twice. Where weights are large and pictures small, there is a band a thread, which expands some channels after others into memory for
-these alone, and fetches the next ones' weights meanwhile. The kernels of the single convolutions make the code, as parts of this one.
-Imports these, the base of blocked kernels and the model in numbers.
+A chain of a pointwise convolution, a depthwise one and another pointwise one (either may be missing, and the first may
+be that of a picture), each with its epilogue, is one kernel. A block of its grid is a band of rows of the result: it
+computes the rows of the expanded map that the band's windows reach, then the depthwise rows, then the result. Both maps
+in between are some rows of scratch memory. Where pictures are large, the expanded rows are a ring, in which the last
+ones stay for the next band, so that none is made twice. Where weights are large and pictures small, there is a band a
+thread, which expands some channels after others into memory for these alone, and fetches the next ones' weights
+meanwhile. The kernels of the single convolutions make the code, as parts of this one. Imports these, the base of
+blocked kernels and the model in numbers.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ class Stages(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of the expanded map that are to be made: [low, above) and [below, high) lie outside the picture, [first, last) in it."""
+    """Rows of the expanded map that are to be made: [low, above) and [below, high) lie outside the picture, [first,
+    last) in it."""
 
     low: Index
     above: Index
@@ -105,7 +108,8 @@ class _Pointwise(DirectKernel):
 
 
 class _BandKernel(BlockedKernel):
-    """Builds one kernel function over pictures x bands. Maps in between stand in scratch memory, one picture of each."""
+    """Builds one kernel function over pictures x bands. Maps in between stand in scratch memory, one picture of
+    each."""
 
     def __init__(self, kernel: KernelOp, stages: Stages, name: str, aliases: Mapping[int, int]):
         lanes = lanes_of(kernel)
@@ -165,7 +169,8 @@ class _BandKernel(BlockedKernel):
         return self.done(self.batch * self.bands)
 
     def expanded(self, n: Index, rows: Rows, first: Index, last: Index) -> None:
-        """The expanded rows that are new, and from them the rows [first, last) of the window's result, some channels after others."""
+        """The expanded rows that are new, and from them the rows [first, last) of the window's result, some channels
+        after others."""
         b, vectors = self.b, self.schedule.expand.vectors
         ring = self.chain.ring(self.schedule.band) if self.schedule.keep else 0
         with b.loop(0, self.blocks // vectors) as group:
@@ -195,8 +200,8 @@ class _BandKernel(BlockedKernel):
             window.walk(n, block.iv, first, last, window.rows)
 
     def stage(self, kind: str, first: Index, before: Window = Window(), source: Index = 0) -> Any:
-        """The kernel of a stage for a band that begins at row `first` of the result, and at row `source` of the expanded map, of which
-        `before` is there."""
+        """The kernel of a stage for a band that begins at row `first` of the result, and at row `source` of the
+        expanded map, of which `before` is there."""
         number = next(i for i, p in enumerate(self.parts) if p.stage.kind == kind)
         part, plan, behind = self.parts[number], self.plans[number], Window(first)
         outer = list(zip(part.kernel.body.args, part.outer))
@@ -218,8 +223,8 @@ class _BandKernel(BlockedKernel):
         return _Pointwise(part.kernel, plan, aliases, host, first, self.chain.project.out_hw[0])
 
     def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> Rows:
-        """The rows of the expanded map that a band needs and that are not there yet: the first block of a range, and the first band of a
-        picture, find none."""
+        """The rows of the expanded map that a band needs and that are not there yet: the first block of a range, and
+        the first band of a picture, find none."""
         b, chain = self.b, self.chain
         stride, pad, height = chain.window.stride[0], chain.window.pad[0], chain.window.in_hw[0]
         low: Index = b.add(b.mul(first, stride), -pad)
@@ -252,7 +257,8 @@ class _BandKernel(BlockedKernel):
             b.tile_store(zero, memory, expand.at(made, 0, b.add(first_block, v.iv), y.iv, x.iv), [4])
 
     def zero_columns(self, memory: SSAValue) -> None:
-        """Write zeros to the columns beside the picture of the expanded map, in all rows of its memory: nothing else is written there."""
+        """Write zeros to the columns beside the picture of the expanded map, in all rows of its memory: nothing else is
+        written there."""
         b, cols = self.b, self.halos[1]
         zero = b.broadcast(b.const(0.0, self.element), (cols, self.lanes))
         _, blocks, rows, _, _ = memory.type.get_shape()

@@ -1,8 +1,8 @@
 """Chains of convolutions as bodies: what one is, what it needs, and which kernels of a network should become one.
 
-A chain is a depthwise convolution with a pointwise one before it, behind it, or both, each with an epilogue; what a stage makes is
-read once, by the convolution of the next. Instead of a pointwise one, the first convolution of a network, of a picture, may stand
-before it. Imports the generators of the single convolutions and the model in numbers.
+A chain is a depthwise convolution with a pointwise one before it, behind it, or both, each with an epilogue; what a
+stage makes is read once, by the convolution of the next. Instead of a pointwise one, the first convolution of a
+network, of a picture, may stand before it. Imports the generators of the single convolutions and the model in numbers.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _is_depthwise(op: LnOp) -> bool:
 
 
 def form_of(body: Body, machine: Machine) -> Form | None:
-    """What a chain needs, None for other bodies: each stage reads what the one before makes once, as its convolution's input."""
+    """What a chain needs, None for other bodies: each stage reads what the one before makes once, as its convolution's
+    input."""
     stages = stages_of(body.ops)
     if stages is None or not set(body.yielded) <= set(stages[-1].results):
         return None
@@ -128,8 +129,9 @@ def chain_of(ops: Sequence[LnOp]) -> Chain:
 
 
 def chain_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
-    """The kernels, in order, that should become one in bands of rows: `kernel`, of a depthwise convolution on blocked maps, and the
-    one before it, the one behind it, or both, which nothing else uses; whatever saves most. None where that saves nothing."""
+    """The kernels, in order, that should become one in bands of rows: `kernel`, of a depthwise convolution on blocked
+    maps, and the one before it, the one behind it, or both, which nothing else uses; whatever saves most. None where
+    that saves nothing."""
     if not isinstance(kernel.ops[0], Conv2d) or not _is_depthwise(kernel.ops[0]):
         return []
     before, behind = _producer(kernel), _consumer(kernel)
@@ -150,8 +152,8 @@ def chain_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
 
 
 def _is_taken(kernels: Sequence[KernelOp], machine: Machine) -> bool:
-    """Whether kernels in order can be one, with the layouts that they have: a first convolution may have been laid out for another
-    generator, which reads its picture in blocks."""
+    """Whether kernels in order can be one, with the layouts that they have: a first convolution may have been laid out
+    for another generator, which reads its picture in blocks."""
     union = union_of(kernels)
     form = form_of(union, machine)
     return form is not None and lies_right(form, union.inputs, kernels[-1].results, machine.lanes)

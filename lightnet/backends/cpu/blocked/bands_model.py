@@ -1,8 +1,10 @@
-"""Chains of convolutions in bands of rows, in numbers: what a band keeps in the second-level cache, and what that saves.
+"""Chains of convolutions in bands of rows, in numbers: what a band keeps in the second-level cache, and what that
+saves.
 
-A chain is a depthwise convolution with a pointwise one before it, behind it, or both. Run apart, each writes its whole map before the
-next reads it; in bands, the maps in between are some rows in memory that is used again. The sums are the same, so what decides is
-where these maps lie: in the second-level cache, or behind it. Nothing is measured. Imports the geometry of convolutions.
+A chain is a depthwise convolution with a pointwise one before it, behind it, or both. Run apart, each writes its whole
+map before the next reads it; in bands, the maps in between are some rows in memory that is used again. The sums are the
+same, so what decides is where these maps lie: in the second-level cache, or behind it. Nothing is measured. Imports the
+geometry of convolutions.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from lightnet.backends.cpu.blocked.conv_model import Geometry, Shape
 from lightnet.backends.cpu.blocked.depthwise import best_tile, row_tile
 from lightnet.backends.cpu.blocked.first_model import tile_of
 
-#: Share of the second-level cache that a band's maps and all weights of a chain may take together, so that weights stay for the next
-#: band; and the share that the maps alone should take.
+#: Share of the second-level cache that a band's maps and all weights of a chain may take together, so that weights stay
+#: for the next band; and the share that the maps alone should take.
 SHARE, MAPS_SHARE = 0.75, 0.25
-#: What a byte of a map in between costs where the second-level cache does not hold it, written and read again, in units of a byte read
-#: from the third (measured in MobileNetV2, block by block: 0.6 on a quiet machine, up to 2 on a busy one).
+#: What a byte of a map in between costs where the second-level cache does not hold it, written and read again, in units
+#: of a byte read from the third (measured in MobileNetV2, block by block: 0.6 on a quiet machine, up to 2 on a busy
+#: one).
 TRAFFIC = 1.0
 #: Share of the memory's rate at which weights come that nobody fetches ahead.
 COLD = 0.6
@@ -32,8 +35,8 @@ LEAST_BANDS, MOST_ROWS = 4, 32
 
 @dataclass(frozen=True)
 class Chain:
-    """A depthwise convolution `window` and the pointwise ones around it, if any: `expand` makes its input, `project` reads its
-    result."""
+    """A depthwise convolution `window` and the pointwise ones around it, if any: `expand` makes its input, `project`
+    reads its result."""
 
     expand: Geometry | None
     window: Geometry
@@ -41,7 +44,8 @@ class Chain:
 
     @property
     def opens(self) -> bool:
-        """Whether the chain begins with the first convolution of a network, which makes all channels of a row before the next."""
+        """Whether the chain begins with the first convolution of a network, which makes all channels of a row before
+        the next."""
         return self.expand is not None and not self.expand.is_pointwise
 
     @property
@@ -84,9 +88,9 @@ class Chain:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a chain runs: rows of the result in a band, and the tiles. Either expanded rows are kept for the next band (`keep`), or each
-    band makes its own, some channels after others, in memory for these alone. Where one band is the picture, tiles may have several
-    rows."""
+    """How a chain runs: rows of the result in a band, and the tiles. Either expanded rows are kept for the next band
+    (`keep`), or each band makes its own, some channels after others, in memory for these alone. Where one band is the
+    picture, tiles may have several rows."""
 
     band: int
     keep: bool
@@ -158,7 +162,8 @@ def _shape(geometry: Geometry, machine: Machine, whole: bool) -> Shape:
 
 @cache
 def gain(chain: Chain, machine: Machine, schedule: Schedule) -> float:
-    """Nanoseconds that a chain saves against its convolutions apart (below 0: loses), on the machine's threads together."""
+    """Nanoseconds that a chain saves against its convolutions apart (below 0: loses), on the machine's threads
+    together."""
     saved = TRAFFIC * saved_bytes(chain, machine, schedule) / machine.l3_bytes
     again = 0.0
     if chain.project is not None:  # apart, its pixels are one long row, which tiles cover better
@@ -170,7 +175,8 @@ def gain(chain: Chain, machine: Machine, schedule: Schedule) -> float:
 
 
 def saved_bytes(chain: Chain, machine: Machine, schedule: Schedule) -> int:
-    """Bytes of maps in between that stay in the second-level cache, where they would not if they were there as a whole."""
+    """Bytes of maps in between that stay in the second-level cache, where they would not if they were there as a
+    whole."""
     between, held = between_bytes(chain, machine.lanes), sum(held_bytes(chain, schedule, machine.lanes))
     if between + weight_bytes(chain) <= machine.l2 // 2 or held > machine.l2 // 2:
         return 0
@@ -178,8 +184,8 @@ def saved_bytes(chain: Chain, machine: Machine, schedule: Schedule) -> int:
 
 
 def overhead(chain: Chain, machine: Machine, schedule: Schedule) -> float:
-    """Nanoseconds that bands cost beside the sums, on the machine's threads together: loops, weights that pass in every band, rows that
-    are expanded anew, and the wait for the last."""
+    """Nanoseconds that bands cost beside the sums, on the machine's threads together: loops, weights that pass in every
+    band, rows that are expanded anew, and the wait for the last."""
     bands = chain.bands(schedule.band) * chain.window.batch
     near = sum(held_bytes(chain, schedule, machine.lanes)) + weight_bytes(chain) <= SHARE * machine.l2
     passed = 0.0

@@ -30,8 +30,9 @@ from lightnet.ir.types import ParamAttr
 
 
 def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
-    """The band and the tiles of a kernel: its choices where it has them, the model's where not. Raises `LightNetError` for a band that
-    is none, and for tiles of several rows where they do not stay in place (what else they must be, the parts' kernels check)."""
+    """The band and the tiles of a kernel: its choices where it has them, the model's where not. Raises `LightNetError`
+    for a band that is none, and for tiles of several rows where they do not stay in place (what else they must be, the
+    parts' kernels check)."""
     chain = chain_of(kernel.ops)
     attr, height = kernel.attributes.get("band"), chain.window.out_hw[0]
     band = None if attr is None else getattr(getattr(attr, "value", attr), "data", attr)
@@ -82,8 +83,8 @@ def tiles_of(schedule: Schedule) -> dict[str, ParamAttr]:
 
 @dataclass(frozen=True)
 class Part:
-    """A stage as a kernel by itself. `outer` has for each of its operands the number of the chain's operand, None where it is what the
-    stage before makes; `holder` defines its operands."""
+    """A stage as a kernel by itself. `outer` has for each of its operands the number of the chain's operand, None where
+    it is what the stage before makes; `holder` defines its operands."""
 
     stage: Stage
     kernel: KernelOp
@@ -92,7 +93,8 @@ class Part:
 
 
 def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> list[Part]:
-    """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is read."""
+    """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is
+    read."""
     stages = stages_of(kernel.ops)
     assert stages is not None
     tiles = tiles_of(schedule)
@@ -123,7 +125,8 @@ def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> list[Part]:
 
 
 def plan_of_part(part: Part, chain: Chain, schedule: Schedule, machine: Machine) -> Plan:
-    """The plan of a stage. Of a pointwise one whose weights do not stay near between bands, each tile fetches its share of the next group's."""
+    """The plan of a stage. Of a pointwise one whose weights do not stay near between bands, each tile fetches its share
+    of the next group's."""
     kernel, generator = part.kernel, part.stage.generator
     form = generator.form(kernel.ops, list(kernel.terminator.operands), machine)
     assert form is not None

@@ -58,7 +58,8 @@ def machine_of(features: str, threads: int = 1) -> Machine:
 
 
 def machine_for(kernel: KernelOp) -> Machine | None:
-    """The machine that a kernel's maps and choices are for; None where these say nothing, or name lanes that none has."""
+    """The machine that a kernel's maps and choices are for; None where these say nothing, or name lanes that none
+    has."""
     return _BY_LANES.get(lanes_of(kernel))
 
 
@@ -71,8 +72,8 @@ class Generator(generator.Generator[Machine]):
 
     @abstractmethod
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
-        """What it needs for a body, None where it is no generator for it. Ops may be those of a kernel, or a union that is not built yet; layouts
-        of types do not count here."""
+        """What it needs for a body, None where it is no generator for it. Ops may be those of a kernel, or a union that
+        is not built yet; layouts of types do not count here."""
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Sequence[Form]:
         form = self.form(ops, yielded, machine)
@@ -92,7 +93,8 @@ def blocks_of(channels: int, lanes: int) -> int:
 
 
 def lanes_of(kernel: KernelOp) -> int:
-    """Channels in a block of the maps of a kernel; without maps, elements of the vectors that it is for (0: nothing says)."""
+    """Channels in a block of the maps of a kernel; without maps, elements of the vectors that it is for (0: nothing
+    says)."""
     layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
     return next((layout.block for layout in layouts if isinstance(layout, Blocked)), chosen_lanes(kernel))
 
@@ -105,8 +107,8 @@ def chosen_lanes(kernel: KernelOp) -> int:
 
 
 def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple[int, ...] | None:
-    """A choice of a kernel that is an array of integers, `length` of them if that is given; None where it has none. `LightNetError`
-    for anything else."""
+    """A choice of a kernel that is an array of integers, `length` of them if that is given; None where it has none.
+    `LightNetError` for anything else."""
     attr = kernel.attributes.get(name)
     if attr is None:
         return None

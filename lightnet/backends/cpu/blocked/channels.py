@@ -1,8 +1,9 @@
 """Moves of whole channels of blocked maps: concatenations and slices that do not lie between blocks, channel shuffles.
 
-A body of `concat`, `slice`, `reshape` and `transpose` that leaves the pixels where they are says for each channel of the result
-which channel of which operand it is. A block of channels is then made, pixel by pixel, of as few registers as it has sources, by
-shuffles. Blocks with equal shuffles, whose sources follow each other, share their code. Imports the base and the moves.
+A body of `concat`, `slice`, `reshape` and `transpose` that leaves the pixels where they are says for each channel of
+the result which channel of which operand it is. A block of channels is then made, pixel by pixel, of as few registers
+as it has sources, by shuffles. Blocks with equal shuffles, whose sources follow each other, share their code. Imports
+the base and the moves.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Channels(Generator):
 def channel_sources(
     ops: Sequence[LnOp], yielded: Sequence[SSAValue]
 ) -> tuple[list[SSAValue], list[tuple[int, int]]] | None:
-    """The maps from outside that a body of moves reads, and for each channel of its one result: which of them it comes from, and
-    which channel of that it is. None for any other body, or where pixels or pictures move."""
+    """The maps from outside that a body of moves reads, and for each channel of its one result: which of them it comes
+    from, and which channel of that it is. None for any other body, or where pixels or pictures move."""
     if (
         not ops
         or len(yielded) != 1
@@ -119,8 +120,8 @@ def _moved(op: LnOp, tables: Sequence[np.ndarray], pixels: Sequence[int]) -> np.
 
 @dataclass(frozen=True)
 class Slot:
-    """A register that feeds a block: `source` is an operand's number; the first block of it and the step from one block of the run
-    to the next."""
+    """A register that feeds a block: `source` is an operand's number; the first block of it and the step from one block
+    of the run to the next."""
 
     source: int
     block: int
@@ -129,8 +130,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Run:
-    """Blocks `first`, `first + step`, ... (`count` of them) of the result. `lanes` says of each lane which slot it is from and which
-    lane there, None where there is no channel."""
+    """Blocks `first`, `first + step`, ... (`count` of them) of the result. `lanes` says of each lane which slot it is
+    from and which lane there, None where there is no channel."""
 
     first: int
     step: int

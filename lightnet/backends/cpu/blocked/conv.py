@@ -1,9 +1,10 @@
-"""Direct convolution on blocked maps: any window, stride, dilation and padding, 1x1 included, in groups of whole blocks.
+"""Direct convolution on blocked maps: any window, stride, dilation and padding, 1x1 included, in groups of whole
+blocks.
 
-The classic kernel of NCHWc (Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures", 2018):
-a tile of pixels by output channels stays in registers while input channels and taps pass. Where a tile is one row, rows of the
-window outside the picture are passed over by the bounds of a loop, so that the input needs no rows of halo. Imports the base of
-blocked kernels and the model in numbers.
+The classic kernel of NCHWc (Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD
+Architectures", 2018): a tile of pixels by output channels stays in registers while input channels and taps pass. Where
+a tile is one row, rows of the window outside the picture are passed over by the bounds of a loop, so that the input
+needs no rows of halo. Imports the base of blocked kernels and the model in numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from lightnet.ir.types import ParamAttr
 
 
 class Direct(Generator):
-    """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise epilogue."""
+    """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise
+    epilogue."""
 
     alg = "direct"
 
@@ -112,8 +114,8 @@ class DirectKernel(BlockedKernel):
         return self.done(groups * g.batch * bands[0] * bands[1])
 
     def part(self, n: Index, group: Index, y0: Index, y1: Index, x0: Index, x1: Index) -> None:
-        """The rows [y0, y1) and columns [x0, x1) of one picture and group of output vectors. Rows begin at a multiple of the tile's,
-        columns too, and end at one or where the picture does."""
+        """The rows [y0, y1) and columns [x0, x1) of one picture and group of output vectors. Rows begin at a multiple
+        of the tile's, columns too, and end at one or where the picture does."""
         b = self.b
         self.n, self.group, self.first = n, group, b.mul(group, self.shape.vectors)
         self.source_block = self.first_source()
@@ -144,7 +146,8 @@ class DirectKernel(BlockedKernel):
         return self.geometry.out_hw[0]
 
     def row(self, y: Index, rows: int, first: Index, last: Index) -> None:
-        """The tiles of columns [first, last): the last one of the picture moves back over the one before, or is narrower."""
+        """The tiles of columns [first, last): the last one of the picture moves back over the one before, or is
+        narrower."""
         b, columns, width = self.b, self.shape.columns, self.geometry.out_hw[1]
         rest = width % columns
         if not rest or (self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1):
@@ -196,21 +199,23 @@ class DirectKernel(BlockedKernel):
         return r.results[0]
 
     def tap(self, acc: SSAValue, r: Index, q: Index, block: Index, line: Index, left: Index) -> SSAValue:
-        """acc + the sum over the channels of a block under tap (r, q); `line` is the row of the input, `left` the column of the first
-        window."""
+        """acc + the sum over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
+        column of the first window."""
         b, g, u = self.b, self.geometry, self.shape.unroll
         rows, columns, vectors, lanes = acc.type.get_shape()
         source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.dilation[1]))
         with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc]) as c:
             at = self.at(self.src, self.n, source, line, column, c.iv)
             pixels = b.tile_load(self.inputs[self.src], at, [2, 3, 4], (rows, columns, u), steps=[*g.stride, 1])
-            weights = b.tile_load(self.inputs[self.weight], [self.group, r, block, q, c.iv, 0], [4, 5, 5], (u, vectors, lanes),
+            weights = b.tile_load(self.inputs[self.weight], [self.group, r, block, q, c.iv, 0], [4, 5, 5],
+                                  (u, vectors, lanes),
                                   steps=[1, lanes, 1])  # fmt: skip
             c.yields(b.fma(pixels, weights, c.args[0]))
         return c.results[0]
 
     def fetch(self, r: Index, block: Index, line: Index, left: Index, rows: int, columns: int, share: Index) -> None:
-        """Fetch what is needed soon, beside a block and row of taps: pixels of the next tile, a share of the next group's weights."""
+        """Fetch what is needed soon, beside a block and row of taps: pixels of the next tile, a share of the next
+        group's weights."""
         b = self.b
         if self.schedule.pixels_ahead:
             self.fetch_pixels(b.add(self.source_block, block), r, line, left, rows, columns)
@@ -218,8 +223,8 @@ class DirectKernel(BlockedKernel):
             b.prefetch(self.inputs[self.weight], [b.add(self.group, 1), r, block, 0, 0, share], self.weights_ahead)
 
     def share_of_weights(self, y: Index, x: Index) -> Index:
-        """Where the part of the next group's weights begins that a tile fetches: elements into each piece. Rows at the edges, which pass
-        over taps, do what their neighbours do."""
+        """Where the part of the next group's weights begins that a tile fetches: elements into each piece. Rows at the
+        edges, which pass over taps, do what their neighbours do."""
         b, g, shape = self.b, self.geometry, self.shape
         if not self.weights_ahead:
             return 0
@@ -235,7 +240,8 @@ class DirectKernel(BlockedKernel):
         return b.mul(tile, self.weights_ahead // 4)
 
     def fetch_pixels(self, source: Index, r: Index, line: Index, left: Index, rows: int, columns: int) -> None:
-        """Fetch what the next tile of the row reads of one block and row of taps, beyond what this tile and the row above read."""
+        """Fetch what the next tile of the row reads of one block and row of taps, beyond what this tile and the row
+        above read."""
         b, g = self.b, self.geometry
         first = (columns - 1) * g.stride[1] + (g.size[1] - 1) * g.dilation[1] + 1
         fresh = -(-rows * g.stride[0] // g.dilation[0])  # rows of taps that the row above does not have
@@ -262,7 +268,8 @@ class DirectKernel(BlockedKernel):
         return self.inside(top, 0, 1) if self.geometry.reach(0) else (0, self.geometry.size[0])
 
     def inside(self, begin: Index, axis: int, count: int) -> tuple[Index, Index]:
-        """The taps along an axis, [from, to), that lie in the picture for any of `count` windows, of which the first begins at `begin`."""
+        """The taps along an axis, [from, to), that lie in the picture for any of `count` windows, of which the first
+        begins at `begin`."""
         b, g = self.b, self.geometry
         size, step, length, reach = g.size[axis], g.dilation[axis], g.in_hw[axis], (count - 1) * g.stride[axis]
         # ceil(-begin / step) of the last window; rounding to 0 where it is negative
@@ -281,7 +288,8 @@ class DirectKernel(BlockedKernel):
 
 
 def summed_channels(b: Builder, total: int, block: Index, lanes: int) -> Index:
-    """Channels of an input block that are summed over, where they are `total` in all: those that there are, in whole steps."""
+    """Channels of an input block that are summed over, where they are `total` in all: those that there are, in whole
+    steps."""
     if total <= lanes or total % lanes == 0:
         return min(total, lanes)
     return b.op(arith.MinSIOp, b.op(arith.SubiOp, b.index(total), b.mul(block, lanes)), b.index(lanes))

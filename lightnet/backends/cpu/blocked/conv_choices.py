@@ -1,4 +1,5 @@
-"""The choices of direct convolutions: tile, order and bands, those of a kernel where it has them and the model's where not.
+"""The choices of direct convolutions: tile, order and bands, those of a kernel where it has them and the model's where
+not.
 
 Imports the model in numbers, layouts and kernels.
 """
@@ -23,8 +24,9 @@ MOST_SUMS = 32
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a direct convolution runs: its geometry in numbers, tile and walk; whether tiles fetch the next one's pixels, and bytes of the next group's
-    weights that each fetches (`conv_model.weights_ahead`). Where this is a part of another kernel, what is read is near."""
+    """How a direct convolution runs: its geometry in numbers, tile and walk; whether tiles fetch the next one's pixels,
+    and bytes of the next group's weights that each fetches (`conv_model.weights_ahead`). Where this is a part of
+    another kernel, what is read is near."""
 
     geometry: Geometry
     shape: Shape
@@ -39,8 +41,9 @@ class Schedule:
 
 
 def scheduled(kernel: KernelOp, machine: Machine, alone: bool = True) -> Schedule:
-    """The schedule of a kernel, or of a part of one, whose maps are not seen as one row (not `alone`): its choices where it has them, the model's
-    where not. Raises `LightNetError` for choices that do not fit the convolution or the layouts."""
+    """The schedule of a kernel, or of a part of one, whose maps are not seen as one row (not `alone`): its choices
+    where it has them, the model's where not. Raises `LightNetError` for choices that do not fit the convolution or the
+    layouts."""
     geometry = geometry_of(kernel) if alone else Geometry.of(kernel.ops[0])
     halo_rows = _halo_rows(kernel)
     given = choice_ints(kernel, "tile")
@@ -117,6 +120,7 @@ def _checked_walk(kernel: KernelOp, geometry: Geometry, shape: Shape, order: str
         for size, whole, step in zip(band, (height, width), tile)
     )
     if not fits:
-        _refuse(kernel, "band", f"band = {list(band)}: a convolution takes [rows, columns] that are multiples of the tile's "
+        _refuse(kernel, "band",
+                f"band = {list(band)}: a convolution takes [rows, columns] that are multiples of the tile's "
                                 f"{list(tile)}, or all {[height, width]}")  # fmt: skip
     return Walk(order, *band)

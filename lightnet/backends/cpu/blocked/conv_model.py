@@ -1,9 +1,9 @@
 """Direct convolutions on blocked maps in numbers: geometry, tiles, the walk over them, and a model of their time.
 
-A tile is rows x columns of pixels by vectors of output channels, all in registers; each step over an input channel broadcasts the
-pixels and reads one weight vector per vector of outputs. What a tile costs follows from the two multiply-adds and the two reads
-that a core starts in a cycle, what the walk costs from the bytes that leave the second-level cache. Nothing is measured.
-Imports the machine model and the ops.
+A tile is rows x columns of pixels by vectors of output channels, all in registers; each step over an input channel
+broadcasts the pixels and reads one weight vector per vector of outputs. What a tile costs follows from the two
+multiply-adds and the two reads that a core starts in a cycle, what the walk costs from the bytes that leave the
+second-level cache. Nothing is measured. Imports the machine model and the ops.
 """
 
 from __future__ import annotations
@@ -20,21 +20,25 @@ from lightnet.ir.target import Halo
 BODY = 250
 #: Vectors of outputs in a tile, at most.
 MOST_VECTORS = 12
-#: Cycles beside the arithmetic: of a trip of the innermost loop, and of a tile (its first and last sums are not overlapped).
+#: Cycles beside the arithmetic: of a trip of the innermost loop, and of a tile (its first and last sums are not
+#: overlapped).
 TRIP_CYCLES, TILE_CYCLES = 4.0, 40.0
 #: Reads that start in a cycle beside the multiply-adds (measured: two, and some are lost).
 READS = 1.85
-#: Share of the time to read weights that is not hidden behind arithmetic: from the second-level cache, and from behind it.
+#: Share of the time to read weights that is not hidden behind arithmetic: from the second-level cache, and from behind
+#: it.
 EXPOSED, EXPOSED_FAR = 0.2, 0.7
 #: What tiles of several rows cost more: rows of halo to be written, and a second tile for what is left.
 SEVERAL_ROWS = 1.05
-#: Bytes of a cache line; lines that a step may fetch ahead; nanoseconds to fetch a line, and to wait for one that was not (measured).
+#: Bytes of a cache line; lines that a step may fetch ahead; nanoseconds to fetch a line, and to wait for one that was
+#: not (measured).
 LINE, MOST_AHEAD, FETCH, WAIT = 64, 32, 0.8, 3.2
 #: Sequences of lines that processors follow by themselves are fewer.
 STREAMS = 4
 #: Share of the time of traffic that is not hidden behind arithmetic.
 TRAFFIC = 0.3
-#: A last column of tiles that computes more than this share of a row again is made narrower instead, which is code of its own.
+#: A last column of tiles that computes more than this share of a row again is made narrower instead, which is code of
+#: its own.
 MOST_AGAIN = 0.04
 #: Share of the taps of a row of tiles that read the picture, at most, for tiles to look which do.
 MOST_LIVE = 0.8
@@ -46,8 +50,8 @@ OUTPUTS, ROWS = "outputs", "rows"
 
 @dataclass(frozen=True)
 class Geometry:
-    """A convolution in numbers. `channels` and `outputs` are those of one group, `pad` is (top, left). `flat`: pixels of all rows
-    are one row."""
+    """A convolution in numbers. `channels` and `outputs` are those of one group, `pad` is (top, left). `flat`: pixels
+    of all rows are one row."""
 
     batch: int
     groups: int
@@ -126,8 +130,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Walk:
-    """The order of tiles: blocks of the grid are pictures x output vectors x bands of `rows` x `columns`; `order` says whether
-    bands run inside (``outputs``: the weights of a block stay near) or outside (``rows``: the pixels of a band do)."""
+    """The order of tiles: blocks of the grid are pictures x output vectors x bands of `rows` x `columns`; `order` says
+    whether bands run inside (``outputs``: the weights of a block stay near) or outside (``rows``: the pixels of a band
+    do)."""
 
     order: str
     rows: int
@@ -146,8 +151,8 @@ def taps_inside(geometry: Geometry) -> int:
 
 
 def live_columns(geometry: Geometry, x: int, columns: int) -> tuple[int, int]:
-    """The columns of the window, [from, to), that lie in the picture for any of `columns` pixels of a row from `x` on; others see
-    padding alone."""
+    """The columns of the window, [from, to), that lie in the picture for any of `columns` pixels of a row from `x` on;
+    others see padding alone."""
     left = x * geometry.stride[1] - geometry.pad[1]
     right, d = left + (columns - 1) * geometry.stride[1], geometry.dilation[1]
     return max(-(right // d), 0), min(-(-(geometry.in_hw[1] - left) // d), geometry.size[1])
@@ -155,8 +160,8 @@ def live_columns(geometry: Geometry, x: int, columns: int) -> tuple[int, int]:
 
 @cache
 def skips_columns(geometry: Geometry, columns: int) -> bool:
-    """Whether a tile of so many columns somewhere passes over columns of the window. Only where the window reaches far: to find out takes
-    each tile a moment."""
+    """Whether a tile of so many columns somewhere passes over columns of the window. Only where the window reaches far:
+    to find out takes each tile a moment."""
     starts = range(0, geometry.out_hw[1], columns)
     found = [live_columns(geometry, min(x, geometry.out_hw[1] - columns), columns) for x in starts]
     left = sum(max(end - first, 0) for first, end in found)
@@ -178,8 +183,8 @@ def _columns_inside(geometry: Geometry, columns: int) -> dict[int, float]:
 
 
 def most_pixels(machine: Machine, vectors: int) -> int:
-    """Pixels of a tile that leave room for weights: what compiles without spilling (measured: of 32 registers 14x2, 28x1, 8x3 and
-    6x4 run at the peak, 9x3 and 7x4 do not; of 16 registers 6x2 and 3x4, but not 4x3)."""
+    """Pixels of a tile that leave room for weights: what compiles without spilling (measured: of 32 registers 14x2,
+    28x1, 8x3 and 6x4 run at the peak, 9x3 and 7x4 do not; of 16 registers 6x2 and 3x4, but not 4x3)."""
     if machine.registers <= 16:
         return 3 if vectors == 3 else max(12 // vectors, 1)
     return max((28 if machine.lanes == 16 and vectors <= 2 else 24) // vectors, 1)
@@ -272,7 +277,8 @@ def tiles_time(geometry: Geometry, machine: Machine, shape: Shape) -> float:
 
 
 def traffic(geometry: Geometry) -> tuple[int, int, int]:
-    """Bytes of the weights, of what is read of one picture (whole rows: processors fetch pairs of lines), and of its result."""
+    """Bytes of the weights, of what is read of one picture (whole rows: processors fetch pairs of lines), and of its
+    result."""
     touched = geometry.in_hw[0] // max(geometry.stride[0] // geometry.size[0], 1), geometry.in_hw[1]
     weights = 4 * geometry.groups * geometry.outputs * geometry.channels * geometry.size[0] * geometry.size[1]
     read = 4 * geometry.groups * geometry.channels * touched[0] * touched[1]
@@ -292,9 +298,9 @@ def edge_rows(geometry: Geometry, shape: Shape) -> tuple[int, int]:
 
 
 def weights_ahead(geometry: Geometry, machine: Machine, shape: Shape, walk: Walk) -> int:
-    """Bytes of the next group's weights that each tile should fetch for a row of taps and a block of inputs, so that they are near when
-    the group begins: an even share. It has to be all of them: a processor does not follow a sequence with holes. 0 where they could
-    not stay, or where that costs more than to wait for them."""
+    """Bytes of the next group's weights that each tile should fetch for a row of taps and a block of inputs, so that
+    they are near when the group begins: an even share. It has to be all of them: a processor does not follow a sequence
+    with holes. 0 where they could not stay, or where that costs more than to wait for them."""
     block = 4 * geometry.size[1] * machine.lanes * shape.vectors * machine.lanes
     steps = geometry.size[0] * blocks_of(geometry.channels, machine.lanes)
     groups = geometry.output_blocks(machine.lanes) // shape.vectors
@@ -308,8 +314,8 @@ def weights_ahead(geometry: Geometry, machine: Machine, shape: Shape, walk: Walk
 
 
 def pixels_ahead(geometry: Geometry, machine: Machine, shape: Shape) -> bool:
-    """Whether a tile should fetch the pixels of the next one: they stand far away in more than a few of the passes over them, and in
-    more places than a processor follows by itself."""
+    """Whether a tile should fetch the pixels of the next one: they stand far away in more than a few of the passes over
+    them, and in more places than a processor follows by itself."""
     _, read, _ = traffic(geometry)
     groups = blocks_of(geometry.outputs, machine.lanes) // shape.vectors
     far = groups if read > machine.l2 else 1 if read > machine.l2 // 2 else 0
@@ -319,8 +325,8 @@ def pixels_ahead(geometry: Geometry, machine: Machine, shape: Shape) -> bool:
 
 
 def again(geometry: Geometry, machine: Machine, shape: Shape, order: str) -> int:
-    """Bytes that come from behind the second-level cache more than once: pixels in each pass of ``outputs``, weights in each of
-    ``rows``."""
+    """Bytes that come from behind the second-level cache more than once: pixels in each pass of ``outputs``, weights in
+    each of ``rows``."""
     weights, read, _ = traffic(geometry)
     if order == OUTPUTS:
         # Of rows of which every second pixel is read, what is fetched ahead arrives late.

@@ -1,8 +1,9 @@
 """Transposed convolution on blocked maps, by phases.
 
-Rows of the result that leave one remainder by the stride (a phase) are a convolution of stride 1 with every stride-th row of the
-window, and columns likewise, so that nothing is multiplied that is not there. The phases share one body: which taps a phase has
-are bounds of loops. A tile is some pixels of one row of one phase. Imports the base of blocked kernels and the direct one's model.
+Rows of the result that leave one remainder by the stride (a phase) are a convolution of stride 1 with every stride-th
+row of the window, and columns likewise, so that nothing is multiplied that is not there. The phases share one body:
+which taps a phase has are bounds of loops. A tile is some pixels of one row of one phase. Imports the base of blocked
+kernels and the direct one's model.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _halo_of(op: Deconv2d) -> Halo | None:
 
 
 def halo_columns(op: Deconv2d) -> int:
-    """Columns around the input that taps read: column x of the result takes tap q from column (x + pad - q) / stride."""
+    """Columns around the input that taps read: column x of the result takes tap q from column (x + pad - q) /
+    stride."""
     pad, stride, size = op.derived_values()["pad"][1], op.stride[1], op.size[1]
     width, last = op.operand_specs[0].dims[3], op.result_specs[0].dims[3] - 1
     before = max((size - 1 - pad) // stride, 0)
@@ -69,7 +71,8 @@ def halo_columns(op: Deconv2d) -> int:
 
 
 def phases(op: Deconv2d) -> Geometry:
-    """About what a transposed convolution is as convolutions of stride 1: a picture a phase of columns, rows one after the other."""
+    """About what a transposed convolution is as convolutions of stride 1: a picture a phase of columns, rows one after
+    the other."""
     (n, c), (_, o, oh, ow) = op.operand_specs[0].dims[:2], op.result_specs[0].dims
     step = op.stride[1]
     width = max(ow // step, 1)
@@ -142,7 +145,8 @@ class _Kernel(BlockedKernel):
                     self.tile(y, phase.iv, x.iv, 1, window)
 
     def taps(self, position: Index, axis: int) -> tuple[Index, Index, Index]:
-        """The taps of a row (or column) of the result: tap k < count is r0 + k * stride, and reads input `at` - k. All three."""
+        """The taps of a row (or column) of the result: tap k < count is r0 + k * stride, and reads input `at` - k. All
+        three."""
         b, step = self.b, self.stride[axis]
         at, r0 = b.divmod(b.add(position, self.pad[axis]), step)
         count, _ = b.divmod(b.op(arith.SubiOp, b.index(self.size[axis] + step - 1), b.index(r0)), step)

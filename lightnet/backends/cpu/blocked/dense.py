@@ -1,10 +1,10 @@
 """Matrix products A x B with B packed at compile time: register tiles on panels of B whose columns fill a few vectors.
 
-B, [K, N], lies as [ceil(N/64), K, 64] (`Packed`, ``n64``): a tile of rows by one panel reads it front to back, so no panel is copied
-while the network runs (`gemm.py` does that, where B is computed). Where K is so large that a panel would leave the second-level
-cache between two tiles, the sums over parts of K are kept in scratch memory (Goto and van de Geijn, "Anatomy of High-Performance
-Matrix Multiplication", 2008, section 4). Of few rows, whose tiles read B but once, lines are fetched ahead. `dense_model.py` has the
-numbers. Imports it, the plain product and the epilogue.
+B, [K, N], lies as [ceil(N/64), K, 64] (`Packed`, ``n64``): a tile of rows by one panel reads it front to back, so no
+panel is copied while the network runs (`gemm.py` does that, where B is computed). Where K is so large that a panel
+would leave the second-level cache between two tiles, the sums over parts of K are kept in scratch memory (Goto and van
+de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, section 4). Of few rows, whose tiles read B but
+once, lines are fetched ahead. `dense_model.py` has the numbers. Imports it, the plain product and the epilogue.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Dense(Generator):
 
 
 def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
-    """Rows and vectors of a tile: the kernel's choice if it has one, which must be two numbers (`LightNetError`), or the best."""
+    """Rows and vectors of a tile: the kernel's choice if it has one, which must be two numbers (`LightNetError`), or
+    the best."""
     given = choice_ints(kernel, "tile", 2)
     if given is None:
         _, m, _, n = gemm_shape(_product(kernel))
@@ -111,7 +112,8 @@ class _DenseKernel(TileKernel):
             self.sums = self.b.view(self.b.args[-1], 0, type)
 
     def memref(self, value: SSAValue) -> MemRefType:
-        """Packed as it is; what has a row for each row of the result, with all dimensions before folded into the rows."""
+        """Packed as it is; what has a row for each row of the result, with all dimensions before folded into the
+        rows."""
         spec = spec_of(value.type)
         if not layout_of(value.type).is_plain:
             return memref_of(value.type)
@@ -146,7 +148,8 @@ class _DenseKernel(TileKernel):
             waiting += -(-tiles // bands) * size
 
     def tile(self, panel: Index, row: Index, waiting: Index, rows: int, cut: Index) -> None:
-        """One tile: its sum over one part of K, which waits at row `waiting` of the scratch memory until the last part is there."""
+        """One tile: its sum over one part of K, which waits at row `waiting` of the scratch memory until the last part
+        is there."""
         b, schedule = self.b, self.schedule
         zero, shape = self.zeros(rows), (rows, schedule.columns)
         if schedule.cuts == 1:
@@ -166,8 +169,8 @@ class _DenseKernel(TileKernel):
         return self.b.broadcast(self.b.const(0.0, self.element), (rows, self.schedule.columns))
 
     def finished(self, panel: Index, row: Index, rows: int, value: SSAValue, waiting: Index) -> None:
-        """The epilogue of a tile, by rows from row `waiting` of the scratch memory where it is long; the last panel may have fewer
-        columns."""
+        """The epilogue of a tile, by rows from row `waiting` of the scratch memory where it is long; the last panel may
+        have fewer columns."""
         b, schedule = self.b, self.schedule
         if not schedule.by_rows:
             self.columns(panel, row, rows, value)

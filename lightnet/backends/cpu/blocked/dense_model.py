@@ -1,8 +1,10 @@
-"""Products with a packed matrix in numbers: tiles of sums, how rows, columns and sums are cut, and a model of their time.
+"""Products with a packed matrix in numbers: tiles of sums, how rows, columns and sums are cut, and a model of their
+time.
 
-A product [M, K] x [K, N] of few rows is as fast as B is read. What reading gives was measured (AMD Zen 5, one core; bytes a
-nanosecond from the second-level cache, and from behind it): 125 and 105 where a trip of the loop reads 2 KiB, 235 and 108 where it
-reads 1 KiB, 230 and 120 where it asks for lines ahead as well; that is what the caches have. Imports the machine model.
+A product [M, K] x [K, N] of few rows is as fast as B is read. What reading gives was measured (AMD Zen 5, one core;
+bytes a nanosecond from the second-level cache, and from behind it): 125 and 105 where a trip of the loop reads 2 KiB,
+235 and 108 where it reads 1 KiB, 230 and 120 where it asks for lines ahead as well; that is what the caches have.
+Imports the machine model.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ TILES = {
 }
 #: Rows up to which a product is as fast as B is read.
 FEW = 4
-#: Columns that a panel of few rows has at least, divided by the rows: enough sums that the latency of a multiply-add does not show.
+#: Columns that a panel of few rows has at least, divided by the rows: enough sums that the latency of a multiply-add
+#: does not show.
 STREAM = 64
-#: Bytes of B that a trip of a loop reads for few rows. Where a load is 2 KiB ahead of itself one trip before, the prefetchers of the
-#: first-level cache (of the processor measured) halve what the second one gives.
+#: Bytes of B that a trip of a loop reads for few rows. Where a load is 2 KiB ahead of itself one trip before, the
+#: prefetchers of the first-level cache (of the processor measured) halve what the second one gives.
 TRIP = 1024
 #: How far ahead of its loads such a loop asks for lines, in bytes: 1 to 4 KiB are as good.
 AHEAD = 2048
-#: Multiply-adds that should not wait for each other: each takes four cycles, in which the second-level cache gives so many vectors.
+#: Multiply-adds that should not wait for each other: each takes four cycles, in which the second-level cache gives so
+#: many vectors.
 CHAINS = 4
 #: How much faster B is read that way than the machine model says of other loops.
 FETCHED = 1.3
@@ -36,7 +40,8 @@ LEAST_ROWS = 2
 PANEL = 320 << 10
 #: Bytes of a band of rows of A that stay in the second-level cache, beside a panel, while all panels pass.
 BAND = 256 << 10
-#: Blocks that the grid should have at least, where there are enough rows, and tiles of rows that one block has at least.
+#: Blocks that the grid should have at least, where there are enough rows, and tiles of rows that one block has at
+#: least.
 BLOCKS, BLOCK_TILES = 16, 4
 #: Instructions of an epilogue on a tile from which on it runs row by row: a long one would be most of the code.
 EPILOGUE = 320
@@ -64,7 +69,8 @@ def tile_time(m: int, n: int, rows: int, vectors: int, lanes: int, registers: in
 
 
 def product_time(m: int, k: int, n: int, tile: tuple[int, int], machine: Machine) -> float:
-    """Nanoseconds of [m, k] x [k, n] on one thread: of its sums, or of reading B and moving the result, whichever takes longer."""
+    """Nanoseconds of [m, k] x [k, n] on one thread: of its sums, or of reading B and moving the result, whichever takes
+    longer."""
     compute = 2 * k * tile_time(m, n, *tile, machine.lanes, machine.registers) / machine.flops
     size = 4 * k * n
     rate = read_rate(machine, size) * (FETCHED if m <= FEW else 1)
@@ -73,9 +79,9 @@ def product_time(m: int, k: int, n: int, tile: tuple[int, int], machine: Machine
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a product is cut: tiles of `rows` by `columns`, of vectors of `lanes`; the grid is `bands` of rows by `panels` of columns;
-    sums over `cuts` parts of K, of `depth` each, wait in `scratch` bytes; so do tiles whose epilogue runs row by row (`by_rows`). Of
-    `few` rows, B is read once."""
+    """How a product is cut: tiles of `rows` by `columns`, of vectors of `lanes`; the grid is `bands` of rows by
+    `panels` of columns; sums over `cuts` parts of K, of `depth` each, wait in `scratch` bytes; so do tiles whose
+    epilogue runs row by row (`by_rows`). Of `few` rows, B is read once."""
 
     rows: int
     columns: int
@@ -89,8 +95,8 @@ class Schedule:
     few: bool
 
     def trip(self, rows: int) -> tuple[int, int]:
-        """For a tile of so many rows: steps along K of one trip of its loop, and the parts of these steps that have sums of their own,
-        so that they need not wait for each other."""
+        """For a tile of so many rows: steps along K of one trip of its loop, and the parts of these steps that have
+        sums of their own, so that they need not wait for each other."""
         sums = rows * self.columns // self.lanes
         if not self.few:
             return max(1, min(8, BODY // sums, self.depth)), 1

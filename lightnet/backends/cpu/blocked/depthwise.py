@@ -1,8 +1,8 @@
 """Depthwise convolution on blocked maps: each channel under a window of its own, with an epilogue.
 
-Each output vector takes one multiply-add a tap, so the kernel lives from loads: a tile is some pixels of a row (or of two short rows),
-and a column of the input that several of them read is loaded once. Bound by memory where the maps are larger than a cache.
-Imports the base of blocked kernels and the window of `ln` convolutions.
+Each output vector takes one multiply-add a tap, so the kernel lives from loads: a tile is some pixels of a row (or of
+two short rows), and a column of the input that several of them read is loaded once. Bound by memory where the maps are
+larger than a cache. Imports the base of blocked kernels and the window of `ln` convolutions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of
 
-#: Multiply-adds of an unrolled body, at most, and taps of one: their weights should stay in registers. Taps of an unrolled row.
+#: Multiply-adds of an unrolled body, at most, and taps of one: their weights should stay in registers. Taps of an
+#: unrolled row.
 BODY, TAPS, WIDTH = 250, 12, 32
 #: Multiply-adds on vectors that one block of the grid makes, about: 2 to 4 microseconds.
 BLOCK = 12_000
@@ -63,7 +64,8 @@ def is_depthwise(conv: Conv2d) -> bool:
 
 
 def halo_of(conv: Conv2d) -> Halo:
-    """Rows and columns around the input that the windows of a convolution reach, on the side where they reach further."""
+    """Rows and columns around the input that the windows of a convolution reach, on the side where they reach
+    further."""
     geometry = Geometry.of(conv)
     return geometry.reach(0), geometry.reach(1)
 
@@ -75,7 +77,8 @@ def _vectors(conv: LnOp, lanes: int) -> int:
 
 
 def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
-    """The rows and columns of a tile: the kernel's choice if it has one, which must fit the result (`LightNetError`)."""
+    """The rows and columns of a tile: the kernel's choice if it has one, which must fit the result
+    (`LightNetError`)."""
     height, width = kernel.ops[0].result_specs[0].dims[2:]
     given = choice_ints(kernel, "tile")
     return best_tile(height, width, machine) if given is None else check_tile(kernel, (height, width), given)
@@ -86,7 +89,8 @@ def check_tile(kernel: KernelOp, extents: tuple[int, int], given: tuple[int, ...
     height, width = extents
     if len(given) != 2 or not (1 <= given[0] <= height and 1 <= given[1] <= width) or given[0] * given[1] > 64:
         raise LightNetError(
-            f"tile = {list(given)}: a depthwise kernel takes [rows, columns] of at most {[height, width]} and 64 pixels",
+            f"tile = {list(given)}: a depthwise kernel takes [rows, columns] of at most {[height, width]} and 64 "
+            "pixels",
             loc_of(kernel),
             label="depthwise.tile",
         )
@@ -94,8 +98,9 @@ def check_tile(kernel: KernelOp, extents: tuple[int, int], given: tuple[int, ...
 
 
 def best_tile(height: int, width: int, machine: Machine) -> tuple[int, int]:
-    """The rows and columns of a tile for a result of this size: nearly all registers are accumulators, and windows are walked row by
-    row (5 to 15 % faster than half of them and all taps unrolled). Of long rows, which come from a cache far away, two at once."""
+    """The rows and columns of a tile for a result of this size: nearly all registers are accumulators, and windows are
+    walked row by row (5 to 15 % faster than half of them and all taps unrolled). Of long rows, which come from a cache
+    far away, two at once."""
     pixels = 14 * machine.registers // 16
     columns = row_tile(width, machine) if width <= 2 * pixels else -(-width // -(-width // (pixels // 2)))
     rows = 2 if 2 * columns <= pixels and height > 1 else 1
@@ -108,7 +113,8 @@ def row_tile(width: int, machine: Machine) -> int:
 
 
 class DepthwiseKernel(BlockedKernel):
-    """Builds one kernel function, or (`walk`) part of another. The grid is pictures x blocks of channels x bands of rows."""
+    """Builds one kernel function, or (`walk`) part of another. The grid is pictures x blocks of channels x bands of
+    rows."""
 
     def __init__(
         self, kernel: KernelOp, tile: tuple[int, int], name: str, aliases: Mapping[int, int], host: Host | None = None
@@ -155,7 +161,8 @@ class DepthwiseKernel(BlockedKernel):
         self.finish(Tile(n, block, y, x, shape, self.used), total)
 
     def window(self, n: Index, block: Index, y: Index, x: Index, total: SSAValue) -> SSAValue:
-        """`total` plus the taps: all of them unrolled, those of a row, or none, whatever is no more than `BODY` and `TAPS` allow."""
+        """`total` plus the taps: all of them unrolled, those of a row, or none, whatever is no more than `BODY` and
+        `TAPS` allow."""
         b, (height, width) = self.b, self.anchor.size
         rows, columns, _, _ = total.type.get_shape()
         unrolls = width <= min(WIDTH, BODY // (rows * columns))
@@ -180,7 +187,8 @@ class DepthwiseKernel(BlockedKernel):
         return total
 
     def position(self, axis: int, at: Index, tap: Index) -> Index:
-        """The row or column in memory that output position `at` reads for a tap: at * stride + tap * dilation - pad + halo."""
+        """The row or column in memory that output position `at` reads for a tap: at * stride + tap * dilation - pad +
+        halo."""
         b, conv = self.b, self.anchor
         offset = self.halo(conv.operands[0])[axis] - self.pad[axis]
         reach = tap * conv.dilation[axis] if isinstance(tap, int) else b.mul(tap, conv.dilation[axis])

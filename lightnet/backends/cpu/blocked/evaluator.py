@@ -55,8 +55,8 @@ class BlockedEvaluator(Evaluator):
         return all(v not in self.registers and spec_of(v.type).dims != self.dims for v in values)
 
     def read(self, value: SSAValue, subs: Sequence[bound.Node], position: Mapping[str, int]) -> SSAValue:
-        """The tile of `value` at the current position: a map of the result's shape, or one value a channel (and picture) or in all,
-        repeated."""
+        """The tile of `value` at the current position: a map of the result's shape, or one value a channel (and
+        picture) or in all, repeated."""
         if value in self.registers:
             return self.registers[value]
         b, tile, owner = self.b, self.blocked, self.owner

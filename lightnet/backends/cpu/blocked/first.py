@@ -1,8 +1,10 @@
-"""The first convolution of a network: a plain picture [N, C, H, W] of few channels in, a blocked map out, with an epilogue.
+"""The first convolution of a network: a plain picture [N, C, H, W] of few channels in, a blocked map out, with an
+epilogue.
 
-Blocks of sixteen channels would be empty but for one to four, so the picture stays plain. A band of its rows is copied into scratch
-with the padding around it, after which no tile has an edge; each pixel is broadcast against one to four vectors of output
-channels, as in the direct kernel. Imports the base of blocked kernels and the window of `ln` convolutions.
+Blocks of sixteen channels would be empty but for one to four, so the picture stays plain. A band of its rows is copied
+into scratch with the padding around it, after which no tile has an edge; each pixel is broadcast against one to four
+vectors of output channels, as in the direct kernel. Imports the base of blocked kernels and the window of `ln`
+convolutions.
 """
 
 from __future__ import annotations
@@ -77,7 +79,8 @@ class First(Generator):
 
 
 class FirstKernel(BlockedKernel):
-    """Builds one kernel function, or (`rows`) part of another, which gives `scratch`. The grid is pictures x bands of rows."""
+    """Builds one kernel function, or (`rows`) part of another, which gives `scratch`. The grid is pictures x bands of
+    rows."""
 
     mixes_channels = True
 
@@ -185,8 +188,9 @@ class FirstKernel(BlockedKernel):
         self.across(self.width, self.shape.columns, tile)
 
     def tile(self, tile: Tile, first: Index) -> None:
-        """bias + the sum over the window. The innermost body takes all channels of one tap, or of a grey picture all rows of a
-        column: pixels of different taps in one body would be the same loads, and be kept in registers that there are not."""
+        """bias + the sum over the window. The innermost body takes all channels of one tap, or of a grey picture all
+        rows of a column: pixels of different taps in one body would be the same loads, and be kept in registers that
+        there are not."""
         b, conv = self.b, self.anchor
         group = b.divmod(tile.block, self.shape.vectors)[0] if self.shape.vectors > 1 else tile.block
         bias = b.tile_load(self.inputs[conv.operands[2]], [tile.block, 0], [0, 0, 0, 1], (1, 1, *tile.shape[2:]))

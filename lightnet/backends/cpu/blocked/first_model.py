@@ -13,7 +13,8 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 
-#: Bytes of scratch that a staged band of the picture takes, about: a first-level cache, and bands enough for several threads.
+#: Bytes of scratch that a staged band of the picture takes, about: a first-level cache, and bands enough for several
+#: threads.
 STAGED = 48 << 10
 
 
@@ -41,8 +42,10 @@ def shape_of(kernel: KernelOp, machine: Machine) -> Shape:
         or not (band >= height or (band >= 1 and band % rows == 0 == height % rows))
     ):
         raise LightNetError(
-            f"tile = {[rows, columns, vectors]}, band = {[band]}: the kernel of a first convolution takes [rows, columns, vectors] "
-            f"of at most {[height, width, blocks]}, the last a divisor, the product at most 64; and bands of whole tiles",
+            f"tile = {[rows, columns, vectors]}, band = {[band]}: the kernel of a first convolution takes [rows, "
+            "columns, vectors] "
+            f"of at most {[height, width, blocks]}, the last a divisor, the product at most 64; and bands of whole "
+            "tiles",
             loc_of(kernel),
             label="first.tile",
         )
@@ -50,8 +53,8 @@ def shape_of(kernel: KernelOp, machine: Machine) -> Shape:
 
 
 def tile_of(height: int, width: int, blocks: int, registers: int) -> tuple[int, int, int]:
-    """8x2, 16x1 or 5x3: sixteen chains hide the latency of multiply-adds, and results leave in short bursts, between which the
-    store buffer empties (14x2 is 5 to 10 % slower on maps that do not fit into a cache)."""
+    """8x2, 16x1 or 5x3: sixteen chains hide the latency of multiply-adds, and results leave in short bursts, between
+    which the store buffer empties (14x2 is 5 to 10 % slower on maps that do not fit into a cache)."""
     vectors = next(v for v in (2, 3, 1) if blocks % v == 0)
     most = (16 if registers >= 32 else 12) // vectors
     columns = -(-width // -(-width // most))
@@ -59,7 +62,8 @@ def tile_of(height: int, width: int, blocks: int, registers: int) -> tuple[int, 
 
 
 def band_of(conv: LnOp, rows: int) -> int:
-    """Rows of a band whose part of the picture fits into `STAGED`; all of them where tiles of `rows` rows leave a rest."""
+    """Rows of a band whose part of the picture fits into `STAGED`; all of them where tiles of `rows` rows leave a
+    rest."""
     height = conv.result_specs[0].dims[2]
     if height % rows:
         return height
@@ -84,8 +88,9 @@ def staged_bytes(conv: LnOp, band: int) -> int:
 
 
 def scratch_of(conv: LnOp, shape: Shape) -> int:
-    """Bytes of the staged picture. None where pixels are read where they are: no window reaches a column beside the picture, and tiles
-    are single rows, whose windows are cut where the picture ends; but of grey pictures, windows must be whole."""
+    """Bytes of the staged picture. None where pixels are read where they are: no window reaches a column beside the
+    picture, and tiles are single rows, whose windows are cut where the picture ends; but of grey pictures, windows must
+    be whole."""
     channels, _, columns = staged_dims(conv, shape.band)
     left = conv.derived_values()["pad"][1]
     inside = left <= 0 and columns - left <= conv.operand_specs[0].dims[3]

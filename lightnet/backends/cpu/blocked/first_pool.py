@@ -1,8 +1,9 @@
-"""The first convolution of a network and the pool behind it, in bands of rows: the largest map of the network is never stored.
+"""The first convolution of a network and the pool behind it, in bands of rows: the largest map of the network is never
+stored.
 
-A block of the grid is a band of rows of the pool's result. It computes the rows of the convolution that the band's windows reach and
-that the band before has not made already, into a ring in scratch memory, and pools them there. The kernels of both make the code, as
-parts of this one. Imports these and the base of blocked kernels.
+A block of the grid is a band of rows of the pool's result. It computes the rows of the convolution that the band's
+windows reach and that the band before has not made already, into a ring in scratch memory, and pools them there. The
+kernels of both make the code, as parts of this one. Imports these and the base of blocked kernels.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ LEAST_BANDS = 8
 
 
 class FirstPool(Generator):
-    """The generator of what `First` takes, then a pool that it takes (windows, not one over all of the map), each with an epilogue."""
+    """The generator of what `First` takes, then a pool that it takes (windows, not one over all of the map), each with
+    an epilogue."""
 
     alg = "first-pool"
 
@@ -114,9 +116,9 @@ def form_of(body: Body, machine: Machine) -> Form | None:
 
 
 def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
-    """The kernel of a first convolution and `kernel`, of a pool on blocked maps that alone reads its result, if one kernel can be made
-    of them: that saves a map that is larger than part of a cache, and costs nothing but rows that threads compute twice where
-    their parts meet."""
+    """The kernel of a first convolution and `kernel`, of a pool on blocked maps that alone reads its result, if one
+    kernel can be made of them: that saves a map that is larger than part of a cache, and costs nothing but rows that
+    threads compute twice where their parts meet."""
     if window_of(kernel.ops[0]) is None:
         return []
     source = Body.of(kernel).value(kernel.ops[0].operands[0])
@@ -142,7 +144,8 @@ def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Rows of the result in a band; rows of the convolution in the ring, and how many are made at a time; the tile of that."""
+    """Rows of the result in a band; rows of the convolution in the ring, and how many are made at a time; the tile of
+    that."""
 
     band: int
     ring: int
@@ -164,7 +167,8 @@ def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
     tile = choice_ints(kernel, "tile", 3) or tile_of(1, width, blocks, machine.registers)
     if not 1 <= band <= height or tile[0] != 1 or row * _ring(window, band) > MAX_RING:
         raise LightNetError(
-            f"tile = {list(tile)}, band = {[band]}: a first convolution with a pool takes tiles of one row, and bands of 1 to {height} "
+            f"tile = {list(tile)}, band = {[band]}: a first convolution with a pool takes tiles of one row, and bands "
+            f"of 1 to {height} "
             f"rows that need no more than {MAX_RING} bytes",
             loc_of(kernel),
             label="first-pool.band",
@@ -181,8 +185,8 @@ def _ring(window: PoolWindow, band: int) -> int:
 
 @dataclass(frozen=True)
 class Part:
-    """A stage as a kernel by itself. `outer` has for each of its operands the number of the whole kernel's operand, None for what the
-    stage before makes; `holder` defines its operands."""
+    """A stage as a kernel by itself. `outer` has for each of its operands the number of the whole kernel's operand,
+    None for what the stage before makes; `holder` defines its operands."""
 
     kernel: KernelOp
     outer: tuple[int | None, ...]
@@ -289,8 +293,8 @@ class _Kernel(BlockedKernel):
         return self.done(self.pictures * bands)
 
     def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> tuple[Index, Index]:
-        """The rows of the convolution that a band reads and that are not in the ring: [from, to). The first block of a range, and the
-        first band of a picture, find nothing there."""
+        """The rows of the convolution that a band reads and that are not in the ring: [from, to). The first block of a
+        range, and the first band of a picture, find nothing there."""
         b, rows = self.b, self.pool.window.rows
         span = (rows.size - 1) * rows.dilation + 1
 

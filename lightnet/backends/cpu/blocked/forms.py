@@ -1,5 +1,5 @@
-"""Which bodies most generators of blocked maps take: elementwise ops, behind an anchor (a convolution, a pool) or alone, and what
-these need.
+"""Which bodies most generators of blocked maps take: elementwise ops, behind an anchor (a convolution, a pool) or
+alone, and what these need.
 
 Imports the epilogue and layouts.
 """
@@ -24,8 +24,9 @@ from lightnet.ir.types import TensorSpec, spec_of
 
 def convolution_form(ops: Sequence[LnOp], yielded: Sequence[SSAValue], kind: type[LnOp],
                      halo_of: Callable[[Any], Halo | None]) -> Form | None:  # fmt: skip
-    """The form of a body that is a convolution (an op of `kind` with operands src, weight and bias) and an epilogue, see `epilogue_form`.
-    `halo_of` says with how much halo the convolution reads its map, None where the generator does not take it."""
+    """The form of a body that is a convolution (an op of `kind` with operands src, weight and bias) and an epilogue,
+    see `epilogue_form`. `halo_of` says with how much halo the convolution reads its map, None where the generator does
+    not take it."""
     if not ops or not isinstance(ops[0], kind):
         return None
     conv, (src, weight, bias) = ops[0], ops[0].operands
@@ -39,10 +40,10 @@ def convolution_form(ops: Sequence[LnOp], yielded: Sequence[SSAValue], kind: typ
 
 def epilogue_form(anchor: LnOp, rest: Sequence[LnOp], yielded: Sequence[SSAValue], halos: Mapping[SSAValue, Halo],
                   weights: Sequence[SSAValue] = (), vectors: Sequence[SSAValue] = ()) -> Form | None:  # fmt: skip
-    """The form of a body that is `anchor` and elementwise ops `rest` on its result, of f32 and of its shape [N, C, H, W]; `halos`
-    has the maps that the anchor reads, `weights` what it wants packed in a way of its own, `vectors` its vectors by channel. None where
-    the rest is no epilogue. Operands of the epilogue that have the result's shape and [N, C, 1, 1] are maps; vectors by channel are
-    packed as ``v16``, so they must be static; scalars stay plain."""
+    """The form of a body that is `anchor` and elementwise ops `rest` on its result, of f32 and of its shape [N, C, H,
+    W]; `halos` has the maps that the anchor reads, `weights` what it wants packed in a way of its own, `vectors` its
+    vectors by channel. None where the rest is no epilogue. Operands of the epilogue that have the result's shape and
+    [N, C, 1, 1] are maps; vectors by channel are packed as ``v16``, so they must be static; scalars stay plain."""
     reads = Counter(v for op in (anchor, *rest) for v in op.operands)
     alone = {v for v in anchor.operands if v not in halos and v not in vectors}
     if any(reads[v] > 1 for v in alone.union(weights)):
@@ -59,8 +60,8 @@ def epilogue_form(anchor: LnOp, rest: Sequence[LnOp], yielded: Sequence[SSAValue
 def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[SSAValue],
                      halos: Mapping[SSAValue, Halo], weights: Sequence[SSAValue] = (),
                      given: Sequence[SSAValue] = ()) -> Form | None:  # fmt: skip
-    """The form of elementwise ops with results of `shape`, [N, C, H, W] of f32, on the values `given`, which are in registers, and
-    on others; see `epilogue_form`."""
+    """The form of elementwise ops with results of `shape`, [N, C, H, W] of f32, on the values `given`, which are in
+    registers, and on others; see `epilogue_form`."""
     if shape.dtype.name != "f32" or shape.ndim != 4 or shape.len == 0:
         return None
     inside, maps, packed = set(given), dict(halos), set(weights)
@@ -87,9 +88,9 @@ def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[S
 
 
 def lies_right(form: Form, inputs: Sequence[SSAValue], results: Sequence[SSAValue], lanes: int) -> bool:
-    """Whether the layouts of what a body reads (`inputs`, the values that `form` speaks of) and of what it makes are what a generator needs:
-    all maps are in blocks of `lanes` channels, with halos that are wide enough, tied ones in one layout, and what is neither a map nor
-    weights is plain."""
+    """Whether the layouts of what a body reads (`inputs`, the values that `form` speaks of) and of what it makes are
+    what a generator needs: all maps are in blocks of `lanes` channels, with halos that are wide enough, tied ones in
+    one layout, and what is neither a map nor weights is plain."""
 
     def is_map(value: SSAValue) -> bool:
         layout = layout_of(value.type)
@@ -109,7 +110,8 @@ def lies_right(form: Form, inputs: Sequence[SSAValue], results: Sequence[SSAValu
 
 
 def keeps_zero(ops: Sequence[LnOp]) -> bool:
-    """Whether elementwise ops give 0 where everything they read is 0: then unused lanes, whose weights and biases are 0, stay 0."""
+    """Whether elementwise ops give 0 where everything they read is 0: then unused lanes, whose weights and biases are
+    0, stay 0."""
     inside = {r for op in ops for r in op.results}
     for op in ops:
         if any(s.len == 1 and v not in inside for s, v in zip(op.operand_specs, op.operands)):
@@ -126,7 +128,8 @@ def keeps_zero(ops: Sequence[LnOp]) -> bool:
 def weight_layouts(
     kernel: KernelOp, form: Form, lanes: int, packed: Mapping[SSAValue, Layout] | None = None
 ) -> dict[int, Layout]:
-    """The layouts of what a kernel wants packed, by operand number: one value a channel as vectors, and others as `packed` says."""
+    """The layouts of what a kernel wants packed, by operand number: one value a channel as vectors, and others as
+    `packed` says."""
     number = {arg: i for i, arg in enumerate(kernel.body.args)}
     flat = {v: spec_of(v.type).dims for v in form.weights}
     vectors = {number[v]: Packed("v", lanes) for v, dims in flat.items() if all(d == 1 for d in dims[1:])}

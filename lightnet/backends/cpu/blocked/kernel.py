@@ -1,8 +1,9 @@
 """What all kernels on blocked maps share: the memrefs, tiles and their epilogue, halos and unused lanes, the grid.
 
-A map [N, C, H, W] in the layout ``c16h1`` is the memref [N, ceil(C/16), H+2, W+2, 16]. A tile of it is [rows, columns, vectors, 16]:
-pixels by blocks of channels, in the order in which `tile.fma` makes it from pixels [rows, columns, K] and weights [K, vectors, 16].
-Positions are logical: the halo of each map is added where it is read or written. Imports the builder, the evaluator and layouts.
+A map [N, C, H, W] in the layout ``c16h1`` is the memref [N, ceil(C/16), H+2, W+2, 16]. A tile of it is [rows, columns,
+vectors, 16]: pixels by blocks of channels, in the order in which `tile.fma` makes it from pixels [rows, columns, K] and
+weights [K, vectors, 16]. Positions are logical: the halo of each map is added where it is read or written. Imports the
+builder, the evaluator and layouts.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from lightnet.runtime.arrays import align_up
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of the result: picture `n`, from block `block` of channels and logical row `y` and column `x` on, of `shape`
-    (rows, columns, vectors, lanes). `used` lanes of the last block of channels are channels (all
-    of them where the others stay 0 by themselves)."""
+    """A tile of the result: picture `n`, from block `block` of channels and logical row `y` and column `x` on, of
+    `shape` (rows, columns, vectors, lanes). `used` lanes of the last block of channels are channels (all of them where
+    the others stay 0 by themselves)."""
 
     n: Index
     block: Index
@@ -52,8 +53,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Window:
-    """Some rows of one picture of a map, in memory that is used again: those from row `first` of the layout on, or (`ring`) each row
-    at its number modulo `ring`, so that the last so many rows are there. Of all blocks of channels, or those from `block` on."""
+    """Some rows of one picture of a map, in memory that is used again: those from row `first` of the layout on, or
+    (`ring`) each row at its number modulo `ring`, so that the last so many rows are there. Of all blocks of channels,
+    or those from `block` on."""
 
     first: Index = 0
     ring: int = 0
@@ -71,8 +73,8 @@ class Window:
 
 @dataclass
 class Host:
-    """The function that a kernel's code becomes part of, instead of a function of its own: its builder, the memrefs of the kernel's
-    operands and results, and the `windows` of maps that are not there as a whole."""
+    """The function that a kernel's code becomes part of, instead of a function of its own: its builder, the memrefs of
+    the kernel's operands and results, and the `windows` of maps that are not there as a whole."""
 
     b: Builder
     inputs: dict[SSAValue, SSAValue]
@@ -81,11 +83,12 @@ class Host:
 
 
 class BlockedKernel:
-    """A kernel function under construction. Memrefs: the kernel's operands, its results (but for those in `aliases`, which take an
-    operand's memory), then `workspace` bytes, which the launches of the kernel share, and `scratch` bytes of the thread."""
+    """A kernel function under construction. Memrefs: the kernel's operands, its results (but for those in `aliases`,
+    which take an operand's memory), then `workspace` bytes, which the launches of the kernel share, and `scratch` bytes
+    of the thread."""
 
-    #: Whether the anchor makes each lane of all channels: then an infinity or NaN of any of them reaches unused lanes, too, as
-    #: infinity * 0 is NaN.
+    #: Whether the anchor makes each lane of all channels: then an infinity or NaN of any of them reaches unused lanes,
+    #: too, as infinity * 0 is NaN.
     mixes_channels = False
 
     def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0,
@@ -95,7 +98,8 @@ class BlockedKernel:
         self.yielded = list(kernel.terminator.operands)
         self.element = storage_type(self.anchor.result_specs[0].dtype)
         self.windows: Mapping[SSAValue, Window] = {}
-        #: Whether a tile may lie on another: what is computed again would read its own result where that overwrites an operand.
+        #: Whether a tile may lie on another: what is computed again would read its own result where that overwrites an
+        #: operand.
         self.overlaps = not aliases
         if host is not None:
             self.b, self.inputs, self.results, self.windows = host.b, host.inputs, host.results, host.windows
@@ -133,7 +137,8 @@ class BlockedKernel:
         return [*self.held(value, n, block, self.b.add(y, rows)), self.b.add(x, cols), lane]
 
     def held(self, value: SSAValue, n: Index, block: Index, row: Index) -> tuple[Index, Index, Index]:
-        """Where the memref of a map has a picture, a block and a row of its layout: there, unless it holds a window only."""
+        """Where the memref of a map has a picture, a block and a row of its layout: there, unless it holds a window
+        only."""
         window = self.windows.get(value)
         return (n, block, row) if window is None else (0, window.within(self.b, block), window.row(self.b, row))
 
@@ -184,8 +189,8 @@ class BlockedKernel:
         return b.select(mask, value, b.broadcast(b.const(0.0, self.element), tile.shape))
 
     def zero_halos(self, n: Index, block: Index, blocks: int, first: Index, last: Index) -> None:
-        """Write the halo of every result around its rows [first, last): the columns beside them, and the rows above and below where
-        they are the first and the last of the picture. For `blocks` blocks of channels from `block` on."""
+        """Write the halo of every result around its rows [first, last): the columns beside them, and the rows above and
+        below where they are the first and the last of the picture. For `blocks` blocks of channels from `block` on."""
         for yielded, memref in zip(self.yielded, self.results):
             if self.halo(yielded) != NO_HALO:
                 self.zero_halo(yielded, memref, n, block, blocks, first, last)
@@ -216,7 +221,8 @@ class BlockedKernel:
         return end if rows % band == 0 else self.b.op(arith.MinSIOp, self.b.index(end), self.b.index(rows))
 
     def across(self, width: int, columns: int, body: Callable[[Index, int], None]) -> None:
-        """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or is narrower."""
+        """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or
+        is narrower."""
         b, rest = self.b, width % columns
         if rest and self.overlaps:
             with b.loop(0, width, columns) as x:
@@ -228,8 +234,9 @@ class BlockedKernel:
             body(width - rest, rest)
 
     def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
-        """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows of a picture leave
-        is a tile that lies on the one before, or single rows. A range is whole tiles, or all rows."""
+        """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows
+        of a picture leave is a tile that lies on the one before, or single rows. A range is whole tiles, or all
+        rows."""
         b, rest = self.b, height % rows
         if rest == 0 or self.overlaps:
             with b.loop(first, last, rows) as y:
@@ -276,7 +283,8 @@ SHORT_ROW = 64
 
 
 def joined_rows(values: Iterable[SSAValue], picture: tuple[int, int]) -> int:
-    """How many rows of a picture (height, width) may count as one long row: 1 where one of the maps of that size has a halo."""
+    """How many rows of a picture (height, width) may count as one long row: 1 where one of the maps of that size has a
+    halo."""
     height, width = picture
     for value in values:
         layout = layout_of(value.type)

@@ -1,8 +1,9 @@
-"""Elementwise ops on blocked maps: residual sums with an activation, batch norm that is left, scales by channel, chains of these.
+"""Elementwise ops on blocked maps: residual sums with an activation, batch norm that is left, scales by channel, chains
+of these.
 
-Every element is read and written once, so these kernels run as fast as memory does: a tile is some pixels of a row, all the ops of
-the body run on it in registers, and a result may take the memory of an operand. Maps without a halo are one long row a picture
-and block of channels. Imports the base of blocked kernels and the notation.
+Every element is read and written once, so these kernels run as fast as memory does: a tile is some pixels of a row, all
+the ops of the body run on it in registers, and a result may take the memory of an operand. Maps without a halo are one
+long row a picture and block of channels. Imports the base of blocked kernels and the notation.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def operations(ops: Sequence[LnOp]) -> int:
 
 
 class Maps(Generator):
-    """The generator of elementwise bodies on maps [N, C, H, W] of f32; every operand is read at the element that is written."""
+    """The generator of elementwise bodies on maps [N, C, H, W] of f32; every operand is read at the element that is
+    written."""
 
     alg = "map"
 

@@ -1,8 +1,9 @@
-"""Maps whose channels become the last dimension of a plain tensor, as at the end of detection networks: from blocks of channels that
-is nearly a copy.
+"""Maps whose channels become the last dimension of a plain tensor, as at the end of detection networks: from blocks of
+channels that is nearly a copy.
 
-The body is a chain of moves (a transpose to [N, H, W, C], slices of channels, reshapes that split them) with functions of single
-elements in between; these are evaluated as the pixels are read. Imports the moves of channels and the epilogue.
+The body is a chain of moves (a transpose to [N, H, W, C], slices of channels, reshapes that split them) with functions
+of single elements in between; these are evaluated as the pixels are read. Imports the moves of channels and the
+epilogue.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ BAND = 512
 
 
 class Nhwc(Generator):
-    """A chain of moves and elementwise ops from one map [N, C, H, W] to a plain tensor in the order [N, H, W, channels]."""
+    """A chain of moves and elementwise ops from one map [N, C, H, W] to a plain tensor in the order [N, H, W,
+    channels]."""
 
     alg = "nhwc"
 

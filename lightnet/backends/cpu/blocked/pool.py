@@ -1,10 +1,10 @@
 """Pools on blocked maps: maximum and mean of windows, and reductions over rows and columns, with an epilogue.
 
-A window is separable: max over (r, q) of x = max over q of (max over r of x), sums likewise. For each row of results a first pass folds
-the rows under it, bounded to those that there are, into a row in scratch that has the identity where the padding is; a second
-pass folds columns of that row. So k + k steps make an element instead of k * k, and no map needs a halo. Windows one column
-wide need no second pass, those of up to four elements are folded at once, and a single window over all of a map needs no scratch. Imports the base of
-blocked kernels and pools in numbers.
+A window is separable: max over (r, q) of x = max over q of (max over r of x), sums likewise. For each row of results a
+first pass folds the rows under it, bounded to those that there are, into a row in scratch that has the identity where
+the padding is; a second pass folds columns of that row. So k + k steps make an element instead of k * k, and no map
+needs a halo. Windows one column wide need no second pass, those of up to four elements are folded at once, and a single
+window over all of a map needs no scratch. Imports the base of blocked kernels and pools in numbers.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _IDENTITY = {"max": float("-inf"), "min": float("inf"), "add": 0.0}
 
 
 class Pool(Generator):
-    """The generator of `maxpool2d`, `avgpool2d`, `maxpool` and `avgpool` over two axes, and of `reduce_max`, `reduce_min`,
-    `reduce_sum` and `reduce_mean` over rows and columns; of f32."""
+    """The generator of `maxpool2d`, `avgpool2d`, `maxpool` and `avgpool` over two axes, and of `reduce_max`,
+    `reduce_min`, `reduce_sum` and `reduce_mean` over rows and columns; of f32."""
 
     alg = "pool"
 
@@ -66,7 +66,8 @@ class Pool(Generator):
         n, channels, _, _ = kernel.ops[0].operand_specs[0].dims
         steps = n * blocks_of(channels, machine.lanes) * window.rows.out * row_steps(window)
         traffic = 4 * sum(spec_of(v.type).len for v in (*kernel.operands, *kernel.results))
-        # A step takes as long as one and a half multiply-adds: it has a load, of an extremum a mask, and rows wait in scratch.
+        # A step takes as long as one and a half multiply-adds: it has a load, of an extremum a mask, and rows wait in
+        # scratch.
         time = 100 + 3 * machine.lanes * steps / machine.flops + 0.6 * traffic / read_rate(machine, traffic)
         weights = weight_layouts(kernel, form, machine.lanes)
         scratch = scratch_of(window, machine.lanes)
@@ -96,8 +97,9 @@ class _PoolKernel(BlockedKernel):
         self.blocks = blocks_of(self.channels, lanes)
 
     def fold(self, acc: SSAValue, value: SSAValue) -> SSAValue:
-        """acc (+) value. Of an extremum, NaN wins on either side: where acc is one it stays, else the comparison is false for a
-        NaN in `value`, which is then taken; one masked instruction and the comparison that makes its mask."""
+        """acc (+) value. Of an extremum, NaN wins on either side: where acc is one it stays, else the comparison is
+        false for a NaN in `value`, which is then taken; one masked instruction and the comparison that makes its
+        mask."""
         b, kind = self.b, self.window.fold
         if kind == "add":
             return b.op(arith.AddfOp, acc, value)
@@ -138,8 +140,8 @@ class GlobalKernel(_PoolKernel):
 
 
 class WindowsKernel(_PoolKernel):
-    """Builds one kernel function, or (`walk`) part of another, which gives `scratch`: many windows. The grid is pictures x blocks of
-    channels x bands of rows."""
+    """Builds one kernel function, or (`walk`) part of another, which gives `scratch`: many windows. The grid is
+    pictures x blocks of channels x bands of rows."""
 
     def __init__(
         self,
@@ -179,7 +181,8 @@ class WindowsKernel(_PoolKernel):
             self.result_row(n, block, y.iv)
 
     def prepare(self) -> None:
-        """What stays in scratch: the identity in the padding of the row in scratch, and the reciprocal counts of columns."""
+        """What stays in scratch: the identity in the padding of the row in scratch, and the reciprocal counts of
+        columns."""
         b, cols = self.b, self.window.cols
         if self.window.has_second_pass:
             identity = b.broadcast(b.const(_IDENTITY[self.window.fold], self.element), (self.lanes,))
@@ -275,8 +278,8 @@ class WindowsKernel(_PoolKernel):
         return r.results[0]
 
     def rows(self, taps: tuple[Index, Index, Index]) -> list[Index]:
-        """The rows of the map under all taps of a window; of those outside the nearest inside instead: what is folded twice changes no
-        extremum (and sums have windows that lie inside)."""
+        """The rows of the map under all taps of a window; of those outside the nearest inside instead: what is folded
+        twice changes no extremum (and sums have windows that lie inside)."""
         b, (begin, low, high), axis = self.b, taps, self.window.rows
         found: list[Index] = list(range(axis.size))
         if axis.clipped:

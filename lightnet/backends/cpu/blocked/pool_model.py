@@ -17,8 +17,8 @@ from lightnet.ir.op import LnOp
 
 @dataclass(frozen=True)
 class Axis:
-    """Windows along one axis: `out` of them over `n` elements, from -`pad` on; up to `end` (`n`, or behind it where padding counts)
-    their elements count, from 0 or from -`pad` on."""
+    """Windows along one axis: `out` of them over `n` elements, from -`pad` on; up to `end` (`n`, or behind it where
+    padding counts) their elements count, from 0 or from -`pad` on."""
 
     n: int
     out: int
@@ -54,8 +54,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class PoolWindow:
-    """A pool in numbers: how elements are folded (``max``, ``min``, ``add``), what sums are divided by (nothing, the elements
-    ``inside``, or those and the padding, ``counted``), rows and columns."""
+    """A pool in numbers: how elements are folded (``max``, ``min``, ``add``), what sums are divided by (nothing, the
+    elements ``inside``, or those and the padding, ``counted``), rows and columns."""
 
     fold: str
     mean: str | None
@@ -70,8 +70,8 @@ class PoolWindow:
 
     @property
     def is_small(self) -> bool:
-        """Whether windows are folded at once, element by element from memory: up to four elements, none in the padding beside (15 to
-        30 % faster for a maximum of 2x2; windows of 3x3, and sums, are faster in two passes)."""
+        """Whether windows are folded at once, element by element from memory: up to four elements, none in the padding
+        beside (15 to 30 % faster for a maximum of 2x2; windows of 3x3, and sums, are faster in two passes)."""
         return self.rows.size * self.cols.size <= 4 and self.fold != "add" and not self.cols.clipped
 
     @property

@@ -1,8 +1,9 @@
 """Changes of layout: a plain [N, C, H, W] to a blocked map with its halo, and back.
 
-A tile is as many pixels as a vector has lanes, of one block of channels: its rows are transposed in registers (`tile.transpose`),
-so that memory is read and written by whole vectors on both sides. A row's last tile is moved back to end at its edge. From one halo
-to another is a copy, which the elementwise kernels do. Imports the base of blocked kernels and the tile dialect.
+A tile is as many pixels as a vector has lanes, of one block of channels: its rows are transposed in registers
+(`tile.transpose`), so that memory is read and written by whole vectors on both sides. A row's last tile is moved back
+to end at its edge. From one halo to another is a copy, which the elementwise kernels do. Imports the base of blocked
+kernels and the tile dialect.
 """
 
 from __future__ import annotations

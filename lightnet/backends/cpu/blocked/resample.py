@@ -1,7 +1,8 @@
-"""Resampled maps: nearest neighbours (`resize`, `upsample`) and weighted sums along rows or columns (`interpolate`), with an epilogue.
+"""Resampled maps: nearest neighbours (`resize`, `upsample`) and weighted sums along rows or columns (`interpolate`),
+with an epilogue.
 
-A pixel of a blocked map is a register, so that taking another pixel is another address. Where the scales are whole numbers, a pixel
-that is read once is written as a tile of equal pixels. Imports the base of blocked kernels.
+A pixel of a blocked map is a register, so that taking another pixel is another address. Where the scales are whole
+numbers, a pixel that is read once is written as a tile of equal pixels. Imports the base of blocked kernels.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ BAND = 1024
 
 
 class Resample(Generator):
-    """One resampling op that leaves pictures and channels alone, and elementwise ops of its result's shape around it."""
+    """One resampling op that leaves pictures and channels alone, and elementwise ops of its result's shape around
+    it."""
 
     alg = "resample"
 
@@ -74,8 +76,8 @@ def _anchor(kernel: KernelOp) -> LnOp:
 
 
 class _ResampleKernel(BlockedKernel):
-    """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows (of the source, where a row of it becomes
-    a whole number of rows)."""
+    """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows (of the source, where a row
+    of it becomes a whole number of rows)."""
 
     def build(self) -> Launch:
         b = self.b

@@ -17,8 +17,8 @@ from lightnet.ir.target import Form
 
 
 class Views(Generator):
-    """One `forward`, or one `concat` or `slice` of one picture along its channels, between whole blocks: a view of `ir/views.py` once it is
-    planned. What the plan cannot place so is copied block by block (`lower-cpu`)."""
+    """One `forward`, or one `concat` or `slice` of one picture along its channels, between whole blocks: a view of
+    `ir/views.py` once it is planned. What the plan cannot place so is copied block by block (`lower-cpu`)."""
 
     alg = "view"
 

@@ -1,10 +1,12 @@
-"""Winograd convolutions on blocked maps: transform a group of tiles, multiply for each product, transform back with the epilogue.
+"""Winograd convolutions on blocked maps: transform a group of tiles, multiply for each product, transform back with the
+epilogue.
 
-The products are matrix products [tiles, channels] x [channels, outputs] on register tiles. Either a block of the grid does all of that
-for a group of tiles, or one launch transforms the input of all, and in a second one a block is a group for a share of the outputs;
-then each weight is read by one thread only. Or a block of that is a panel of outputs for all groups, which transforms its weights itself
-(`winograd_panels.py`). What a phase will touch is asked for while products are made: the transforms would wait
-for memory, the products need it little. Imports the base of blocked kernels, the plan and the transforms.
+The products are matrix products [tiles, channels] x [channels, outputs] on register tiles. Either a block of the grid
+does all of that for a group of tiles, or one launch transforms the input of all, and in a second one a block is a group
+for a share of the outputs; then each weight is read by one thread only. Or a block of that is a panel of outputs for
+all groups, which transforms its weights itself (`winograd_panels.py`). What a phase will touch is asked for while
+products are made: the transforms would wait for memory, the products need it little. Imports the base of blocked
+kernels, the plan and the transforms.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ def plane_bytes(schedule: Schedule) -> int:
 
 
 def scratch_bytes(schedule: Schedule) -> int:
-    """Of one thread: a tile; and of a group the products, which follow the transformed input (unless that is shared) one plane behind,
-    so that they take the place of what was read."""
+    """Of one thread: a tile; and of a group the products, which follow the transformed input (unless that is shared)
+    one plane behind, so that they take the place of what was read."""
     own = {TILES: plane_bytes(schedule), OUTPUTS: 0, PANELS: bytes_of(schedule.part_shape)}[schedule.order]
     return bytes_of(schedule.tile_shape) + bytes_of(schedule.product_shape) + own
 
@@ -74,7 +76,7 @@ def build(kernel: KernelOp, schedule: Schedule, name: str, aliases: Mapping[int,
     return [first, Panels(kernel, schedule, second, aliases).by_panels()]
 
 
-# -- the products and the transform back -----------------------------------------------------------------------------------
+# -- the products and the transform back -------------------------------------------------------------------------------
 
 
 class Band(NamedTuple):
@@ -88,8 +90,8 @@ class Band(NamedTuple):
 
 
 class Products(BlockedKernel):
-    """Builds the function that multiplies, transforms back and runs the epilogue; where a block is a group, the input's transform
-    as well."""
+    """Builds the function that multiplies, transforms back and runs the epilogue; where a block is a group, the input's
+    transform as well."""
 
     mixes_channels = True
 
@@ -136,7 +138,8 @@ class Products(BlockedKernel):
         return self.done(schedule.all_groups)
 
     def by_outputs(self) -> Launch:
-        """A block is a group for some panels of outputs, which change last, so that a thread reads few of the weights."""
+        """A block is a group for some panels of outputs, which change last, so that a thread reads few of the
+        weights."""
         b, schedule = self.b, self.schedule
         with b.loop(b.lo, b.hi) as block:
             part, group = b.divmod(block.iv, schedule.all_groups)
@@ -172,8 +175,8 @@ class Products(BlockedKernel):
         self.zero_halos(n, block, count, first, last)
 
     def bands(self, n: Index, gy: Index) -> list[Band]:
-        """What is read and written after the products of a group, where it is whole rows: the input of the next one, and what the
-        epilogue touches."""
+        """What is read and written after the products of a group, where it is whole rows: the input of the next one,
+        and what the epilogue touches."""
         b, schedule, source = self.b, self.schedule, self.anchor.operands[0]
         if schedule.groups[1] > 1 or schedule.y.dilation > 1:
             return []
@@ -189,7 +192,8 @@ class Products(BlockedKernel):
         return [Band(self.inputs[source], self.at(source, n, 0, first, 0), rows, schedule.in_blocks, False), *after]
 
     def fetch(self, band: Band, k: Index, panel: Index) -> None:
-        """Ask for as much of a band as falls to one panel of product `k`: while products are made, memory has nothing else to do."""
+        """Ask for as much of a band as falls to one panel of product `k`: while products are made, memory has nothing
+        else to do."""
         b, schedule = self.b, self.schedule
         n, _, row, column, _ = band.at
         pixels = band.rows * band.memref.type.get_shape()[3]
@@ -199,8 +203,8 @@ class Products(BlockedKernel):
         b.prefetch(band.memref, [n, block, row, b.add(column, pixel), 0], size, write=band.written)
 
     def multiply(self, gy: Index, group: Index, panel: Index, panels: Index, bands: Sequence[Band]) -> None:
-        """The products of a group for `panels` panels from `panel` on, into `made`: plane by plane, since a plane of the input stays in
-        the first-level cache while all weights of that product pass."""
+        """The products of a group for `panels` panels from `panel` on, into `made`: plane by plane, since a plane of
+        the input stays in the first-level cache while all weights of that product pass."""
         b, schedule = self.b, self.schedule
         with b.loop(0, schedule.products) as k, b.loop(0, panels) as p:
             here = b.add(panel, p.iv), k.iv
@@ -219,8 +223,8 @@ class Products(BlockedKernel):
                 before = b.add(before, many)
 
     def steps(self, gy: Index) -> list[tuple[int, Index, int]]:
-        """The register tiles along a group in row `gy` of groups: the first slot, how many, and the slots of each. They are whole: what stands behind
-        the last tile does no harm."""
+        """The register tiles along a group in row `gy` of groups: the first slot, how many, and the slots of each. They
+        are whole: what stands behind the last tile does no harm."""
         b, schedule = self.b, self.schedule
         if schedule.y.tiles % schedule.group[0] == 0:
             return [(first, count // rows, rows) for first, count, rows in schedule.steps]
@@ -234,8 +238,8 @@ class Products(BlockedKernel):
     def sum(
         self, here: Sequence[Index], ahead: Sequence[Index], step: Index, source: Sequence[Index], rows: int
     ) -> SSAValue:
-        """The sum over input channels for `rows` tiles from `source`, [group, product, tile], on, with the weights `here`, [panel,
-        product]. Step `step` of the panel's asks for its part of those that come next, `ahead`."""
+        """The sum over input channels for `rows` tiles from `source`, [group, product, tile], on, with the weights
+        `here`, [panel, product]. Step `step` of the panel's asks for its part of those that come next, `ahead`."""
         b, schedule = self.b, self.schedule
         weights, (group, k, row) = self.inputs[self.anchor.operands[1]], source
         start = b.const(0.0, vector_type((rows, schedule.vectors, schedule.lanes), f32))
@@ -256,7 +260,8 @@ class Products(BlockedKernel):
         return block.results[0]
 
     def back(self, n: Index, block: Index, ty: Index, tx: Index, slot: Index, v: Index) -> None:
-        """Transform one tile of one block of channels back: columns first, each along y, then the rows that exist along x."""
+        """Transform one tile of one block of channels back: columns first, each along y, then the rows that exist along
+        x."""
         b, schedule = self.b, self.schedule
         y, x = start_of(b, schedule.y, ty), start_of(b, schedule.x, tx)
         bias = b.tile_load(self.inputs[self.anchor.operands[2]], [block, 0], [1], (schedule.lanes,))

@@ -1,8 +1,8 @@
 """Winograd convolutions on blocked maps in numbers: axes, groups of tiles, register tiles, and a model of their time.
 
-A *tile* is m outputs along each axis with 3 taps; a *group* is a rectangle of tiles whose transformed input stays in the second-level
-cache while all output channels pass. A dilated axis is as many interleaved axes as its dilation. Imports the machine model, the
-maths and the ops.
+A *tile* is m outputs along each axis with 3 taps; a *group* is a rectangle of tiles whose transformed input stays in
+the second-level cache while all output channels pass. A dilated axis is as many interleaved axes as its dilation.
+Imports the machine model, the maths and the ops.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from lightnet.ir.locations import loc_of
 
 #: Sums in registers that a choice may ask for, at most.
 MOST_SUMS = 32
-#: Tiles of a group, at most, and how many times a group may fill the second-level cache: planes pass through it one by one.
+#: Tiles of a group, at most, and how many times a group may fill the second-level cache: planes pass through it one by
+#: one.
 MOST_TILES, MOST_ROOM = 128, 4
-#: Cycles beside the arithmetic: of a trip of the innermost loop, of a register tile, and of each vector that a transform moves.
+#: Cycles beside the arithmetic: of a trip of the innermost loop, of a register tile, and of each vector that a
+#: transform moves.
 TRIP_CYCLES, TILE_CYCLES, MOVE_CYCLES = 1.0, 10.0, 1.8
 #: Bytes a cycle at which weights come from the second-level cache while they are used.
 WEIGHT_RATE = 24.0
-#: Share of the time to bring weights that is not hidden behind arithmetic, and of that to bring maps, which come in bursts.
+#: Share of the time to bring weights that is not hidden behind arithmetic, and of that to bring maps, which come in
+#: bursts.
 EXPOSED, EXPOSED_MAPS = 0.35, 1.5
 #: How much longer maps take that are not asked for while products are made: where a group is not whole rows.
 SPLIT = 1.3
@@ -36,14 +39,15 @@ SPLIT = 1.3
 PART_BYTES = 640 << 10
 #: Nanoseconds to start a launch.
 LAUNCH = 100.0
-#: How the grid is cut: into groups of tiles, or, after all inputs are transformed, into panels of outputs; or into panels whose weights are
-#: transformed while the network runs, so that they take no memory beyond the plain ones.
+#: How the grid is cut: into groups of tiles, or, after all inputs are transformed, into panels of outputs; or into
+#: panels whose weights are transformed while the network runs, so that they take no memory beyond the plain ones.
 TILES, OUTPUTS, PANELS = "tiles", "outputs", "panels"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Rows or columns: `taps` 3 or 1 (then m = 1: nothing is transformed), the padding before, and the sizes of input and result."""
+    """Rows or columns: `taps` 3 or 1 (then m = 1: nothing is transformed), the padding before, and the sizes of input
+    and result."""
 
     taps: int
     m: int
@@ -90,8 +94,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles; the register tile is `rows` tiles by `vectors`
-    of output channels, with `unroll` input channels a step; a block of the grid is for `share` panels of outputs."""
+    """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles; the register tile is `rows` tiles
+    by `vectors` of output channels, with `unroll` input channels a step; a block of the grid is for `share` panels of
+    outputs."""
 
     m: int
     lanes: int
@@ -160,13 +165,14 @@ class Schedule:
         return (self.y.points, self.x.points, self.lanes)
 
     def plane(self, vectors: int) -> int:
-        """Vectors of a plane, what one product has of a group: `vectors` a tile, and a few more, so that it is an odd number of register
-        tiles and the starts of planes spread over the sets of a cache."""
+        """Vectors of a plane, what one product has of a group: `vectors` a tile, and a few more, so that it is an odd
+        number of register tiles and the starts of planes spread over the sets of a cache."""
         return (-(-vectors * self.slots // self.vectors) | 1) * self.vectors
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
-        """[groups, products, blocks of channels x tiles, lanes]; of one group, and with room for the products, where it is scratch."""
+        """[groups, products, blocks of channels x tiles, lanes]; of one group, and with room for the products, where it
+        is scratch."""
         if self.order != TILES:
             return (self.all_groups, self.products, self.plane(self.in_blocks), self.lanes)
         return (1, self.products, self.plane(max(self.in_blocks, self.share * self.vectors)), self.lanes)
@@ -181,15 +187,16 @@ class Schedule:
 
     @property
     def part(self) -> int:
-        """Blocks of input channels whose weights are transformed at a time, where that is done for a panel: they stay in the second-level cache."""
+        """Blocks of input channels whose weights are transformed at a time, where that is done for a panel: they stay
+        in the second-level cache."""
         each = 4 * self.products * self.vectors * self.lanes * self.lanes
         parts = -(-self.in_blocks // max(1, PART_BYTES // each))
         return -(-self.in_blocks // parts)
 
     @property
     def part_shape(self) -> tuple[int, int, int, int]:
-        """The weights of such a part: [products, channels, vectors, lanes]; one channel more, so that the products of a window spread over the sets of a
-        cache."""
+        """The weights of such a part: [products, channels, vectors, lanes]; one channel more, so that the products of a
+        window spread over the sets of a cache."""
         return (self.products, self.part * self.lanes + 1, self.vectors, self.lanes)
 
     @property
@@ -205,12 +212,12 @@ class Schedule:
         return 4 * taps * depth * self.panels * self.vectors * self.lanes
 
 
-# -- choices ---------------------------------------------------------------------------------------------------------------
+# -- choices -----------------------------------------------------------------------------------------------------------
 
 
 def scheduled(kernel: KernelOp, m: int, machine: Machine) -> Schedule:
-    """The plan of a kernel by its choices, and by the model where it has none. Raises `LightNetError` for choices that no kernel of
-    this kind can have."""
+    """The plan of a kernel by its choices, and by the model where it has none. Raises `LightNetError` for choices that
+    no kernel of this kind can have."""
     conv = kernel.ops[0]
     assert isinstance(conv, Conv2d)
     y, x = Axis.of(conv, 0, m), Axis.of(conv, 1, m)
@@ -288,7 +295,8 @@ def problem(schedule: Schedule) -> str | None:
         or schedule.vectors > schedule.out_blocks
         or schedule.rows * schedule.vectors > MOST_SUMS
     ):
-        return f"tile: {schedule.rows} tiles by {schedule.vectors} vectors, of {schedule.slots} and {schedule.out_blocks}, at most {MOST_SUMS} sums"
+        size = f"{schedule.rows} tiles by {schedule.vectors} vectors, of {schedule.slots} and {schedule.out_blocks}"
+        return f"tile: {size}, at most {MOST_SUMS} sums"
     if schedule.order == PANELS and schedule.share > 1:
         return f"share = {schedule.share}: a panel is a block of its own where its weights are transformed"
     if schedule.share > schedule.panels:
@@ -297,8 +305,8 @@ def problem(schedule: Schedule) -> str | None:
 
 
 def best_tile(schedule: Schedule, machine: Machine) -> tuple[int, int, int]:
-    """14 to 16 sums: fewer wait for each other, and with more the weights come too fast. One vector of outputs, so that weights are
-    read once, where a group is one register tile; else two, and rows that divide the group."""
+    """14 to 16 sums: fewer wait for each other, and with more the weights come too fast. One vector of outputs, so that
+    weights are read once, where a group is one register tile; else two, and rows that divide the group."""
     unroll = next(u for u in (8, 4, 2, 1) if schedule.lanes % u == 0 and schedule.depth % u == 0)
     slots, sums = schedule.slots, 16 if machine.registers >= 32 else 12
     once = schedule.order != PANELS and schedule.weight_bytes > machine.l2
@@ -310,7 +318,7 @@ def best_tile(schedule: Schedule, machine: Machine) -> tuple[int, int, int]:
     return rows, vectors, unroll
 
 
-# -- time ------------------------------------------------------------------------------------------------------------------
+# -- time --------------------------------------------------------------------------------------------------------------
 
 
 def time_of(schedule: Schedule, machine: Machine) -> float:
@@ -350,7 +358,8 @@ def weights_time(schedule: Schedule, machine: Machine, parts: int) -> float:
 
 
 def maps_time(schedule: Schedule, machine: Machine) -> float:
-    """Nanoseconds to bring the input and the result, and what a group has between the transforms if that is too large."""
+    """Nanoseconds to bring the input and the result, and what a group has between the transforms if that is too
+    large."""
     n = 4 * schedule.lanes * schedule.batch
     size = n * (
         schedule.in_blocks * schedule.y.size * schedule.x.size + schedule.out_blocks * schedule.y.out * schedule.x.out
@@ -361,8 +370,8 @@ def maps_time(schedule: Schedule, machine: Machine) -> float:
 
 
 def product_cycles(schedule: Schedule) -> float:
-    """Cycles of all products: two multiply-adds or two reads start in one, a sum takes four, and the first tiles of a group wait for
-    their weights."""
+    """Cycles of all products: two multiply-adds or two reads start in one, a sum takes four, and the first tiles of a
+    group wait for their weights."""
     groups = schedule.batch * schedule.y.tiles * schedule.x.tiles / schedule.slots
     weights = 4 * schedule.lanes * schedule.vectors / WEIGHT_RATE
     steps = [rows for _, count, rows in schedule.steps for _ in range(count // rows)]

@@ -1,9 +1,11 @@
-"""Winograd convolutions whose weights are transformed at run time: they take no more memory than the plain ones, and less of its bandwidth.
+"""Winograd convolutions whose weights are transformed at run time: they take no more memory than the plain ones, and
+less of its bandwidth.
 
-One launch transforms the input of all groups of tiles. In a second one a block of the grid is a panel of outputs: for a part of the input channels
-after the other it transforms the panel's weights, which then stay in the second-level cache, and adds their products up for all groups; then it
-transforms these back. That costs some 50 cycles a vector of windows, which is little where a window has many tiles, and little beside reading
-four times as much where it has few. Imports the kernel with transformed weights.
+One launch transforms the input of all groups of tiles. In a second one a block of the grid is a panel of outputs: for a
+part of the input channels after the other it transforms the panel's weights, which then stay in the second-level cache,
+and adds their products up for all groups; then it transforms these back. That costs some 50 cycles a vector of windows,
+which is little where a window has many tiles, and little beside reading four times as much where it has few. Imports
+the kernel with transformed weights.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from lightnet.backends.cpu.blocked.winograd_kernel import Products, bytes_of
 from lightnet.backends.cpu.blocked.winograd_transforms import extent, place, transform_weights
 from lightnet.backends.launches import Launch
 
-#: Channels ahead of those that are transformed whose weights are asked for: the many stores hide from the processor that these are read in order.
+#: Channels ahead of those that are transformed whose weights are asked for: the many stores hide from the processor
+#: that these are read in order.
 AHEAD = 8
 
 
@@ -51,8 +54,8 @@ class Panels(Products):
             b.tile_store(zeros, self.made, [k.iv, tile.iv, 0, 0], [2, 3])
 
     def transform(self, panel: Index, first: Index, last: Index) -> None:
-        """The weights of a panel for the input channels from `first` to `last`, into `factors`; zeros for those that do not exist, which the products may
-        read."""
+        """The weights of a panel for the input channels from `first` to `last`, into `factors`; zeros for those that do
+        not exist, which the products may read."""
         b, schedule = self.b, self.schedule
         end = b.op(arith.MinSIOp, b.index(last), b.index(schedule.channels))
         weights, taps = self.inputs[self.anchor.operands[1]], schedule.y.taps * schedule.x.taps

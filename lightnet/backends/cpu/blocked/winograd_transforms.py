@@ -1,8 +1,8 @@
 """The transforms of Winograd convolutions on blocked maps, and the one of the input, tile by tile.
 
-Both transforms work on vectors of channels, first along the columns of a tile, then along its rows; what stands between is a tile in
-scratch, so that each is a short loop. Reads behind the input's halo are moved to its last row or column: only outputs that do not
-exist depend on them. Imports the builder, the plan and the maths.
+Both transforms work on vectors of channels, first along the columns of a tile, then along its rows; what stands between
+is a tile in scratch, so that each is a short loop. Reads behind the input's halo are moved to its last row or column:
+only outputs that do not exist depend on them. Imports the builder, the plan and the maths.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from lightnet.ir.layout import layout_of
 
 
 def transform_input(b: Builder, m: int, d: Sequence[SSAValue]) -> list[SSAValue]:
-    """B^T d: m + 2 vectors of m + 2. The row of a point p is the product of (t - q) over the other points q, that of infinity the
-    product over all of them; of a pair +-a the even powers agree, and the odd ones differ in their sign."""
+    """B^T d: m + 2 vectors of m + 2. The row of a point p is the product of (t - q) over the other points q, that of
+    infinity the product over all of them; of a pair +-a the even powers agree, and the odd ones differ in their
+    sign."""
     if m == 1:
         return list(d)
     squares = [a * a for a in winograd.PAIRS[m]]
@@ -41,7 +42,8 @@ def transform_input(b: Builder, m: int, d: Sequence[SSAValue]) -> list[SSAValue]
 
 
 def transform_output(b: Builder, m: int, products: Sequence[SSAValue]) -> list[SSAValue]:
-    """A^T x: m vectors of m + 2. Output k is the sum of p^k x_p over the points p; the last one takes infinity's, too."""
+    """A^T x: m vectors of m + 2. Output k is the sum of p^k x_p over the points p; the last one takes infinity's,
+    too."""
     if m == 1:
         return list(products)
     zero, *pairs, infinity = products
@@ -57,7 +59,8 @@ def transform_output(b: Builder, m: int, products: Sequence[SSAValue]) -> list[S
 
 
 def transform_weights(b: Builder, m: int, g: Sequence[SSAValue]) -> list[SSAValue]:
-    """G g: m + 2 vectors of 3 taps (of one tap, itself). The rows of a pair +-a agree but for the sign of the middle tap."""
+    """G g: m + 2 vectors of 3 taps (of one tap, itself). The rows of a pair +-a agree but for the sign of the middle
+    tap."""
     if len(g) == 1:
         return list(g)
     matrix = winograd.weight_matrix(m).tolist()
@@ -85,12 +88,12 @@ def combine(b: Builder, coefficients: Sequence[float], values: Sequence[SSAValue
     return total
 
 
-# -- the transform of the input ------------------------------------------------------------------------------------------
+# -- the transform of the input ----------------------------------------------------------------------------------------
 
 
 class Inputs:
-    """Transforms the input of tiles: reads the map `source` with its halo, writes `target`, of `Schedule.input_shape`; `tile` is memory
-    of `Schedule.tile_shape`."""
+    """Transforms the input of tiles: reads the map `source` with its halo, writes `target`, of `Schedule.input_shape`;
+    `tile` is memory of `Schedule.tile_shape`."""
 
     def __init__(
         self, b: Builder, schedule: Schedule, kernel: KernelOp, source: SSAValue, tile: SSAValue, target: SSAValue

@@ -1,8 +1,9 @@
-"""How a block computes its tile of a product: the part that differs between cores for f32, tensor cores by warps and by warpgroups.
+"""How a block computes its tile of a product: the part that differs between cores for f32, tensor cores by warps and by
+warpgroups.
 
-The tile [rows, cols] of C = A·Bᵀ is the sum over stages: pieces of k for which the block has `rows` rows of A and `cols` columns of B in shared
-memory. As many stages as the tile says follow each other in a ring. What becomes of the sums is the same for all cores (`epilogue.py`).
-Imports the builder and the problem.
+The tile [rows, cols] of C = A·Bᵀ is the sum over stages: pieces of k for which the block has `rows` rows of A and
+`cols` columns of B in shared memory. As many stages as the tile says follow each other in a ring. What becomes of the
+sums is the same for all cores (`epilogue.py`). Imports the builder and the problem.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from lightnet.backends.cuda.simt import Simt
 
 @dataclass(frozen=True)
 class Tile:
-    """The tile of C that a block computes, elements of k in a stage, stages in the ring, and how the work is shared: `across` threads (cores for
-    f32), warps or warpgroups (tensor cores) along rows and along columns."""
+    """The tile of C that a block computes, elements of k in a stage, stages in the ring, and how the work is shared:
+    `across` threads (cores for f32), warps or warpgroups (tensor cores) along rows and along columns."""
 
     rows: int
     cols: int
@@ -32,8 +33,8 @@ class Tile:
 
 
 class Fragment(NamedTuple):
-    """Sums that a thread has: `value` is a vector [r, c] of f32; its element [i, j] is that of row ``row + i * row_step`` and column
-    ``col + j`` of the block's tile."""
+    """Sums that a thread has: `value` is a vector [r, c] of f32; its element [i, j] is that of row
+    ``row + i * row_step`` and column ``col + j`` of the block's tile."""
 
     value: SSAValue
     row: Index
@@ -43,8 +44,8 @@ class Fragment(NamedTuple):
 
 @dataclass(frozen=True)
 class Corner:
-    """Where a tile stands: the number of its product, and its first row and column there. `rows` and `cols` are those of the tile, or 1 where
-    rows and columns beyond the result do not come here."""
+    """Where a tile stands: the number of its product, and its first row and column there. `rows` and `cols` are those
+    of the tile, or 1 where rows and columns beyond the result do not come here."""
 
     product: Index
     row: Index
@@ -55,8 +56,8 @@ class Corner:
 
 @dataclass(frozen=True)
 class Block:
-    """The block whose tile a core computes: `steps` stages from stage `first` on, of which those behind the last one of the product are empty.
-    What divides the addresses of all memrefs is `align`."""
+    """The block whose tile a core computes: `steps` stages from stage `first` on, of which those behind the last one of
+    the product are empty. What divides the addresses of all memrefs is `align`."""
 
     f: KernelFunction
     p: Problem
@@ -82,7 +83,8 @@ class Block:
 
 
 class Core(ABC):
-    """Computes a tile. `element` is the type of A and B in memory; sums are f32. `by_k` says that B lies by k: [depth, cols]."""
+    """Computes a tile. `element` is the type of A and B in memory; sums are f32. `by_k` says that B lies by k: [depth,
+    cols]."""
 
     def __init__(self, tile: Tile, element: Attribute, by_k: bool = False):
         self.tile, self.element, self.by_k = tile, element, by_k

@@ -1,8 +1,8 @@
 """What becomes of the sums of a product: bias, elementwise ops, and stores that keep inside of the result.
 
-The ops are evaluated on a thread's fragment at once, from their definitions. A thread reads of a tensor of the result's shape the elements that it
-writes, and no others, so that such an operand may share the result's memory; a tensor with a value a column is read where there is one. Imports the
-evaluator, the problem and the fragments.
+The ops are evaluated on a thread's fragment at once, from their definitions. A thread reads of a tensor of the result's
+shape the elements that it writes, and no others, so that such an operand may share the result's memory; a tensor with a
+value a column is read where there is one. Imports the evaluator, the problem and the fragments.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class _Piece(Evaluator):
         return self.known[value]
 
     def _smaller(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
-        """A tensor that is read along some dimensions of the result: one value, or one for each column, row, or both."""
+        """A tensor that is read along some dimensions of the result: one value, or one for each column, row, or
+        both."""
         last = 1 if self.problem.is_map or self.problem.kind is Kind.DENSE else len(self.dims) - 1
         roles = [position[s.name] if isinstance(s, bound.Idx) else None for s in subs]
         if not roles or set(roles) == {None}:
@@ -131,7 +132,8 @@ class _Piece(Evaluator):
         return made
 
     def columns(self, value: SSAValue, at: Callable[[Index], list[Index]], count: int) -> SSAValue:
-        """A tensor's values for the fragment's columns, [1, columns], of which there are `count` in all; those behind the last one are any."""
+        """A tensor's values for the fragment's columns, [1, columns], of which there are `count` in all; those behind
+        the last one are any."""
         b, memory, width = self.b, self.memory(value), self.shape[1]
         if count % width == 0 and self.whole:
             behind = count < self.problem.pitch or (not self.phases and self.has_col[0] is not None)
@@ -204,7 +206,8 @@ class _Piece(Evaluator):
         return [self.product, self._pixel(i, j)[0], self._channel(j)]
 
     def _pixel(self, i: int, j: int) -> tuple[SSAValue, SSAValue | None]:
-        """The row of the result that an element stands in, and whether it is one (None: it is, if the product has the element's row)."""
+        """The row of the result that an element stands in, and whether it is one (None: it is, if the product has the
+        element's row)."""
         b, p = self.b, self.problem
         if p.interleave is None:
             return self.rows[i], None
@@ -231,7 +234,8 @@ class _Piece(Evaluator):
 
 
 class _Phase(NamedTuple):
-    """The phase of a transposed convolution's column: what it adds to the pixel at which a position begins, and the channel."""
+    """The phase of a transposed convolution's column: what it adds to the pixel at which a position begins, and the
+    channel."""
 
     row: SSAValue
     col: SSAValue

@@ -1,7 +1,8 @@
 """Sums of tensor cores that threads exchange, so that what each of them writes is one piece of memory.
 
-Four lanes, a *quad*, share a row of a warp's sums: of every eight columns each lane has two. Where it keeps the columns of one such block of eight and gives
-those of another away, it has four columns, or eight, that are next to each other: 16 bytes of f32, or of 16-bit elements. Imports the builder.
+Four lanes, a *quad*, share a row of a warp's sums: of every eight columns each lane has two. Where it keeps the columns
+of one such block of eight and gives those of another away, it has four columns, or eight, that are next to each other:
+16 bytes of f32, or of 16-bit elements. Imports the builder.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ QUAD, PAIR = 4, 2
 
 
 def exchanged(b: Simt, lane: SSAValue, parts: Sequence[SSAValue]) -> tuple[Index, Index, SSAValue]:
-    """What a lane has after an exchange of one, two or four blocks of eight columns. `parts`, vectors [2, 2], are its two columns of each, `lane` is its
-    number in the quad. The number of the block that it has then, the first of its columns there, and the values: two (nothing was exchanged), four or all
-    eight columns, [2, columns]."""
+    """What a lane has after an exchange of one, two or four blocks of eight columns. `parts`, vectors [2, 2], are its
+    two columns of each, `lane` is its number in the quad. The number of the block that it has then, the first of its
+    columns there, and the values: two (nothing was exchanged), four or all eight columns, [2, columns]."""
     if len(parts) == 1:
         return 0, b.mul(lane, PAIR), parts[0]
     upper, lower = b.divmod(lane, 2)
@@ -31,7 +32,8 @@ def exchanged(b: Simt, lane: SSAValue, parts: Sequence[SSAValue]) -> tuple[Index
     pairs = [_traded(b, 1, odd, parts[n], parts[n + 1]) for n in range(0, len(parts), 2)]
     if len(pairs) == 1:
         return lower, b.mul(upper, 2 * PAIR), _beside(b, pairs[0])
-    # Then the halves of the quad do the same with these: a lane has block 2 upper + lower, the columns of the lower half first.
+    # Then the halves of the quad do the same with these: a lane has block 2 upper + lower, the columns of the lower
+    # half first.
     even_lane, odd_lane = (_traded(b, 2, high, one, other) for one, other in zip(*pairs))
     return lane, 0, _beside(b, [part for half in zip(even_lane, odd_lane) for part in half])
 
@@ -39,8 +41,8 @@ def exchanged(b: Simt, lane: SSAValue, parts: Sequence[SSAValue]) -> tuple[Index
 def _traded(
     b: Simt, distance: int, keeps_second: SSAValue, one: SSAValue, other: SSAValue
 ) -> tuple[SSAValue, SSAValue]:
-    """Each of two lanes, `distance` apart, has two vectors [2, 2], keeps the first or the second, and gets that of the other lane: both, in the order of
-    the lanes."""
+    """Each of two lanes, `distance` apart, has two vectors [2, 2], keeps the first or the second, and gets that of the
+    other lane: both, in the order of the lanes."""
     sent = b.select(keeps_second, one, other)
     kept = b.select(keeps_second, other, one)
     got = b.const(0.0, VectorType(f32, [2, 2]))

@@ -1,7 +1,9 @@
-"""The generators of products: ``simt``, exact in f32 on the ordinary cores, and ``mma``, on the tensor cores; `wgmma.py` has the one for sm_90a.
+"""The generators of products: ``simt``, exact in f32 on the ordinary cores, and ``mma``, on the tensor cores;
+`wgmma.py` has the one for sm_90a.
 
-They take a convolution on maps (groups have channels in whole fours), a dense layer, and a product of tensors, with elementwise ops behind it. Choices:
-``tile`` = [rows, columns, depth], ``stages`` of the ring, ``splits`` of K. Imports the problem, the model and the kernels.
+They take a convolution on maps (groups have channels in whole fours), a dense layer, and a product of tensors, with
+elementwise ops behind it. Choices: ``tile`` = [rows, columns, depth], ``stages`` of the ring, ``splits`` of K. Imports
+the problem, the model and the kernels.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from lightnet.ir.types import storage_type
 
 #: Tiles [rows, columns, depth] of the ordinary cores: square ones, and flat ones for few rows or columns.
 SIMT_TILES = (
-    (128, 128, 16), (128, 64, 16), (64, 128, 16), (64, 64, 16), (128, 32, 16), (32, 128, 16), (64, 32, 16), (32, 64, 16), (32, 32, 16),
+    (128, 128, 16), (128, 64, 16), (64, 128, 16), (64, 64, 16), (128, 32, 16), (32, 128, 16), (64, 32, 16),
+    (32, 64, 16), (32, 32, 16),
     (16, 64, 16), (16, 128, 16), (8, 64, 16), (8, 128, 16), (4, 128, 16), (1, 128, 16), (128, 16, 16),
 )  # fmt: skip
 #: Sums that a thread should have at least, where warps multiply.
@@ -88,8 +91,8 @@ class Gemm(Generator):
     def best(
         self, kernel: KernelOp, problem: Problem, pinned: Pinned, device: Device, choice: str
     ) -> tuple[float, Schedule]:
-        """The best schedule for a product of a kernel on `device`, and its nanoseconds, among those that agree with what is `pinned`. Raises
-        `LightNetError` where none does; `choice` is what says the splits."""
+        """The best schedule for a product of a kernel on `device`, and its nanoseconds, among those that agree with
+        what is `pinned`. Raises `LightNetError` where none does; `choice` is what says the splits."""
         try:
             if pinned.splits is not None:
                 most = self._most_parts(problem, pinned.tile)
@@ -100,7 +103,8 @@ class Gemm(Generator):
             raise LightNetError(error.message, loc_of(kernel), label=error.label) from None
 
     def _most_parts(self, problem: Problem, tile: Tile | None) -> int:
-        """Parts that K may be cut into: a stage each, of the shallowest tile where none is given. Raises `LightNetError` for a tile that no core has."""
+        """Parts that K may be cut into: a stage each, of the shallowest tile where none is given. Raises
+        `LightNetError` for a tile that no core has."""
         tiles = self.family.tiles(problem) if tile is None else (tile,)
         return min(max(self.family.make(problem, t).stages(problem) for t in tiles), MAX_GRID[2])
 
@@ -132,7 +136,8 @@ def _mma_tiles(problem: Problem) -> Iterator[Tile]:
 
 @cache
 def mma_across(rows: int, cols: int) -> tuple[int, int]:
-    """Warps along rows and columns of a tile: as many as have `LEAST_SUMS` sums a thread, else as few as there may be."""
+    """Warps along rows and columns of a tile: as many as have `LEAST_SUMS` sums a thread, else as few as there may
+    be."""
     found = [s.across for s in shapes(f16) if (s.rows, s.cols) == (rows, cols)]
     large = [a for a in found if rows * cols >= LEAST_SUMS * WARP * prod(a)]
     return large[0] if large else found[-1] if found else (1, 1)
@@ -155,7 +160,8 @@ def check_ring(kernel: KernelOp, name: str, stages: int) -> None:
 
 
 def numbers_of(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None:
-    """A choice of so many integers (one: no array), None where the kernel has none. Raises `LightNetError` for anything else."""
+    """A choice of so many integers (one: no array), None where the kernel has none. Raises `LightNetError` for anything
+    else."""
     attr = kernel.attributes.get(name)
     if attr is None:
         return None

@@ -2,9 +2,10 @@
 
     %a = conv2d …, %b = relu %a      %c = conv2d …      %y = concat %b, %c, %d {axis = 1}
 
-With the channels last, those of an operand are no range of bytes of the result, so the planner can make no view of it (`ir/views.py`); here every
-convolution is a launch of its own that writes to its place, and an operand from outside (%d) is copied there. Choice: ``tiles``, five numbers a
-convolution: rows, columns, depth, stages, splits. Imports the generators of products.
+With the channels last, those of an operand are no range of bytes of the result, so the planner can make no view of it
+(`ir/views.py`); here every convolution is a launch of its own that writes to its place, and an operand from outside
+(%d) is copied there. Choice: ``tiles``, five numbers a convolution: rows, columns, depth, stages, splits. Imports the
+generators of products.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ NUMBERS = 5
 
 @dataclass(frozen=True)
 class Joint:
-    """A concatenation of maps along the channels: `products` make some of its operands, `copies` are the others, with their first
-    channel."""
+    """A concatenation of maps along the channels: `products` make some of its operands, `copies` are the others, with
+    their first channel."""
 
     result: SSAValue
     products: tuple[Problem, ...]
@@ -60,7 +61,8 @@ class Joint:
 
 
 def joint_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Joint | None:
-    """What a body joins; None where it is no concatenation of the results of convolutions, each of whose ops belongs to one of them."""
+    """What a body joins; None where it is no concatenation of the results of convolutions, each of whose ops belongs to
+    one of them."""
     if len(ops) < 2 or not isinstance(concat := ops[-1], Concat) or list(yielded) != [concat.results[0]]:
         return None
     spec = concat.result_specs[0]
@@ -84,7 +86,8 @@ def joint_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Joint | None:
 
 
 def _product(value: SSAValue, ops: Sequence[LnOp], makers: Mapping[SSAValue, LnOp], seen: set[LnOp]) -> Problem | None:
-    """The convolution that makes a value and nothing else; `seen` are the ops that others are made of, to which its own are added."""
+    """The convolution that makes a value and nothing else; `seen` are the ops that others are made of, to which its own
+    are added."""
     own, waiting = set[LnOp](), [value]
     while waiting:
         op = makers.get(waiting.pop())
@@ -166,7 +169,8 @@ def _joint(kernel: KernelOp) -> Joint:
 
 
 def _copy(kernel: KernelOp, name: str, value: SSAValue, first: int) -> SimtLaunch:
-    """The launch that copies a map to its channels of the result, those that fill it up included: a thread takes four channels of a pixel."""
+    """The launch that copies a map to its channels of the result, those that fill it up included: a thread takes four
+    channels of a pixel."""
 
     def shape(seen: SSAValue) -> tuple[int, int]:
         n, h, w, channels = layout_of(seen.type).physical_dims(spec_of(seen.type).dims)

@@ -1,6 +1,7 @@
 """The kernels of a product: one that multiplies, and, where K is split between blocks, one that adds the parts up.
 
-A block has a tile of C: a core makes its sums, the epilogue finishes them. Imports the core's interface and the epilogue.
+A block has a tile of C: a core makes its sums, the epilogue finishes them. Imports the core's interface and the
+epilogue.
 """
 
 from __future__ import annotations

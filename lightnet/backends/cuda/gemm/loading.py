@@ -1,8 +1,10 @@
-"""How stages get into shared memory: asynchronous copies of 16 bytes where memory allows it, zeros for what lies outside.
+"""How stages get into shared memory: asynchronous copies of 16 bytes where memory allows it, zeros for what lies
+outside.
 
-An operand's part of a stage are *lines* of elements that lie next to each other, in *chunks* that one thread copies at a time. Which chunk is
-whose does not change from stage to stage, so that all index arithmetic but that on k is done once. What is outside, rows behind the last one,
-the halo of a picture, the end of k, is copied as zeros: no thread branches. Imports the builder and the problem.
+An operand's part of a stage are *lines* of elements that lie next to each other, in *chunks* that one thread copies at
+a time. Which chunk is whose does not change from stage to stage, so that all index arithmetic but that on k is done
+once. What is outside, rows behind the last one, the halo of a picture, the end of k, is copied as zeros: no thread
+branches. Imports the builder and the problem.
 """
 
 from __future__ import annotations
@@ -27,14 +29,15 @@ OUTSIDE = -(1 << 28)
 
 
 def chunk_of(size: int, align: int, *extents: int) -> int:
-    """Elements of `size` bytes in a chunk, where lines begin at multiples of all `extents` behind an address that `align` divides: 1 where they are
-    too short to be copied without waiting."""
+    """Elements of `size` bytes in a chunk, where lines begin at multiples of all `extents` behind an address that
+    `align` divides: 1 where they are too short to be copied without waiting."""
     common = gcd(gcd(*extents) * size, align)
     return next((n // size for n in SIZES if common % n == 0 and n >= size), 1)
 
 
 class Source(ABC):
-    """An operand in global memory, as lines and positions of a block's tile. `chunk` divides where lines begin, and their lengths."""
+    """An operand in global memory, as lines and positions of a block's tile. `chunk` divides where lines begin, and
+    their lengths."""
 
     memory: SSAValue
     chunk: int
@@ -52,8 +55,8 @@ class Source(ABC):
 
 @dataclass
 class Rows(Source):
-    """Lines that are rows of a matrix [batch, limit, depth], from row `first` on; a position is an offset of k, which ends at `depth`.
-    `start` is the position in memory where k begins."""
+    """Lines that are rows of a matrix [batch, limit, depth], from row `first` on; a position is an offset of k, which
+    ends at `depth`. `start` is the position in memory where k begins."""
 
     memory: SSAValue
     chunk: int
@@ -134,7 +137,8 @@ class Windows(Source):
         return [0, pixel, b.add(self.start, channel)], b.both(inside, there)
 
     def _tap(self, b: Simt, position: Index, k: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue]:
-        """Where in its window an element is, its channel, and whether k is one that there is: once for all lines of a stage."""
+        """Where in its window an element is, its channel, and whether k is one that there is: once for all lines of a
+        stage."""
         key = k, position
         if key not in self._taps:
             p, at = self.problem, b.add(k, position)
@@ -146,7 +150,8 @@ class Windows(Source):
 
 
 class _Piece(NamedTuple):
-    """A thread's part of the copies of a stage: which chunk, what is known of its line, and whether it has one at all (None: it has)."""
+    """A thread's part of the copies of a stage: which chunk, what is known of its line, and whether it has one at all
+    (None: it has)."""
 
     line: Index
     position: Index
@@ -159,7 +164,8 @@ Order = Callable[[Index, int, int], Index]
 
 
 class Stager:
-    """Copies an operand's part of a stage: `lines` lines of `length` elements to rows of `to`, [stages * lines, pitch]."""
+    """Copies an operand's part of a stage: `lines` lines of `length` elements to rows of `to`, [stages * lines,
+    pitch]."""
 
     def __init__(self, b: Simt, source: Source, to: SSAValue, lines: int, length: int, threads: int,
                  order: Order | None = None):  # fmt: skip

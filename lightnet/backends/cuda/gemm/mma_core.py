@@ -1,7 +1,8 @@
 """Stages multiplied on the tensor cores: `ldmatrix` and `mma`, by warps that have a part of the tile each.
 
-Factors are f16 or bf16 (m16n8k16), or f32 in memory that is rounded to tf32 on its way (m16n8k8); sums are f32. Which lane has which element
-is that of PTX ISA, "Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8". Imports the core's interface, the builder and the ops for matrices.
+Factors are f16 or bf16 (m16n8k16), or f32 in memory that is rounded to tf32 on its way (m16n8k8); sums are f32. Which
+lane has which element is that of PTX ISA, "Matrix Fragments for mma.m16n8k16" and "mma.m16n8k8". Imports the core's
+interface, the builder and the ops for matrices.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ ROWS, COLS = 16, 8
 WIDEST = 4
 _SUM = VectorType(f32, [2, 2])
 
-#: Tiles of C that are worth having, by the bytes that their multiply-adds take from memory: large and square, down to what fills a device where
-#: C is small, and for few rows or columns.
+#: Tiles of C that are worth having, by the bytes that their multiply-adds take from memory: large and square, down to
+#: what fills a device where C is small, and for few rows or columns.
 _TILES = (
-    (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (64, 32), (32, 64), (32, 32),
+    (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (64, 32), (32, 64),
+    (32, 32),
     (128, 16), (64, 16), (16, 128), (16, 64), (16, 32),
 )  # fmt: skip
 #: Bytes of k in a stage.
@@ -51,8 +53,9 @@ class Shape(NamedTuple):
 
 
 def shapes(element: Attribute) -> list[Shape]:
-    """The tiles that a model may choose from, for factors of f16, bf16 or f32; none for any other type. Larger ones come first, then those
-    of 8 warps before those of 4 (of 2 where there is no more to do). Warps share a tile so that each reads the fewest rows and columns."""
+    """The tiles that a model may choose from, for factors of f16, bf16 or f32; none for any other type. Larger ones
+    come first, then those of 8 warps before those of 4 (of 2 where there is no more to do). Warps share a tile so that
+    each reads the fewest rows and columns."""
     if type(element) not in SHAPES:
         return []
     assert isinstance(element, FixedBitwidthType)
@@ -67,7 +70,8 @@ def shapes(element: Attribute) -> list[Shape]:
 
 
 def _parts(rows: int, cols: int, warps: int) -> list[tuple[int, int]]:
-    """How many warps may stand along rows and along columns, so that each has whole fragments, enough of them and not too many."""
+    """How many warps may stand along rows and along columns, so that each has whole fragments, enough of them and not
+    too many."""
     products = rows * cols // (ROWS * COLS * warps)
     if not _LEAST_PRODUCTS <= products <= _MOST_SUMS * WARP // (ROWS * COLS):
         return []
@@ -86,12 +90,14 @@ class _Warp(NamedTuple):
 class MmaCore(RingCore):
     """Warps multiply on the tensor cores. A lies by rows, B by columns ([cols, depth]) or by k ([depth, cols]).
 
-    Factors come from shared memory by `ldmatrix`, which transposes a B by k of 16-bit elements as it reads it. f32 it cannot transpose:
-    there, each thread loads up to four neighbours of a row of B, and takes them for columns of as many products. Which column of C is
-    which column of a product is free, as long as `finished` knows: products take turns, so that a thread has four neighbours of a row
-    of C where it would have two. B by columns is put in that order when it is copied (`column`).
+    Factors come from shared memory by `ldmatrix`, which transposes a B by k of 16-bit elements as it reads it. f32 it
+    cannot transpose: there, each thread loads up to four neighbours of a row of B, and takes them for columns of as
+    many products. Which column of C is which column of a product is free, as long as `finished` knows: products take
+    turns, so that a thread has four neighbours of a row of C where it would have two. B by columns is put in that order
+    when it is copied (`column`).
 
-    Raises `LightNetError` (``cuda.mma``) for a type that tensor cores do not have, and a tile whose warps have no whole fragments, or too many.
+    Raises `LightNetError` (``cuda.mma``) for a type that tensor cores do not have, and a tile whose warps have no whole
+    fragments, or too many.
     """
 
     def __init__(self, tile: Tile, element: Attribute, by_k: bool = False):
@@ -105,13 +111,15 @@ class MmaCore(RingCore):
         down, along = tile.across
         if min(down, along) < 1 or tile.rows % (ROWS * down) or tile.cols % (COLS * along) or tile.depth % self._k:
             raise LightNetError(
-                f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, for {down} x {along} warps: each has whole fragments of "
+                f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, for {down} x {along} warps: each has whole "
+                "fragments of "
                 f"{ROWS} x {COLS}, {self._k} deep",
                 label="cuda.mma",
             )
         if tile.rows * tile.cols > _MOST_SUMS * self.threads:
             raise LightNetError(
-                f"a tile of {tile.rows} x {tile.cols} for {down} x {along} warps: a thread has {_MOST_SUMS} sums at most, which are registers "
+                f"a tile of {tile.rows} x {tile.cols} for {down} x {along} warps: a thread has {_MOST_SUMS} sums at "
+                "most, which are registers "
                 "and code",
                 label="cuda.mma",
             )
@@ -134,16 +142,19 @@ class MmaCore(RingCore):
             return self._odd_pitch(self.tile.depth)
         if not self._tf32:
             return self._odd_pitch(self.tile.cols)
-        # Lanes 4g + k load at row k, column wide · g. With a pitch of 8 banks more than a multiple of 16 the four rows of the lanes that are
-        # served together (8 at 16 bytes, 16 at 8 bytes, 32 at 4 bytes) lie in the four quarters of the banks.
+        # Lanes 4g + k load at row k, column wide · g. With a pitch of 8 banks more than a multiple of 16 the four rows
+        # of the lanes that are served together (8 at 16 bytes, 16 at 8 bytes, 32 at 4 bytes) lie in the four quarters
+        # of the banks.
         return -(-(self.tile.cols - 8) // 16) * 16 + 8
 
     def _odd_pitch(self, extent: int) -> int:
-        """An odd number of chunks of 16 bytes: any eight rows in a row, which `ldmatrix` reads at once, meet all banks once."""
+        """An odd number of chunks of 16 bytes: any eight rows in a row, which `ldmatrix` reads at once, meet all banks
+        once."""
         return (-(-extent // self._chunk) | 1) * self._chunk
 
     def column(self, b: Simt, line: Index) -> SSAValue:
-        """Line 8m + g of as many as take turns is column g of product m: eight lines in a row are one matrix of `ldmatrix`."""
+        """Line 8m + g of as many as take turns is column g of product m: eight lines in a row are one matrix of
+        `ldmatrix`."""
         if self.by_k:
             return b.index(line)
         group, rest = b.divmod(line, COLS * self._wide)
@@ -191,7 +202,8 @@ class MmaCore(RingCore):
     # ---- factors -------------------------------------------------------------------------------------------------
 
     def _load_a(self, b: Simt, a: SSAValue, warp: _Warp, slot: Index, k: int) -> list[SSAValue]:
-        """The fragments of A from k on, one for 16 rows: the upper and lower eight rows of the first half of k, then of the second."""
+        """The fragments of A from k on, one for 16 rows: the upper and lower eight rows of the first half of k, then of
+        the second."""
         half, row = b.divmod(warp.lane, ROWS)
         first = b.add(b.add(b.mul(slot, self.tile.rows), warp.row), row)
         col = b.add(b.mul(half, self._chunk), k)
@@ -212,7 +224,8 @@ class MmaCore(RingCore):
         return [self._rounded(b, v) for v in found]
 
     def _place(self, b: Simt, warp: _Warp, slot: Index, k: int, j: int, tiles: int) -> tuple[SSAValue, SSAValue]:
-        """The row that this lane names for `ldmatrix`: eight lanes for both halves of k of one fragment, then those of the next."""
+        """The row that this lane names for `ldmatrix`: eight lanes for both halves of k of one fragment, then those of
+        the next."""
         lane = warp.lane if tiles == 4 else b.divmod(warp.lane, 16)[1]  # the other lanes name rows that are there, too
         fragment, rest = b.divmod(lane, 16)
         col = b.add(b.add(warp.col, COLS * j), b.mul(fragment, COLS))
@@ -222,8 +235,8 @@ class MmaCore(RingCore):
         return b.add(b.add(b.mul(slot, self.tile.cols), col), row), b.add(b.mul(half, self._chunk), k)
 
     def _load_rows(self, b: Simt, right: SSAValue, warp: _Warp, slot: Index, k: int) -> list[SSAValue]:
-        """Fragments of B by k of f32: lane 4g + i loads neighbours from column wide · g on of the rows i and i + 4; they are column g of `wide`
-        fragments."""
+        """Fragments of B by k of f32: lane 4g + i loads neighbours from column wide · g on of the rows i and i + 4;
+        they are column g of `wide` fragments."""
         group, inner = b.divmod(warp.lane, 4)
         row = b.add(b.add(b.mul(slot, self.tile.depth), k), inner)
         first = b.add(warp.col, b.mul(group, self._wide))
@@ -270,7 +283,8 @@ def _registers(b: Simt, fragment: SSAValue, first: int, count: int) -> SSAValue:
 
 
 def _interleaved(b: Simt, sums: Sequence[SSAValue]) -> list[tuple[int, SSAValue]]:
-    """The sums of products whose columns take turns, n · wide + m being column n of product m: vectors of up to four columns, and their first."""
+    """The sums of products whose columns take turns, n · wide + m being column n of product m: vectors of up to four
+    columns, and their first."""
     wide, found = len(sums), []
     if wide == 1:
         return [(0, sums[0])]

@@ -1,10 +1,11 @@
 """How long a product takes, and which tile and how many parts of K are best: a model of the device.
 
-Its constants were fitted to 704 plans of 103 products on an H100 (`tools/calibrate_cuda.py`, docs/performance-cuda.md); a device is what its data sheet says.
+Its constants were fitted to 704 plans of 103 products on an H100 (`tools/calibrate_cuda.py`, docs/performance-cuda.md);
+a device is what its data sheet says.
 
-A device takes blocks in waves. A block is as fast as its threads' tiles allow (a small tile loads more for each multiply-add), the device as fast
-as its memory gives A and B, each of which is read once from memory, and again from the second-level cache for each tile beside. Imports the
-cores' tiles, the problem and the device.
+A device takes blocks in waves. A block is as fast as its threads' tiles allow (a small tile loads more for each
+multiply-add), the device as fast as its memory gives A and B, each of which is read once from memory, and again from
+the second-level cache for each tile beside. Imports the cores' tiles, the problem and the device.
 """
 
 from __future__ import annotations
@@ -28,22 +29,26 @@ MakeCore = Callable[[Tile, Attribute, bool], Core]
 STAGES = (4, 3, 2)
 #: Parts of K that are tried. More than blocks fill a device need, a split never pays.
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-#: Nanoseconds until what was asked of memory is there (once is part of a launch), and that barrier, loop and the copies of a stage take.
+#: Nanoseconds until what was asked of memory is there (once is part of a launch), and that barrier, loop and the copies
+#: of a stage take.
 LATENCY, STEP = 250.0, 160.0
-#: How many times as fast as memory the second-level cache is, and the share of it that tensors may fill to be found there.
+#: How many times as fast as memory the second-level cache is, and the share of it that tensors may fill to be found
+#: there.
 L2, KEPT = 4.5, 0.7
 #: The share of the rate of a data sheet that memory has.
 MEMORY = 0.9
-#: Instructions of a thread for a copy, for an element of C (it is scaled, cast and written), and for each operation of an epilogue on it.
+#: Instructions of a thread for a copy, for an element of C (it is scaled, cast and written), and for each operation of
+#: an epilogue on it.
 COPY, WRITE, OPERATION = 60, 25, 6
 #: The share of what goes on beside something longer that shows.
 OVERLAP = 0.15
-#: What splitting K costs beside a launch that adds the parts up: nanoseconds, less than a launch, since it waits for nothing else, and the rate,
-#: in that of memory, at which parts are written and read.
+#: What splitting K costs beside a launch that adds the parts up: nanoseconds, less than a launch, since it waits for
+#: nothing else, and the rate, in that of memory, at which parts are written and read.
 JOIN, PARTS = 1200.0, 1.35
 #: Threads that a processor has at most.
 MOST_THREADS = 2048
-#: Bytes of shared memory that the system keeps of every block's: what a processor has is that of the largest block, and these.
+#: Bytes of shared memory that the system keeps of every block's: what a processor has is that of the largest block, and
+#: these.
 RESERVED = 1 << 10
 #: Registers of a processor, and of a thread beside its sums.
 REGISTERS, BESIDE = 65536, 100
@@ -51,7 +56,8 @@ REGISTERS, BESIDE = 65536, 100
 
 @dataclass(frozen=True)
 class Speed:
-    """What a family of cores reaches: operations a nanosecond where a thread has many sums, and the sums of a thread at which it is half of that."""
+    """What a family of cores reaches: operations a nanosecond where a thread has many sums, and the sums of a thread at
+    which it is half of that."""
 
     peak: float
     half: float
@@ -102,8 +108,8 @@ def blocks_at_once(core: Core, device: Device) -> int:
 
 @dataclass(frozen=True)
 class Family:
-    """The cores of a generator: `tiles(problem)` are those worth trying (their stages are set here), `across` says how rows and columns of one are
-    shared, `core` makes one."""
+    """The cores of a generator: `tiles(problem)` are those worth trying (their stages are set here), `across` says how
+    rows and columns of one are shared, `core` makes one."""
 
     tiles: Callable[[Problem], Iterator[Tile]]
     across: Callable[[int, int], tuple[int, int]]
@@ -115,8 +121,8 @@ class Family:
         return self.core(tile, storage_type(p.dtype), p.by_k)
 
     def best(self, p: Problem, device: Device, pinned: Pinned) -> tuple[float, Schedule]:
-        """The schedule that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises `LightNetError` where
-        none does."""
+        """The schedule that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises
+        `LightNetError` where none does."""
         sizes = p.kind, p.anchor.operand_specs[0], p.batch, p.rows, p.cols, p.depth, len(p.epilogue), operations(p)
         key = self, sizes, pinned, device
         if key not in _known:

@@ -1,7 +1,9 @@
-"""Which bodies are one product of matrices: `match`. A convolution is one, as is a dense layer, whose window is the whole picture.
+"""Which bodies are one product of matrices: `match`. A convolution is one, as is a dense layer, whose window is the
+whole picture.
 
-C [rows, cols] = A [rows, depth] · B, `batch` times, then elementwise ops on C. Rows are windows and k is (window row, window
-column, channel) for a convolution of maps, channels that fill a layout up included. Imports the ops, layouts, windows and the epilogue's conditions.
+C [rows, cols] = A [rows, depth] · B, `batch` times, then elementwise ops on C. Rows are windows and k is (window row,
+window column, channel) for a convolution of maps, channels that fill a layout up included. Imports the ops, layouts,
+windows and the epilogue's conditions.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Problem:
-    """A product and what becomes of it; all sizes are in elements. `slice` says that it makes some channels of a kernel's result, `computed`
-    that B is a map like others: weights that need not be static."""
+    """A product and what becomes of it; all sizes are in elements. `slice` says that it makes some channels of a
+    kernel's result, `computed` that B is a map like others: weights that need not be static."""
 
     kind: Kind
     ops: tuple[LnOp, ...]
@@ -108,7 +110,8 @@ class Problem:
 
     @cached_property
     def interleave(self) -> Interleave | None:
-        """How rows and columns become pixels, where rows are not the pixels of the result themselves: columns are (phase, channel) then."""
+        """How rows and columns become pixels, where rows are not the pixels of the result themselves: columns are
+        (phase, channel) then."""
         return interleave_of(self.anchor) if isinstance(self.anchor, Conv2d | Deconv2d) else None
 
     @property
@@ -151,8 +154,8 @@ class Problem:
         return self.pitch if self.groups == 1 and self.interleave is None else self.cols
 
     def shape(self, value: SSAValue) -> tuple[int, ...]:
-        """The row-major shape in which a kernel sees the memory of `value`, the tensors of the product as [batch, rows, columns]: A as
-        [batch, rows, k], a map as [1, pixels, channels]; a smaller tensor as it is."""
+        """The row-major shape in which a kernel sees the memory of `value`, the tensors of the product as [batch, rows,
+        columns]: A as [batch, rows, k], a map as [1, pixels, channels]; a smaller tensor as it is."""
         dims = spec_of(value.type).dims
         if value is self.b:
             return self._shape_of_b()
@@ -174,7 +177,8 @@ class Problem:
         return (1, self.cols * self.groups, self.depth)
 
     def batches(self, operand: int) -> tuple[int, ...]:
-        """The dimensions of operand 0 or 1 that the batch walks, as many as the result has; 1 where an operand is read repeatedly."""
+        """The dimensions of operand 0 or 1 that the batch walks, as many as the result has; 1 where an operand is read
+        repeatedly."""
         outer = self.result_dims[:-2] if self.batch > 1 and self.kind is Kind.MATMUL else ()
         own = self.anchor.operand_specs[operand].dims[:-2] if outer else ()
         return (1,) * (len(outer) - len(own)) + own

@@ -1,7 +1,8 @@
-"""Stages that all threads of a block copy, piece by piece, without waiting (`cp.async`): the ring of the cores that read shared memory themselves.
+"""Stages that all threads of a block copy, piece by piece, without waiting (`cp.async`): the ring of the cores that
+read shared memory themselves.
 
-Stages are filled as many ahead as the ring has room for, with one barrier a stage: behind it all threads see the stage that has come, and
-have read the one whose place the next copies take. Imports the loaders and the core's interface.
+Stages are filled as many ahead as the ring has room for, with one barrier a stage: behind it all threads see the stage
+that has come, and have read the one whose place the next copies take. Imports the loaders and the core's interface.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from lightnet.backends.cuda.simt import Simt
 
 
 class RingCore(Core):
-    """A core whose stages threads copy. Of A a stage is `rows` rows of `depth` elements, of B `cols` rows of `depth` (or, where B lies
-    by k, `depth` rows of `cols`)."""
+    """A core whose stages threads copy. Of A a stage is `rows` rows of `depth` elements, of B `cols` rows of `depth`
+    (or, where B lies by k, `depth` rows of `cols`)."""
 
     @property
     @abstractmethod
     def a_pitch(self) -> int:
-        """Elements from one row of A in shared memory to the next: at least `depth`, whole multiples of 16 bytes, and such that the accesses
-        of a warp meet no bank twice."""
+        """Elements from one row of A in shared memory to the next: at least `depth`, whole multiples of 16 bytes, and
+        such that the accesses of a warp meet no bank twice."""
 
     @property
     @abstractmethod
@@ -36,8 +37,8 @@ class RingCore(Core):
         """The same of B: rows of `depth` elements, or of `cols` where B lies by k."""
 
     def column(self, b: Simt, line: Index) -> SSAValue:
-        """The column of the tile whose elements of k are line `line` of a stage of B, where B lies by columns. It is what loads lines that says
-        which, so that a core may have them in an order that suits its banks."""
+        """The column of the tile whose elements of k are line `line` of a stage of B, where B lies by columns. It is
+        what loads lines that says which, so that a core may have them in an order that suits its banks."""
         return b.index(line)
 
     def column_behind(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
@@ -50,8 +51,8 @@ class RingCore(Core):
 
     @abstractmethod
     def step(self, b: Simt, a: SSAValue, right: SSAValue, slot: Index, sums: Sequence[SSAValue]) -> list[SSAValue]:
-        """Multiply one stage. `a` is shared memory [stages * rows, a_pitch], `right` [stages * cols, b_pitch] (by k: [stages * depth, b_pitch]);
-        the stage is number `slot`."""
+        """Multiply one stage. `a` is shared memory [stages * rows, a_pitch], `right` [stages * cols, b_pitch] (by k:
+        [stages * depth, b_pitch]); the stage is number `slot`."""
 
     @abstractmethod
     def finished(self, b: Simt, sums: Sequence[SSAValue]) -> list[Fragment]:

@@ -1,7 +1,8 @@
 """Stages multiplied on the ordinary cores, exactly in f32: a tile of C in each thread's registers.
 
-A thread has some rows of the tile and groups of four columns. It reads four k at a time, as one vector of 16 bytes a row, so that each load
-feeds many multiply-adds. Lanes of a warp are 4 x 8 of rows and columns where the tile allows it. Imports the core's interface and the builder.
+A thread has some rows of the tile and groups of four columns. It reads four k at a time, as one vector of 16 bytes a
+row, so that each load feeds many multiply-adds. Lanes of a warp are 4 x 8 of rows and columns where the tile allows it.
+Imports the core's interface and the builder.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ ENOUGH = 128
 
 
 def across_of(rows: int, cols: int) -> tuple[int, int]:
-    """Threads along rows and columns of a tile: tiles of 8 x 8 a thread, smaller ones where the block would have few threads."""
+    """Threads along rows and columns of a tile: tiles of 8 x 8 a thread, smaller ones where the block would have few
+    threads."""
     r, c = min(rows, MOST), min(cols, MOST)
     while rows * cols < ENOUGH * r * c and max(r, c) > VECTOR:
         r, c = (r, c // 2) if c > VECTOR else (r // 2, c)
@@ -41,8 +43,8 @@ def across_of(rows: int, cols: int) -> tuple[int, int]:
 class SimtCore(RingCore):
     """Threads multiply, each a tile of its own. A lies by rows, B by columns or by k.
 
-    Raises `LightNetError` (``cuda.simt``) for a tile that threads cannot share: each has as many rows as any other, a multiple of four columns,
-    and they are whole warps.
+    Raises `LightNetError` (``cuda.simt``) for a tile that threads cannot share: each has as many rows as any other, a
+    multiple of four columns, and they are whole warps.
     """
 
     def __init__(self, tile: Tile, element: Attribute, by_k: bool = False):
@@ -59,7 +61,8 @@ class SimtCore(RingCore):
             or self.threads > MAX_THREADS
         ):
             raise LightNetError(
-                f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, of {element} for {down} x {along} threads: each has rows and a "
+                f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, of {element} for {down} x {along} threads: "
+                "each has rows and a "
                 f"multiple of {VECTOR} columns of f32, {VECTOR} deep, and {WARP} are a warp",
                 label="cuda.simt",
             )
@@ -86,8 +89,8 @@ class SimtCore(RingCore):
         return self.column_behind(b, line, 0, self.tile.cols)
 
     def column_behind(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
-        """Neighbouring threads have neighbouring lines, and each has neighbouring columns: line t of a quarter of a group's lines is the first
-        column of thread t."""
+        """Neighbouring threads have neighbouring lines, and each has neighbouring columns: line t of a quarter of a
+        group's lines is the first column of thread t."""
         along = self.tile.across[1]
         if offset % along + count <= along:  # lines of one quarter
             quarter, thread = b.index(offset // along), b.add(first, offset % along)

@@ -1,7 +1,7 @@
 """The generator ``wgmma``: products of f16 and bf16 on the tensor cores of sm_90a, by warpgroups (`wgmma_core.py`).
 
-It takes what ``mma`` takes, where the copy engine can bring the factors: convolutions without groups whose pixels are whole pieces of 16 bytes,
-and dense layers and products whose rows are. Imports the generators of products.
+It takes what ``mma`` takes, where the copy engine can bring the factors: convolutions without groups whose pixels are
+whole pieces of 16 bytes, and dense layers and products whose rows are. Imports the generators of products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from lightnet.runtime.cuda.tensor_map import PIECE
 
 #: Tiles [rows, columns], the largest first: two warpgroups from 128 rows on.
 TILES = (
-    (128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64), (128, 32), (64, 32), (64, 16),
+    (128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64), (128, 32),
+    (64, 32), (64, 16),
 )  # fmt: skip
 
 
@@ -50,8 +51,8 @@ class Warpgroups(Gemm):
     def launches(
         self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, schedule: Schedule, at: int = 0
     ) -> list[SimtLaunch]:
-        """The launches. A view may begin where the copy engine cannot, which is known after planning only: then warps copy and multiply (``mma``),
-        with as many splits, for which there is workspace."""
+        """The launches. A view may begin where the copy engine cannot, which is known after planning only: then warps
+        copy and multiply (``mma``), with as many splits, for which there is workspace."""
         if alignment_of([*kernel.operands, *kernel.results]) % PIECE == 0:
             return super().launches(kernel, name, aliases, problem, schedule, at)
         _, instead = MMA.family.best(problem, device_of(""), Pinned(splits=schedule.splits))

@@ -1,9 +1,11 @@
-"""Stages that the copy engine brings (TMA), multiplied by warpgroups (`wgmma`): the tensor cores of sm_90a at their full rate.
+"""Stages that the copy engine brings (TMA), multiplied by warpgroups (`wgmma`): the tensor cores of sm_90a at their
+full rate.
 
-A warpgroup has 64 or 128 rows of the tile and all its columns. One thread of the block asks for stages; a pair of mbarriers for each place of the ring
-says that a stage has come, and that all warps have read it. The products of a stage are under way while those of the one before are waited
-for, whose place is filled again then. Of a convolution a stage is one tap of the window and 64 channels, which the copy engine collects by itself
-(im2col). Imports the core's interface, the builder and the ops of sm_90a.
+A warpgroup has 64 or 128 rows of the tile and all its columns. One thread of the block asks for stages; a pair of
+mbarriers for each place of the ring says that a stage has come, and that all warps have read it. The products of a
+stage are under way while those of the one before are waited for, whose place is filled again then. Of a convolution a
+stage is one tap of the window and 64 channels, which the copy engine collects by itself (im2col). Imports the core's
+interface, the builder and the ops of sm_90a.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ def _corners(p: Problem) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 class _Ring(NamedTuple):
-    """The shared memory of a block: rows of A and of B for each stage, and its mbarriers: those of stages that have come, then of places that are
-    free."""
+    """The shared memory of a block: rows of A and of B for each stage, and its mbarriers: those of stages that have
+    come, then of places that are free."""
 
     a: SSAValue
     b: SSAValue
@@ -92,8 +94,10 @@ class WgmmaCore(Core):
             or tile.rows * tile.cols > MOST_SUMS * self.threads
         ):
             raise LightNetError(
-                f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, for {groups} x {along} warpgroups: each has multiples of {ROWS} rows and of "
-                f"{PANEL if by_k else 8} columns, up to {MOST_COLS}, {PANEL} deep, and a thread {MOST_SUMS} sums at most",
+                f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, for {groups} x {along} warpgroups: each has "
+                f"multiples of {ROWS} rows and of "
+                f"{PANEL if by_k else 8} columns, up to {MOST_COLS}, {PANEL} deep, and a thread {MOST_SUMS} sums at "
+                "most",
                 label="cuda.wgmma",
             )
         self._rows = tile.rows // groups
@@ -177,9 +181,11 @@ class WgmmaCore(Core):
         return b.least(b.select(b.cmpi("sgt", left, b.index(0)), left, b.index(0)), block.steps)
 
     def _refill(
-        self, block: Block, ring: _Ring, leads: SSAValue, step: SSAValue, count: Index, fill: Callable[[Index, Index], None]
+        self, block: Block, ring: _Ring, leads: SSAValue, step: SSAValue, count: Index,
+        fill: Callable[[Index, Index], None]
     ) -> None:  # fmt: skip
-        """Behind the products of a step: give its place back, and, where all warps have, ask for the stage that comes there next."""
+        """Behind the products of a step: give its place back, and, where all warps have, ask for the stage that comes
+        there next."""
         b, stages = block.b, self.tile.stages
         turn, slot = b.divmod(step, stages)
         free, ahead = b.add(slot, stages), b.add(step, stages)
@@ -260,8 +266,8 @@ class WgmmaCore(Core):
     # ---- the sums ----------------------------------------------------------------------------------------------------
 
     def _finished(self, b: Simt, p: Problem, row: Index, sums: Sequence[SSAValue]) -> list[Fragment]:
-        """What a thread has of its warpgroup's rows. Lanes of a quad have two columns of every eight; they exchange them, so that each has four or
-        eight that are next to each other in memory, where results may be written so."""
+        """What a thread has of its warpgroup's rows. Lanes of a quad have two columns of every eight; they exchange
+        them, so that each has four or eight that are next to each other in memory, where results may be written so."""
         warp = b.divmod(b.warp_id(), WARPGROUP // WARP)[1]
         group, inner = b.divmod(b.lane_id(), QUAD)
         first = b.add(b.add(row, b.mul(warp, 16)), group)

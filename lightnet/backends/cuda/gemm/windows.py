@@ -1,12 +1,14 @@
-"""The windows of a convolution on a map, and of a transposed one: that is an ordinary convolution, of stride 1, whose columns are pixels of the result.
+"""The windows of a convolution on a map, and of a transposed one: that is an ordinary convolution, of stride 1, whose
+columns are pixels of the result.
 
-With stride s, pixel y of the result of a transposed convolution is pixel Y = y + pad of the uncropped one. It is one of *phase* p = Y mod s at
-*position* j = floor(Y / s), and
+With stride s, pixel y of the result of a transposed convolution is pixel Y = y + pad of the uncropped one. It is one of
+*phase* p = Y mod s at *position* j = floor(Y / s), and
 
-    result[y] = bias + sum over m < ceil(K / s) of x[j - m] * weight[p + s*m]        (along each axis; weights beyond K are zero)
+    result[y] = bias + sum over m < ceil(K / s) of x[j - m] * weight[p + s*m]    (weights beyond K are zero)
 
-so each position is a window of ceil(K / s) inputs, the same one for all phases, and a column of the product is (phase row, phase column, channel).
-Where s is 1, taps may be apart (`dilation`): Y - d*m for j - m. Imports the ops and layouts.
+so each position is a window of ceil(K / s) inputs, the same one for all phases, and a column of the product is (phase
+row, phase column, channel). Where s is 1, taps may be apart (`dilation`): Y - d*m for j - m. Imports the ops and
+layouts.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from lightnet.ir.layout import MAX_PHASES
 
 @dataclass(frozen=True)
 class Window:
-    """The windows over a picture, (rows, columns) each: that number (y, x) of `positions` begins `stride` times that behind the
-    first, which begins `padding` = [top, left, bottom, right] before the picture; negative padding is inside. Taps are `dilation` apart."""
+    """The windows over a picture, (rows, columns) each: that number (y, x) of `positions` begins `stride` times that
+    behind the first, which begins `padding` = [top, left, bottom, right] before the picture; negative padding is
+    inside. Taps are `dilation` apart."""
 
     size: tuple[int, int]
     stride: tuple[int, int]
@@ -33,8 +36,8 @@ class Window:
 
 @dataclass(frozen=True)
 class Interleave:
-    """How positions become pixels: phase (p, q) of position (v, u) is pixel (v * stride[0] + p - skip[0], u * stride[1] + q - skip[1]) of the
-    result, if that is inside of it."""
+    """How positions become pixels: phase (p, q) of position (v, u) is pixel (v * stride[0] + p - skip[0], u *
+    stride[1] + q - skip[1]) of the result, if that is inside of it."""
 
     stride: tuple[int, int]
     skip: tuple[int, int]
@@ -46,7 +49,8 @@ class Interleave:
 
 
 class _Axis(NamedTuple):
-    """A transposed convolution along one axis: taps, their distance, padding on both sides, positions, and pixels before the first."""
+    """A transposed convolution along one axis: taps, their distance, padding on both sides, positions, and pixels
+    before the first."""
 
     taps: int
     dilation: int
@@ -74,8 +78,8 @@ def interleave_of(op: Conv2d | Deconv2d) -> Interleave | None:
 
 
 def is_product(op: Deconv2d) -> bool:
-    """Whether a transposed convolution is one product: in one group, and along each axis without stride, or with taps side by side, at least
-    one in every phase (and no more phases than the layout of its weights has)."""
+    """Whether a transposed convolution is one product: in one group, and along each axis without stride, or with taps
+    side by side, at least one in every phase (and no more phases than the layout of its weights has)."""
     axes = zip(op.size, op.stride, op.dilation)
     return op.group == 1 and all(s == 1 or (d == 1 and s <= min(k, MAX_PHASES)) for k, s, d in axes)
 

@@ -1,9 +1,11 @@
-"""``rows``: kernels whose work is reductions: sums and extremes along axes, softmax, norms, global pools; a team of threads for each result.
+"""``rows``: kernels whose work is reductions: sums and extremes along axes, softmax, norms, global pools; a team of
+threads for each result.
 
-Bodies are taken by their definitions: every statement runs at the points of one set of loops, and what passes between statements is a
-scalar of its point (`stages.py`). A row is read once where its team can hold it in registers; few long rows are cut in pieces, which are
-blocks of their own and put together by the next launch. Choices: ``order`` and ``team`` (points across, threads of a team) as in
-`teams.py`, ``width`` (elements that a thread takes at a time), ``pieces``. Imports the model of time and the function.
+Bodies are taken by their definitions: every statement runs at the points of one set of loops, and what passes between
+statements is a scalar of its point (`stages.py`). A row is read once where its team can hold it in registers; few long
+rows are cut in pieces, which are blocks of their own and put together by the next launch. Choices: ``order`` and
+``team`` (points across, threads of a team) as in `teams.py`, ``width`` (elements that a thread takes at a time),
+``pieces``. Imports the model of time and the function.
 """
 
 from __future__ import annotations
@@ -144,7 +146,8 @@ def _best(rows: Rows, d: BoundDefinition, arch: str, flops: int) -> tuple[Schedu
 
 
 def _scheduled(kernel: KernelOp, rows: Rows, found: Schedule) -> Schedule:
-    """The schedule that a kernel's choices name, or the best one, `found`. Raises `LightNetError` for one that cannot be."""
+    """The schedule that a kernel's choices name, or the best one, `found`. Raises `LightNetError` for one that cannot
+    be."""
     if "order" in kernel.attributes and choice(kernel, "order") is None:
         _refuse(kernel, "order", f"that is no word: {' or '.join(ORDERS)}")
     order, team = choice(kernel, "order") or found.walk.team.order, found.walk.team
@@ -155,8 +158,10 @@ def _scheduled(kernel: KernelOp, rows: Rows, found: Schedule) -> Schedule:
     sizes = team.across > 0 and team.size > 0 and not team.threads % WARP and team.threads <= MOST_THREADS
     powers = sizes and not any(n & (n - 1) for n in (team.across, team.size))
     if team.order not in ORDERS or not powers or (team.order == "column" and team.across > WARP):
-        _refuse(kernel, "team", f"{team.order} with teams {team.across} x {team.size}: across and size are powers of two, together 32 "
-                        f"to {MOST_THREADS} threads, and the order is {' or '.join(ORDERS)} (of this at most {WARP} across)")  # fmt: skip
+        _refuse(kernel, "team",
+                f"{team.order} with teams {team.across} x {team.size}: across and size are powers of two, together 32 "
+                        f"to {MOST_THREADS} threads, and the order is {' or '.join(ORDERS)} (of this at most {WARP} "
+                        "across)")  # fmt: skip
     if not 1 <= width <= MOST_WIDE or any(s.extent % width for s in rows.stages if s.has_row):
         _refuse(kernel, "width", f"{width} elements at a time of rows of {rows.extent}")
     if not 1 <= pieces <= MOST_PIECES or (pieces > 1 and split(rows, pieces) is None):
@@ -215,7 +220,8 @@ class _Launches:
         f = KernelFunction(
             kernel, name, (walk.team.threads, 1, 1), aliases,
             reads=[v for n, v in operands.items() if n in used], writes=list(results.values()) if last else [],
-            workspace=[(MemRefType(storage_type(offsets[n][1].dtype), [offsets[n][1].len]), offsets[n][0]) for n in space],
+            workspace=[(MemRefType(storage_type(offsets[n][1].dtype), [offsets[n][1].len]),
+                        offsets[n][0]) for n in space],
             shape=_elements,
         )  # fmt: skip
         memory = {n: f.inputs[v] for n, v in operands.items() if n in used}

@@ -29,8 +29,8 @@ HELD, HELD_BY_MANY, FEW_THREADS = 32, 16, 256
 
 @dataclass(frozen=True)
 class Walk:
-    """How a launch runs: its teams; how many consecutive elements of a row a thread takes at a time; whether a thread holds its share of
-    the row in registers, from the first stage to the last."""
+    """How a launch runs: its teams; how many consecutive elements of a row a thread takes at a time; whether a thread
+    holds its share of the row in registers, from the first stage to the last."""
 
     team: Team
     width: int = 1
@@ -49,10 +49,12 @@ class Walk:
 
 
 class RowFunction:
-    """Writes the function `f`. `memory` maps tensors to memrefs of rank 1 and `sizes` to their lengths; tensors of `written` change
-    while it runs, `stored` are the targets that go to memory, `pads` has how many lanes lie behind the channels of such."""
+    """Writes the function `f`. `memory` maps tensors to memrefs of rank 1 and `sizes` to their lengths; tensors of
+    `written` change while it runs, `stored` are the targets that go to memory, `pads` has how many lanes lie behind the
+    channels of such."""
 
-    def __init__(self, f: KernelFunction, rows: Rows, walk: Walk, memory: Mapping[str, SSAValue], sizes: Mapping[str, int],
+    def __init__(self, f: KernelFunction, rows: Rows, walk: Walk, memory: Mapping[str, SSAValue],
+                 sizes: Mapping[str, int],
                  written: set[str], stored: set[str], pads: Mapping[str, tuple[int, int]]):  # fmt: skip
         self.b, self.rows, self.walk, self.team = f.b, rows, walk, walk.team
         self.memory, self.sizes, self.stored, self.pads = memory, sizes, stored, pads
@@ -144,7 +146,8 @@ class RowFunction:
         return [Apply("add", (start, Const(k, I64)), I64) if k else start for k in range(width)]
 
     def _held(self, stage: Stage) -> Iterator[tuple[list[Node], SSAValue | None]]:
-        """The elements of a row that the thread holds, and whether they are there; those behind the end stand for the last ones."""
+        """The elements of a row that the thread holds, and whether they are there; those behind the end stand for the
+        last ones."""
         b, size, width = self.b, self.team.size, self._width(stage)
         count = stage.extent // width
         for turn in range(-(-count // size)):
@@ -158,8 +161,8 @@ class RowFunction:
     def _walk(
         self, stage: Stage, carry: Sequence[SSAValue], do: Callable[[list[Node], list[SSAValue]], list[SSAValue]]
     ) -> list[SSAValue]:
-        """Loops over the thread's share of a row, or of the block's piece of it: several turns at a time, then the rest one by one. `do` gets
-        elements and what is carried."""
+        """Loops over the thread's share of a row, or of the block's piece of it: several turns at a time, then the rest
+        one by one. `do` gets elements and what is carried."""
         b, size, width = self.b, self.team.size, self._width(stage)
         count = stage.extent // width
         start, stop = self.member, b.index(count)

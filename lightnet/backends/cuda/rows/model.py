@@ -24,7 +24,8 @@ THREADS, MOST_THREADS = 128, 512
 LATENCY, STEP = 600.0, 20.0
 #: Threads that a processor keeps at a time, and bytes of a sector, which memory is read by.
 RESIDENT, SECTOR = 2048, 32
-#: Shares of the device's rate of memory: of what has to move, and of the sectors that warps touch, which caches may have.
+#: Shares of the device's rate of memory: of what has to move, and of the sectors that warps touch, which caches may
+#: have.
 ONCE, SECTORS = 0.8, 1.0
 #: What it saves to take twice as many elements at a time.
 WIDER = 0.02
@@ -144,7 +145,8 @@ _ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv"
 
 
 def best(rows: Rows, specs: dict[str, TensorSpec], device: Device, launches: int, flops: int) -> tuple[Schedule, float]:
-    """The way that takes least time, and that time. `launches` is the number of those of rows in pieces, 0 where rows are not cut."""
+    """The way that takes least time, and that time. `launches` is the number of those of rows in pieces, 0 where rows
+    are not cut."""
     rate = least_time(rows, specs, device, flops)
     ways = list(choices_of(rows, specs, device, bool(launches)))
     times = [time(rows, launches if c.pieces > 1 else 1, specs, c, device, rate) for c in ways]

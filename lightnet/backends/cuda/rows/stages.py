@@ -5,9 +5,9 @@
     sum[n, y, x] += e[n, j, y, x]                  →   reduce  sum   at p      over r < J
     dst[n, j, y, x] = e[n, j, y, x] / sum[n, y, x]     map     dst   at p, r   for  r < J
 
-All statements run at the same *points*, the independent loops of the reductions; what is between them is a scalar of its point. The
-loops of a point are one index ``p``, those of a row one index ``r``; subscripts are addresses in memory, in the tensors' layouts.
-Imports `ir` and layouts.
+All statements run at the same *points*, the independent loops of the reductions; what is between them is a scalar of
+its point. The loops of a point are one index ``p``, those of a row one index ``r``; subscripts are addresses in memory,
+in the tensors' layouts. Imports `ir` and layouts.
 """
 
 from __future__ import annotations
@@ -43,16 +43,18 @@ POINT, ROW = "p", "r"
 PIECE = "s"
 #: More statements than that are no kernel of rows: code is written out for each.
 MOST_STAGES = 16
-#: How often a statement reads an element, on average and at most: what is read more often is a product of matrices, which wants tiles in shared memory.
+#: How often a statement reads an element, on average and at most: what is read more often is a product of matrices,
+#: which wants tiles in shared memory.
 MOST_READS = 4
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One statement. It writes `targets` at `address` (for arg-reductions, value and place: of one address). A stage with a `place` or
-    with another `op` than ``=`` reduces `value` over a row of `extent` elements, from the identity if it is `fresh`, else from what
-    the target holds; one that `is_map` writes each element of its row; any other runs once a point. `channel` is the subscript of the
-    target's axis 1, where channels lie last; `dtypes` are those of the targets. What is `in_pieces` works on the block's piece of the row."""
+    """One statement. It writes `targets` at `address` (for arg-reductions, value and place: of one address). A stage
+    with a `place` or with another `op` than ``=`` reduces `value` over a row of `extent` elements, from the identity if
+    it is `fresh`, else from what the target holds; one that `is_map` writes each element of its row; any other runs
+    once a point. `channel` is the subscript of the target's axis 1, where channels lie last; `dtypes` are those of the
+    targets. What is `in_pieces` works on the block's piece of the row."""
 
     targets: tuple[str, ...]
     op: str
@@ -105,7 +107,8 @@ class Rows:
 
 
 def rows_of(d: BoundDefinition, layouts: Mapping[str, Layout]) -> Rows | None:
-    """A definition as stages; None where its statements are no such rows. `layouts` are those of tensors that are not plain."""
+    """A definition as stages; None where its statements are no such rows. `layouts` are those of tensors that are not
+    plain."""
     if any(not n for s in d.statements for _, n in s.loops + s.reductions):
         return None
     first = next((s for s in d.statements if s.op != "="), None)
@@ -126,7 +129,8 @@ def rows_of(d: BoundDefinition, layouts: Mapping[str, Layout]) -> Rows | None:
 
 
 def _without_maps(d: BoundDefinition, points: int) -> BoundDefinition | None:
-    """The definition with every local inlined that has an element for each of a row, so that the other locals are scalars of a point."""
+    """The definition with every local inlined that has an element for each of a row, so that the other locals are
+    scalars of a point."""
     for name, spec in d.locals:
         if spec.len <= points or name not in dict(d.locals):
             continue
@@ -138,7 +142,8 @@ def _without_maps(d: BoundDefinition, points: int) -> BoundDefinition | None:
 
 
 def _aligned(d: BoundDefinition, points: tuple[Loop, ...]) -> list[Statement] | None:
-    """The statements with the loops of `points` first, under their names; None where a value does not stay at its point."""
+    """The statements with the loops of `points` first, under their names; None where a value does not stay at its
+    point."""
     seen: dict[str, int] = {}
     for s in d.statements:
         for name in {*s.targets, *(r.tensor for r in reads(s.value))}:
@@ -172,8 +177,8 @@ def _accesses(s: Statement) -> list[tuple[str, tuple[Node, ...]]]:
 
 
 def _named(s: Statement, points: tuple[Loop, ...], placed: Mapping[str, tuple[Node, ...]]) -> Statement | None:
-    """A statement whose loops that are those of a point come first and are called so: they are those that index what was written at a
-    point, else the leading ones."""
+    """A statement whose loops that are those of a point come first and are called so: they are those that index what
+    was written at a point, else the leading ones."""
     names: dict[str, str] = {}
     for tensor, subs in _accesses(s):
         for known, sub in zip(placed.get(tensor, ()), subs):
@@ -238,8 +243,8 @@ class _Flat:
 def split(rows: Rows, pieces: int) -> tuple[Rows, ...] | None:
     """Rows as one launch for each reduction, which reduces pieces of the rows, and one more.
 
-    Each launch begins with what the ones before it have found: it puts their pieces together, which are few. None where a reduction
-    begins from what its target holds, or rows differ in length.
+    Each launch begins with what the ones before it have found: it puts their pieces together, which are few. None where
+    a reduction begins from what its target holds, or rows differ in length.
 
         sum[p] += x[p, r]     →   sum.parts[p, s] += x[p, r of piece s]    |   sum[p] += sum.parts[p, r]  (r < pieces)
     """

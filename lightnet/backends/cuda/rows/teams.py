@@ -1,5 +1,5 @@
-"""How the threads of a block share rows: a team for each point, whose threads take elements of its row in turn and put what they found
-together.
+"""How the threads of a block share rows: a team for each point, whose threads take elements of its row in turn and put
+what they found together.
 
     order "row"       thread = point · size + member      a row lies along memory: neighbours read neighbouring elements
     order "column"    thread = member · across + point    the points do: neighbours work on neighbouring rows
@@ -32,8 +32,8 @@ Step = Callable[[Found, Found], Found]
 
 @dataclass(frozen=True)
 class Team:
-    """Teams of `size` threads, `across` of them in a block: both powers of two, together whole warps. Along columns at most a warp of
-    points lies across."""
+    """Teams of `size` threads, `across` of them in a block: both powers of two, together whole warps. Along columns at
+    most a warp of points lies across."""
 
     order: str
     across: int
@@ -88,7 +88,8 @@ def tree(parts: Sequence[Found], step: Step) -> Found:
 
 
 def step_of(b: Simt, op: str, dtype: DType) -> Step:
-    """One step of a reduction; of values with places, where the first winner counts, and a NaN wins over every number."""
+    """One step of a reduction; of values with places, where the first winner counts, and a NaN wins over every
+    number."""
     if not op.startswith("arg"):
         return lambda x, y: (combine(b, op, x[0], y[0], dtype),)
 
@@ -113,7 +114,8 @@ def _order(b: Simt, op: str, value: SSAValue, best: SSAValue, dtype: DType) -> t
 
 
 def exchange(b: Simt, value: SSAValue, distance: int) -> SSAValue:
-    """The value, of any scalar type, of the lane whose number differs by `distance` (a power of two); a shuffle moves 32 bits."""
+    """The value, of any scalar type, of the lane whose number differs by `distance` (a power of two); a shuffle moves
+    32 bits."""
     type = value.type
     if isinstance(type, Float32Type) or type == i32:
         return b.shuffle("xor", value, distance)

@@ -4,8 +4,8 @@
     def relu(op, exporting):
         return Call("relu", (op.src,), {})
 
-NNVM's own list of ops (its core operators, levels 1 to 4) decides what there is; MXNet's are not used. The exporters stand in
-`layers.py` and `ops.py`; `model.py` walks the module. Imports the IR.
+NNVM's own list of ops (its core operators, levels 1 to 4) decides what there is; MXNet's are not used. The exporters
+stand in `layers.py` and `ops.py`; `model.py` walks the module. Imports the IR.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from lightnet.ir.registry import NNVM_EXPORTERS
 from lightnet.ir.types import TensorSpec, spec_of
 
 DTYPE_NAMES = {"f32": "float32", "f64": "float64", "f16": "float16", "ui8": "uint8", "i32": "int32", "i8": "int8",
-                "i64": "int64", "i16": "int16", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64", "i1": "bool"}  # fmt: skip
+                "i64": "int64", "i16": "int16", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
+                "i1": "bool"}  # fmt: skip
 
 
 class Unsupported(Exception):
@@ -39,8 +40,8 @@ class Exporting(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """An NNVM op on values and on other calls. `name` is the node's, where it is not the `ln` op's; `spec` the type of the result
-    of a call inside of another."""
+    """An NNVM op on values and on other calls. `name` is the node's, where it is not the `ln` op's; `spec` the type of
+    the result of a call inside of another."""
 
     op: str
     operands: tuple[SSAValue | Call, ...]

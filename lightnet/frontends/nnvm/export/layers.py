@@ -67,7 +67,8 @@ def pool2d(op: Any, exporting: Exporting) -> Call:
     pad = tuple(op.derived_values()["pad"])
     if min(pad) < 0:
         refuse(f"padding {list(pad)} is negative")
-    attrs = {"pool_size": tuple(op.size), "strides": tuple(op.stride), "padding": pad[:2] if pad[:2] == pad[2:] else pad,
+    attrs = {"pool_size": tuple(op.size), "strides": tuple(op.stride),
+             "padding": pad[:2] if pad[:2] == pad[2:] else pad,
              "layout": "NCHW", "ceil_mode": False}  # fmt: skip
     if op.optype == "avgpool2d":
         attrs["count_include_pad"] = False
@@ -108,7 +109,8 @@ def lrn(op: Any, exporting: Exporting) -> Call:
 
 # x . w^T + b is dense
 def _dense_of(value: SSAValue) -> tuple[Any, SSAValue, SSAValue] | None:
-    """The matmul that makes a value, its rows, and the weight [out, in] whose transpose it reads; None if it is none."""
+    """The matmul that makes a value, its rows, and the weight [out, in] whose transpose it reads; None if it is
+    none."""
     matmul = made_by(value, "matmul")
     turned = made_by(matmul.b, "transpose") if matmul is not None else None
     if matmul is None or turned is None or tuple(turned.axes) != (1, 0) or len(dims_of(matmul.a)) != 2:

@@ -1,4 +1,5 @@
-"""Constants, and what an op makes of the type or the shape of a tensor alone, of MXNet and NNVM. See `frontends/nnvm/node.py`."""
+"""Constants, and what an op makes of the type or the shape of a tensor alone, of MXNet and NNVM. See
+`frontends/nnvm/node.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Convolutions, their transposes, dense layers and pools: MXNet's and NNVM's. See `frontends/nnvm/node.py`.
 
-Data of another layout than channels first is transposed there and back, and so are weights; both settle down to the channels-first
-ops. One spatial dimension is a picture of height 1.
+Data of another layout than channels first is transposed there and back, and so are weights; both settle down to the
+channels-first ops. One spatial dimension is a picture of height 1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class _Layout:
 
 
 def begins_and_ends(n: Node, name: str, count: int) -> tuple[int, ...]:
-    """Padding of `count` spatial axes as begins then ends: NNVM writes one number for all, one an axis, or both for each."""
+    """Padding of `count` spatial axes as begins then ends: NNVM writes one number for all, one an axis, or both for
+    each."""
     found = n.ints(name, ())
     if len(found) == 2 * count and count > 1:
         return found
@@ -258,10 +259,11 @@ def _ceil_ends(x: Value, size: Sequence[int], stride: Sequence[int], pad: Sequen
     return tuple(max(e, f) for e, f in zip(ends, full))
 
 
-def pool(n: Node, x: Value, kind: str, size: Sequence[int], stride: Sequence[int] | None = None, pad: Sequence[int] | None = None,
+def pool(n: Node, x: Value, kind: str, size: Sequence[int], stride: Sequence[int] | None = None,
+         pad: Sequence[int] | None = None,
          reach: Sequence[int] | None = None, include_pad: bool = True, p: int = 2) -> Value:  # fmt: skip
-    """A pool over windows that reach `reach` beyond the ends; what is beyond the padding `pad` (begins then ends) never counts,
-    what is in it counts in a mean where `include_pad`."""
+    """A pool over windows that reach `reach` beyond the ends; what is beyond the padding `pad` (begins then ends) never
+    counts, what is in it counts in a mean where `include_pad`."""
     g, size = n.g, tuple(size)
     count = len(size)
     stride, pad = tuple(stride or (1,) * count), tuple(pad or (0,) * 2 * count)

@@ -1,6 +1,8 @@
-"""Boxes of detectors: MXNet's decoder, and non-maximum suppression as MXNet, and as NNVM defines it. See `frontends/nnvm/node.py`.
+"""Boxes of detectors: MXNet's decoder, and non-maximum suppression as MXNet, and as NNVM defines it. See
+`frontends/nnvm/node.py`.
 
-NNVM's semantics are those of TVM's `topi.vision` (0.3 to 0.6). Where its generic schedule reads memory that nobody wrote, there is -1.
+NNVM's semantics are those of TVM's `topi.vision` (0.3 to 0.6). Where its generic schedule reads memory that nobody
+wrote, there is -1.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from lightnet.frontends.nnvm.node import Node, nnvm_op
 
 @nnvm_op("_contrib_box_decode", "box_decode")
 def box_decode(n: Node, deltas: Value, anchors: Value) -> Value:
-    """Corners: centre = anchor's centre + delta * std * size, size = exp(delta * std) * size (at most `clip` in the exponent).
+    """Corners: centre = anchor's centre + delta * std * size, size = exp(delta * std) * size (at most `clip` in the
+    exponent).
 
     `format` is that of the anchors.
     """
@@ -44,8 +47,8 @@ def box_decode(n: Node, deltas: Value, anchors: Value) -> Value:
 def box_nms(n: Node, x: Value) -> Value:
     """The rows of [..., N, W] that stay, in falling order of score; rows of -1 follow.
 
-    Rows with a score of at most `valid_thresh`, or of the background's class, do not count; of the others the best `topk` do. Of `topk`
-    = 0, MXNet gives the rows as they are.
+    Rows with a score of at most `valid_thresh`, or of the background's class, do not count; of the others the best
+    `topk` do. Of `topk` = 0, MXNet gives the rows as they are.
     """
     g, (count, width) = n.g, n.at_least(x, 2).dims[-2:]
     at = Columns.of(n, width, -1)
@@ -85,8 +88,8 @@ def _counts(n: Node, rows: Value, at: Columns) -> Value:
 
 @nnvm_op("get_valid_counts", outputs=("valid_count", "output"))
 def get_valid_counts(n: Node, rows: Value) -> tuple[Value, Value]:
-    """How many rows of [B, N, W] have a score above `score_threshold` and a class of 0 or more, as [B] of i32; and these rows, in their
-    order, before rows of -1."""
+    """How many rows of [B, N, W] have a score above `score_threshold` and a class of 0 or more, as [B] of i32; and
+    these rows, in their order, before rows of -1."""
     boxes.need_dims(n, "data", rows, None, None, None)
     index = n.int("id_index", 0)
     for name, value in (("score_index", n.int("score_index", 1)), ("id_index", index)):
@@ -100,11 +103,13 @@ def get_valid_counts(n: Node, rows: Value) -> tuple[Value, Value]:
 
 @nnvm_op("non_max_suppression")
 def non_max_suppression(n: Node, rows: Value, counts: Value) -> Value:
-    """The first `counts` [B] rows of [B, N, W] in falling order of score, with -1 for the score and the class of those that overlap a better
-    one; or, with `return_indices`, where each stood ([B, N] of i32), -1 for those. Rows of -1 follow.
+    """The first `counts` [B] rows of [B, N, W] in falling order of score, with -1 for the score and the class of those
+    that overlap a better one; or, with `return_indices`, where each stood ([B, N] of i32), -1 for those. Rows of -1
+    follow.
 
-    The best `top_k` are looked at (of -1, all); the others are -1, as are those behind the first `max_output_size` that stay. Rows of a
-    score of at most 0 or a class below 0 neither go nor make others go. An `iou_threshold` of at most 0 leaves everything as it is.
+    The best `top_k` are looked at (of -1, all); the others are -1, as are those behind the first `max_output_size` that
+    stay. Rows of a score of at most 0 or a class below 0 neither go nor make others go. An `iou_threshold` of at most 0
+    leaves everything as it is.
     """
     g = n.g
     boxes.need_dims(n, "data", rows, None, None, None)
@@ -150,11 +155,11 @@ def _first_of(n: Node, rows: Value, stays: Value, most: int) -> tuple[Value, Val
 
 @nnvm_op("nms")
 def nms(n: Node, rows: Value, counts: Value) -> Value:
-    """NNVM's suppression before 0.6: rows of (class, score, corners), of which the first `counts` [B] count, in falling order of score, with -1
-    for the class of those that overlap an earlier one; rows of -1 follow.
+    """NNVM's suppression before 0.6: rows of (class, score, corners), of which the first `counts` [B] count, in falling
+    order of score, with -1 for the class of those that overlap an earlier one; rows of -1 follow.
 
-    Behind the best `nms_topk` stand the rows that stood there, which are looked at, too. An `nms_threshold` that is not between 0 and
-    1 leaves everything as it is.
+    Behind the best `nms_topk` stand the rows that stood there, which are looked at, too. An `nms_threshold` that is not
+    between 0 and 1 leaves everything as it is.
     """
     g = n.g
     boxes.need_dims(n, "data", rows, None, None, 6)

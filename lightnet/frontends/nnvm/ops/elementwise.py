@@ -1,7 +1,8 @@
-"""Element by element: arithmetic, comparisons, functions and activations, of MXNet and NNVM. See `frontends/nnvm/node.py`.
+"""Element by element: arithmetic, comparisons, functions and activations, of MXNet and NNVM. See
+`frontends/nnvm/node.py`.
 
-Each op is one line in a table: its names, and a function of the builder and the values. MXNet compares floats into floats
-(1 and 0); NNVM's and MXNet's scalars have the type of their tensor.
+Each op is one line in a table: its names, and a function of the builder and the values. MXNet compares floats into
+floats (1 and 0); NNVM's and MXNet's scalars have the type of their tensor.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _shift(of_integers: str, of_floats: str) -> Binary:
 
 _COMPARE: dict[str, Binary] = {
     **{name: plain(optype) for name, optype in COMPARISONS.items()},
-    "not_equal": _not(plain("equal")), "greater": _swapped(plain("less")), "greater_equal": _swapped(plain("less_equal")),
+    "not_equal": _not(plain("equal")), "greater": _swapped(plain("less")),
+    "greater_equal": _swapped(plain("less_equal")),
     "logical_and": _logical("bit_and"), "logical_or": _logical("bit_or"), "logical_xor": _logical("bit_xor"),
 }  # fmt: skip
 _COMPARE |= {alias: _COMPARE[name] for alias, name in ALIASES.items() if name in _COMPARE}

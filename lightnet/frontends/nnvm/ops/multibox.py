@@ -1,4 +1,5 @@
-"""The heads of single-shot detectors (Liu et al., "SSD", 2016), as MXNet and NNVM have them. See `frontends/nnvm/node.py`."""
+"""The heads of single-shot detectors (Liu et al., "SSD", 2016), as MXNet and NNVM have them. See
+`frontends/nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -11,14 +12,16 @@ from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm import boxes
 from lightnet.frontends.nnvm.node import Node, nnvm_op
 
-#: The versions of MXNet since which widths follow the aspect of the map, and since which all sizes have the first ratio.
+#: The versions of MXNet since which widths follow the aspect of the map, and since which all sizes have the first
+#: ratio.
 _ASPECT, _FIRST_RATIO = 1200, 10500
 
 
 @nnvm_op("_contrib_MultiBoxPrior", "MultiBoxPrior", "_npx_multibox_prior", "multibox_prior")
 def multibox_prior(n: Node, x: Value) -> Value:
-    """Anchors of each cell of a feature map, which depend on its size alone: every size with the first ratio, then the first
-    size with every other ratio; corners in units of the picture. NNVM's, and MXNet's before 1.5, have ratio 1 for the first."""
+    """Anchors of each cell of a feature map, which depend on its size alone: every size with the first ratio, then the
+    first size with every other ratio; corners in units of the picture. NNVM's, and MXNet's before 1.5, have ratio 1 for
+    the first."""
     n.need_rank(x, 4)
     height, width = x.dims[2:]
     sizes, ratios = n.floats("sizes", (1.0,)), n.floats("ratios", (1.0,))
@@ -48,16 +51,17 @@ def multibox_prior(n: Node, x: Value) -> Value:
 
 @nnvm_op("multibox_transform_loc", outputs=("output", "valid_count"))
 def multibox_transform_loc(n: Node, scores: Value, deltas: Value, anchors: Value) -> tuple[Value, Value]:
-    """Rows (class, score, corners) [B, N, 6] of the anchors whose best class is one (class 0 is none) with a score of `threshold` or more,
-    in their order, before rows of -1; and how many there are, [B] of i32."""
+    """Rows (class, score, corners) [B, N, 6] of the anchors whose best class is one (class 0 is none) with a score of
+    `threshold` or more, in their order, before rows of -1; and how many there are, [B] of i32."""
     rows, flags = _decoded(n, scores, deltas, anchors)
     return boxes.to_front(n, rows, flags), n.g.reshape(boxes.how_many(n, flags), rows.dims[:1])
 
 
 @nnvm_op("_contrib_MultiBoxDetection", "MultiBoxDetection", "_npx_multibox_detection")
 def multibox_detection(n: Node, scores: Value, deltas: Value, anchors: Value) -> Value:
-    """The rows of `multibox_transform_loc` in falling order of score, with -1 for the class of those that overlap a better one of their class
-    (of any, with `force_suppress`), or that stand behind the best `nms_topk`. An `nms_threshold` that is not between 0 and 1 leaves their order."""
+    """The rows of `multibox_transform_loc` in falling order of score, with -1 for the class of those that overlap a
+    better one of their class (of any, with `force_suppress`), or that stand behind the best `nms_topk`. An
+    `nms_threshold` that is not between 0 and 1 leaves their order."""
     rows, flags = _decoded(n, scores, deltas, anchors)
     counts, rows = boxes.how_many(n, flags), boxes.to_front(n, rows, flags)
     threshold = n.float("nms_threshold", 0.5)
@@ -72,7 +76,8 @@ def multibox_detection(n: Node, scores: Value, deltas: Value, anchors: Value) ->
 
 
 def _decoded(n: Node, scores: Value, deltas: Value, anchors: Value) -> tuple[Value, Value]:
-    """A row for each anchor of [B, C, N] scores, [B, 4 N] deltas and [1, N, 4] anchors, and which of them count: [B, N]."""
+    """A row for each anchor of [B, C, N] scores, [B, 4 N] deltas and [1, N, 4] anchors, and which of them count: [B,
+    N]."""
     g = n.g
     boxes.need_dims(n, "cls_prob", scores, None, None, None)
     batch, classes, count = scores.dims
@@ -91,7 +96,8 @@ def _decoded(n: Node, scores: Value, deltas: Value, anchors: Value) -> tuple[Val
 
 
 def _moved(n: Node, deltas: Value, anchors: Value) -> Value:
-    """Anchors [1, N, 4] (corners) moved and stretched by deltas [B, N, 4]: corners, inside of the picture with `clip`."""
+    """Anchors [1, N, 4] (corners) moved and stretched by deltas [B, N, 4]: corners, inside of the picture with
+    `clip`."""
     g, variances = n.g, n.floats("variances", (0.1, 0.1, 0.2, 0.2))
     if len(variances) != 4:
         n.fail(f"'variances' should have four numbers, but is {variances}")

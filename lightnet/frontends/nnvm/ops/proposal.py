@@ -14,11 +14,12 @@ from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
     "_contrib_Proposal", "Proposal", "_contrib_MultiProposal", "MultiProposal", lazy=(1, 2), outputs=("output", "score")
 )
 def proposal(n: Node, scores: Value, deltas: Value | Lazy, info: Value | Lazy) -> tuple[Value, Value]:
-    """The `rpn_post_nms_top_n` regions (number of the picture, left, top, right, bottom) of each picture that are best and overlap by at most
-    `threshold`, and their scores; where there are fewer, they are repeated in turn.
+    """The `rpn_post_nms_top_n` regions (number of the picture, left, top, right, bottom) of each picture that are best
+    and overlap by at most `threshold`, and their scores; where there are fewer, they are repeated in turn.
 
-    `scores` [B, 2 A, H, W] has those of the background first, `deltas` is [B, 4 A, H, W], `info` [B, 3] has the height, width and scale of
-    the pictures. MXNet refuses a picture that is larger than the map when it runs; here all of the map counts then.
+    `scores` [B, 2 A, H, W] has those of the background first, `deltas` is [B, 4 A, H, W], `info` [B, 3] has the height,
+    width and scale of the pictures. MXNet refuses a picture that is larger than the map when it runs; here all of the
+    map counts then.
     """
     g = n.g
     n.need_rank(scores, 4)
@@ -26,7 +27,8 @@ def proposal(n: Node, scores: Value, deltas: Value | Lazy, info: Value | Lazy) -
     kinds = _anchors(n)
     if channels != 2 * len(kinds) or not height * width:
         n.fail(
-            f"its cls_prob {scores.spec} should have two channels for each of the {len(kinds)} anchors that its ratios and scales make, and be not empty"
+            f"its cls_prob {scores.spec} should have two channels for each of the {len(kinds)} anchors that its ratios "
+            "and scales make, and be not empty"
         )
     if batch != 1 and "Multi" not in n.op:
         n.fail(f"takes one picture, but gets {batch}: _contrib_MultiProposal takes more")
@@ -54,7 +56,8 @@ def proposal(n: Node, scores: Value, deltas: Value | Lazy, info: Value | Lazy) -
 
 
 def _anchors(n: Node) -> np.ndarray:
-    """Corners [A, 4] of the anchors of the first cell: for each ratio, each scale. In f32, since MXNet rounds them down there."""
+    """Corners [A, 4] of the anchors of the first cell: for each ratio, each scale. In f32, since MXNet rounds them down
+    there."""
     scales, ratios = n.floats("scales", (4.0, 8.0, 16.0, 32.0)), n.floats("ratios", (0.5, 1.0, 2.0))
     stride = n.int("feature_stride", 16)
     if stride < 1 or not scales or not ratios or min(ratios) <= 0 or min(scales) <= 0:
@@ -70,7 +73,8 @@ def _anchors(n: Node) -> np.ndarray:
 
 
 def _regions(n: Node, kinds: np.ndarray, deltas: Value, info: Value) -> Value:
-    """Anchors of all cells (row by row; of a cell, kind by kind) moved by deltas, inside of the picture: corners [B, H W A, 4]."""
+    """Anchors of all cells (row by row; of a cell, kind by kind) moved by deltas, inside of the picture: corners [B, H
+    W A, 4]."""
     g, (batch, _, height, width) = n.g, deltas.dims
     count, stride = height * width * len(kinds), n.int("feature_stride", 16)
     n.bounded(4 * count)
@@ -93,8 +97,8 @@ def _regions(n: Node, kinds: np.ndarray, deltas: Value, info: Value) -> Value:
 
 
 def _filtered(n: Node, regions: Value, score: Value, info: Value, cells: tuple[int, int, int]) -> tuple[Value, Value]:
-    """Regions and scores, where the score of a region of a cell outside of the picture, and of one that is smaller than `rpn_min_size`, is -1;
-    the latter has grown by that size."""
+    """Regions and scores, where the score of a region of a cell outside of the picture, and of one that is smaller than
+    `rpn_min_size`, is -1; the latter has grown by that size."""
     g, batch = n.g, regions.dims[0]
     scale = g.reshape(composites.cut(g, info, 1, 2, 1), (batch, 1, 1))
     least = g.op("mul", scale, n.scalar(n.int("rpn_min_size", 16), scale))

@@ -1,8 +1,8 @@
 """MXNet's fused recurrent layers, `RNN`: several layers, one or two directions, all parameters in one vector.
 
-See `frontends/nnvm/node.py`. The vector has, layer by layer and direction by direction, the weights of the input [G H, I] and of
-the state [G H, H]; behind all weights, in the same order, the two biases [G H] of each. Gates stand in the order input, forget,
-cell, output (LSTM) and reset, update, new (GRU).
+See `frontends/nnvm/node.py`. The vector has, layer by layer and direction by direction, the weights of the input [G H,
+I] and of the state [G H, H]; behind all weights, in the same order, the two biases [G H] of each. Gates stand in the
+order input, forget, cell, output (LSTM) and reset, update, new (GRU).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MODES: dict[str, tuple[str, str | None, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class _Cell:
-    """The parameters of one layer in one direction, gates in the order of the `ln` op: weights [I, G H] and [H, G H], biases
-    [G H]."""
+    """The parameters of one layer in one direction, gates in the order of the `ln` op: weights [I, G H] and [H, G H],
+    biases [G H]."""
 
     i2h: Value
     h2h: Value

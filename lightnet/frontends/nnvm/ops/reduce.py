@@ -77,7 +77,8 @@ def norm(n: Node, x: Value) -> Value:
 
 @nnvm_op("argmax", "argmin")
 def arg(n: Node, x: Value) -> Value:
-    """Over all elements where there is no axis; before MXNet 0.9.5, -1 meant none. MXNet's index is a float, NNVM's an i32."""
+    """Over all elements where there is no axis; before MXNet 0.9.5, -1 meant none. MXNet's index is a float, NNVM's an
+    i32."""
     dtype = n.dtype("dtype", "f32" if n.version else "i32")
     axis = n.ints("axis", ())
     if 0 < n.version < 905 and axis == (-1,):
@@ -101,10 +102,12 @@ def argmax_channel(n: Node, x: Value) -> Value:
 
 @nnvm_op("topk")
 def topk(n: Node, x: Value) -> Value | tuple[Value, ...]:
-    """The k largest (smallest where `is_ascend`), sorted; `ret_typ` says what: their places, values, both, or a mask."""
+    """The k largest (smallest where `is_ascend`), sorted; `ret_typ` says what: their places, values, both, or a
+    mask."""
     x, axis = _flat_or_axis(n, x)
     k, kind = n.int("k", 1), n.choice("ret_typ", "indices", "value", "both", "mask")
-    values, indices = n.g.op("topk", x, axis=axis, k=k if k > 0 else x.dims[axis], largest=not n.bool("is_ascend", False),
+    values, indices = n.g.op("topk", x, axis=axis, k=k if k > 0 else x.dims[axis],
+                             largest=not n.bool("is_ascend", False),
                              sorted=True)  # fmt: skip
     if kind == "mask":
         n.unsupported("topk with ret_typ=mask")

@@ -39,8 +39,8 @@ def nearest(n: Node, x: Value, size: Sequence[int], mode: str = "asymmetric") ->
 
 @nnvm_op("UpSampling", lazy=(1,))
 def upsampling_mxnet(n: Node, *xs: Value | Lazy) -> Value:
-    """`nearest` repeats each element `scale` times, and brings further inputs to the size of the first result; `bilinear` is a
-    transposed convolution under its second input."""
+    """`nearest` repeats each element `scale` times, and brings further inputs to the size of the first result;
+    `bilinear` is a transposed convolution under its second input."""
     scale, x = n.int("scale"), xs[0] if xs else None
     if not isinstance(x, Value) or scale < 1:
         n.fail("needs a picture of known shape and a scale of 1 or more")

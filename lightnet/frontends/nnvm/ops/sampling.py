@@ -11,7 +11,8 @@ from lightnet.frontends.nnvm.node import Node, nnvm_op
 
 @nnvm_op("BilinearSampler")
 def bilinear_sampler(n: Node, x: Value, grid: Value) -> Value:
-    """A picture at the places `grid` [N, 2 (x, y), H, W]: -1 and 1 are the centres of the outermost elements, outside is 0."""
+    """A picture at the places `grid` [N, 2 (x, y), H, W]: -1 and 1 are the centres of the outermost elements, outside
+    is 0."""
     n.need_rank(x, 4)
     n.need_rank(grid, 4)
     places = n.g.transpose(grid, (0, 2, 3, 1))
@@ -67,12 +68,14 @@ def roi_align(n: Node, x: Value, rois: Value) -> Value:
         n.unsupported("position-sensitive regions")
     size = n.per_axis("pooled_size", 2, 1)
     return n.g.op("roi_align", x, corners, batch, height=size[0], width=size[1], scale=n.float("spatial_scale"),
-                  sampling_ratio=max(n.int("sample_ratio", -1), 0), half_pixel=n.bool("aligned", False), mode="avg")  # fmt: skip
+                  sampling_ratio=max(n.int("sample_ratio", -1), 0), half_pixel=n.bool("aligned", False),
+                  mode="avg")  # fmt: skip
 
 
 @nnvm_op("ROIPooling", "_npx_roi_pooling")
 def roi_pooling(n: Node, x: Value, rois: Value) -> Value:
-    """The largest element of each part of regions (number of the picture, left, top, right, bottom); 0 of empty ones."""
+    """The largest element of each part of regions (number of the picture, left, top, right, bottom); 0 of empty
+    ones."""
     batch, corners = _regions(n, x, rois)
     size = n.ints("pooled_size")
     if len(size) != 2 or min(size) < 1:

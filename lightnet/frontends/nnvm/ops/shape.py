@@ -24,8 +24,8 @@ def reshape(n: Node, x: Value) -> Value:
 
 
 def reshaped(n: Node, dims: Sequence[int], codes: Sequence[int]) -> tuple[int, ...]:
-    """MXNet's codes: 0 keeps a dim, -1 is what is left over, -2 keeps all the rest, -3 merges two, -4 (with two more numbers)
-    splits one. A reversed list of codes has -4 behind its numbers."""
+    """MXNet's codes: 0 keeps a dim, -1 is what is left over, -2 keeps all the rest, -3 merges two, -4 (with two more
+    numbers) splits one. A reversed list of codes has -4 behind its numbers."""
     found: list[int] = []
     at, i, codes = 0, 0, _split_codes(codes)
     while i < len(codes):

@@ -1,4 +1,5 @@
-"""The ops of YOLO version 2 (Redmon and Farhadi, "YOLO9000", 2016), as NNVM and darknet have them. See `frontends/nnvm/node.py`."""
+"""The ops of YOLO version 2 (Redmon and Farhadi, "YOLO9000", 2016), as NNVM and darknet have them. See
+`frontends/nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from lightnet.frontends.nnvm.node import Node, nnvm_op
 
 @nnvm_op("yolo_reorg", "yolo2_reorg")
 def yolo_reorg(n: Node, x: Value) -> Value:
-    """[N, C, H, W] as [N, C * stride^2, H / stride, W / stride], in darknet's order: it takes the memory of a picture for
-    [C / stride^2, H * stride, W * stride], and gathers the elements at the same place of all blocks of that.
+    """[N, C, H, W] as [N, C * stride^2, H / stride, W / stride], in darknet's order: it takes the memory of a picture
+    for [C / stride^2, H * stride, W * stride], and gathers the elements at the same place of all blocks of that.
 
     NNVM reads outside of a picture but the first; here each is like the first.
     """
@@ -28,8 +29,8 @@ def yolo_reorg(n: Node, x: Value) -> Value:
 
 @nnvm_op("yolo_region", "yolo2_region")
 def yolo_region(n: Node, x: Value) -> Value:
-    """[N, n * (coords + 1 + classes), H, W]: of each of the `n` groups of channels the sigmoid of the first two, and of number `coords` unless there
-    is a `background`; with `softmax`, the softmax of what follows. All others stay."""
+    """[N, n * (coords + 1 + classes), H, W]: of each of the `n` groups of channels the sigmoid of the first two, and of
+    number `coords` unless there is a `background`; with `softmax`, the softmax of what follows. All others stay."""
     n.need_rank(x, 4)
     g, (batch, channels, height, width) = n.g, x.dims
     groups, classes, coords = (n.int(name) for name in ("n", "classes", "coords"))
@@ -37,7 +38,8 @@ def yolo_region(n: Node, x: Value) -> Value:
     size = classes + coords + 1
     if groups < 1 or classes < 1 or coords < 2 or channels != groups * size:
         n.fail(
-            f"n = {groups} groups of {coords} coords, a confidence and {classes} classes are not the channels of {x.spec}"
+            f"n = {groups} groups of {coords} coords, a confidence and {classes} classes are not the channels of "
+            f"{x.spec}"
         )
     split = g.reshape(x, (batch, groups, size, height, width))
     first = coords if background else coords + 1

@@ -80,8 +80,9 @@ def _integer_power(g: Graph, dtype: DType, x: str, y: str) -> str:
 
 @exporter("fmod", "mod")
 def remainder(g: Graph, op: LnOp, x: str, y: str) -> str:
-    """ONNX's Mod has the sign of the dividend for floats; for integers it has that of the divisor, `fmod = 1` apart, which
-    runtimes compute in double. The other sign is one divisor away. No integer is divided by 0 or -1, which may trap."""
+    """ONNX's Mod has the sign of the dividend for floats; for integers it has that of the divisor, `fmod = 1` apart,
+    which runtimes compute in double. The other sign is one divisor away. No integer is divided by 0 or -1, which may
+    trap."""
     dtype = op.operand_specs[0].dtype
     if dtype.kind == "uint":
         return g.compute("Mod", dtype, [x, g.extreme("Max", dtype, y, g.const(1, dtype))])
@@ -100,8 +101,8 @@ def remainder(g: Graph, op: LnOp, x: str, y: str) -> str:
 
 @exporter("shift_left", "shift_right")
 def shift(g: Graph, op: LnOp, x: str, y: str) -> str:
-    """BitShift is for unsigned integers, and not for shifts by the width: all is done in 64 bits, and by 0 where nothing is
-    to be left. To the right, the bits of a negative number are turned over before and after."""
+    """BitShift is for unsigned integers, and not for shifts by the width: all is done in 64 bits, and by 0 where
+    nothing is to be left. To the right, the bits of a negative number are turned over before and after."""
     dtype = op.operand_specs[0].dtype
     right = op.optype == "shift_right"
     x, y = (g.cast(v, dtype, _I64) for v in (x, y))
@@ -125,7 +126,8 @@ def where(g: Graph, op: LnOp, cond: str, src1: str, src2: str) -> str:
 
 @exporter("cast")
 def cast(g: Graph, op: LnOp, src: str) -> str:
-    """ONNX's Cast wraps integers and rounds floats to infinity; from floats to integers it is undefined beyond the range."""
+    """ONNX's Cast wraps integers and rounds floats to infinity; from floats to integers it is undefined beyond the
+    range."""
     source, target = op.operand_specs[0].dtype, op.result_specs[0].dtype
     to_int = source.is_float and target.kind in ("int", "uint")
     return g.convert(src, source, target) if op.mode == "saturate" or to_int else _wrapped(g, src, source, target)
@@ -139,8 +141,8 @@ def _wrapped(g: Graph, x: str, source: DType, target: DType) -> str:
 
 @exporter("bitcast")
 def bitcast(g: Graph, op: LnOp, src: str) -> str:
-    """Between integers of one size it is a Cast; BitCast is of opset 26. Bits of a byte beyond those of a type that is only stored in do not
-    count: an integer of 4 bits may be a Cast, too."""
+    """Between integers of one size it is a Cast; BitCast is of opset 26. Bits of a byte beyond those of a type that is
+    only stored in do not count: an integer of 4 bits may be a Cast, too."""
     source, target = op.operand_specs[0].dtype, op.result_specs[0].dtype
     if source == target:
         return g.node("Identity", src)

@@ -1,4 +1,5 @@
-"""ONNX exporters of functions of one number: signs, roundings, exponentials, trigonometry, activations. See `graph.py`."""
+"""ONNX exporters of functions of one number: signs, roundings, exponentials, trigonometry, activations. See
+`graph.py`."""
 
 from __future__ import annotations
 
@@ -111,8 +112,8 @@ def shrink(g: Graph, op: LnOp, src: str) -> str:
 
 @exporter("clip")
 def clip(g: Graph, op: LnOp, src: str) -> str:
-    """By Clip where runtimes fuse it into convolutions (f32); elsewhere by Max and Min, in which NaN stays NaN, as ONNX's Clip does
-    not promise (ONNX Runtime keeps it), and the bounds may be in the wrong order."""
+    """By Clip where runtimes fuse it into convolutions (f32); elsewhere by Max and Min, in which NaN stays NaN, as
+    ONNX's Clip does not promise (ONNX Runtime keeps it), and the bounds may be in the wrong order."""
     dtype = op.operand_specs[0].dtype
     low, high = (g.const(_parameter(v, dtype), dtype) for v in (op.lo, op.hi))
     if dtype.name == "f32" and op.lo <= op.hi:

@@ -4,10 +4,10 @@
     def relu(g, op, src):
         return g.node("Relu", src)
 
-An exporter gets the graph, the op and the ONNX names of its operands, and returns the names of its results. `KERNELS` has
-the types that ONNX Runtime computes each operator in; `Graph.widened` computes in a wider one where it lacks one, and f16
-and bf16, which LightNet only stores, in f32. Nothing else here knows about a runtime.
-Imports NumPy, the IR and the runtime's dtypes; `onnx` only where the finished model is built.
+An exporter gets the graph, the op and the ONNX names of its operands, and returns the names of its results. `KERNELS`
+has the types that ONNX Runtime computes each operator in; `Graph.widened` computes in a wider one where it lacks one,
+and f16 and bf16, which LightNet only stores, in f32. Nothing else here knows about a runtime. Imports NumPy, the IR and
+the runtime's dtypes; `onnx` only where the finished model is built.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.registry import ONNX_EXPORTERS
 from lightnet.runtime.dtypes import BY_NAME, DType
 
-#: ONNX's operator set: the oldest that has nearly everything used here; runtimes of 2023 and later run it. An exporter that
-#: needs a newer one says so (`Graph.needs`).
+#: ONNX's operator set: the oldest that has nearly everything used here; runtimes of 2023 and later run it. An exporter
+#: that needs a newer one says so (`Graph.needs`).
 OPSET = 18
 
 _ALL_INTS = "i32 i64 i8 ui8 i16 ui16 ui32 ui64"
@@ -50,7 +50,8 @@ KERNELS = {
 }
 #: Those of every other operator: functions of floats.
 FLOATS = "f32 f64"
-#: Operators of which the low bits of the result depend on the low bits of the operands alone, so that a ui64 may be an i64.
+#: Operators of which the low bits of the result depend on the low bits of the operands alone, so that a ui64 may be an
+#: i64.
 LOW_BITS = frozenset(("Add", "Sub", "Mul", "CumSum", "Einsum", "ReduceSum", "MatMul", "Where", "Equal", "Trilu"))
 
 Exporter = Callable[..., Any]
@@ -79,8 +80,8 @@ def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
 
 
 def export_pairs(pairs: Mapping[str, str], make: Callable[[str], Exporter]) -> None:
-    """Register what `make` makes of an operator as the exporter of the optype beside it (`pairs.py`), unless that has one of
-    its own."""
+    """Register what `make` makes of an operator as the exporter of the optype beside it (`pairs.py`), unless that has
+    one of its own."""
     for kind, optype in pairs.items():
         _EXPORTERS.setdefault(optype, make(kind))
 
@@ -181,7 +182,8 @@ class Graph:
         self.opset = max(self.opset, opset)
 
     def compute(self, kind: str, dtype: DType, operands: Sequence[str], *rest: str, **attributes: Any) -> str:
-        """A node on `operands` of one type, then on `rest`, with a result of that type: in a type that `KERNELS` has."""
+        """A node on `operands` of one type, then on `rest`, with a result of that type: in a type that `KERNELS`
+        has."""
         _, operands, back = self.widened(dtype, KERNELS.get(kind, FLOATS), *operands, low_bits=kind in LOW_BITS)
         return back(self.node(kind, *operands, *rest, **attributes))
 
@@ -207,7 +209,8 @@ class Graph:
         return self.compute("Expand", dtype, [self.const(value, dtype)], self.ints(dims))
 
     def within(self, index: str, dtype: DType, low: Any, high: Any) -> str:
-        """Integers kept between bounds (numbers, or arrays that broadcast); the bounds of known contents are checked here."""
+        """Integers kept between bounds (numbers, or arrays that broadcast); the bounds of known contents are checked
+        here."""
         known = self.initializers.get(index)
         if known is not None and np.all((known >= low) & (known <= high)):
             return index
@@ -261,10 +264,11 @@ class Graph:
         """min(max(x, low), high) of floats, where NaN stays NaN (which ONNX's Clip does not promise)."""
         return self.node("Min", self.node("Max", x, low), high)
 
-    def widened(self, dtype: DType, kinds: str, *operands: str, low_bits: bool = False) -> tuple[DType, list[str], Callable[[str], str]]:  # fmt: skip
+    def widened(self, dtype: DType, kinds: str, *operands: str, low_bits: bool = False) -> tuple[DType, list[str],
+        Callable[[str], str]]:  # fmt: skip
         """`operands` in the first type of `kinds` (``"f32 f64 i32"``, in order of preference) that holds all values of
-        `dtype` (in `dtype` itself where none does), and a function that casts a result back. With `low_bits` a ui64 may be
-        an i64."""
+        `dtype` (in `dtype` itself where none does), and a function that casts a result back. With `low_bits` a ui64 may
+        be an i64."""
         names = kinds.split()
         to = dtype if dtype.name in names else next((BY_NAME[n] for n in names if holds(BY_NAME[n], dtype)), dtype)
         if low_bits and dtype.name == "ui64" and to == dtype and "ui64" not in names:

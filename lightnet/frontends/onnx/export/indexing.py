@@ -51,7 +51,8 @@ def gather_nd(g: Graph, op: LnOp, src: str, index: str) -> str:
 
 @exporter("tree_step")
 def tree_step(g: Graph, op: LnOp, x: str, node: str, feature: str, threshold: str, child: str) -> str:
-    """What ONNX has of trees (`TreeEnsemble`) runs them to the leaves: a step is made of its gathers and its comparison."""
+    """What ONNX has of trees (`TreeEnsemble`) runs them to the leaves: a step is made of its gathers and its
+    comparison."""
     specs = op.operand_specs
     at = _inside(g, node, specs[1].dtype, specs[2].len)
     column = _inside(g, g.node("Gather", feature, at, axis=0), specs[2].dtype, specs[0].dims[1])
@@ -112,8 +113,8 @@ def scatter_nd(g: Graph, op: LnOp, src: str, index: str, updates: str) -> str:
 
 
 def _top_k(g: Graph, op: LnOp, src: str, k: int, axis: int, largest: bool, order: bool = True) -> list[str]:
-    """Values and their i64 indices. TopK keeps the order of equal keys (the lower index first): sorted, it is stable, as
-    LightNet's. Where NaN goes is the runtime's own affair."""
+    """Values and their i64 indices. TopK keeps the order of equal keys (the lower index first): sorted, it is stable,
+    as LightNet's. Where NaN goes is the runtime's own affair."""
     _, (x,), back = g.widened(op.operand_specs[0].dtype, KERNELS["TopK"], src)
     values, indices = g.node_n("TopK", 2, x, g.ints([k]), axis=axis, largest=int(largest), sorted=int(order))
     return [back(values), indices]
@@ -156,8 +157,8 @@ def pick1d(g: Graph, op: LnOp, src: str, index: str) -> str:
 
 @exporter("nms")
 def nms(g: Graph, op: LnOp, boxes: str, group: str, valid: str) -> str:
-    """NonMaxSuppression, with one class for each box: that of the boxes of its group, if it is the first of it. Scores are
-    above 0 for the valid boxes of the class and fall with their position. It computes in f32."""
+    """NonMaxSuppression, with one class for each box: that of the boxes of its group, if it is the first of it. Scores
+    are above 0 for the valid boxes of the class and fall with their position. It computes in f32."""
     spec = op.operand_specs[0]
     batch, count, _ = spec.dims
     if not op.threshold >= 0:

@@ -140,8 +140,8 @@ _RESIZABLE = ("f32", "i32", "i8", "ui8")
 
 @exporter("resize", "upsample")
 def resample(g: Graph, op: LnOp, src: str) -> str:
-    """Nearest neighbour, or linear. By whole factors it is Resize with floor(d / factor); else a Gather along each axis, since none
-    of Resize's roundings is exact for all sizes."""
+    """Nearest neighbour, or linear. By whole factors it is Resize with floor(d / factor); else a Gather along each
+    axis, since none of Resize's roundings is exact for all sizes."""
     old, new = op.operand_specs[0].dims, op.result_specs[0].dims
     whole = all(n % o == 0 for o, n in zip(old, new))
     if old == new:
@@ -176,5 +176,6 @@ def _linear(g: Graph, op: LnOp, src: str) -> str:
 
 
 def _nearest(old: int, new: int) -> Sequence[int]:
-    """round((d + 0.5) * old / new - 0.5), half away from zero: floor((2*d + 1) * old / (2 * new)) once it is not negative."""
+    """round((d + 0.5) * old / new - 0.5), half away from zero: floor((2*d + 1) * old / (2 * new)) once it is not
+    negative."""
     return [(2 * d + 1) * old // (2 * new) for d in range(new)]

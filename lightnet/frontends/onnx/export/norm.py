@@ -47,8 +47,8 @@ def l2norm(g: Graph, op: LnOp, src: str) -> str:
 
 @exporter("lrn")
 def lrn(g: Graph, op: LnOp, src: str) -> str:
-    """LRN where a runtime has it: pictures, of f32, an odd number of channels. Else written out, with an AveragePool over
-    the channels."""
+    """LRN where a runtime has it: pictures, of f32, an odd number of channels. Else written out, with an AveragePool
+    over the channels."""
     spec = op.operand_specs[0]
     wide, (x,), back = g.widened(spec.dtype, FLOATS, src)
     alpha, beta, bias = (float(v) for v in (op.alpha, op.beta, op.bias))

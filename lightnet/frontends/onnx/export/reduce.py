@@ -35,7 +35,8 @@ def _reduce(g: Graph, kind: str, op: LnOp, src: str, axes: tuple[int, ...]) -> s
 
 
 def _integer_product(g: Graph, op: LnOp, src: str, axes: tuple[int, ...]) -> str:
-    """Products that wrap, which ReduceProd does not promise: the halves of an axis are multiplied until it has length 1."""
+    """Products that wrap, which ReduceProd does not promise: the halves of an axis are multiplied until it has length
+    1."""
     spec = op.operand_specs[0]
     _, (x,), back = g.widened(spec.dtype, "i64", src, low_bits=True)
     for axis in axes:
@@ -84,7 +85,8 @@ def maxreduce(g: Graph, op: LnOp, src: str) -> str:
 
 @exporter("maxreduce_arg")
 def maxreduce_arg(g: Graph, op: LnOp, src: str) -> list[str]:
-    """The first maximum wins in ONNX too (select_last_index = 0). With a NaN in `src` the index is the runtime's own."""
+    """The first maximum wins in ONNX too (select_last_index = 0). With a NaN in `src` the index is the runtime's
+    own."""
     arg = g.test("ArgMax", op.operand_specs[0].dtype, src, axis=op.axis, keepdims=1, select_last_index=0)
     return [_reduce(g, "ReduceMax", op, src, (op.axis,)), g.cast(arg, _I64, _I32)]
 
@@ -113,7 +115,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @exporter("einsum")
 def einsum(g: Graph, op: LnOp, *src: str) -> str:
-    """With the output written out and a letter for every axis; an axis of length 1 that goes with a longer one is dropped."""
+    """With the output written out and a letter for every axis; an axis of length 1 that goes with a longer one is
+    dropped."""
     e, spec = op.parsed(), op.result_specs[0]
     if any(not s.len for s in op.operand_specs):
         return g.full(spec.dims, 0, spec.dtype)
@@ -135,8 +138,8 @@ def cumsum(g: Graph, op: LnOp, src: str) -> str:
 
 @exporter("cumprod")
 def cumprod(g: Graph, op: LnOp, src: str) -> str:
-    """CumProd is of opset 26. In steps of 1, 2, 4, … each element is multiplied by the one that far before it: a scan (Hillis
-    and Steele, "Data parallel algorithms", 1986)."""
+    """CumProd is of opset 26. In steps of 1, 2, 4, … each element is multiplied by the one that far before it: a scan
+    (Hillis and Steele, "Data parallel algorithms", 1986)."""
     spec, axis = op.operand_specs[0], op.axis
     wide, (x,), back = g.widened(spec.dtype, "i32 i64 f32 f64", src, low_bits=True)
     n = spec.dims[axis]

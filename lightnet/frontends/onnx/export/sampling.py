@@ -70,8 +70,8 @@ def roi_align(g: Graph, op: LnOp, src: str, rois: str, batch: str) -> str:
 
 @exporter("roi_pool")
 def roi_pool(g: Graph, op: LnOp, src: str, rois: str, batch: str) -> str:
-    """MaxRoiPool, whose regions begin with the number of the picture. ONNX has no regions of no picture: those that are of none are
-    pooled from the first, and then 0."""
+    """MaxRoiPool, whose regions begin with the number of the picture. ONNX has no regions of no picture: those that are
+    of none are pooled from the first, and then 0."""
     spec, last = op.operand_specs[0], op.operand_specs[0].dims[0] - 1
     inside = g.within(batch, _I64, 0, max(last, 0))
     numbers = g.reshape(g.cast(inside, _I64, spec.dtype), [op.operand_specs[1].dims[0], 1])

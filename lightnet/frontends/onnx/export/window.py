@@ -1,7 +1,7 @@
 """ONNX exporters of convolutions and pools. See `graph.py`.
 
-Automatic padding is exported as the explicit padding that it decides; padding below zero as a Slice. In attributes of ONNX,
-and here, padding is all begins, then all ends.
+Automatic padding is exported as the explicit padding that it decides; padding below zero as a Slice. In attributes of
+ONNX, and here, padding is all begins, then all ends.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ _PRECISIONS = {1: "f32", 10: "f16", 11: "f64", 16: "bf16"}
 @onnx_op("Attention")
 def attention(n: Node, q: Value, k: Value, v: Value, mask: Value | None = None, past_k: Value | None = None,
               past_v: Value | None = None, valid: Value | None = None) -> list[Value]:  # fmt: skip
-    """softmax(scale * Q K^T + bias) V, head by head; the outputs behind Y are the present keys and values, and the scores."""
+    """softmax(scale * Q K^T + bias) V, head by head; the outputs behind Y are the present keys and values, and the
+    scores."""
     g, flat = n.g, q.ndim == 3
     if (past_k is None) != (past_v is None) or (past_k is not None and valid is not None):
         n.fail("past_key and past_value belong together, and do not go with nonpad_kv_seqlen")
@@ -106,7 +107,8 @@ def _softmax(n: Node, scores: Value, masked: Value | None, dtype: str) -> Value:
 def _bias(
     n: Node, q: Value, columns: int, mask: Value | None, past: int, valid: Value | None
 ) -> tuple[Value | None, Value | None]:
-    """What is added to the scores (0 or -inf, and a float mask), and which rows are -inf throughout; None for neither."""
+    """What is added to the scores (0 or -inf, and a float mask), and which rows are -inf throughout; None for
+    neither."""
     g, rows = n.g, q.dims[2]
     if mask is not None:
         mask = _padded(n, mask, columns)
@@ -142,8 +144,8 @@ def _padded(n: Node, mask: Value, columns: int) -> Value:
 def _allowed(n: Node, rows: int, columns: int, past: int, valid: Value | None) -> tuple[list[Value], np.ndarray]:
     """Which columns each row may see: conditions that depend on `valid`, and a [rows, columns] array of what does not.
 
-    Row i is at position p = i + offset, and sees column j if j <= p (causal) and p - left <= j <= p + right (windows); the
-    offset is how many keys come before the first row. Of `valid` keys, the others are padding.
+    Row i is at position p = i + offset, and sees column j if j <= p (causal) and p - left <= j <= p + right (windows);
+    the offset is how many keys come before the first row. Of `valid` keys, the others are padding.
     """
     g, found = n.g, []
     left, right = n.int("left_window_size", -1), n.int("right_window_size", -1)

@@ -18,7 +18,8 @@ MAX_TRIPS = 4096
 
 @onnx_op("If")
 def if_(n: Node, cond: Value) -> list[Any]:
-    """The branch that a constant condition takes, inlined; where sizes that the data decides are about (is there any box?), both, and a choice."""
+    """The branch that a constant condition takes, inlined; where sizes that the data decides are about (is there any
+    box?), both, and a choice."""
     if not cond.is_known and (n.g.sizes or not cond.inputs):
         return _both(n, cond)
     taken = _flag(n, cond, "which branch of If is taken")

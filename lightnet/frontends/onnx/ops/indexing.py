@@ -1,4 +1,5 @@
-"""ONNX ops that read or write at computed places, search, sort and scan. Imports the table of handlers and the composites."""
+"""ONNX ops that read or write at computed places, search, sort and scan. Imports the table of handlers and the
+composites."""
 
 from __future__ import annotations
 

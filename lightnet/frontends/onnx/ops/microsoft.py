@@ -1,6 +1,7 @@
 """Float ops of ONNX Runtime (domain com.microsoft): what its optimiser fuses, and what it has under a name of its own.
 
-Source: the operator documentation of ONNX Runtime, ContribOperators.md. Imports the composites and the table of handlers.
+Source: the operator documentation of ONNX Runtime, ContribOperators.md. Imports the composites and the table of
+handlers.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from lightnet.frontends.onnx.ops.quantized import standard
 
 @onnx_op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(n: Node, a: Value, b: Value) -> Value:
-    """alpha * A * B. transA exchanges the last two axes of A; transBatchA moves its first axis to the place before the last
-    (so that with both, the first axis is the last one)."""
+    """alpha * A * B. transA exchanges the last two axes of A; transBatchA moves its first axis to the place before the
+    last (so that with both, the first axis is the last one)."""
     left, right = (_turned(n, v, which) for v, which in ((a, "A"), (b, "B")))
     product = standard(n, "MatMul", left, right)
     alpha = n.float("alpha", 1.0)
@@ -118,8 +119,8 @@ def bias_add(n: Node, x: Value, bias: Value, skip: Value) -> Value:
 
 @onnx_op("BiasSoftmax", domain=MICROSOFT)
 def bias_softmax(n: Node, x: Value, bias: Value) -> Value:
-    """Softmax of x + bias over all axes from `axis` on. The bias lacks axes of x: those before `axis` (an inner broadcast has
-    them as axes of length 1), and is repeated along them."""
+    """Softmax of x + bias over all axes from `axis` on. The bias lacks axes of x: those before `axis` (an inner
+    broadcast has them as axes of length 1), and is repeated along them."""
     g, axis = n.g, n.axis(n.int("axis", 1), x.ndim)
     number = g.op("add", x, bias)
     flat = g.reshape(number, (prod(x.dims[:axis]), prod(x.dims[axis:])))
@@ -184,8 +185,8 @@ def _affine(n: Node, y: Value, gamma: Value, beta: Value | None) -> Value:
 def embed_layer_normalization(n: Node, ids: Value, segments: Value | None, words: Value, positions: Value,
                               segment_table: Value | None, gamma: Value, beta: Value, mask: Value | None = None,
                               position_ids: Value | None = None) -> list[Value | None]:  # fmt: skip
-    """The normalised sum of a word's, its position's and its segment's rows; the number of ones in each row of the mask; and
-    that sum."""
+    """The normalised sum of a word's, its position's and its segment's rows; the number of ones in each row of the
+    mask; and that sum."""
     g = n.g
     if ids.ndim != 2:
         n.fail(f"its word ids should be [batch, length], but are {ids.spec}")
@@ -215,7 +216,8 @@ def _counts(n: Node, ids: Value, mask: Value | None) -> Value:
 
 @onnx_op("GroupNorm", domain=MICROSOFT)
 def group_norm(n: Node, x: Value, gamma: Value, beta: Value) -> Value:
-    """Of each group of channels, under no activation or silu; channels are last unless `channels_last` says otherwise."""
+    """Of each group of channels, under no activation or silu; channels are last unless `channels_last` says
+    otherwise."""
     g, last = n.g, bool(n.int("channels_last", 1))
     if x.ndim < 3:
         n.fail(f"its input should be a batch of pictures, but is {x.spec}")

@@ -1,9 +1,10 @@
-"""Attention of ONNX Runtime (domain com.microsoft): with the projections inside, over given keys and values, over grouped heads.
+"""Attention of ONNX Runtime (domain com.microsoft): with the projections inside, over given keys and values, over
+grouped heads.
 
-All compute softmax(scale * Q K^T + bias) V head by head, on [batch, heads, length, size]. A place that a mask hides gets
-`mask_filter_value` added; one that a causal mask hides gets the lowest float, so that it stays hidden in a row that is padding
-throughout. Source: the operator documentation of ONNX Runtime, ContribOperators.md, and what its CPU kernels do. Imports the
-composites and the table of handlers.
+All compute softmax(scale * Q K^T + bias) V head by head, on [batch, heads, length, size]. A place that a mask hides
+gets `mask_filter_value` added; one that a causal mask hides gets the lowest float, so that it stays hidden in a row
+that is padding throughout. Source: the operator documentation of ONNX Runtime, ContribOperators.md, and what its CPU
+kernels do. Imports the composites and the table of handlers.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from lightnet.frontends.onnx.ops.quantized import columns, multiplied, scaled, s
 
 
 @onnx_op("Attention", domain=MICROSOFT)
-def attention(n: Node, x: Value, weights: Value, bias: Value | None = None, mask: Value | None = None, past: Value | None = None,
+def attention(n: Node, x: Value, weights: Value, bias: Value | None = None, mask: Value | None = None,
+              past: Value | None = None,
               added: Value | None = None, past_length: Value | None = None) -> list[Value]:  # fmt: skip
     """Self-attention of x * weights + bias, which are Q, K and V side by side; and the present keys and values."""
     if x.ndim != 3 or weights.ndim != 2:
         n.fail(
-            f"its input should be [batch, length, size] and its weights a matrix, but they are {x.spec} and {weights.spec}"
+            f"its input should be [batch, length, size] and its weights a matrix, but they are {x.spec} and "
+            f"{weights.spec}"
         )
     _without(n, "do_rotary", "past_present_share_buffer")
     if past_length is not None:
@@ -42,8 +45,10 @@ def attention(n: Node, x: Value, weights: Value, bias: Value | None = None, mask
 
 
 @onnx_op("QAttention", domain=MICROSOFT)
-def quantized_attention(n: Node, x: Value, weights: Value, bias: Value, x_scale: Value, w_scale: Value, mask: Value | None = None,
-                        x_zero: Value | None = None, w_zero: Value | None = None, past: Value | None = None) -> list[Value]:  # fmt: skip
+def quantized_attention(n: Node, x: Value, weights: Value, bias: Value, x_scale: Value, w_scale: Value,
+                        mask: Value | None = None,
+                        x_zero: Value | None = None, w_zero: Value | None = None,
+                        past: Value | None = None) -> list[Value]:  # fmt: skip
     """`attention`, of which the projections are a product of 8-bit integers."""
     _without(n, "do_rotary", "past_present_share_buffer")
     number = scaled(n, multiplied(n, x, x_zero, weights, w_zero), n.g.reshape(x_scale, ()), columns(n, w_scale))
@@ -83,8 +88,8 @@ def _split(n: Node, x: Value, heads: int) -> Value:
 def _attended(
     n: Node, q: Value, k: Value, v: Value, biases: list[Value | None], sink: Value | None = None
 ) -> tuple[Value, Value]:
-    """The attention as [batch, length, heads * size], and its scores before the softmax. `sink` is a further score of each head,
-    under which nothing lies."""
+    """The attention as [batch, length, heads * size], and its scores before the softmax. `sink` is a further score of
+    each head, under which nothing lies."""
     g, (batch, heads, rows, size) = n.g, q.dims
     groups = k.dims[1]
     if not groups or heads % groups or v.dims[1] != groups or k.dims[3] != size or k.dims[2] != v.dims[2]:
@@ -113,7 +118,7 @@ def _attended(
     return g.reshape(y, (batch, rows, heads * v.dims[3])), scores
 
 
-# -- what may be seen ----------------------------------------------------------------------------------------------------
+# -- what may be seen --------------------------------------------------------------------------------------------------
 
 
 def _seen(n: Node, q: Value, k: Value, mask: Value | None, past: int) -> Value | None:
@@ -130,9 +135,9 @@ def _seen(n: Node, q: Value, k: Value, mask: Value | None, past: int) -> Value |
 
 
 def _padding(n: Node, batch: int, rows: int, total: int, mask: Value) -> Value:
-    """0 where a key may be seen, else `mask_filter_value`, as it broadcasts with [batch, heads, rows, total]. The mask is one of:
-    [batch, total] or [batch, rows, total], not positive for padding; [batch], the first key that is padding; [2 * batch], these
-    and the first that is not."""
+    """0 where a key may be seen, else `mask_filter_value`, as it broadcasts with [batch, heads, rows, total]. The mask
+    is one of: [batch, total] or [batch, rows, total], not positive for padding; [batch], the first key that is padding;
+    [2 * batch], these and the first that is not."""
     g = n.g
     at = g.table((1, 1, 1, total), mask.dtype, lambda: np.arange(total))
     if mask.dims == (batch, total):
@@ -149,7 +154,7 @@ def _padding(n: Node, batch: int, rows: int, total: int, mask: Value) -> Value:
     return g.op("where", seen, g.scalar(0, "f32"), g.scalar(n.float("mask_filter_value", -10000.0), "f32"))
 
 
-# -- given queries, keys and values --------------------------------------------------------------------------------------
+# -- given queries, keys and values ------------------------------------------------------------------------------------
 
 
 @onnx_op("MultiHeadAttention", domain=MICROSOFT)
@@ -157,10 +162,11 @@ def multi_head_attention(n: Node, q: Value, k: Value | None = None, v: Value | N
                          mask: Value | None = None, added: Value | None = None, past_k: Value | None = None,
                          past_v: Value | None = None, past_length: Value | None = None,
                          beams: Value | None = None) -> list[Value | None]:  # fmt: skip
-    """Of projections without their bias; the outputs behind Y are the present keys and values, and the softmax's scores.
+    """Of projections without their bias; the outputs behind Y are the present keys and values, and the softmax's
+    scores.
 
-    Q is [B, S, H * D], and K and V are [B, L, H * D], or [B, H, L, D] (which have their bias); or Q is all three, [B, S, H, 3, D],
-    or K both of its, [B, L, H, 2, D].
+    Q is [B, S, H * D], and K and V are [B, L, H * D], or [B, H, L, D] (which have their bias); or Q is all three, [B,
+    S, H, 3, D], or K both of its, [B, L, H, 2, D].
     """
     g, heads = n.g, n.int("num_heads")
     if past_length is not None or beams is not None:
@@ -197,12 +203,14 @@ def _part(n: Node, packed: Value, index: int) -> Value:
 
 
 @onnx_op("GroupQueryAttention", domain=MICROSOFT)
-def group_query_attention(n: Node, q: Value, k: Value | None, v: Value | None, past_k: Value | None, past_v: Value | None,
+def group_query_attention(n: Node, q: Value, k: Value | None, v: Value | None, past_k: Value | None,
+                          past_v: Value | None,
                           lengths: Value, total: Value, cosines: Value | None = None, sines: Value | None = None,
                           position_ids: Value | None = None, added: Value | None = None, sink: Value | None = None,
                           *rest: Value | None) -> list[Value | None]:  # fmt: skip
-    """Causal attention whose K and V have fewer heads, behind those of a cache: `lengths` are the keys of each batch entry less
-    one, the new ones with them; `total` is the most that there are. The outputs behind Y are the cache with the new keys and values.
+    """Causal attention whose K and V have fewer heads, behind those of a cache: `lengths` are the keys of each batch
+    entry less one, the new ones with them; `total` is the most that there are. The outputs behind Y are the cache with
+    the new keys and values.
     """
     g, heads, groups = n.g, n.int("num_heads"), n.int("kv_num_heads")
     if any(x is not None for x in rest):
@@ -297,8 +305,8 @@ def rotary_embedding(n: Node, x: Value, position_ids: Value, cosines: Value, sin
 
 
 def rotated(n: Node, x: Value, position_ids: Value, cosines: Value, sines: Value, interleaved: bool) -> Value:
-    """[B, H, S, D] with the pairs (a, b) of each head as (a cos - b sin, b cos + a sin): of neighbours where they are interleaved,
-    else of the halves. Only the first 2 * cosines.dims[1] elements are turned."""
+    """[B, H, S, D] with the pairs (a, b) of each head as (a cos - b sin, b cos + a sin): of neighbours where they are
+    interleaved, else of the halves. Only the first 2 * cosines.dims[1] elements are turned."""
     g, (batch, heads, rows, size) = n.g, x.dims
     half = cosines.dims[1]
     if cosines.ndim != 2 or cosines.dims != sines.dims or not 2 * half <= size:

@@ -52,7 +52,8 @@ def dynamic_quantize_matmul(n: Node, a: Value, b: Value, b_scale: Value, b_zero:
 
 
 @onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
-def qlinear_binary(n: Node, a: Value, a_scale: Value, a_zero: Value | None, b: Value, b_scale: Value, b_zero: Value | None,
+def qlinear_binary(n: Node, a: Value, a_scale: Value, a_zero: Value | None, b: Value, b_scale: Value,
+                   b_zero: Value | None,
                    y_scale: Value, y_zero: Value | None = None) -> Value:  # fmt: skip
     left, right = dequantized(n, a, a_scale, a_zero), dequantized(n, b, b_scale, b_zero)
     number = n.g.op("add" if n.op_type == "QLinearAdd" else "mul", left, right)
@@ -101,7 +102,8 @@ def _channels_last(n: Node, x: Value) -> Value:
 
 
 @onnx_op("QLinearWhere", domain=MICROSOFT)
-def qlinear_where(n: Node, condition: Value, x: Value, x_scale: Value, x_zero: Value, y: Value, y_scale: Value, y_zero: Value,
+def qlinear_where(n: Node, condition: Value, x: Value, x_scale: Value, x_zero: Value, y: Value, y_scale: Value,
+                  y_zero: Value,
                   z_scale: Value, z_zero: Value) -> Value:  # fmt: skip
     left, right = dequantized(n, x, x_scale, x_zero), dequantized(n, y, y_scale, y_zero)
     return quantized(n, n.g.op("where", condition, left, right), z_scale, z_zero, x.dtype)
@@ -118,7 +120,8 @@ def microsoft_qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: 
 
 
 @onnx_op("QGemm", domain=MICROSOFT)
-def qgemm(n: Node, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, c: Value | None = None,
+def qgemm(n: Node, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
+          c: Value | None = None,
           y_scale: Value | None = None, y_zero: Value | None = None) -> Value:  # fmt: skip
     """alpha * A * B, plus C in units of alpha * a_scale * b_scale; floats where there is no y_scale."""
     left = n.g.transpose(a, (1, 0)) if n.int("transA", 0) else a

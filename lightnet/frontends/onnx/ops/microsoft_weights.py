@@ -1,8 +1,8 @@
 """Ops of ONNX Runtime (domain com.microsoft) on weights of some bits in blocks, as files of language models have them.
 
-A weight is (q - zero point) * scale, where each block of an axis has a scale and a zero point. They are unpacked by ops, which
-are computed when the network is loaded where the weights are constants. Source: the operator documentation of ONNX Runtime,
-ContribOperators.md. Imports the composites and the table of handlers.
+A weight is (q - zero point) * scale, where each block of an axis has a scale and a zero point. They are unpacked by
+ops, which are computed when the network is loaded where the weights are constants. Source: the operator documentation
+of ONNX Runtime, ContribOperators.md. Imports the composites and the table of handlers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ BITS = (2, 4, 8)
 @onnx_op("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(n: Node, a: Value, b: Value, scales: Value, zeros: Value | None = None, groups: Value | None = None,
                  bias: Value | None = None) -> Value:  # fmt: skip
-    """A times a matrix [K, N] of weights in blocks along K, plus a bias. `accuracy_level`, by which ONNX Runtime may round A to 8 bits,
-    is not heeded: A is as it is."""
+    """A times a matrix [K, N] of weights in blocks along K, plus a bias. `accuracy_level`, by which ONNX Runtime may
+    round A to 8 bits, is not heeded: A is as it is."""
     g, depth, width = n.g, n.int("K"), n.int("N")
     bits, block = _packing(n)
     if n.int("weight_prepacked", 0):
@@ -32,7 +32,8 @@ def matmul_nbits(n: Node, a: Value, b: Value, scales: Value, zeros: Value | None
     blob = block * bits // 8
     if b.len != width * count * blob or scales.len != width * count:
         n.fail(
-            f"weights {b.spec} and scales {scales.spec} are not a {depth} x {width} matrix of {bits} bits in blocks of {block}"
+            f"weights {b.spec} and scales {scales.spec} are not a {depth} x {width} matrix of {bits} bits in blocks of "
+            f"{block}"
         )
     number = g.cast(unpacked(n, g.reshape(b, (width, count, blob)), bits), "f32")
     scale = g.cast(g.reshape(scales, (width, count)), "f32")
@@ -72,7 +73,8 @@ def unpacked(n: Node, x: Value, bits: int) -> Value:
 
 
 def _zero_points(n: Node, zeros: Value | None, bits: int, width: int, count: int) -> Value:
-    """As [width, count] of f32 or, where there are none, the middle of the range: packed as the weights are, or floats."""
+    """As [width, count] of f32 or, where there are none, the middle of the range: packed as the weights are, or
+    floats."""
     g = n.g
     if zeros is None:
         return g.scalar(1 << (bits - 1), "f32")

@@ -1,4 +1,5 @@
-"""Features of ai.onnx.ml: scalers, encoders, and what puts columns together and takes them apart. Imports the composites and the table of handlers."""
+"""Features of ai.onnx.ml: scalers, encoders, and what puts columns together and takes them apart. Imports the
+composites and the table of handlers."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def one_hot_encoder(n: Node, x: Value) -> Value:
 
 @onnx_op("LabelEncoder", domain=ML)
 def label_encoder(n: Node, x: Value) -> Value:
-    """Each element by the pair of which it is the key; the default where there is none. From version 4 on, NaN is a key like others."""
+    """Each element by the pair of which it is the key; the default where there is none. From version 4 on, NaN is a key
+    like others."""
     g = n.g
     keys, values = _side(n, "keys"), _side(n, "values")
     if keys is None or values is None:

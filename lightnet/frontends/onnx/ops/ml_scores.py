@@ -1,7 +1,9 @@
-"""What classifiers and regressors of ai.onnx.ml share: their scores, made probabilities, and their labels; and the linear models.
+"""What classifiers and regressors of ai.onnx.ml share: their scores, made probabilities, and their labels; and the
+linear models.
 
-Labels that are texts become their numbers in the list of labels, for a network has tensors of numbers only. Source: the operator documentation of
-ONNX-ML, and what ONNX Runtime's kernels do of two classes with one score. Imports the composites and the table of handlers.
+Labels that are texts become their numbers in the list of labels, for a network has tensors of numbers only. Source: the
+operator documentation of ONNX-ML, and what ONNX Runtime's kernels do of two classes with one score. Imports the
+composites and the table of handlers.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ def transformed(n: Node, y: Value, name: str) -> Value:
 
 
 def _probit(n: Node, p: Value) -> Value:
-    """sqrt(2) * erfinv(2 p - 1), as ONNX Runtime approximates it: Winitzki, "A handy approximation for the error function and its inverse",
-    2008."""
+    """sqrt(2) * erfinv(2 p - 1), as ONNX Runtime approximates it: Winitzki, "A handy approximation for the error
+    function and its inverse", 2008."""
     g, t = n.g, p.dtype
     x = g.op("sub", g.op("mul", p, g.scalar(2, t)), g.scalar(1, t))
     log = g.op("log", g.op("mul", g.op("sub", g.scalar(1, t), x), g.op("add", g.scalar(1, t), x)))
@@ -64,8 +66,8 @@ def _probit(n: Node, p: Value) -> Value:
 
 
 def labelled(n: Node, y: Value, positive: bool) -> tuple[Value, Value]:
-    """Labels [N], and scores [N, classes], of scores before their transform. One score of two classes is that of the second; with `positive`, it is a probability,
-    and the class is the second's from one half on."""
+    """Labels [N], and scores [N, classes], of scores before their transform. One score of two classes is that of the
+    second; with `positive`, it is a probability, and the class is the second's from one half on."""
     g, name = n.g, n.string("post_transform", "NONE")
     count = class_count(n)
     if y.dims[1] == 1 and count == 2:
@@ -107,7 +109,7 @@ def labels_of(n: Node) -> tuple[int, ...]:
     return n.ints("classlabels_int64s", ()) or n.ints("classlabels_ints", ())
 
 
-# -- linear models -----------------------------------------------------------------------------------------------------------
+# -- linear models -----------------------------------------------------------------------------------------------------
 
 
 def _linear(n: Node, x: Value, count: int) -> Value:

@@ -1,9 +1,10 @@
 """Tree ensembles of ai.onnx.ml: TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble.
 
-A forest becomes tables of one list of nodes, in which the two children of a node are neighbours, the nodes of all trees lie level by level,
-and every condition is ``x <= threshold``: ``x < t`` is ``x <= `` the float before t, ``x >= t`` is that with the children exchanged, ``x == t`` is
-two nodes, and membership a chain of these. Where NaN goes to the first child, the node looks at a column in which NaN is minus infinity.
-`ln.tree_step`, as often as the deepest tree is deep, leads to the leaves, whose values are summed. Imports the composites and the table of handlers.
+A forest becomes tables of one list of nodes, in which the two children of a node are neighbours, the nodes of all trees
+lie level by level, and every condition is ``x <= threshold``: ``x < t`` is ``x <= `` the float before t, ``x >= t`` is
+that with the children exchanged, ``x == t`` is two nodes, and membership a chain of these. Where NaN goes to the first
+child, the node looks at a column in which NaN is minus infinity. `ln.tree_step`, as often as the deepest tree is deep,
+leads to the leaves, whose values are summed. Imports the composites and the table of handlers.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 @dataclass
 class Forest:
-    """Nodes as a model gives them: `true` and `false` are places in the list, `tracks` says that NaN takes the first child; `weights` are
-    (node, target, weight) of leaves."""
+    """Nodes as a model gives them: `true` and `false` are places in the list, `tracks` says that NaN takes the first
+    child; `weights` are (node, target, weight) of leaves."""
 
     mode: np.ndarray
     feature: np.ndarray
@@ -48,7 +49,8 @@ class Forest:
 
 @dataclass
 class Tables:
-    """The tables of `ln.tree_step`. `origin` is the node of the `Forest` that each one is; `depth` the number of steps."""
+    """The tables of `ln.tree_step`. `origin` is the node of the `Forest` that each one is; `depth` the number of
+    steps."""
 
     feature: np.ndarray
     threshold: np.ndarray
@@ -57,11 +59,12 @@ class Tables:
     depth: int
 
 
-# -- the forms of a model ----------------------------------------------------------------------------------------------------
+# -- the forms of a model ----------------------------------------------------------------------------------------------
 
 
 def _of_attributes(n: Node, kind: str, targets: int) -> Forest:
-    """The form with one list of nodes for each attribute; `kind` (class, target) begins the names of those of leaves."""
+    """The form with one list of nodes for each attribute; `kind` (class, target) begins the names of those of
+    leaves."""
     trees, ids = (np.array(n.ints(f"nodes_{k}"), np.int64) for k in ("treeids", "nodeids"))
     count = len(trees)
     modes = np.array([MODES.get(m, -1) for m in n.strings("nodes_modes")], np.int8)
@@ -136,12 +139,14 @@ def _of_tensors(n: Node) -> Forest:
         n.fail("its tree_roots should name its nodes")
     pad = np.zeros(len(leaves), np.int64)
     # A node that is its own leaf on both sides is a tree of one leaf.
-    return Forest(np.concatenate([modes.astype(np.int8), np.full(len(leaves), LEAF, np.int8)]), np.concatenate([feature, pad]),
-                  np.concatenate([splits, pad.astype(splits.dtype)]), *children, np.concatenate([tracks, pad.astype(bool)]), roots,
+    return Forest(np.concatenate([modes.astype(np.int8), np.full(len(leaves), LEAF, np.int8)]),
+                  np.concatenate([feature, pad]),
+                  np.concatenate([splits, pad.astype(splits.dtype)]), *children,
+                  np.concatenate([tracks, pad.astype(bool)]), roots,
                   (np.arange(inner, total), ids, leaves), targets)  # fmt: skip
 
 
-# -- one condition, neighbours, levels -------------------------------------------------------------------------------------
+# -- one condition, neighbours, levels ---------------------------------------------------------------------------------
 
 
 def _plain(n: Node, f: Forest) -> None:
@@ -200,8 +205,8 @@ def _members(n: Node, count: int) -> list[list[float]]:
 
 
 def tables(n: Node, f: Forest, features: int) -> Tables:
-    """Nodes level by level, the children of one beside each other. Feature `features` is 0 everywhere, and feature features + 1 + k is
-    feature k with minus infinity for NaN."""
+    """Nodes level by level, the children of one beside each other. Feature `features` is 0 everywhere, and feature
+    features + 1 + k is feature k with minus infinity for NaN."""
     _plain(n, f)
     inner = f.mode != LEAF
     if inner.any() and ((f.feature[inner] < 0).any() or (f.feature[inner] >= features).any()):
@@ -227,7 +232,7 @@ def tables(n: Node, f: Forest, features: int) -> Tables:
     return Tables(feature.astype(np.int32), threshold, np.concatenate(child).astype(np.int32), origin, len(levels) - 1)
 
 
-# -- as ops ----------------------------------------------------------------------------------------------------------------------
+# -- as ops ------------------------------------------------------------------------------------------------------------
 
 
 def scores(n: Node, x: Value, f: Forest, aggregate: str) -> Value:
@@ -271,7 +276,8 @@ def _not_above(value: np.ndarray) -> np.ndarray:
 
 
 def _leaf_values(n: Node, f: Forest, t: Tables, aggregate: str) -> tuple[tuple[np.ndarray, np.ndarray | None], bool]:
-    """The values of nodes, [nodes, targets]; or of leaves alone, and which leaf each node is. And whether some leaf lacks a target."""
+    """The values of nodes, [nodes, targets]; or of leaves alone, and which leaf each node is. And whether some leaf
+    lacks a target."""
     leaf, target, weight = f.weights
     if len(leaf) != len(target) or (len(target) and not 0 <= target.min() <= target.max() < f.targets):
         n.fail(f"its weights should be of targets 0 to {f.targets - 1}")
@@ -321,7 +327,8 @@ def _based(n: Node, y: Value) -> Value:
 
 @onnx_op("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(n: Node, x: Value) -> tuple[Value, Value]:
-    """Classes and their scores. Of two classes the first may have all the weights: they are the second's, and the first's score follows."""
+    """Classes and their scores. Of two classes the first may have all the weights: they are the second's, and the
+    first's score follows."""
     count = max(len(n.ints("classlabels_int64s", ())), len(n.strings("classlabels_strings", ())))
     f = _of_attributes(n, "class", count)
     leaf, ids, weight = f.weights

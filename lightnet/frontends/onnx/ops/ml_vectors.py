@@ -1,8 +1,9 @@
 """Support vector machines of ai.onnx.ml.
 
-A classifier of k classes has a decision for each pair of them, a vote of each for one of the two, and (where it was fitted for that) a probability
-of each class that agrees best with those of the pairs. Source: ONNX-ML's operators and ONNX Runtime's kernels; Wu, Lin and Weng, "Probability
-estimates for multi-class classification by pairwise coupling", 2004, whose second method that is. Imports the composites and the table of handlers.
+A classifier of k classes has a decision for each pair of them, a vote of each for one of the two, and (where it was
+fitted for that) a probability of each class that agrees best with those of the pairs. Source: ONNX-ML's operators and
+ONNX Runtime's kernels; Wu, Lin and Weng, "Probability estimates for multi-class classification by pairwise coupling",
+2004, whose second method that is. Imports the composites and the table of handlers.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def svm_regressor(n: Node, x: Value) -> Value:
 
 @onnx_op("SVMClassifier", domain=ML)
 def svm_classifier(n: Node, x: Value) -> tuple[Value, Value]:
-    """Labels [N], and scores: probabilities of the classes [N, classes], or decisions of the pairs of classes [N, pairs] (of two classes, one for
-    each), or linear scores [N, classes]."""
+    """Labels [N], and scores: probabilities of the classes [N, classes], or decisions of the pairs of classes [N,
+    pairs] (of two classes, one for each), or linear scores [N, classes]."""
     x, count, name = rows_of(n, x), max(class_count(n), 1), n.string("post_transform", "NONE")
     per_class = n.ints("vectors_per_class", ())
     if not sum(per_class):
@@ -92,8 +93,8 @@ def _linear(n: Node, x: Value, count: int, name: str) -> tuple[Value, Value]:
 
 
 def _decisions(n: Node, x: Value, per_class: tuple[int, ...]) -> Value:
-    """[N, pairs]: kernels of the vectors of both classes of a pair, weighted, plus its rho. In f64, since the weights of such a sum may be 100,000
-    times its size."""
+    """[N, pairs]: kernels of the vectors of both classes of a pair, weighted, plus its rho. In f64, since the weights
+    of such a sum may be 100,000 times its size."""
     g, count, total = n.g, len(per_class), sum(per_class)
     vectors = np.array(n.floats("support_vectors"), np.float32)
     weights = np.array(n.floats("coefficients"), np.float32)
@@ -101,7 +102,8 @@ def _decisions(n: Node, x: Value, per_class: tuple[int, ...]) -> Value:
     pairs = list(combinations(range(count), 2))
     if len(vectors) != total * x.dims[1] or len(weights) != total * (count - 1) or len(rho) != len(pairs):
         n.fail(
-            f"its {total} support vectors of {count} classes need {x.dims[1]} features and {count - 1} coefficients each, and {len(pairs)} rho"
+            f"its {total} support vectors of {count} classes need {x.dims[1]} features and {count - 1} coefficients "
+            f"each, and {len(pairs)} rho"
         )
     weights, ends = weights.reshape(count - 1, total), np.cumsum(per_class)
     g.bounded(total * len(pairs), "the weights of support vectors")
@@ -127,10 +129,11 @@ def _most_votes(n: Node, decisions: Value, count: int) -> Value:
 
 
 def _probabilities(n: Node, decisions: Value, count: int) -> Value:
-    """[N, classes]: the p of sum 1 that has the least sum of (r_ji p_i - r_ij p_j)^2 over the pairs, r_ij being the pair's probability of i.
+    """[N, classes]: the p of sum 1 that has the least sum of (r_ji p_i - r_ij p_j)^2 over the pairs, r_ij being the
+    pair's probability of i.
 
-    With Q the matrix of that form, (Q + 1 1^T) p is a multiple of 1, and the matrix is positive definite: Gauss and Jordan's elimination needs
-    no other pivots than those of the diagonal."""
+    With Q the matrix of that form, (Q + 1 1^T) p is a multiple of 1, and the matrix is positive definite: Gauss and
+    Jordan's elimination needs no other pivots than those of the diagonal."""
     g, pairs, batch = n.g, list(combinations(range(count), 2)), decisions.dims[0]
     a, b = (np.array(n.floats(f"prob_{k}"), np.float32) for k in "ab")
     if len(a) != len(pairs) or len(b) != len(pairs):

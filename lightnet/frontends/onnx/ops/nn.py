@@ -39,8 +39,9 @@ def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> Window:
 
 
 def _pool_window(n: Node, x: Value) -> tuple[Window, bool]:
-    """The window of a pool, and whether its results are rounded up. One that is wider than its padded input has no position, but for C's
-    division, by which ONNX's shape inference and ONNX Runtime count, there may be one: such a node is refused."""
+    """The window of a pool, and whether its results are rounded up. One that is wider than its padded input has no
+    position, but for C's division, by which ONNX's shape inference and ONNX Runtime count, there may be one: such a
+    node is refused."""
     dims = _spatial(n, x)
     w, ceil = _window(n, dims, ()), _ceil(n)
     for d, k, s, step, b, e in zip(dims, w.size, w.stride, w.dilation, w.begins, w.ends):
@@ -262,7 +263,8 @@ def gemm(n: Node, a: Value, b: Value, c: Value | None = None) -> Value:
 
 
 def _one_row(n: Node, a: Value, b: Value, c: Value | None) -> Value:
-    """a [1, K] times the transpose of b [N, K]: a convolution with one pixel reads the weights in the order they have."""
+    """a [1, K] times the transpose of b [N, K]: a convolution with one pixel reads the weights in the order they
+    have."""
     g, (outputs, length) = n.g, b.dims
     bias = None if c is None or c.len != outputs else g.reshape(c, (outputs,))
     result = windows.convolution(g, g.reshape(a, (1, length, 1, 1)), g.reshape(b, (outputs, length, 1, 1)), bias,

@@ -1,8 +1,9 @@
 """ONNX ops on quantised tensors; ONNX Runtime's, built of the same parts, stand in microsoft.py.
 
-A quantised tensor q stands for (q - zero point) * scale. Products of 8-bit integers are summed in floats that hold every sum
-exactly: in f32 where no sum can reach 2^24 (which known weights tell), else in f64; so they run on the generators of the
-float ops, and give the integers that ConvInteger and MatMulInteger ask for. Imports the table of handlers.
+A quantised tensor q stands for (q - zero point) * scale. Products of 8-bit integers are summed in floats that hold
+every sum exactly: in f32 where no sum can reach 2^24 (which known weights tell), else in f64; so they run on the
+generators of the float ops, and give the integers that ConvInteger and MatMulInteger ask for. Imports the table of
+handlers.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ QUANTIZED = ("i8", "ui8", "i16", "ui16")
 
 
 def standard(n: Node, op_type: str, *inputs: Value | None, opset: int | None = None) -> Any:
-    """What the standard's op (of the model's opset, unless `opset` says another) makes of these inputs, with the attributes of
-    this node."""
+    """What the standard's op (of the model's opset, unless `opset` says another) makes of these inputs, with the
+    attributes of this node."""
     opset = n.importer.opsets.get("", n.opset) if opset is None else opset
     node = Node(n.importer, replace(n.node, op_type=op_type, domain=""), opset)
     handler = handler_of("", op_type)
@@ -105,7 +106,8 @@ def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) 
 
 
 def _stored(n: Node, x: Value, scale: Value, zero: Value | None, storage: str) -> Value:
-    """To a storage type: integers are rounded before the zero point is added, floats (whose zero points are 0) behind it."""
+    """To a storage type: integers are rounded before the zero point is added, floats (whose zero points are 0) behind
+    it."""
     precision = n.element_type("precision") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
     number = n.g.cast(n.g.op("div", n.g.cast(parts, precision), n.g.cast(scale, precision)), "f32")
@@ -249,7 +251,8 @@ def matmul_integer(n: Node, a: Value, b: Value, a_zero: Value | None = None, b_z
 
 
 @onnx_op("QLinearConv")
-def qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value, y_scale: Value,
+def qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
+                 y_scale: Value,
                  y_zero: Value, bias: Value | None = None) -> Value:  # fmt: skip
     """The bias is in units of x_scale * w_scale."""
     sums = convolved(n, x, x_zero, w, w_zero, bias)

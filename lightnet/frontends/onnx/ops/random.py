@@ -1,5 +1,5 @@
-"""ONNX's ops that draw random numbers: they follow from a seed that is given when a model is read (`frontends/random.py`). Imports the
-composites and the table of handlers."""
+"""ONNX's ops that draw random numbers: they follow from a seed that is given when a model is read
+(`frontends/random.py`). Imports the composites and the table of handlers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def random_like(n: Node, x: Value) -> Value:
 
 
 def _drawn(n: Node, dims: tuple[int, ...], dtype: DType) -> Value:
-    """Of a mean and deviation, or between two bounds, the upper of which is left out (but for rounding to a short float)."""
+    """Of a mean and deviation, or between two bounds, the upper of which is left out (but for rounding to a short
+    float)."""
     if not dtype.is_float:
         n.fail(f"it draws floats, but its dtype is {dtype}")
     g, wide = n.g, "f64" if dtype.name == "f64" else "f32"

@@ -1,4 +1,5 @@
-"""LSTM, GRU and RNN of ONNX: the products of the inputs in one matrix product, then `ln`'s recurrent ops, one a direction.
+"""LSTM, GRU and RNN of ONNX: the products of the inputs in one matrix product, then `ln`'s recurrent ops, one a
+direction.
 
 Imports the composites and the table of handlers.
 """
@@ -41,7 +42,8 @@ class _Layer:
         self.batch_first = bool(n.int("layout", 0))
         if self.x.ndim != 3 or self.weights.ndim != 3 or self.recurrent.ndim != 3:
             n.fail(
-                f"its inputs X, W and R should have rank 3, but are {self.x.spec}, {self.weights.spec}, {self.recurrent.spec}"
+                f"its inputs X, W and R should have rank 3, but are {self.x.spec}, {self.weights.spec}, "
+                f"{self.recurrent.spec}"
             )
         if self.batch_first:
             self.x = g.transpose(self.x, (1, 0, 2))
@@ -131,7 +133,8 @@ class _Layer:
 
 
 @onnx_op("LSTM")
-def lstm(n: Node, x: Value, w: Value, r: Value, b: Value | None = None, lens: Value | None = None, h: Value | None = None,
+def lstm(n: Node, x: Value, w: Value, r: Value, b: Value | None = None, lens: Value | None = None,
+         h: Value | None = None,
          c: Value | None = None, p: Value | None = None) -> list[Value]:  # fmt: skip
     """Long short-term memory."""
     layer = _Layer(n, x, w, r, b, lens, 4, ("Sigmoid", "Tanh", "Tanh"))
@@ -163,7 +166,8 @@ def gru(n: Node, x: Value, w: Value, r: Value, b: Value | None = None, lens: Val
             bias = cut(n.g, layer.of(layer.bias, number), 0, 5 * layer.hidden, layer.hidden)
         (f, fa, fb), (g, ga, gb) = layer.functions(number)
         results.append(n.g.op(
-            "gru", layer.inputs(number, 2 if before else 3), layer.state_weights(number), layer.start(h, number), layer.lens,
+            "gru", layer.inputs(number, 2 if before else 3), layer.state_weights(number), layer.start(h, number),
+            layer.lens,
             bias, f=f, g=g, alpha=(fa, ga), beta=(fb, gb), linear_before_reset=before, **layer.params(number),
         ))  # fmt: skip
     return layer.outputs(results)
@@ -177,6 +181,7 @@ def rnn(n: Node, x: Value, w: Value, r: Value, b: Value | None = None, lens: Val
     results = []
     for number in range(len(layer.directions)):
         ((f, alpha, beta),) = layer.functions(number)
-        results.append(n.g.op("rnn", layer.inputs(number, 1), layer.state_weights(number), layer.start(h, number), layer.lens,
+        results.append(n.g.op("rnn", layer.inputs(number, 1), layer.state_weights(number), layer.start(h, number),
+                              layer.lens,
                               f=f, alpha=alpha, beta=beta, **layer.params(number)))  # fmt: skip
     return layer.outputs(results)

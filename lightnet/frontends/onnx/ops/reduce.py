@@ -167,8 +167,8 @@ def softmax_cross_entropy_loss(n: Node, scores: Value, labels: Value, weight: Va
 
 
 def _nll(n: Node, x: Value, target: Value, weight: Value | None) -> Value:
-    """-weight[t] * x[i, t, ...] for the classes t of `target` [N, ...]; its mean is over the weights. Elements whose class is
-    `ignore_index` count nothing."""
+    """-weight[t] * x[i, t, ...] for the classes t of `target` [N, ...]; its mean is over the weights. Elements whose
+    class is `ignore_index` count nothing."""
     g, how = n.g, n.string("reduction", "mean")
     if x.ndim != target.ndim + 1 or x.dims[:1] + x.dims[2:] != target.dims:
         n.fail(f"{x.spec} and the classes {target.spec} do not fit together")

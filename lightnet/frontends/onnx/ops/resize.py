@@ -104,8 +104,8 @@ def _cropped(n: Node, axes: list[_Axis], roi: Sequence[float], named: Sequence[i
 
 
 def _resampled(n: Node, x: Value, axes: Sequence[_Axis], mode: str, mapping: str, rounding: str) -> Value:
-    """`x` resampled along each axis that changes. The rounding ``simple``, of the first versions, is up where an axis shrinks,
-    else down."""
+    """`x` resampled along each axis that changes. The rounding ``simple``, of the first versions, is up where an axis
+    shrinks, else down."""
     if mode not in ("nearest", "linear", "cubic"):
         n.fail(f"mode is '{mode}'; there are nearest, linear and cubic")
     if rounding != "simple" and rounding not in sampling_tables.ROUNDINGS:

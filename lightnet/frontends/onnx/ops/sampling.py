@@ -25,7 +25,8 @@ def grid_sample(n: Node, x: Value, grid: Value) -> Value:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(n.string("mode", "linear"), n.string("mode", "linear"))
     wide = _common(n, x, grid)
     y = n.g.op("grid_sample", n.g.cast(x, wide), n.g.cast(grid, wide), mode=mode,
-               padding_mode=n.string("padding_mode", "zeros"), align_corners=bool(n.int("align_corners", 0)))  # fmt: skip
+               padding_mode=n.string("padding_mode", "zeros"),
+               align_corners=bool(n.int("align_corners", 0)))  # fmt: skip
     return n.g.cast(y, x.dtype)
 
 
@@ -36,7 +37,8 @@ def roi_align(n: Node, x: Value, rois: Value, batch: Value) -> Value:
     if mapping not in ("half_pixel", "output_half_pixel"):
         n.fail(f"coordinate_transformation_mode is '{mapping}'; there are half_pixel and output_half_pixel")
     wide = "f64" if x.dtype.name == "f64" else "f32"
-    y = n.g.op("roi_align", n.g.cast(x, wide), n.g.cast(rois, wide), n.g.cast(batch, "i64"), mode=n.string("mode", "avg"),
+    y = n.g.op("roi_align", n.g.cast(x, wide), n.g.cast(rois, wide), n.g.cast(batch, "i64"),
+               mode=n.string("mode", "avg"),
                height=n.int("output_height", 1), width=n.int("output_width", 1), scale=n.float("spatial_scale", 1.0),
                sampling_ratio=n.int("sampling_ratio", 0), half_pixel=mapping == "half_pixel")  # fmt: skip
     return n.g.cast(y, x.dtype)
@@ -48,7 +50,8 @@ def max_roi_pool(n: Node, x: Value, rois: Value) -> Value:
     size = n.ints("pooled_shape")
     if x.ndim != 4 or rois.ndim != 2 or rois.dims[1] != 5 or len(size) != 2:
         n.fail(
-            f"takes a picture of rank 4, regions of five numbers and a pooled_shape of two, not {x.spec}, {rois.spec} and {size}"
+            f"takes a picture of rank 4, regions of five numbers and a pooled_shape of two, not {x.spec}, {rois.spec} "
+            f"and {size}"
         )
     wide = "f64" if x.dtype.name == "f64" else "f32"
     given = n.g.cast(rois, wide)

@@ -238,8 +238,8 @@ def reverse_sequence(n: Node, x: Value, lens: Value) -> Value:
 
 @onnx_op("Col2Im")
 def col2im(n: Node, x: Value, image: Value, block: Value) -> Value:
-    """Columns [N, C * prod(block), L] added up where they came from: a transposed convolution with weights that pick one
-    element of the block for each of its columns."""
+    """Columns [N, C * prod(block), L] added up where they came from: a transposed convolution with weights that pick
+    one element of the block for each of its columns."""
     g = n.g
     size, kernel = n.need_ints(image, "the image of Col2Im"), n.need_ints(block, "the block of Col2Im")
     rank = len(size)

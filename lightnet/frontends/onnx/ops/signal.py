@@ -45,8 +45,8 @@ def dft(n: Node, x: Value, length: Value | None = None, axis: Value | None = Non
 
 @onnx_op("STFT")
 def stft(n: Node, x: Value, step: Value, window: Value | None = None, length: Value | None = None) -> Value:
-    """The transforms of frames of a signal [batch, samples, 1 or 2]: [batch, frames, bins, 2]. PyTorch's older exporter leaves out the last
-    axis of a real one."""
+    """The transforms of frames of a signal [batch, samples, 1 or 2]: [batch, frames, bins, 2]. PyTorch's older exporter
+    leaves out the last axis of a real one."""
     if x.ndim == 2:
         x = n.g.reshape(x, (*x.dims, 1))
     if x.ndim != 3 or x.dims[2] not in (1, 2) or (window is not None and window.ndim != 1):

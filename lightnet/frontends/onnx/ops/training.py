@@ -1,8 +1,8 @@
-"""Optimizers of ONNX's training operators (domain ai.onnx.preview.training): a step for any number of tensors. Gradients are refused: a network
-that is compiled has no derivatives.
+"""Optimizers of ONNX's training operators (domain ai.onnx.preview.training): a step for any number of tensors.
+Gradients are refused: a network that is compiled has no derivatives.
 
-The step R is f32 or f64 and the number of steps before it, T, an i64; then come all tensors X, their gradients, and one or two states of each. Source:
-the operator documentation of Adagrad, Momentum and Adam. Imports the table of handlers.
+The step R is f32 or f64 and the number of steps before it, T, an i64; then come all tensors X, their gradients, and one
+or two states of each. Source: the operator documentation of Adagrad, Momentum and Adam. Imports the table of handlers.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def momentum(n: Node, r: Value, t: Value, *values: Value) -> tuple[Value, ...]:
 
 @onnx_op("Adam", domain=TRAINING)
 def adam(n: Node, r: Value, t: Value, *values: Value) -> tuple[Value, ...]:
-    """v' = alpha v + (1 - alpha) g, h' = beta h + (1 - beta) g^2, x' = x - r' v' / (sqrt h' + epsilon), where r' = r sqrt(1 - beta^t) / (1 - alpha^t)
-    behind the first step (Kingma and Ba, "Adam", 2015); then decay of x'."""
+    """v' = alpha v + (1 - alpha) g, h' = beta h + (1 - beta) g^2, x' = x - r' v' / (sqrt h' + epsilon), where r' = r
+    sqrt(1 - beta^t) / (1 - alpha^t) behind the first step (Kingma and Ba, "Adam", 2015); then decay of x'."""
     g, alpha, beta = n.g, n.float("alpha", 0.9), n.float("beta", 0.999)
     time = g.cast(t, "f64")
 

@@ -1,7 +1,7 @@
 """The form of JSON IR: decoded objects as operators, tensors and parameters, each refused with its path when it is not
 well formed.
 
-The grammar stands in `json_ir.py`, which knows the text and turns a path into a place. Imports the netlist,
+The grammar stands in `json_ir`, which knows the text and turns a path into a place. Imports the netlist,
 `json_text` and diagnostics only.
 """
 

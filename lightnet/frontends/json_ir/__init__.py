@@ -1,7 +1,8 @@
 """JSON IR, both ways: text to `Netlist` and back, for plain networks, planned ones and kernel regions.
 
     network := {"ops": [op], "mem_sizes_h": [int], "mem_sizes_l": [int], ...}
-    op      := {"name": string, "optype": string, "tensors_in": [tensor], "tensors_out": [tensor], "params": [param], "body": [op]}
+    op      := {"name": string, "optype": string, "tensors_in": [tensor], "tensors_out": [tensor], "params": [param],
+                "body": [op]}
     tensor  := {"arg_name": string, "name": string, "dims": [int], "offset_h": int, "offset_l": int, "layout": string}
     param   := {"arg_name": string, "value": null | string | number | bool | [string] | [number] | [bool]}
 
@@ -10,8 +11,8 @@ others. A `_h`/`_l` pair is the high and the low 32-bit word of one number of by
 of the top level are kept (`Netlist.extra`). Comments (`//` and `/* */`) are taken; trailing commas, duplicate keys, NaN
 and Infinity are not.
 
-`json_text.py` reads the text, so that memory holds one raw operator at a time. Imports the standard library, the netlist,
-`json_form`, `json_text`, `source` and diagnostics only.
+`json_text.py` reads the text, so that memory holds one raw operator at a time. Imports the standard library, the
+netlist, `form`, `json_text`, `source` and diagnostics only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import json
 from typing import Any
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.json_form import check_depth, check_encodable, join_words, to_op, to_words
+from lightnet.frontends.json_ir.form import check_depth, check_encodable, join_words, to_op, to_words
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor
 from lightnet.json_text import MAX_DEPTH, MAX_FILE, JsonText
 from lightnet.source import STDIN_NAME, Texts, read_text
