@@ -63,29 +63,32 @@ def compile(
     instrumentation: Sequence[Any] = (),
     **options: Any,
 ) -> Any:
-    """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a target.
+    """Compile a model (or the network at a path, the bytes of an ONNX model, what reading an open one raised) for a
+    target.
 
-    A network at a path whose shapes are open, because an ONNX model leaves dims of its inputs open or computes shapes from their
-    values, becomes a `SpecializingExecutable`, which is compiled when it is called. One with text at its ends becomes a `HostedExecutable`, which has either of these as its
-    `network`.
+    A network at a path whose shapes are open, because an ONNX model leaves dims of its inputs open or computes shapes
+    from their values, becomes a `SpecializingExecutable`, which is compiled when it is called. One with text at its
+    ends becomes a `HostedExecutable`, which has either of these as its `network`.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
-    tensors by name; `pipeline` replaces the target's pass list (``@cpu-bands``, or passes, as `ln-opt` takes them), `disable` switches passes and patterns off
-    by name; `weights` replaces the model's; `shapes` are for reading a path (`lightnet.load`); `compiled` says that the
-    model is planned already and is to be lowered only.
-    `layout` is one of the target's (cpu: ``blocked``, the default, and ``plain``); `precision` is what a network of f32 computes in: ``f32``; ``f16`` or
-    ``bf16``, where its ops allow it (the pass `precision`), inputs and outputs keeping their types; or one of the target's (cuda: ``tf32``, to which the
-    factors of products are rounded). `exact` refuses algorithms that sum something else than an op's
-    definition does (Winograd's); `weight_memory` is how many bytes transformed weights (Winograd's) may take beyond the plain ones
-    (default: 0.3 times those of all weights; with less, they are transformed at run time, which takes longer). `threads` is how many threads a call may use (unless given that of the environment variable
-    LIGHTNET_THREADS, else, as for ``"any"``, whatever number: a call takes as many as there are processors where it runs); results do not depend on it.
-    `seed` is `lightnet.load`'s, of a network that is read here. With `check_indices`, a call raises for an index outside of its axis, which is clamped
-    otherwise. `budget` is how many seconds of this thread's processor
-    time compiling may take, by which it also bounds the size of each kernel's code (`ir/budget.py`; generous unless given).
+    tensors by name; `pipeline` replaces the target's pass list (``@cpu-bands``, or passes, as `ln-opt` takes them),
+    `disable` switches passes and patterns off by name; `weights` replaces the model's; `shapes` are for reading a path
+    (`lightnet.load`); `compiled` says that the model is planned already and is to be lowered only. `layout` is one of
+    the target's (cpu: ``blocked``, the default, and ``plain``); `precision` is what a network of f32 computes in:
+    ``f32``; ``f16`` or ``bf16``, where its ops allow it (the pass `precision`), inputs and outputs keeping their types;
+    or one of the target's (cuda: ``tf32``, to which the factors of products are rounded). `exact` refuses algorithms
+    that sum something else than an op's definition does (Winograd's); `weight_memory` is how many bytes transformed
+    weights (Winograd's) may take beyond the plain ones (default: 0.3 times those of all weights; with less, they are
+    transformed at run time, which takes longer). `threads` is how many threads a call may use (unless given that of the
+    environment variable LIGHTNET_THREADS, else, as for ``"any"``, whatever number: a call takes as many as there are
+    processors where it runs); results do not depend on it. `seed` is `lightnet.load`'s, of a network that is read here.
+    With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise. `budget` is how
+    many seconds of this thread's processor time compiling may take, by which it also bounds the size of each kernel's
+    code (`ir/budget.py`; generous unless given).
 
-    `options` are those that the target has of its own (`Target.runtime`; docs/targets.md lists them): `cpu`, `triple` and `features` of target cpu; `arch`,
-    `emulate` and `on_cpu` of target cuda.
-    Raises `LightNetError`: an unknown target or option, an op that the target cannot run, a network that does not fit in memory, ``native`` without a
+    `options` are those that the target has of its own (`Target.runtime`; docs/targets.md lists them): `cpu`, `triple`
+    and `features` of target cpu; `arch`, `emulate` and `on_cpu` of target cuda. Raises `LightNetError`: an unknown
+    target or option, an op that the target cannot run, a network that does not fit in memory, ``native`` without a
     device, a budget that is spent (`compile.budget` and `compile.code`: it names the pass and the op).
     """
     architecture = get_target(target)
@@ -96,9 +99,12 @@ def compile(
         except OpenError as opened:
             if shapes:
                 raise  # some are still open
-            again = {"target": target, "plan": plan, "layout": layout, "precision": precision, "outputs": outputs, "weights": weights,
-                     "pipeline": pipeline, "disable": disable, "exact": exact, "weight_memory": weight_memory, "threads": threads,
-                     "check_indices": check_indices, "budget": budget, "instrumentation": instrumentation, **options}  # fmt: skip
+            again = {"target": target, "plan": plan, "layout": layout, "precision": precision, "outputs": outputs,
+                     "weights": weights,
+                     "pipeline": pipeline, "disable": disable, "exact": exact, "weight_memory": weight_memory,
+                     "threads": threads,
+                     "check_indices": check_indices, "budget": budget, "instrumentation": instrumentation,
+                     **options}  # fmt: skip
             return hosted(opened.host, SpecializingExecutable(opened, partial(compile, **again), model))
     elif shapes:
         raise LightNetError("shapes are given to who reads the network: lightnet.load(path, shapes=...)")
@@ -135,8 +141,10 @@ def compile(
         compilation = Compilation(
             module, planning, lowering, model.ctx, [*instrumentation, *watchers], target, settings, asked, disable
         )
-    said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": asked.number, "exact": exact,
-            "weight_memory": weight_memory, "pipeline": pipeline, **compilation.options, "disable": tuple(disable)}  # fmt: skip
+    said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": asked.number,
+            "exact": exact,
+            "weight_memory": weight_memory, "pipeline": pipeline, **compilation.options,
+            "disable": tuple(disable)}  # fmt: skip
     said = {name: value for name, value in said.items() if value is not None and value is not False and value != ()}
     return hosted(host, Executable(compilation, store, model.seed, options=said, tied=tied))
 
@@ -163,8 +171,8 @@ def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None, seed: int | s
 
 
 def _taken(model: Model, weights: Weights, compiled: bool) -> tuple[ModuleOp, Any, bool]:
-    """A copy of a model's network, its weights, and whether it is planned. Raises `LightNetError` for a plan that does not hold, which one from a file may
-    not, and where there should be one and is none."""
+    """A copy of a model's network, its weights, and whether it is planned. Raises `LightNetError` for a plan that does
+    not hold, which one from a file may not, and where there should be one and is none."""
     module = without_host(model.module.clone())
     budgets.for_ops(len(main_of(module).body.block.ops))
     store = model.weights

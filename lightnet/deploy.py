@@ -1,7 +1,8 @@
-"""Files of a compiled network, for those who run it elsewhere: an executable of ours, and what its target's runtime writes.
+"""Files of a compiled network, for those who run it elsewhere: an executable of ours, and what its target's runtime
+writes.
 
-Every file is made before the first is written, and each appears whole or not at all. Imports the compiler's code generator when it is
-asked for.
+Every file is made before the first is written, and each appears whole or not at all. Imports the compiler's code
+generator when it is asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from lightnet.runtime.files import write_atomic
 if TYPE_CHECKING:
     from lightnet.executable import Executable
 
-#: The kinds of files that there are of every executable with code -> the suffix of each: what `lightnet.load_executable` takes, and level 4.
+#: The kinds of files that there are of every executable with code -> the suffix of each: what
+#: `lightnet.load_executable` takes, and level 4.
 EVERY = {"lnx": ".lnx", "mlir": ".mlir"}
 
 
@@ -44,11 +46,13 @@ def emit(
     variants: Sequence[Executable] = (),
     sign: str | os.PathLike[str] | None = None,
 ) -> list[str]:
-    """Write files of an executable: `kinds` maps each kind that is wanted (`kinds_of` its runtime) to its path. `name` is the prefix of C's symbols;
-    `variants` are further executables of the network, for processors that can do less, `sign` the private key to sign it with (`lnx` alone).
+    """Write files of an executable: `kinds` maps each kind that is wanted (`kinds_of` its runtime) to its path. `name`
+    is the prefix of C's symbols; `variants` are further executables of the network, for processors that can do less,
+    `sign` the private key to sign it with (`lnx` alone).
 
-    Some kinds refer to others, written beside them (assembly of cpu, to ``NAME.weights``). Returns the paths that were written. Raises
-    LightNetError: a kind that the target has not, a network that C cannot run, a system without a linker, a file that cannot be written.
+    Some kinds refer to others, written beside them (assembly of cpu, to ``NAME.weights``). Returns the paths that were
+    written. Raises LightNetError: a kind that the target has not, a network that C cannot run, a system without a
+    linker, a file that cannot be written.
     """
     if not executable.is_native:
         raise LightNetError("there is no machine code to emit: compile for a target other than none")
@@ -74,14 +78,15 @@ def emit(
 
 
 def _numbers_of(executable: Any, kinds: Iterable[str]) -> Executable:
-    """The executable without its host part, which files for C have no place for. Raises LightNetError where it does more
-    than to name classes, whose numbers the network gives."""
+    """The executable without its host part, which files for C have no place for. Raises LightNetError where it does
+    more than to name classes, whose numbers the network gives."""
     from lightnet.runtime.hosted import of_numbers
 
     found, foreign = of_numbers(executable), [kind for kind in kinds if kind != "lnx"]
     if foreign and hasattr(found, "host"):
         raise LightNetError(
-            f"cannot emit '{foreign[0]}': the network has ops on text, which run on the host ({found.host}): they are in a .lnx alone",
+            f"cannot emit '{foreign[0]}': the network has ops on text, which run on the host ({found.host}): they are "
+            "in a .lnx alone",
             label="emit.host",
         )
     return getattr(found, "network", found)
@@ -93,4 +98,5 @@ def check_kinds(kinds: Mapping[str, object] | Sequence[str], target: str, runtim
     if unknown := [kind for kind in kinds if kind not in there]:
         whose = [name for name in RUNTIMES if unknown[0] in RUNTIMES.get(name).files]
         hint = f" ('{unknown[0]}' is of target {' and '.join(whose)})" if whose else ""
-        raise LightNetError(f"cannot emit '{unknown[0]:.40}' for target {target}; there are: {', '.join(there)}{hint}", label="deploy.kind")  # fmt: skip
+        raise LightNetError(f"cannot emit '{unknown[0]:.40}' for target {target}; there are: {', '.join(there)}{hint}",
+                            label="deploy.kind")  # fmt: skip

@@ -35,7 +35,8 @@ class SourceLoc(NamedTuple):
 
 
 class DescriptionWarning(UserWarning):
-    """What a description warns of: the code of an operator's (`ln_msg_warn`), or that its hardware is not here. `loc` is where."""
+    """What a description warns of: the code of an operator's (`ln_msg_warn`), or that its hardware is not here. `loc`
+    is where."""
 
     kind = "warning"
 
@@ -54,11 +55,13 @@ class InternalWarning(DescriptionWarning):
 
 
 class FallbackWarning(DescriptionWarning):
-    """What the compiler does in a plainer and slower way than it meant to, as no generator takes what it meant: a gap of ours."""
+    """What the compiler does in a plainer and slower way than it meant to, as no generator takes what it meant: a gap
+    of ours."""
 
 
 class PipelineWarning(DescriptionWarning):
-    """What a pipeline asks for in vain: a pass that finds nothing of its level, a name to switch off that nothing has."""
+    """What a pipeline asks for in vain: a pass that finds nothing of its level, a name to switch off that nothing
+    has."""
 
 
 @dataclass
@@ -81,7 +84,8 @@ class LightNetError(Exception):
         return self.render()
 
     def render(self) -> str:
-        """The text a command-line tool prints: location, message, source line with a caret, notes; then those of `others`."""
+        """The text a command-line tool prints: location, message, source line with a caret, notes; then those of
+        `others`."""
         where = f"{self.loc}: " if self.loc else ""
         label = f" [{self.label}]" if self.label else ""
         lines = [f"{where}error: {_clipped(str(self.message))}{label}"]
@@ -103,9 +107,9 @@ class LimitError(LightNetError):
 
 
 class ErrorList:
-    """The errors of one input, as they are found: a reader that can go on after a mistake adds it here, and calls `check` in the
-    end, which raises the first with all others in its `others`. With a `sink` they go there, one by one, and none is raised.
-    There are at most `limit` (None: any number)."""
+    """The errors of one input, as they are found: a reader that can go on after a mistake adds it here, and calls
+    `check` in the end, which raises the first with all others in its `others`. With a `sink` they go there, one by one,
+    and none is raised. There are at most `limit` (None: any number)."""
 
     def __init__(self, sink: Callable[[LightNetError], None] | None = None, limit: int | None = MAX_ERRORS):
         self.found: list[LightNetError] = []
@@ -135,8 +139,8 @@ class ErrorList:
 
 
 def printable(text: str, kept: str = "") -> str:
-    """`text` with what a terminal would act on, or cannot show, as escapes (``\\x1b``), but for the characters in `kept`: names
-    come out of files, and may hold anything."""
+    """`text` with what a terminal would act on, or cannot show, as escapes (``\\x1b``), but for the characters in
+    `kept`: names come out of files, and may hold anything."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -180,11 +184,13 @@ def _caret(text: str, col: int) -> list[str]:
 
 
 def needs_compiler(error: ImportError) -> LightNetError | None:
-    """What to say of a module that is not there where only lightnet-runtime is installed; None where the compiler is, or for other modules."""
+    """What to say of a module that is not there where only lightnet-runtime is installed; None where the compiler is,
+    or for other modules."""
     from importlib.util import find_spec
 
     if (error.name or "").partition(".")[0] not in ("lightnet", "xdsl", "llvmlite") or find_spec("lightnet.compiler"):
         return None
     return LightNetError(
-        "this needs the compiler, and lightnet-runtime is installed, which runs .lnx files: pip install lightnet-compiler"
+        "this needs the compiler, and lightnet-runtime is installed, which runs .lnx files: pip install "
+        "lightnet-compiler"
     )

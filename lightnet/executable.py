@@ -1,7 +1,7 @@
 """What `lightnet.compile` gives: a network that is called like a function, and can be looked into and saved.
 
-It keeps the planned module (level 3) for what needs the IR: the plan's report, the text of each stage, and evaluating the
-static tensors again when a param is fed.
+It keeps the planned module (level 3) for what needs the IR: the plan's report, the text of each stage, and evaluating
+the static tensors again when a param is fed.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ from lightnet.tying import Tied, check_fed
 
 
 class Compiled(Runnable):
-    """What `lightnet.compile` gives: an `Executable`, or, of a network whose shapes are open, a `SpecializingExecutable`. Both have all that is here; of
-    the latter, what there is for each set of shapes is an error that names `specialized`, and lists tell of what has been compiled so far."""
+    """What `lightnet.compile` gives: an `Executable`, or, of a network whose shapes are open, a
+    `SpecializingExecutable`. Both have all that is here; of the latter, what there is for each set of shapes is an
+    error that names `specialized`, and lists tell of what has been compiled so far."""
 
     @abstractmethod
     def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
-        """The executable that runs inputs like `feeds`, compiled if there is none yet: itself, where shapes are not open."""
+        """The executable that runs inputs like `feeds`, compiled if there is none yet: itself, where shapes are not
+        open."""
 
     @property
     @abstractmethod
@@ -79,7 +81,8 @@ class Compiled(Runnable):
 
     @abstractmethod
     def ir(self, stage: str | None = None) -> str:
-        """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned module."""
+        """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned
+        module."""
 
     @abstractmethod
     def save(
@@ -87,14 +90,15 @@ class Compiled(Runnable):
     ) -> None:
         """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling.
 
-        `variants` are the same network compiled for other processors, in descending order of what they ask for: a loader takes
-        the first that it can run, this one above all. `sign` is the file of the private key to sign it with (`runtime.signing`).
+        `variants` are the same network compiled for other processors, in descending order of what they ask for: a
+        loader takes the first that it can run, this one above all. `sign` is the file of the private key to sign it
+        with (`runtime.signing`).
         """
 
 
 class Executable(Compiled):
-    """A compiled network, called with arrays by input (or param) name; every call starts from the loaded data. It goes to other
-    processes (`pickle`) as the contents of the file that `save` writes, and is a `SavedExecutable` there."""
+    """A compiled network, called with arrays by input (or param) name; every call starts from the loaded data. It goes
+    to other processes (`pickle`) as the contents of the file that `save` writes, and is a `SavedExecutable` there."""
 
     def __init__(
         self,
@@ -162,8 +166,9 @@ class Executable(Compiled):
         return self
 
     def filled(self, feeds: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """What a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): what the inputs and residents that are fed
-        hold, and the bytes of the static tensors. Raises as a call does, and where there is no code."""
+        """What a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): what
+        the inputs and residents that are fed hold, and the bytes of the static tensors. Raises as a call does, and
+        where there is no code."""
         if not self.is_native:
             raise LightNetError("there is no machine code to run: compile for a target other than none")
         arrays = self._feeds(feeds)
@@ -171,8 +176,8 @@ class Executable(Compiled):
         return {**(residents or {}), **arrays}, static
 
     def interpreted(self, feeds: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-        """Every named tensor of the planned network (of target none, of the network as it came in), as the reference interpreter
-        computes it on `feeds`; nothing is printed. Raises as a call does."""
+        """Every named tensor of the planned network (of target none, of the network as it came in), as the reference
+        interpreter computes it on `feeds`; nothing is printed. Raises as a call does."""
         from lightnet.backends.interpreter import graph
 
         arrays, values = self._feeds(feeds), dict[str, np.ndarray]()
@@ -202,7 +207,8 @@ class Executable(Compiled):
         if lacking := [name for name in self._lacking if name not in set(fed)]:
             shown = ", ".join(lacking[:5]) + (", ..." if len(lacking) > 5 else "")
             where = f"{self._store.path or 'the weights'} has" if self._store is not None else "there are"
-            raise LightNetError(f"{where} no contents for {len(lacking)} of the network's params ({shown}): give its weights, with "
+            raise LightNetError(f"{where} no contents for {len(lacking)} of the network's params ({shown}): give its "
+                                "weights, with "
                                 "weights=... or -f FILE")  # fmt: skip
 
     def _interpreted(self, arrays: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]:
@@ -276,7 +282,8 @@ class Executable(Compiled):
 
     @property
     def warnings(self) -> list[str]:
-        """What is odd about the weights and the plan: `weight_warnings`, and outputs that upstream's plan overwrites."""
+        """What is odd about the weights and the plan: `weight_warnings`, and outputs that upstream's plan
+        overwrites."""
         lost = [
             f"output {name} is overwritten by {by}, as in upstream's plan, and not returned"
             for name, by in self.program.overwritten
@@ -285,8 +292,8 @@ class Executable(Compiled):
 
     @property
     def weight_warnings(self) -> list[str]:
-        """What is odd about the weights: those that are not there, and those that the network does not use, as no tensor has their
-        name, or one that gives contents of its own."""
+        """What is odd about the weights: those that are not there, and those that the network does not use, as no
+        tensor has their name, or one that gives contents of its own."""
         store, missing = self._store, self.missing
         found = []
         if store is None and missing:
@@ -338,12 +345,14 @@ class Executable(Compiled):
 
     @property
     def _interface(self) -> dict[str, Any]:
-        """What the program takes and gives. Asking does not make machine code, which a first call makes while it loads the data."""
+        """What the program takes and gives. Asking does not make machine code, which a first call makes while it loads
+        the data."""
         return self._part("interface", lambda: interface_of(self._compilation))
 
     @property
     def native(self) -> Any:
-        """The code as the target's runtime makes it: its texts `llvm_ir` and `assembly`, and what these are of (objects, PTX)."""
+        """The code as the target's runtime makes it: its texts `llvm_ir` and `assembly`, and what these are of
+        (objects, PTX)."""
         return self._compilation.native
 
     @property
@@ -381,8 +390,8 @@ class Executable(Compiled):
         self.runtime.made_all(memory_of(self.loops).get("static", 0))
 
     def with_tensors(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Executable:
-        """This executable on static tensors and contents that another one of the same plan holds; itself. Raises LightNetError where they
-        do not fit."""
+        """This executable on static tensors and contents that another one of the same plan holds; itself. Raises
+        LightNetError where they do not fit."""
         wanted = {t.name: (t.dims, t.np_dtype) for t in (*self.program.inputs, *self.program.residents)}
         if static.nbytes < self.program.memory.get("static", 0) or any(
             name not in defaults or (defaults[name].shape, defaults[name].dtype) != kind
@@ -410,8 +419,8 @@ class Executable(Compiled):
         return made
 
     def _static(self, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The bytes of the static space (params and results of `ln.once`, evaluated by their references), and the contents
-        of residents."""
+        """The bytes of the static space (params and results of `ln.once`, evaluated by their references), and the
+        contents of residents."""
         loops = self._compilation.loops
         assert loops is not None
         image = aligned(max(memory_of(loops).get("static", 0), 1), zeroed=True)

@@ -1,8 +1,9 @@
 """What a generator of kernels is, and its plan for one: the same for all targets.
 
-A generator makes the kernels of one family of bodies. It is asked for its plan of a kernel on a machine, once: what it needs, what it
-would take, which choices it makes, how weights should lie, how much memory it wants, and by which numbers it builds. A plan holds no IR,
-so that equal kernels share it (`selection.py` keeps it from `layout` and `choose` to the lowering). Imports `ir`.
+A generator makes the kernels of one family of bodies. It is asked for its plan of a kernel on a machine, once: what it
+needs, what it would take, which choices it makes, how weights should lie, how much memory it wants, and by which
+numbers it builds. A plan holds no IR, so that equal kernels share it (`selection.py` keeps it from `layout` and
+`choose` to the lowering). Imports `ir`.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a generator would make of a kernel. It is a function of the kernel's body, types and choices, and, where choices are missing, of the
-    machine.
+    """What a generator would make of a kernel. It is a function of the kernel's body, types and choices, and, where
+    choices are missing, of the machine.
 
-    `form` names operands by their numbers. `time` is nanoseconds on one thread (of a device: launches included), by a model. `choices`
-    are all that the generator has, those that the kernel had among them; with these it plans the same. `weights` are the layouts of
-    operands to be packed, by number. One thread uses `scratch_bytes` while it runs; one launch leaves `workspace_bytes` for the next, or
-    shares them with other threads. More than `blocks` threads are of no use. `schedule` are the numbers that `Generator.build` goes by:
-    tiles, orders of loops. `lean` is another plan of the same generator, of weights that take no more memory than plain ones.
+    `form` names operands by their numbers. `time` is nanoseconds on one thread (of a device: launches included), by a
+    model. `choices` are all that the generator has, those that the kernel had among them; with these it plans the same.
+    `weights` are the layouts of operands to be packed, by number. One thread uses `scratch_bytes` while it runs; one
+    launch leaves `workspace_bytes` for the next, or shares them with other threads. More than `blocks` threads are of
+    no use. `schedule` are the numbers that `Generator.build` goes by: tiles, orders of loops. `lean` is another plan of
+    the same generator, of weights that take no more memory than plain ones.
     """
 
     generator: Generator
@@ -48,7 +50,8 @@ class Plan:
     lean: Plan | None = None
 
     @classmethod
-    def of(cls, generator: Generator, kernel: KernelOp, form: Form, time: float, schedule: Any = None, **fields: Any) -> Plan:  # fmt: skip
+    def of(cls, generator: Generator, kernel: KernelOp, form: Form, time: float, schedule: Any = None,
+           **fields: Any) -> Plan:  # fmt: skip
         """The plan of a generator for a kernel, whose block arguments `form` speaks of."""
         return cls(generator, numbered(form, kernel), time, schedule, **fields)
 
@@ -63,7 +66,8 @@ class Plan:
         return align_up(self.scratch_bytes) + align_up(self.workspace_bytes)
 
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Any]:
-        """The launches of a kernel that this is the plan of; `aliases` maps a result to the operand whose memory it takes."""
+        """The launches of a kernel that this is the plan of; `aliases` maps a result to the operand whose memory it
+        takes."""
         return self.generator.build(kernel, self, name, aliases)
 
 
@@ -89,13 +93,14 @@ class Generator(ABC, Generic[M]):
 
     @abstractmethod
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: M) -> Sequence[Form]:
-        """The forms in which it takes a body, none where it is no generator for it. Ops may be those of a kernel, or a union that is not
-        built yet; layouts of types do not count here."""
+        """The forms in which it takes a body, none where it is no generator for it. Ops may be those of a kernel, or a
+        union that is not built yet; layouts of types do not count here."""
 
     @abstractmethod
     def plan(self, kernel: KernelOp, form: Form, machine: M) -> Plan:
-        """The plan for a kernel in one of the forms that it is taken in. Choices that the kernel has stay, and may narrow the rest; raises
-        `LightNetError` for one that cannot be. Layouts may not stand on the kernel's types yet: `layout` asks for plans, too."""
+        """The plan for a kernel in one of the forms that it is taken in. Choices that the kernel has stay, and may
+        narrow the rest; raises `LightNetError` for one that cannot be. Layouts may not stand on the kernel's types yet:
+        `layout` asks for plans, too."""
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
         """A plan of its own that was chosen, with what takes long to find out."""

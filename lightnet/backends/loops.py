@@ -119,8 +119,8 @@ class _Schedule:
 
 
 def _schedule(definition: BoundDefinition, by_point: bool = False) -> _Schedule:
-    """One launch if all nests share enough parallel loops (`by_point`: all of them) or there is little work, else one for each
-    nest. `shared` is None where no launch has several."""
+    """One launch if all nests share enough parallel loops (`by_point`: all of them) or there is little work, else one
+    for each nest. `shared` is None where no launch has several."""
     groups = nests(definition)
     if not groups:  # every result is empty
         return _Schedule([], None, {}, ())

@@ -1,8 +1,9 @@
-"""Which generator makes a kernel, and by which plan: what `layout`, `choose`, `pack` and the lowering ask, of any target.
+"""Which generator makes a kernel, and by which plan: what `layout`, `choose`, `pack` and the lowering ask, of any
+target.
 
-Nothing is measured: a plan says what its kernel takes on a machine, by a model. Each generator is asked for its plan of a kernel once: the one
-that is chosen is kept under what the kernel then is, its body, types and choices. Who changes any of these asks anew, and so does who
-reads a file whose kernels have chosen. Imports what generators are.
+Nothing is measured: a plan says what its kernel takes on a machine, by a model. Each generator is asked for its plan of
+a kernel once: the one that is chosen is kept under what the kernel then is, its body, types and choices. Who changes
+any of these asks anew, and so does who reads a file whose kernels have chosen. Imports what generators are.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Selection(ABC, Generic[M]):
 
     @abstractmethod
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: M) -> bool:
-        """Whether the layouts of a kernel's operands and results are what a generator asks for by a form, or will be once `pack` has run."""
+        """Whether the layouts of a kernel's operands and results are what a generator asks for by a form, or will be
+        once `pack` has run."""
 
     @abstractmethod
     def machine_for(self, kernel: KernelOp) -> M | None:
@@ -95,7 +97,8 @@ class Selection(ABC, Generic[M]):
         return [(g, form) for g in self.usable(kernel, machine) for form in g.takes(ops, yielded, machine)]
 
     def offers(self, kernel: KernelOp, found: Sequence[Candidate], machine: M) -> list[Plan]:
-        """The plans of candidates. One that cannot have a choice of the kernel is out; raises its `LightNetError` where all are."""
+        """The plans of candidates. One that cannot have a choice of the kernel is out; raises its `LightNetError` where
+        all are."""
         plans, refusals = [], []
         for generator, form in found:
             try:
@@ -109,8 +112,9 @@ class Selection(ABC, Generic[M]):
     # -- choosing
 
     def choose(self, kernel: KernelOp, machine: M, exact: bool) -> Chosen:
-        """What takes least time, of the plans of all generators that take a kernel with its layouts (of those that its `alg` names, if it has one;
-        of none that is inexact if it has to be `exact`). Raises `LightNetError` where none does."""
+        """What takes least time, of the plans of all generators that take a kernel with its layouts (of those that its
+        `alg` names, if it has one; of none that is inexact if it has to be `exact`). Raises `LightNetError` where none
+        does."""
         owners = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
         placed = bool(kernel.results) and place_of(kernel.results[0]) is not None
         key = machine, exact, owners, placed, self.table.version
@@ -185,7 +189,8 @@ class Selection(ABC, Generic[M]):
         """The plan by which a kernel is built. Raises `LightNetError` where its choices and layouts name none."""
         if (made := self.found(kernel)) is None:
             alg = choice(kernel, "alg")
-            raise LightNetError(f"no generator of {self.name} takes this {kernel.name} with alg = {alg!r} in layouts {layouts(kernel)}: run choose "
+            raise LightNetError(f"no generator of {self.name} takes this {kernel.name} with alg = {alg!r} in layouts "
+                                f"{layouts(kernel)}: run choose "
                                 "and pack", loc_of(kernel), label=f"{kernel.name}.layout")  # fmt: skip
         return made.plan
 
@@ -196,7 +201,8 @@ class Selection(ABC, Generic[M]):
         plan = self.plan_of(kernel)
         for number, layout in plan.weights.items():
             if (found := layout_of(kernel.operands[number].type)) != layout:
-                raise LightNetError(f"operand {number} of this {kernel.name} is {found}, its choices want {layout}: run pack behind choose",
+                raise LightNetError(f"operand {number} of this {kernel.name} is {found}, its choices want {layout}: "
+                                    "run pack behind choose",
                                     loc_of(kernel), label=f"{kernel.name}.packed")  # fmt: skip
         return plan.build(kernel, name, aliases)
 

@@ -2,10 +2,11 @@
 
     data=@picture.npy    data=@arrays.npz:key    steps=1.5,2,3    data=random    data=zeros    data=1x3x224x224 (dims)
 
-Text is fed as it stands (word=hello, for all of the input), as a JSON list of strings, or @FILE.json, @FILE.npy of strings.
+Text is fed as it stands (word=hello, for all of the input), as a JSON list of strings, or @FILE.json, @FILE.npy of
+strings.
 
-Arrays come from `.npy` and `.npz` files, read by `runtime.containers`: mapped, checked against the file's size, and nothing in
-them is unpickled. Imports the runtime.
+Arrays come from `.npy` and `.npz` files, read by `runtime.containers`: mapped, checked against the file's size, and
+nothing in them is unpickled. Imports the runtime.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ Dims = tuple[int, ...]
 
 
 def assignments(words: Iterable[str], option: str) -> dict[str, str]:
-    """``name=text`` words as a dict. Raises `LightNetError` for a word without a name, and for a name that stands twice."""
+    """``name=text`` words as a dict. Raises `LightNetError` for a word without a name, and for a name that stands
+    twice."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -68,11 +70,11 @@ def values_of(words: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def fed(name: str, text: str, dtype: DType, dims: tuple[int | str | None, ...] | None, seed: int) -> np.ndarray:
-    """What ``-i name=text`` feeds an input of that type; `dims` has None or a name for those that are open, and is None where
-    the rank is.
+    """What ``-i name=text`` feeds an input of that type; `dims` has None or a name for those that are open, and is None
+    where the rank is.
 
-    Numbers fill an input in row-major order; a single number fills all of it. Random contents belong to the name and the seed.
-    Raises `LightNetError` where the array does not fit.
+    Numbers fill an input in row-major order; a single number fills all of it. Random contents belong to the name and
+    the seed. Raises `LightNetError` where the array does not fit.
     """
     if text in MADE:
         closed = _closed(name, dims, text)
@@ -85,7 +87,8 @@ def fed(name: str, text: str, dtype: DType, dims: tuple[int | str | None, ...] |
 
 
 def fed_text(name: str, text: str, dims: tuple[int | str | None, ...] | None) -> np.ndarray:
-    """What ``-i name=text`` feeds an input that is text: strings of a JSON list or file, or one string, which fills all of the input.
+    """What ``-i name=text`` feeds an input that is text: strings of a JSON list or file, or one string, which fills all
+    of the input.
 
     ``zeros`` are empty strings. Raises `LightNetError` where it is no text; whether it fits, a call says.
     """
@@ -140,7 +143,8 @@ def _text(dims: tuple[int | str | None, ...]) -> str:
 
 
 def numbers(name: str, text: str) -> np.ndarray:
-    """``1.5,2,3`` as float64, ``1,2`` as int64 (uint64 where needed), ``true,false`` as bool; one without a comma is a scalar."""
+    """``1.5,2,3`` as float64, ``1,2`` as int64 (uint64 where needed), ``true,false`` as bool; one without a comma is a
+    scalar."""
     parts = [part.strip() for part in text.split(",")]
     vector = len(parts) > 1
     if vector and not parts[-1]:

@@ -1,4 +1,5 @@
-"""What `lightnet run` shows of the inside of a network: `--profile`, `--dump-tensors`, `--check-nan`, `--compare WITH --layers`.
+"""What `lightnet run` shows of the inside of a network: `--profile`, `--dump-tensors`, `--check-nan`,
+`--compare WITH --layers`.
 
 Imports the reports when they are asked for.
 """
@@ -60,8 +61,8 @@ class Inside:
         return failed | (self.compare(found, names) if self.args.layers else 0)
 
     def tensors(self) -> tuple[Tensors, list[str]]:
-        """The tensors, and the names of those that are asked for. Those that have no memory in the network as it ships are kept
-        by compiling it again with them as outputs."""
+        """The tensors, and the names of those that are asked for. Those that have no memory in the network as it ships
+        are kept by compiling it again with them as outputs."""
         from lightnet.report.steps import specialized
         from lightnet.report.tensors import computed_names, tensors
 
@@ -79,7 +80,8 @@ class Inside:
             )
             found, (self.executable, self.feeds) = tensors(executable, feeds), (executable, feeds)
             show(
-                f"\ncompiled again with {some(len(lacking), 'more output')}, which changes what is fused: {_listed(lacking)}"
+                f"\ncompiled again with {some(len(lacking), 'more output')}, which changes what is fused: "
+                f"{_listed(lacking)}"
             )
         return found, wanted
 
@@ -160,7 +162,8 @@ class Inside:
             return
         if checked.agrees:
             show(
-                f"the kernel of '{name}' does what its ops mean: look at the rewrites that made them, and at weights and operands"
+                f"the kernel of '{name}' does what its ops mean: look at the rewrites that made them, and at weights "
+                "and operands"
             )
         else:
             show(f"the kernel of '{name}' does not compute what its ops mean: the generated code is at fault")

@@ -1,10 +1,11 @@
 """`lightnet run NET -i name=VALUE ... [-o OUT.npz]`: compile a network, run it once on inputs, look at the outputs.
 
-NET is in any form that the front ends take, or an executable that `lightnet compile` wrote. An input is `@FILE.npy`, `@FILE.npz:key`, numbers (`1.5,2,3`), `random` or `zeros`;
-`-i random` alone is for all inputs that no other `-i` names. The outputs go to a table and, with `-o`, to a file. `--compare`
-checks them against ONNX Runtime, against our own reference interpreter, or against arrays in a file; the exit status is then
-1 where an output differs. To look inside: `--layers` compares every tensor and says where the error begins, `--check-nan` where
-NaN does, `--dump-tensors` writes the tensors, `--profile` times the kernels (docs/debug-a-network.md).
+NET is in any form that the front ends take, or an executable that `lightnet compile` wrote. An input is `@FILE.npy`,
+`@FILE.npz:key`, numbers (`1.5,2,3`), `random` or `zeros`; `-i random` alone is for all inputs that no other `-i` names.
+The outputs go to a table and, with `-o`, to a file. `--compare` checks them against ONNX Runtime, against our own
+reference interpreter, or against arrays in a file; the exit status is then 1 where an output differs. To look inside:
+`--layers` compares every tensor and says where the error begins, `--check-nan` where NaN does, `--dump-tensors` writes
+the tensors, `--profile` times the kernels (docs/debug-a-network.md).
 """
 
 from __future__ import annotations
@@ -57,11 +58,16 @@ def _parser(argv: Sequence[str] | None = None) -> common.Parser:
         help="a network: .onnx, -symbol.json, .net, .json or .mlir; - is stdin; or an executable of `lightnet compile`",
     )
     option("-i", "--input", metavar="NAME=VALUE", action="append", default=[], dest="inputs",
-           help="feed an input: @FILE.npy, @FILE.npz:key, numbers, random, zeros; text: words, a JSON list, @FILE.json; random alone: all the others")  # fmt: skip
+           help="feed an input: @FILE.npy, @FILE.npz:key, numbers, random, zeros; text: words, a JSON list, "
+                "@FILE.json; random alone: all the others")  # fmt: skip
     option("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy where there is one")
     option("--compare", metavar="WITH", help="onnxruntime, interpreter, or FILE.npz or .npy with what is expected")
-    option("--rtol", metavar="R", type=float,
-           help="tolerance relative to each expected value (1e-4; with --precision tf32, f16 5e-3, bf16 4e-2)")  # fmt: skip
+    option(
+        "--rtol",
+        metavar="R",
+        type=float,
+        help="tolerance relative to each expected value (1e-4; with --precision tf32, f16 5e-3, bf16 4e-2)",
+    )
     option(
         "--atol",
         metavar="A",
@@ -92,7 +98,8 @@ def _parser(argv: Sequence[str] | None = None) -> common.Parser:
     option("--rounds", metavar="N", type=int, default=5, help="rounds of --profile, whose median counts (5)")
     option("--repeat", metavar="N", type=int, default=0, help="then run N times more and print the latency")
     option("--threads", metavar="N", type=int,
-           help="how many threads the call uses (LIGHTNET_THREADS, else as many as there are processors, and it was compiled for)")  # fmt: skip
+           help="how many threads the call uses (LIGHTNET_THREADS, else as many as there are processors, and it was "
+                "compiled for)")  # fmt: skip
     add_target(
         parser, RUN, argv, "cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`"
     )
@@ -294,14 +301,15 @@ def _strings(path: str, name: str, array: Any) -> Any:
     longest = max(map(len, array.reshape(-1).tolist()), default=0)
     if 4 * longest * array.size > MAX_STRINGS:
         raise LightNetError(
-            f"cannot write '{path}': {array.size} strings of '{name}', as long as the longest of {longest} characters, take over {MAX_STRINGS} bytes"
+            f"cannot write '{path}': {array.size} strings of '{name}', as long as the longest of {longest} characters, "
+            f"take over {MAX_STRINGS} bytes"
         )
     return array.astype(f"U{max(longest, 1)}") if array.size else np.empty(array.shape, "U1")
 
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
-    """Write the outputs, whole or not at all. Types that the format lacks are written as those that hold their values: bfloat16 and floats of 8 bits
-    as float32, integers of 4 bits as int8 and uint8."""
+    """Write the outputs, whole or not at all. Types that the format lacks are written as those that hold their values:
+    bfloat16 and floats of 8 bits as float32, integers of 4 bits as int8 and uint8."""
     import numpy as np
 
     from lightnet.runtime.dtypes import numbers_of

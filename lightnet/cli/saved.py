@@ -1,5 +1,5 @@
-"""`lightnet run NET.lnx` and `lightnet inspect NET.lnx`: what stands for the network where a saved executable is run, and what there is to
-say of one. Imports the runtime, no xDSL, unless a profile asks for it.
+"""`lightnet run NET.lnx` and `lightnet inspect NET.lnx`: what stands for the network where a saved executable is run,
+and what there is to say of one. Imports the runtime, no xDSL, unless a profile asks for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 #: Options that need the network itself: attribute of the arguments -> as it is spelt.
 _NEEDS_NETWORK = {
     "layers": "--layers", "check_nan": "--check-nan", "dump_tensors": "--dump-tensors", "tensors": "--tensors",
-    "datafile": "-f", "precision": "--precision", "pipeline": "--pass", "disable": "--disable", "shapes": "--shape", "values": "--value", "include": "-I", "define": "-D",
+    "datafile": "-f", "precision": "--precision", "pipeline": "--pass", "disable": "--disable", "shapes": "--shape",
+    "values": "--value", "include": "-I", "define": "-D",
 }  # fmt: skip
 
 
@@ -45,15 +46,16 @@ class SavedNetwork:
         self.values: dict[str, Any] = {}
 
     def compile(self, target: str, threads: int | None = None, **options: Any) -> SavedExecutable:
-        """The executable; nothing is compiled, how many threads it may use is its own, and `options` are those of loading it."""
+        """The executable; nothing is compiled, how many threads it may use is its own, and `options` are those of
+        loading it."""
         from lightnet.runtime.artifact import load_executable
 
         return load_executable(self.path, trust=self.trust, **options)
 
 
 def profiled(saved: SavedExecutable) -> Executable:
-    """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for this machine,
-    with its own tensors. Raises LightNetError where the compiler is not installed."""
+    """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for
+    this machine, with its own tensors. Raises LightNetError where the compiler is not installed."""
     try:
         from lightnet.compiler import compile
         from lightnet.model import loads
@@ -108,7 +110,8 @@ def described(saved: SavedExecutable) -> dict[str, Any]:
         ]
 
     return {
-        "inputs": types(saved.inputs), "outputs": types(saved.outputs), "processors": saved.variants, "processor": saved.program.cpu,
+        "inputs": types(saved.inputs), "outputs": types(saved.outputs), "processors": saved.variants,
+        "processor": saved.program.cpu,
         "threads": saved.program.bound.number, "options": saved.options,
         "memory": dict(saved.program.memory), "scratch": saved.program.scratch, "params": list(saved.program.params),
         "warnings": saved.warnings, "signed": saved.is_signed, "host": str(getattr(saved, "host", "")),

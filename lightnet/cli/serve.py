@@ -1,5 +1,5 @@
-"""`lightnet serve NET.lnx ...`: answer requests for networks over HTTP (docs/serve.md). Needs the packages of the extra `serve`; of the compiler
-only where a network is to be compiled first."""
+"""`lightnet serve NET.lnx ...`: answer requests for networks over HTTP (docs/serve.md). Needs the packages of the extra
+`serve`; of the compiler only where a network is to be compiled first."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ def main(argv: list[str]) -> int:
 
 
 def _parser(argv: Sequence[str] | None = None) -> common.Parser:
-    parser = common.Parser("lightnet serve", description="Answer requests for networks over HTTP, by the Open Inference Protocol v2.",
+    parser = common.Parser("lightnet serve",
+                           description="Answer requests for networks over HTTP, by the Open Inference Protocol v2.",
                            allow_abbrev=False)  # fmt: skip
     option = parser.add_argument
     option("models", metavar="[NAME[:VERSION]=]FILE", nargs="+",
-           help="an executable (.lnx), or a network that is compiled first; its name is the file's unless given, its version 1")  # fmt: skip
+           help="an executable (.lnx), or a network that is compiled first; its name is the file's unless given, its "
+                "version 1")  # fmt: skip
     option(
         "--host",
         default="127.0.0.1",
@@ -62,7 +64,8 @@ def _parser(argv: Sequence[str] | None = None) -> common.Parser:
         help="how many calls run at a time (default: as many as there are processors)",
     )
     option("--batch-delay", type=float, metavar="MS",
-           help="put requests together in one call, up to the network's batch; none waits longer than this for others (default: each is a call of its own)")  # fmt: skip
+           help="put requests together in one call, up to the network's batch; none waits longer than this for others "
+                "(default: each is a call of its own)")  # fmt: skip
     option(
         "--queue",
         type=int,

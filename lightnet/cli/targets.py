@@ -1,5 +1,5 @@
-"""Options of targets at the command line: those that their runtimes say (`ir/runtime.Option`), of our own targets or of the one that is named, a plugin's
-too. Imports no xDSL unless a plugin's target is named."""
+"""Options of targets at the command line: those that their runtimes say (`ir/runtime.Option`), of our own targets or of
+the one that is named, a plugin's too. Imports no xDSL unless a plugin's target is named."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def add_target(
     help: str,
     default: str | None = DEFAULT,
 ) -> None:
-    """The option ``--target``, and those of `tool` that targets have of their own. Where `argv` names a target, the help shows its options alone; an option
-    of another one is accepted here and refused by the compiler, which knows better what to say."""
+    """The option ``--target``, and those of `tool` that targets have of their own. Where `argv` names a target, the
+    help shows its options alone; an option of another one is accepted here and refused by the compiler, which knows
+    better what to say."""
     parser.add_argument("-t", "--target", metavar="NAME", default=default, help=help)
     parser.set_defaults(**{GIVEN: {}})
     named, runtime = _named(argv or ())

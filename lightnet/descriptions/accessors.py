@@ -1,17 +1,18 @@
 """The expressions of optimizer descriptions: conditions, and what a new op's parameters are computed from.
 
-They are the constant expressions of `ir/expr.py` over *accessors*, which name a part of the network: `self` is the op that a rule
-is asked about, other variables are those that the rule gives names to.
+They are the constant expressions of `ir/expr.py` over *accessors*, which name a part of the network: `self` is the op
+that a rule is asked about, other variables are those that the rule gives names to.
 
     accessor := VAR "." ("name" | "optype" | "arch" | "elementwise" | "reduction" | "move" | "free")
               | VAR "." ("ins" | "outs" | "params") ".len"
-              | VAR "." ("ins" | "outs") "[" ARG "]" ("." FIELD)?          FIELD: name dtype len ndim dims dims[i] dims[i, j] ...
+              | VAR "." ("ins" | "outs") "[" ARG "]" ("." FIELD)?
+                                                                           FIELD: name dtype len ndim dims dims[i] ...
               | VAR ".params[" ARG "]" ("[" i ("," j)* "]")? ("." FIELD)?  FIELD: type len int float double string ...
-              | VAR ".derived[" ARG "]" ("[" i "]")?                       what the op's class computes (the padding that autopad gives)
-    topology := VAR ".outs[" ARG "]" "=>" (OPTYPE ".ins[" ARG "]")?        is the tensor read so? without a reader: by nobody?
+              | VAR ".derived[" ARG "]" ("[" i "]")?                       what the op's class computes
+    topology := VAR ".outs[" ARG "]" "=>" (OPTYPE ".ins[" ARG "]")?        is it read so? (by nobody?)
 
-ARG is an argument name of the op table or a number. What does not exist is an error at its place when the description is loaded.
-An expression is parsed, never executed as code. Imports `ir` and the modules beside it.
+ARG is an argument name of the op table or a number. What does not exist is an error at its place when the description
+is loaded. An expression is parsed, never executed as code. Imports `ir` and the modules beside it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ _SPEC = re.compile(rf"((?:\d{{1,12}}x){{0,{MAX_RANK}}})(\w+)", re.ASCII)
 
 
 class Scope(NamedTuple):
-    """The names that a definition may use. One that may be repeated (`variadic`) is ``src1``, ``src2`` and so on there."""
+    """The names that a definition may use. One that may be repeated (`variadic`) is ``src1``, ``src2`` and so on
+    there."""
 
     operands: tuple[str, ...]
     results: tuple[str, ...]
@@ -85,8 +86,8 @@ def enumerators(text: str, scope: Scope) -> list[str]:
 
 
 def sample(item: Item, known: Mapping[str, str], operands: Mapping[str, Operand], params: Mapping[str, Param]) -> Case:
-    """A test case: under the name of an input its type, ``"1x3x8xf32"`` or the dims of a tensor of f32 (of one that may be
-    repeated, an array of these); under the name of a param its value."""
+    """A test case: under the name of an input its type, ``"1x3x8xf32"`` or the dims of a tensor of f32 (of one that may
+    be repeated, an array of these); under the name of a param its value."""
     required = [*operands, *(n for n, p in params.items() if p.default is ... and p.in_type is None)]
     members = fields.members(item, "a sample", known, required)
     values: dict[str, Any] = {}

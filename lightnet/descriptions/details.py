@@ -3,12 +3,14 @@
     assignment := VAR "." ("ins" | "outs" | "params") ("[" ARG "]")? "=" value
     ARG        := NAME | NAME "$@" NAME? | NAME "$^" NAME?
 
-`$@` is the next free number behind that name, `$^` the same number once more: ``cat.ins[src$@]`` adds an operand. An op with a
-variable number of operands takes them so, or by number. A whole section (``conv.params = self.params``) copies what both ops have
-and no other line sets. ``new.outs[a] = old.outs[b]`` (or ``old.outs[b] = `` any tensor) says what takes the place of a result.
+`$@` is the next free number behind that name, `$^` the same number once more: ``cat.ins[src$@]`` adds an operand. An op
+with a variable number of operands takes them so, or by number. A whole section (``conv.params = self.params``) copies
+what both ops have and no other line sets. ``new.outs[a] = old.outs[b]`` (or ``old.outs[b] = `` any tensor) says what
+takes the place of a result.
 
-All of it is checked when the description is loaded: each operand and each parameter without a default is given, of the right kind,
-from what stands before it; and each result of a lone matched op is taken over. Imports `ir` and the modules beside it.
+All of it is checked when the description is loaded: each operand and each parameter without a default is given, of the
+right kind, from what stands before it; and each result of a lone matched op is taken over. Imports `ir` and the modules
+beside it.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ MAX_NEW, MAX_DETAILS = 64, 1024
 
 @dataclass
 class NewOp:
-    """An op of `replace`: what its operands and parameters are, as the details say. Of an optype with an `arch` (``relu_cpu``) there is
-    a kernel around the op; what a `create` becomes is no input."""
+    """An op of `replace`: what its operands and parameters are, as the details say. Of an optype with an `arch`
+    (``relu_cpu``) there is a kernel around the op; what a `create` becomes is no input."""
 
     var: str
     cls: type[LnOp]
@@ -66,8 +68,8 @@ class NewOp:
 
 @dataclass
 class NewKernel:
-    """A kernel of `replace` whose optype names the arch (``tensorrt``): its tensors and parameters have the names that the details give
-    them, as in the entry of a network file (`dialects/tensorrt_layers.py`)."""
+    """A kernel of `replace` whose optype names the arch (``tensorrt``): its tensors and parameters have the names that
+    the details give them, as in the entry of a network file (`dialects/tensorrt_layers.py`)."""
 
     var: str
     arch: str
@@ -103,7 +105,8 @@ New = NewOp | NewKernel
 
 @dataclass(frozen=True)
 class Replacement:
-    """The new ops in order, and the tensor that takes the place of each result of the matched ops that is read elsewhere."""
+    """The new ops in order, and the tensor that takes the place of each result of the matched ops that is read
+    elsewhere."""
 
     new_ops: tuple[New, ...]
     results: Mapping[tuple[str, str], TensorRef]
@@ -121,8 +124,8 @@ class Renamed:
 def replacement(
     replace: Sequence[Item], details: Sequence[Item], scope: Scope, linked: Mapping[tuple[str, str | int], TensorRef]
 ) -> Replacement:
-    """The replacement that `replace` (entries ``OPTYPE VAR``) and `details` say. `linked` are the operands of matched ops that
-    other matched ops make."""
+    """The replacement that `replace` (entries ``OPTYPE VAR``) and `details` say. `linked` are the operands of matched
+    ops that other matched ops make."""
     for what, entries, most in (("ops", replace, MAX_NEW), ("details", details, MAX_DETAILS)):
         if len(entries) > most:
             raise entries[most].error(f"more than {most} {what} in one rule")
@@ -135,10 +138,11 @@ def replacement(
 
 
 def removal(item: Item, details: Sequence[Item], scope: Scope, cls: type[LnOp]) -> Replacement:
-    """``replace: []``: what takes the place of the results of `self`, an op of class `cls`, a tensor that is there already.
+    """``replace: []``: what takes the place of the results of `self`, an op of class `cls`, a tensor that is there
+    already.
 
-    Upstream's generated code forgets to say that it matched, so that nothing happens there. Here details may say which tensor it is
-    (``self.outs[dst] = self.ins[src]``); without them it is the one data operand of an op with one result.
+    Upstream's generated code forgets to say that it matched, so that nothing happens there. Here details may say which
+    tensor it is (``self.outs[dst] = self.ins[src]``); without them it is the one data operand of an op with one result.
     """
     schema = cls.schema
     if details:
@@ -282,8 +286,8 @@ class _Builder:
         new.operands[target.arg] = self.readable(line, new, value.tensor, value.pos)
 
     def readable(self, line: _Line, new: NewOp, ref: TensorRef, pos: int) -> TensorRef:
-        """The tensor, if it is there when the new op is: an operand of a matched op that no matched op makes, or a tensor of a
-        new op before this one."""
+        """The tensor, if it is there when the new op is: an operand of a matched op that no matched op makes, or a
+        tensor of a new op before this one."""
         if ref.var in self.matched:
             if ref.section == "outs":
                 line.error(f"{ref} is gone with the op that makes it", pos)

@@ -1,9 +1,10 @@
 """Op classes -> operator descriptions: the way back from `operators.load`, for built-in ops and for described ones.
 
 What a built-in op says in Python is named there as the code of that op: ``infer(conv2d)`` for the types of its results,
-``derived(conv2d)`` for further constants, ``views(slice)`` and ``flops(conv2d)``, and ``builtin(sort1d)`` for all that it computes. Such a
-description, and one that somebody derives from it, loads where the op is built in. A described op gives the description that it
-came from. Rewrites of an op are no part of it: they are patterns of their own. Imports `ir`, `snippets` and the standard library.
+``derived(conv2d)`` for further constants, ``views(slice)`` and ``flops(conv2d)``, and ``builtin(sort1d)`` for all that
+it computes. Such a description, and one that somebody derives from it, loads where the op is built in. A described op
+gives the description that it came from. Rewrites of an op are no part of it: they are patterns of their own. Imports
+`ir`, `snippets` and the standard library.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The expressions of optimizer descriptions but for accessors: the tokens, arrays, directives and enumerators that upstream's C-like
-texts have and `ir/expr.py` has not.
+"""The expressions of optimizer descriptions but for accessors: the tokens, arrays, directives and enumerators that
+upstream's C-like texts have and `ir/expr.py` has not.
 
-    more     := "${con(" a, b ... ")}" | "${type(" T ")" e "}" | "${rh " accessor "}" | "[" e, e ... "]" | "{" e, e ... "}"
+    more     := "${con(" a, b ... ")}" | "${type(" T ")" e "}" | "${rh " accessor "}"
+              | "[" e, e ... "]" | "{" e, e ... "}"
               | "${type(" T ")" C "}"     an expression of C, with directives in it, which `c/` evaluates
               | F "(" e, e ... ")"        a function of upstream's (`functions.py`)
     constant := an enumerator of C's (TL_FLOAT, TL_SUM, LN_MEM_CPU …): the string of these letters
 
-Everything becomes an atom (`scope.py`) of a known kind (`kinds.py`); nothing is executed. Imports `ir` and the modules beside it.
+Everything becomes an atom (`scope.py`) of a known kind (`kinds.py`); nothing is executed. Imports `ir` and the modules
+beside it.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ class ExpressionParser(expr.Parser):
     # -- what an expression has that `ir/expr.py` does not know
 
     def _operation(self, op: str, left: Expr, right: Expr, pos: int) -> Expr:
-        """``a.ins[x] == b.outs[y]`` asks whether these are one tensor: names would do only where every tensor has one."""
+        """``a.ins[x] == b.outs[y]`` asks whether these are one tensor: names would do only where every tensor has
+        one."""
         one, other = self.tensor_of(left), self.tensor_of(right)
         if op not in ("==", "!=") or one is None or other is None:
             return super()._operation(op, left, right, pos)
@@ -234,7 +237,8 @@ class ExpressionParser(expr.Parser):
     # -- C
 
     def is_c(self) -> bool:
-        """Whether what follows, up to the end of the directive, is more than this grammar has: a cast, bits, or a call of upstream's."""
+        """Whether what follows, up to the end of the directive, is more than this grammar has: a cast, bits, or a call
+        of upstream's."""
         return _C_CODE.search(self.text, self.token.pos, self.end_of_directive()) is not None
 
     def end_of_directive(self) -> int:
@@ -247,8 +251,8 @@ class ExpressionParser(expr.Parser):
         self.error("expected '}' behind the code")
 
     def c_code(self) -> Atom:
-        """An expression of C up to the end of the directive; directives in it are names to it. Unknown names and functions, and what is no
-        expression, are errors at their places now."""
+        """An expression of C up to the end of the directive; directives in it are names to it. Unknown names and
+        functions, and what is no expression, are errors at their places now."""
         start, end, at = self.token.pos, self.end_of_directive(), self.token.pos
         text, parts = "", dict[str, Expression | Atom]()
         while self.token.pos < end:
@@ -267,7 +271,8 @@ class ExpressionParser(expr.Parser):
         return Atom(_ANY, self.reading(text, parts, start))
 
     def reading(self, text: str, parts: Mapping[str, Expression | Atom], start: int) -> Read:
-        """What gives the value of an expression of C that stands at `start`; `parts` are its names beside the enumerators."""
+        """What gives the value of an expression of C that stands at `start`; `parts` are its names beside the
+        enumerators."""
         from lightnet.descriptions import c
         from lightnet.descriptions.c import library, tree
 

@@ -3,8 +3,8 @@
     op   := OPTYPE ("|" OPTYPE)* VAR | "*" VAR
     edge := VAR ".outs[" (ARG | "*") "]" "=>" VAR ".ins[" (ARG | "*") "]"
 
-An edge leads to an op that stands further down in `match`, and every op leads to the last one, so that the last one finds all.
-Imports the modules beside it.
+An edge leads to an op that stands further down in `match`, and every op leads to the last one, so that the last one
+finds all. Imports the modules beside it.
 """
 
 from __future__ import annotations

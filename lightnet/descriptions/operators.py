@@ -37,8 +37,9 @@ MAX_OPS = 10_000
 
 
 def load(document: Document, *, replace: bool = False) -> list[type[LnOp]]:
-    """The op classes of a document, in order; those with ``autogen: false`` are left out. With `replace` (or the member of that name) each may
-    take the place of an op that there is. Raises `LightNetError` at the place of what is wrong."""
+    """The op classes of a document, in order; those with ``autogen: false`` are left out. With `replace` (or the member
+    of that name) each may take the place of an op that there is. Raises `LightNetError` at the place of what is
+    wrong."""
     with collector_paused():  # what is made here stays
         return _load(document, replace)
 
@@ -196,7 +197,8 @@ class _OpReader(Signature):
         self.parts.base = code
 
     def notation(self, text: str, items: list[Item] | None = None) -> None:
-        """Check a definition as far as that needs no shapes; `items` are its texts, if they are not those of the description."""
+        """Check a definition as far as that needs no shapes; `items` are its texts, if they are not those of the
+        description."""
         if items is None:
             items = [self.m[k] for k in ("static_run", "run") if k in self.m and str(self.m[k].value).strip()]
         variadic = next((n for n, f in (*self.parts.operands.items(), *self.parts.results.items()) if f.variadic), "")
@@ -318,7 +320,8 @@ class _OpReader(Signature):
         bases = (DescribedOp,) if p.base is None else (DescribedOp, p.base)
         namespace = {
             "__module__": f"description:{self.file}", "__doc__": LazyDoc(), "optype": self.optype, "arch": self.arch,
-            "described": described, "replaces": self.replaces(), "declared_at": str(self.m["optype"].loc), "checks": p.constraints.checks,
+            "described": described, "replaces": self.replaces(), "declared_at": str(self.m["optype"].loc),
+            "checks": p.constraints.checks,
             "messages": p.constraints.messages, "rewrites": (), **p.operands, **p.results, **p.params, **p.namespace,
         }  # fmt: skip
         title = "".join(part[:1].upper() + part[1:] for part in self.optype.split("_"))

@@ -1,6 +1,6 @@
-"""What can be said of a PDL pattern without a network: whether its ops, parameters and native functions exist, whether matching comes
-to all of it, and whether its rewrite can be carried out. Gives the `Matcher` of a pattern that is right. Imports xDSL's dialect, the
-op table and the matching.
+"""What can be said of a PDL pattern without a network: whether its ops, parameters and native functions exist, whether
+matching comes to all of it, and whether its rewrite can be carried out. Gives the `Matcher` of a pattern that is right.
+Imports xDSL's dialect, the op table and the matching.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ class Checker:
         self.reached = reached
 
     def check_bound(self, constraints: Sequence[Operation]) -> None:
-        """Whatever is used has to be known after matching: bound by it, constant, or a result of an op that is matched."""
+        """Whatever is used has to be known after matching: bound by it, constant, or a result of an op that is
+        matched."""
         for op in (*constraints, *self.rewrite.body.block.ops):
             for value in op.operands:
                 owner = value.owner

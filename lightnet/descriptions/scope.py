@@ -1,7 +1,8 @@
 """What the texts of a rule are about: its variables, the tensors that they name, and expressions over them.
 
-An expression is a constant expression of `ir/expr.py` whose names ``$0``, ``$1`` … are atoms: accessors, topology conditions and
-directives, each of a known kind and read when it is asked for. `accessors.py` parses them. Imports `ir` and the modules beside it.
+An expression is a constant expression of `ir/expr.py` whose names ``$0``, ``$1`` … are atoms: accessors, topology
+conditions and directives, each of a known kind and read when it is asked for. `accessors.py` parses them. Imports `ir`
+and the modules beside it.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ Read = Callable[[Ops], Value]
 
 @dataclass(frozen=True)
 class Var:
-    """What a variable stands for: the classes that the op may have (none: any op); or, where it is `open`, a kernel whose arguments
-    and parameters have the names that a rule gives them."""
+    """What a variable stands for: the classes that the op may have (none: any op); or, where it is `open`, a kernel
+    whose arguments and parameters have the names that a rule gives them."""
 
     name: str
     classes: tuple[type[LnOp], ...]
     open: bool = False
 
     def args(self, section: str) -> set[str] | None:
-        """The argument names that every class has in a section, without the numbers of variadic ones; None for any op."""
+        """The argument names that every class has in a section, without the numbers of variadic ones; None for any
+        op."""
         if not self.classes:
             return None
         fields = {"ins": "operands", "outs": "results", "params": "params"}[section]
@@ -58,7 +60,8 @@ class Var:
 
 
 class Optype(NamedTuple):
-    """The class of an optype, and the arch of the kernel around it (None: no kernel); without a class it is that arch's kernel itself."""
+    """The class of an optype, and the arch of the kernel around it (None: no kernel); without a class it is that arch's
+    kernel itself."""
 
     cls: type[LnOp] | None
     arch: str | None
@@ -76,7 +79,8 @@ class Scope:
         return Scope(self.arch, {**self.variables, **{v.name: v for v in variables}}, self.optypes)
 
     def optype(self, text: str) -> Optype | None:
-        """What an optype names: an op of arch none, one in a kernel of an arch (``relu_cpu``), or a kernel (``tensorrt``)."""
+        """What an optype names: an op of arch none, one in a kernel of an arch (``relu_cpu``), or a kernel
+        (``tensorrt``)."""
         if text in KERNELS and KERNELS.get(text).composite:
             return Optype(None, text)
         if (cls := find(text, self.optypes)) is not None:

@@ -22,7 +22,8 @@ from lightnet.ir.schema import Operand, Param, Result
 
 OP = {
     "optype": "s", "author": "s", "arch": "s", "tensors_in": "a", "tensors_out": "a", "params": "a", "autogen": "b",
-    "variable_length": "b", "extra_privs": "a", "check": "s", "checks": "a", "custom": "s", "static_run": "s", "run": "s", "post_run": "s",
+    "variable_length": "b", "extra_privs": "a", "check": "s", "checks": "a", "custom": "s", "static_run": "s",
+    "run": "s", "post_run": "s",
     "calc_offset": "so", "doc": "s", "flops": "s", "samples": "a", "replace": "b",
 }  # fmt: skip
 REQUIRED = ("optype", "author", "arch", "tensors_in", "tensors_out", "params")
@@ -193,8 +194,8 @@ class Signature:
         return known if names == theirs and needed <= given <= set(known.schema.by_name) else None
 
     def has_code_of_its_own(self) -> bool:
-        """Whether the description says what the op computes. A `static_run` that fills with random numbers does not: that is what `create`
-        means here."""
+        """Whether the description says what the op computes. A `static_run` that fills with random numbers does not:
+        that is what `create` means here."""
         texts = [str(self.m[k].value) for k in ("run", "static_run") if k in self.m]
         return any(t.strip() and not _RANDOM.search(t) for t in texts)
 
@@ -208,7 +209,8 @@ class Signature:
         )
 
     def code(self) -> None:
-        """Read the members that hold C: what runs before the results are known, what makes a result, and what is only checked."""
+        """Read the members that hold C: what runs before the results are known, what makes a result, and what is only
+        checked."""
         before: list[code.Code] = []
         self.parts.described["code_of"] = made = dict[str, code.Code]()
         outputs = dict.fromkeys(self.parts.results, False)
@@ -305,7 +307,8 @@ class Signature:
         inputs = [name for name, _, _ in self.tensors[0]]
         wanted = [o.name for o in code.schema.operands]
         if inputs[: len(wanted)] != wanted:
-            raise item.error(f"the code of {code.optype} takes the inputs {', '.join(wanted) or 'none'}, in this order; "
+            raise item.error(f"the code of {code.optype} takes the inputs {', '.join(wanted) or 'none'}, in this "
+                             "order; "
                              f"there are: {', '.join(inputs) or 'none'}")  # fmt: skip
         names = {str(m["arg_name"].value) for m in self.param_members}
         if missing := [p.name for p in code.schema.params if p.name not in names]:

@@ -1,8 +1,10 @@
-"""What the snippets of descriptions mean: upstream's C-like expressions as expressions of `ir/expr.py`. They are never run as code.
+"""What the snippets of descriptions mean: upstream's C-like expressions as expressions of `ir/expr.py`. They are never
+run as code.
 
-`resolve` takes a syntax tree (`ccode.py`), in which C's spellings (``src->dims[axis]``, ``src_entry->mtype``, ``ln_streq(a, b)``,
-``TL_FLOAT``) become those of the constant expressions that our own ops declare (``src.dims[axis]``, ``"f32"`` ...), so that a described
-op's constraints are checked by the same code. Imports `ir`, the dtypes, `ccode` and `reader`.
+`resolve` takes a syntax tree (`ccode.py`), in which C's spellings (``src->dims[axis]``, ``src_entry->mtype``,
+``ln_streq(a, b)``, ``TL_FLOAT``) become those of the constant expressions that our own ops declare (``src.dims[axis]``,
+``"f32"`` ...), so that a described op's constraints are checked by the same code. Imports `ir`, the dtypes, `ccode` and
+`reader`.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ MAX_DEPTH = 150
 
 #: C's functions that ours have other names for.
 _SAME = {
-    "fabs": "abs", "fabsf": "abs", "labs": "abs", "ceilf": "ceil", "floorf": "floor", "roundf": "round", "sqrtf": "sqrt",
+    "fabs": "abs", "fabsf": "abs", "labs": "abs", "ceilf": "ceil", "floorf": "floor", "roundf": "round",
+    "sqrtf": "sqrt",
     "expf": "exp", "logf": "log", "powf": "pow", "fmin": "min", "fmax": "max", "tl_size_of": "sizeof",
 }  # fmt: skip
 
@@ -59,8 +62,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Names:
-    """The names that the snippets of an op may use. `constants` are the extra members of its private structure; `dtypes`
-    are the params that name a dtype."""
+    """The names that the snippets of an op may use. `constants` are the extra members of its private structure;
+    `dtypes` are the params that name a dtype."""
 
     optype: str = ""
     arch: str = "none"
@@ -86,8 +89,8 @@ class Names:
 
 
 def resolve(e: Expr, names: Names, item: Item) -> Expr:
-    """`e` as a constant expression of an op whose names are `names`. Raises `LightNetError`, at its place in `item`, for
-    what has no meaning there."""
+    """`e` as a constant expression of an op whose names are `names`. Raises `LightNetError`, at its place in `item`,
+    for what has no meaning there."""
     resolver = _Resolver(names, item)
     found = resolver.expr(e)
     if not resolver.grown:  # no larger than its text
@@ -182,7 +185,8 @@ class _Resolver:
             self.grown = True
             return value
         if names.tensor(name) is not None:
-            raise self.error(f"'{name}' is a tensor, whose elements are no constants; write {name}->dims, ->ndim, ->len or "
+            raise self.error(f"'{name}' is a tensor, whose elements are no constants; write {name}->dims, ->ndim, "
+                             "->len or "
                              "->dtype", e)  # fmt: skip
         base, _, part = name.rpartition("_")
         if part in ("ndim", "dims", "dtype") and base in names.outputs:

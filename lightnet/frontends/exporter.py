@@ -1,15 +1,16 @@
 """Module → netlist: level 1 as the source network's statements, levels 2 and 3 as lowered ops and kernel regions.
 
-* `ln.input` and `ln.param` are written as `create`; which was which stands under ``lightnet.roles``. Behind `expand` they, and
-  `print`, have the suffix of the memory type in which their tensor stands (``create_cuda``).
+* `ln.input` and `ln.param` are written as `create`; which was which stands under ``lightnet.roles``. Behind `expand`
+  they, and `print`, have the suffix of the memory type in which their tensor stands (``create_cuda``).
 * A kernel of one op without choices is that op with the target's suffix (``conv2d_cpu``), as upstream writes it; any
   other kernel is an op ``cpu.kernel`` with a `body`, and its choices are params. In a region, `arg_name` is a tensor's
   name inside and `name` the one outside. `ln.once` is an op ``once`` with a body.
-* An output that is called like another tensor (an ONNX model's, behind an input of that name) has another name in the netlist;
-  ``lightnet.output_names`` says what it is called.
+* An output that is called like another tensor (an ONNX model's, behind an input of that name) has another name in the
+  netlist; ``lightnet.output_names`` says what it is called.
 * A planned network has dims (logical ones) and offsets on every tensor of main. Its spaces lie one behind the other in
   one numbering, which starts at 64, since an offset of 0 means "unplanned" to upstream; ``lightnet.spaces`` maps each
-  to [first byte, size]. A plan by upstream's rules has a numbering, and a size, for each memory type, as upstream writes it.
+  to [first byte, size]. A plan by upstream's rules has a numbering, and a size, for each memory type, as upstream
+  writes it.
 
 `importer.to_module` reads all of it back. Imports the IR and the netlist.
 """
@@ -202,7 +203,8 @@ class _Exporter:
         return [*before, NetOp(name, optype, tensors_in, tensors_out, params, _loc(op))]
 
     def suffix(self, outer: Operation, op: LnOp) -> str | None:
-        """The arch behind an optype: the kernel's, or the memory type in which what enters or leaves the network stands."""
+        """The arch behind an optype: the kernel's, or the memory type in which what enters or leaves the network
+        stands."""
         if op.arch != "none":
             return None  # the optype has it
         if isinstance(outer, KernelOp):
@@ -288,7 +290,8 @@ class _Exporter:
     # -- ops that overwrite their source in a netlist
 
     def reread(self, outer: Operation, op: LnOp) -> list[int]:
-        """The operands that the netlist's op overwrites and that are read again: behind it, or by it (in the IR all are values)."""
+        """The operands that the netlist's op overwrites and that are read again: behind it, or by it (in the IR all are
+        values)."""
         owners = {r.owner for r in op.schema.results if r.overwrites}
         if not owners or outer.parent is None:
             return []

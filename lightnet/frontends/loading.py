@@ -1,8 +1,9 @@
 """The front ends by file suffix, as the registry lists them: a source in, a module (and, from some, weights) out.
 
-A front end is a `FrontEnd`: `read(source, name, ctx, options)` gives an `Imported`. The source is text, or for a `binary` form
-the path of a file or its bytes; `name` stands in locations, and text is kept in the context's source map, so that later errors
-can show the line. Each imports its reader when it is used, so that one form costs nothing to the others.
+A front end is a `FrontEnd`: `read(source, name, ctx, options)` gives an `Imported`. The source is text, or for a
+`binary` form the path of a file or its bytes; `name` stands in locations, and text is kept in the context's source map,
+so that later errors can show the line. Each imports its reader when it is used, so that one form costs nothing to the
+others.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 class Options:
     """What may be said about reading a network.
 
-    `include_dirs`, `eval_mode` and `defines` are for IL; `on_warning` gets what a source warns of. `shapes` gives inputs their
-    dims, `values` makes inputs constants; `weights` is the store that the caller has opened, for forms whose shapes follow from
-    their weights. `seed` is that of random ops, None where the network may have none (`frontends/random.py`).
+    `include_dirs`, `eval_mode` and `defines` are for IL; `on_warning` gets what a source warns of. `shapes` gives
+    inputs their dims, `values` makes inputs constants; `weights` is the store that the caller has opened, for forms
+    whose shapes follow from their weights. `seed` is that of random ops, None where the network may have none
+    (`frontends/random.py`).
     """
 
     include_dirs: Sequence[str] = ()
@@ -52,8 +54,8 @@ class Imported(NamedTuple):
 @dataclass(frozen=True)
 class FrontEnd:
     """One form of networks. `binary` forms are read from a path or bytes; `reshapes` says that `read` heeds
-    `Options.shapes` and `Options.values` itself (other forms are reshaped afterwards, see `reshaping.py`). `suffixes` are those
-    that a plugin's front end is registered under; ours stand in the registry."""
+    `Options.shapes` and `Options.values` itself (other forms are reshaped afterwards, see `reshaping.py`). `suffixes`
+    are those that a plugin's front end is registered under; ours stand in the registry."""
 
     read: Callable[[Any, str, Any, Options], Imported]
     binary: bool = False
@@ -62,9 +64,9 @@ class FrontEnd:
 
 
 class OpenError(LightNetError):
-    """The network's shapes are open: they depend on the shapes or the values of `inputs`. `again(shapes, values)` reads the same
-    source with more of these; `signature` has (dtype name, dims, an open one as None or a name) of every input. Of a network with text, all
-    this is of its numbers, and `host` is its host part."""
+    """The network's shapes are open: they depend on the shapes or the values of `inputs`. `again(shapes, values)` reads
+    the same source with more of these; `signature` has (dtype name, dims, an open one as None or a name) of every
+    input. Of a network with text, all this is of its numbers, and `host` is its host part."""
 
     inputs: frozenset[str] = frozenset()
     host: HostProgram | None = None
@@ -113,7 +115,8 @@ def _onnx(source: str | bytes, name: str, ctx: Any, options: Options) -> Importe
 
 
 def warn_of_data(module: ModuleOp, options: Options) -> None:
-    """Warn of tensors whose `data` is shorter than they are; a single number says that contents do not matter, as everywhere."""
+    """Warn of tensors whose `data` is shorter than they are; a single number says that contents do not matter, as
+    everywhere."""
     from lightnet.dialects.ln.source import Source, holds_data
 
     for op in module.walk() if options.on_warning is not None else ():

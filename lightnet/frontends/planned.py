@@ -30,8 +30,8 @@ def role_names(netlist: Netlist, role: str) -> set[str]:
 
 
 def memory_types(netlist: Netlist) -> dict[str, str]:
-    """Memory space -> memory type of a netlist that is planned by upstream's rules, which keeps everything of one memory type in one
-    block; empty for any other. The arena is that of the type of the device, if there is one."""
+    """Memory space -> memory type of a netlist that is planned by upstream's rules, which keeps everything of one
+    memory type in one block; empty for any other. The arena is that of the type of the device, if there is one."""
     if netlist.mem_sizes is None or isinstance(ours(netlist).get("spaces"), dict):
         return {}
     sizes = dict(enumerate(netlist.mem_sizes))

@@ -13,7 +13,8 @@ from lightnet.ir.types import TensorSpec, tensor_type
 
 
 def example(cls: type[LnOp], case: Case) -> str:
-    """A test case in the text form, with the types of its operands above it. Raises `LightNetError` if it breaks a constraint."""
+    """A test case in the text form, with the types of its operands above it. Raises `LightNetError` if it breaks a
+    constraint."""
     op, block = operation(cls, case)
     out = StringIO()
     Printer(stream=out).print_op(op)

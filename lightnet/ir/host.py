@@ -1,7 +1,8 @@
-"""The host part of a network in its module: the attribute ``ln.host`` of the module, which is `HostProgram.to_json`'s text.
+"""The host part of a network in its module: the attribute ``ln.host`` of the module, which is `HostProgram.to_json`'s
+text.
 
-So it stands in `.mlir`, and goes where the module goes. What writes a network in another form refuses it. Imports the host part only of a
-module that has one.
+So it stands in `.mlir`, and goes where the module goes. What writes a network in another form refuses it. Imports the
+host part only of a module that has one.
 """
 
 from __future__ import annotations

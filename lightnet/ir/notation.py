@@ -2,8 +2,9 @@
 
 `parse` gives a `Definition` (text → AST); `bind` fills in tensors and parameters and gives a `BoundDefinition`: packs
 expanded, constants folded, extents inferred, dtypes checked, every read proven to be inside its tensor. Grammar and
-meaning: docs/design.md, "Index notation". How many indices a pack stands for is found out in `packs.py`, what operators and
-functions make of values in `values.py`. Imports these, `expr`, `constants`, `statements`, `bound`, `affine` and the dtypes.
+meaning: docs/design.md, "Index notation". How many indices a pack stands for is found out in `packs.py`, what operators
+and functions make of values in `values.py`. Imports these, `expr`, `constants`, `statements`, `bound`, `affine` and the
+dtypes.
 """
 
 from __future__ import annotations

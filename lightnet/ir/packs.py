@@ -1,4 +1,5 @@
-"""Packs of index notation (``i...``): how many indices each stands for, which follows from the ranks of the tensors that it indexes.
+"""Packs of index notation (``i...``): how many indices each stands for, which follows from the ranks of the tensors
+that it indexes.
 
 Imports `expr` and `statements`.
 """
@@ -15,8 +16,8 @@ from lightnet.ir.types import TensorSpec
 
 
 class Packs:
-    """The packs of a statement `s`. `number` gives the value of a constant expression; `fail` raises an error at a position, or at
-    the statement's."""
+    """The packs of a statement `s`. `number` gives the value of a constant expression; `fail` raises an error at a
+    position, or at the statement's."""
 
     def __init__(
         self,

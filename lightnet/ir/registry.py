@@ -1,8 +1,8 @@
 """The registries: passes, targets, front ends, op families and patterns; one table each, imported on demand.
 
 A row is ``name -> "module:Attribute"``, so that listing costs nothing and grep finds everything. Plugins add rows with
-`Table.add`; a clash is an error that names both sides. What an installed package brings (`lightnet/plugins`) is looked for
-when a table is listed, or lacks a name. Imports the standard library only.
+`Table.add`; a clash is an error that names both sides. What an installed package brings (`lightnet/plugins`) is looked
+for when a table is listed, or lacks a name. Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _SOURCE: ContextVar[str | None] = ContextVar("source", default=None)
 class Table:
     """One registry: names to objects, or to ``module:Attribute`` strings that are imported when asked for.
 
-    `read` makes what a row stands for of what it names. `version` grows with each change, so that what is derived from a
-    table may be kept.
+    `read` makes what a row stands for of what it names. `version` grows with each change, so that what is derived from
+    a table may be kept.
     """
 
     def __init__(self, kind: str, rows: dict[str, str], read: Callable[[Any], Any] = lambda value: value):
@@ -111,7 +111,8 @@ class Table:
         return name in self._rows and _value(self._rows[name]) is _value(value)
 
     def add(self, name: str, row: Any) -> None:
-        """Add a row; `row` is an object or a ``module:Attribute`` string. Raises LightNetError for a name that is taken."""
+        """Add a row; `row` is an object or a ``module:Attribute`` string. Raises LightNetError for a name that is
+        taken."""
         if self.holds(name, row):
             return
         if name in self._rows:
@@ -177,7 +178,8 @@ TARGETS = Table("target", {
     "dpu": "lightnet.backends.dpu.target:DPU",
 })  # fmt: skip
 
-#: The runtimes of our targets, as `Target.runtime` has them too: what asks for options, or loads code, does not import a whole target for that.
+#: The runtimes of our targets, as `Target.runtime` has them too: what asks for options, or loads code, does not import
+#: a whole target for that.
 RUNTIMES = Table("runtime", {
     "none": "lightnet.ir.runtime:INTERPRETED",
     "cpu": "lightnet.backends.cpu.runtime:RUNTIME",
@@ -196,8 +198,9 @@ KERNELS = Table("kernel op", {
     "dpu": "lightnet.dialects.arches:DpuKernelOp",
 })  # fmt: skip
 
-#: Generators of the CPU's kernels; of two that cost the same, the first one is chosen. A row is called as the choice `alg` that names its
-#: generator, but those of row-major tensors on register tiles, which share one with that of convolutions on maps.
+#: Generators of the CPU's kernels; of two that cost the same, the first one is chosen. A row is called as the choice
+#: `alg` that names its generator, but those of row-major tensors on register tiles, which share one with that of
+#: convolutions on maps.
 GENERATORS = Table("generator", {
     "direct": "lightnet.backends.cpu.blocked.conv:DIRECT",
     "winograd4": "lightnet.backends.cpu.blocked.winograd:WINOGRAD4",
@@ -220,8 +223,8 @@ GENERATORS = Table("generator", {
     "loops": "lightnet.backends.cpu.plain:LOOPS",
 })  # fmt: skip
 
-#: Generators of kernels of threads by the choice `alg` that names them (`backends/cuda/base.py`); of two that cost the same, the first one
-#: is chosen.
+#: Generators of kernels of threads by the choice `alg` that names them (`backends/cuda/base.py`); of two that cost the
+#: same, the first one is chosen.
 CUDA_GENERATORS = Table("generator of cuda", {
     "simt": "lightnet.backends.cuda.gemm.generator:SIMT",
     "mma": "lightnet.backends.cuda.gemm.generator:MMA",
@@ -248,20 +251,25 @@ FRONTENDS = Table("front end", {
 #: Families of handlers of ONNX ops: importing a module registers its handlers (`frontends/onnx/node.py`).
 ONNX_OPS = Table("family of ONNX ops", {
     name: f"lightnet.frontends.onnx.ops.{name}"
-    for name in ("elementwise", "quantized", "microsoft", "microsoft_attention", "microsoft_quantized", "microsoft_weights", "ml_features", "ml_scores", "ml_trees", "ml_vectors", "shape", "slicing", "picked", "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "random", "recurrent", "control", "signal", "text", "training", "sequence")
+    for name in ("elementwise", "quantized", "microsoft", "microsoft_attention", "microsoft_quantized",
+                 "microsoft_weights", "ml_features", "ml_scores", "ml_trees", "ml_vectors", "shape", "slicing",
+                 "picked", "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "random", "recurrent",
+                 "control", "signal", "text", "training", "sequence")
 })  # fmt: skip
 
 #: Families of exporters to ONNX: importing a module registers its exporters (`frontends/onnx/export/graph.py`).
 ONNX_EXPORTERS = Table("family of ONNX exporters", {
     name: f"lightnet.frontends.onnx.export.{name}"
-    for name in ("move", "elementwise", "arith", "reduce", "indexing", "counted", "window", "norm", "recurrent", "sampling")
+    for name in ("move", "elementwise", "arith", "reduce", "indexing", "counted", "window", "norm", "recurrent",
+                 "sampling")
 })  # fmt: skip
 
 #: Families of handlers of NNVM's and MXNet's ops (`frontends/nnvm/node.py`).
 NNVM_OPS = Table("family of NNVM ops", {
     name: f"lightnet.frontends.nnvm.ops.{name}"
     for name in (
-        "convolution", "norm", "elementwise", "reduce", "shape", "slicing", "constant", "indexing", "resize", "sampling",
+        "convolution", "norm", "elementwise", "reduce", "shape", "slicing", "constant", "indexing", "resize",
+        "sampling",
         "recurrent", "detection", "multibox", "proposal", "yolo",
     )
 })  # fmt: skip
@@ -289,12 +297,13 @@ FAMILIES = Table("op family", {
     for name in (
         "source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan", "reduce",
         "einsum", "resize", "sort", "detection", "effect",
-        "boxes", "counted", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree",
+        "boxes", "counted", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary",
+        "activation", "tree",
     )
 } | {"structure": "lightnet.dialects.ln.structure:OPS"}, ops_of)  # fmt: skip
 
-#: Ops that come with a target, by optype: read when a network or a description names one, so that other compilations do not pay for
-#: them, and no list of the op table's has them.
+#: Ops that come with a target, by optype: read when a network or a description names one, so that other compilations do
+#: not pay for them, and no list of the op table's has them.
 ARCH_OPS = Table("op of an arch", {
     "bn2scale_wts_cpu": "lightnet.backends.tensorrt.ops:BN2SCALE_WTS_CPU",
     "scale_tensorrt": "lightnet.backends.tensorrt.ops:SCALE_TENSORRT",
@@ -349,7 +358,8 @@ def meet(target: str, other: str) -> bool:
 
 
 def check_pattern(pass_name: str, new: type, others: Iterable[type]) -> None:
-    """Raise LightNetError where another pattern of the pass has the name of `new`: traces, limits and checks name them."""
+    """Raise LightNetError where another pattern of the pass has the name of `new`: traces, limits and checks name
+    them."""
     from lightnet.ir.rewrites import pattern_name
 
     name = pattern_name(new)
@@ -413,8 +423,8 @@ def checkpoint() -> Callable[[], None]:
 
 
 def load_installed(name: str | None = None) -> None:
-    """Add, once a process, what installed packages bring. A plugin of the name `name` that cannot be loaded is an error, any
-    other one a warning."""
+    """Add, once a process, what installed packages bring. A plugin of the name `name` that cannot be loaded is an
+    error, any other one a warning."""
     from lightnet.plugins import installed
 
     installed.load(name)

@@ -1,9 +1,11 @@
-"""How the networks of a target become code, and how that is run: a `Runtime` is a field of `Target`, and nothing else asks which target it is.
+"""How the networks of a target become code, and how that is run: a `Runtime` is a field of `Target`, and nothing else
+asks which target it is.
 
-A runtime says which options its target has beside those of every target, makes code of launch lists (level 4), and names the format in which that
-code is loaded, called and saved (`runtime/formats.py`), what steps through it, and what files there are of it. This one has no code: the planned
-network runs in the reference interpreter. Imports the diagnostics and the runtime, so that the command line knows options before anything else is
-imported; what a runtime makes code with, it imports when it makes some.
+A runtime says which options its target has beside those of every target, makes code of launch lists (level 4), and
+names the format in which that code is loaded, called and saved (`runtime/formats.py`), what steps through it, and what
+files there are of it. This one has no code: the planned network runs in the reference interpreter. Imports the
+diagnostics and the runtime, so that the command line knows options before anything else is imported; what a runtime
+makes code with, it imports when it makes some.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from lightnet.runtime.program import Program
     from lightnet.trust.level4 import Threads
 
-#: The tools that an option may be one of: those that run networks (`lightnet`, `lightnet run`, `lightnet serve`), `lightnet compile`, `ln-opt`.
+#: The tools that an option may be one of: those that run networks (`lightnet`, `lightnet run`, `lightnet serve`),
+#: `lightnet compile`, `ln-opt`.
 RUN, COMPILE, PASSES = "run", "compile", "passes"
 #: What is written to a file: text, bytes, or what writes them.
 Content = str | bytes | Callable[[BinaryIO], None]
@@ -36,7 +39,8 @@ Content = str | bytes | Callable[[BinaryIO], None]
 class Option:
     """An option of compiling for a target: ``lightnet.compile(model, target, name=value)``, and ``--name`` of `tools`.
 
-    `type` is ``str``, ``int``, ``float`` or ``bool`` (at the command line a flag); `default` is what holds where nobody gives it.
+    `type` is ``str``, ``int``, ``float`` or ``bool`` (at the command line a flag); `default` is what holds where nobody
+    gives it.
     """
 
     name: str
@@ -56,16 +60,17 @@ class Option:
         takes = (int, float) if self.type is float else self.type
         if isinstance(value, takes) and (self.type is bool or not isinstance(value, bool)):
             return value
-        raise LightNetError(f"the option '{self.name}' takes {self.type.__name__}, not {str(value)[:40]!r}", label="runtime.option")  # fmt: skip
+        raise LightNetError(f"the option '{self.name}' takes {self.type.__name__}, not {str(value)[:40]!r}",
+                            label="runtime.option")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a target's options come to in one compilation.
 
-    `runtime` makes the code and runs it (that of another target, where code is made for its machine); `options` has the value of each option of the
-    target; `passes` is what passes are told (`features`, `arch`), `behind` which of them run behind the lowering; `machine` is what code is made for
-    where that is not the machine that this runs on.
+    `runtime` makes the code and runs it (that of another target, where code is made for its machine); `options` has the
+    value of each option of the target; `passes` is what passes are told (`features`, `arch`), `behind` which of them
+    run behind the lowering; `machine` is what code is made for where that is not the machine that this runs on.
     """
 
     runtime: Runtime
@@ -82,7 +87,8 @@ class Files:
         self.executable, self.name = executable, name
 
     def make(self, kind: str, path: Path, folder: Path) -> Content:
-        """The content of a file of one of the runtime's `files` that is to be called `path`; `folder` is for files on the way."""
+        """The content of a file of one of the runtime's `files` that is to be called `path`; `folder` is for files on
+        the way."""
         raise NotImplementedError
 
     def beside(self, kind: str) -> dict[str, Content]:
@@ -91,10 +97,12 @@ class Files:
 
 
 class Runtime:
-    """How networks of a target become code, and how that runs. A target of one's own derives it, and names an object in `Target.runtime`.
+    """How networks of a target become code, and how that runs. A target of one's own derives it, and names an object in
+    `Target.runtime`.
 
-    `options` are those of the target alone; `files` the kinds of files that there are of its executables beside ``lnx`` and ``mlir``, with the suffix
-    of each; `shares` says whether the work of one call may be shared by threads of this process.
+    `options` are those of the target alone; `files` the kinds of files that there are of its executables beside ``lnx``
+    and ``mlir``, with the suffix of each; `shares` says whether the work of one call may be shared by threads of this
+    process.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
@@ -109,8 +117,9 @@ class Runtime:
     # -- options
 
     def given(self, target: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a caller, checked, without those that are None. Raises `LightNetError` for one that the target has not, with those that it
-        has, and for a value of another type. One of another target of ours that has its default there says nothing (``emulate=False``)."""
+        """The options of a caller, checked, without those that are None. Raises `LightNetError` for one that the target
+        has not, with those that it has, and for a value of another type. One of another target of ours that has its
+        default there says nothing (``emulate=False``)."""
         known = {option.name: option for option in self.options}
         options = {name: v for name, v in options.items() if name in known or not _says_nothing(name, v)}
         for name in options:
@@ -122,8 +131,8 @@ class Runtime:
         return {name: known[name].checked(value) for name, value in options.items() if value is not None}
 
     def settle(self, given: Mapping[str, Any]) -> Settings:
-        """What options come to; `given` are those of `options` that a caller gives. Raises `LightNetError` where they do not go together, or name
-        what is not there."""
+        """What options come to; `given` are those of `options` that a caller gives. Raises `LightNetError` where they
+        do not go together, or name what is not there."""
         return Settings(self, self.valued(given))
 
     def valued(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,20 +144,20 @@ class Runtime:
         return dict(given)
 
     def variants(self, text: str) -> list[dict[str, Any]]:
-        """The options of each variant that a list names, in the order in which a file has them. Raises `LightNetError` for an unknown name, and where
-        code of the target is for one kind of machine."""
+        """The options of each variant that a list names, in the order in which a file has them. Raises `LightNetError`
+        for an unknown name, and where code of the target is for one kind of machine."""
         raise LightNetError("there is one kind of machine that this target's code is for: leave out --variants")
 
     # -- code
 
     def make(self, loops: ModuleOp, settings: Settings) -> Any:
-        """The code of a module at level 4; `Executable.native` has it. It has the texts `llvm_ir` and `assembly`, as far as there are such. Raises
-        `LightNetError` for what there is no code of."""
+        """The code of a module at level 4; `Executable.native` has it. It has the texts `llvm_ir` and `assembly`, as
+        far as there are such. Raises `LightNetError` for what there is no code of."""
         raise LightNetError("there is no machine code: the reference interpreter runs the network")
 
     def facts(self, made: Any, threads: int) -> dict[str, Any]:
-        """The fields of a `Program` that its code decides: `objects`, `triple`, `cpu`, `features`, `threads`, `widest`, `scratch`. The triple's
-        first word is the row of the format in `runtime.formats`."""
+        """The fields of a `Program` that its code decides: `objects`, `triple`, `cpu`, `features`, `threads`, `widest`,
+        `scratch`. The triple's first word is the row of the format in `runtime.formats`."""
         return {"threads": threads}
 
     def code(self, made: Any) -> Any:
@@ -172,11 +181,13 @@ class Runtime:
         raise LightNetError("there is no machine code to run: compile for a target other than none")
 
     def as_loops(self, ctx: Context, module: ModuleOp) -> ModuleOp:
-        """A lowered module as functions that the interpreter of loops can run, which `ln-opt --check` does: itself, or a copy of other form."""
+        """A lowered module as functions that the interpreter of loops can run, which `ln-opt --check` does: itself, or
+        a copy of other form."""
         return module
 
     def as_threads(self, module: ModuleOp) -> Threads | None:
-        """What runs the launches of a lowered module as the threads that they are, for `ln-opt --check`; None where they are loops."""
+        """What runs the launches of a lowered module as the threads that they are, for `ln-opt --check`; None where
+        they are loops."""
         return None
 
     def writer(self, executable: Executable, name: str) -> Files:

@@ -1,7 +1,7 @@
 """Values of index notation and their types: what operators and functions make of values that are bound already.
 
-A constant or an index is *weak*: it takes the dtype of its partner. What is known is folded. `notation.py` binds the names
-and reads that the values come from. Imports `bound`, `constants`, `conversions` and the dtypes.
+A constant or an index is *weak*: it takes the dtype of its partner. What is known is folded. `notation.py` binds the
+names and reads that the values come from. Imports `bound`, `constants`, `conversions` and the dtypes.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Typing:
         return a.node, b.node, False
 
     def binary(self, op: str, a: Typed, b: Typed, pos: int, indexing: bool = False) -> Typed:
-        """Arithmetic or a comparison; what is `indexing` (inside of a subscript) divides rounding down, as indices do."""
+        """Arithmetic or a comparison; what is `indexing` (inside of a subscript) divides rounding down, as indices
+        do."""
         a, b = self.promoted(a), self.promoted(b)
         if a.weak and b.weak and isinstance(a.node, Const) and isinstance(b.node, Const):
             return self._fold_binary(op, a.node.value, b.node.value, pos, indexing)

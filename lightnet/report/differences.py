@@ -1,7 +1,7 @@
 """Two runs of a network compared, tensor by tensor, in the order of the program: where do they part?
 
-An error travels: the first tensor that differs, and those whose error is far above that of what they are computed from, are
-where to look. Imports tensors and NumPy.
+An error travels: the first tensor that differs, and those whose error is far above that of what they are computed from,
+are where to look. Imports tensors and NumPy.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ JUMP = 10.0
 
 @dataclass(frozen=True)
 class Difference:
-    """How far an array is from what is expected. `absolute` and `relative` are the largest differences of an element, and relative
-    to the expected one; `largest` is the largest expected value; NaN and infinite elements count in `wrong` only, unless both have
-    them alike. `wrong` of `elements` are beyond the tolerance; `mismatch` says what differs in type or shape."""
+    """How far an array is from what is expected. `absolute` and `relative` are the largest differences of an element,
+    and relative to the expected one; `largest` is the largest expected value; NaN and infinite elements count in
+    `wrong` only, unless both have them alike. `wrong` of `elements` are beyond the tolerance; `mismatch` says what
+    differs in type or shape."""
 
     absolute: float = 0.0
     relative: float = 0.0
@@ -63,8 +64,8 @@ class Difference:
 def difference(
     got: np.ndarray, want: Any, rtol: float = 1e-4, atol: float | None = None, share: float = 1e-4
 ) -> Difference:
-    """Compare two arrays. Elements agree within ``atol + rtol * |want|`` (`atol` is a `share` of the largest expected value unless given);
-    NaN agrees with NaN, an infinity with itself. Integers and bools have to be equal."""
+    """Compare two arrays. Elements agree within ``atol + rtol * |want|`` (`atol` is a `share` of the largest expected
+    value unless given); NaN agrees with NaN, an infinity with itself. Integers and bools have to be equal."""
     want = np.asarray(want)
     if got.shape != want.shape or got.dtype != want.dtype:
         text = f"is {got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}"
@@ -95,9 +96,9 @@ def _widened(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Layer:
-    """One tensor of both runs. `op` makes it, as ``conv2d conv1``, in `kernel` where the network is fused; `jumps` where its error is
-    far above that of the tensors it is computed from: the fault is here and not before. `constant`: what is expected is one number
-    throughout, and agreement proves little."""
+    """One tensor of both runs. `op` makes it, as ``conv2d conv1``, in `kernel` where the network is fused; `jumps`
+    where its error is far above that of the tensors it is computed from: the fault is here and not before. `constant`:
+    what is expected is one number throughout, and agreement proves little."""
 
     name: str
     op: str
@@ -112,8 +113,8 @@ class Layer:
 def compare_layers(
     got: Tensors, want: Mapping[str, np.ndarray], rtol: float = 1e-4, atol: float | None = None, share: float = 1e-4
 ) -> list[Layer]:
-    """Every tensor that both have, in the order of the program; inputs, which are fed, are left out. What the program keeps in 16 bits where
-    an f32 is expected (`precision`) is compared as an f32."""
+    """Every tensor that both have, in the order of the program; inputs, which are fed, are left out. What the program
+    keeps in 16 bits where an f32 is expected (`precision`) is compared as an f32."""
     by = makers(got.source)
     names = [
         n

@@ -1,4 +1,5 @@
-"""What is known of a network, as values, text and JSON: the form of every inspection. Imports tables and diagnostics."""
+"""What is known of a network, as values, text and JSON: the form of every inspection. Imports tables and
+diagnostics."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Dims = tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor: an open dim is None or its name, `dims` is None where the rank is not known, `dtype` "" where the type is not."""
+    """A tensor: an open dim is None or its name, `dims` is None where the rank is not known, `dtype` "" where the type
+    is not."""
 
     name: str
     dims: Dims | None
@@ -30,8 +32,9 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class OpInfo:
-    """One op. `inputs` are its operands but for the params, of which it reads `params` elements. Costs are None where shapes are
-    open: `flops` operations, `macs` of them in multiply-adds (two operations each), `bytes` to read and write."""
+    """One op. `inputs` are its operands but for the params, of which it reads `params` elements. Costs are None where
+    shapes are open: `flops` operations, `macs` of them in multiply-adds (two operations each), `bytes` to read and
+    write."""
 
     name: str
     op: str
@@ -63,8 +66,9 @@ class Missing:
 
 @dataclass(frozen=True)
 class MemoryInfo:
-    """The planned network, in bytes: `activations` is the peak of the arena and `lower_bound` the most that is live at once; `static`
-    are weights as the target keeps them, `ports` large inputs and outputs, which are the caller's memory; `kernels` read and write `traffic` bytes."""
+    """The planned network, in bytes: `activations` is the peak of the arena and `lower_bound` the most that is live at
+    once; `static` are weights as the target keeps them, `ports` large inputs and outputs, which are the caller's
+    memory; `kernels` read and write `traffic` bytes."""
 
     target: str
     activations: int
@@ -77,8 +81,8 @@ class MemoryInfo:
 
 @dataclass(frozen=True)
 class FlowInfo:
-    """The data-flow graph of the network without its weights (`ir/dfg.py`): how many topological layers of inputs, ops and outputs it has, how many
-    of them are in the largest, and the names of those that are linked with no other."""
+    """The data-flow graph of the network without its weights (`ir/dfg.py`): how many topological layers of inputs, ops
+    and outputs it has, how many of them are in the largest, and the names of those that are linked with no other."""
 
     edges: int
     layers: int
@@ -88,9 +92,10 @@ class FlowInfo:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of a network. `opsets` are an ONNX model's by domain. `missing` lists what the front end or the target cannot
-    run, `problem` says what else stands in the way, `opened` which shapes a call has to decide; `weights_missing` are the tensors
-    that a weight file has to hold and that no given one has. `host` says what of it runs on the host: ops on text."""
+    """What is known of a network. `opsets` are an ONNX model's by domain. `missing` lists what the front end or the
+    target cannot run, `problem` says what else stands in the way, `opened` which shapes a call has to decide;
+    `weights_missing` are the tensors that a weight file has to hold and that no given one has. `host` says what of it
+    runs on the host: ops on text."""
 
     source: str
     inputs: tuple[TensorInfo, ...]
@@ -159,7 +164,8 @@ class Inspection:
     def _interface(self) -> list[str]:
         sets = [f"opset {v}{f' of {d}' if d else ''}" for d, v in self.opsets.items()]
         return [*([f"  {', '.join(sets)}"] if sets else []), *(f"  input  {t}" for t in self.inputs),
-                *(f"  output {t}" for t in self.outputs), *([printable(f"  on the host, in NumPy: {self.host}")] if self.host else [])]  # fmt: skip
+                *(f"  output {t}" for t in self.outputs),
+                *([printable(f"  on the host, in NumPy: {self.host}")] if self.host else [])]  # fmt: skip
 
     def _counts(self) -> list[str]:
         lines = [f"{some(len(self.ops), 'op')}: " + ", ".join(f"{op} {n}" for op, n in self.op_counts.items())]
@@ -167,7 +173,8 @@ class Inspection:
             more = ", ..." if len(flow.outliers) > MAX_NAMED else ""
             apart = f"; linked with nothing: {', '.join(flow.outliers[:MAX_NAMED])}{more}" * bool(flow.outliers)
             lines.append(
-                f"graph: {some(flow.edges, 'edge')}, {some(flow.layers, 'layer')}, at most {flow.widest} side by side{apart}"
+                f"graph: {some(flow.edges, 'edge')}, {some(flow.layers, 'layer')}, at most {flow.widest} side by "
+                f"side{apart}"
             )
         return [printable(line) for line in lines]
 
@@ -177,7 +184,8 @@ class Inspection:
             lines.append(f"work: {count(self.flops, 'FLOP')}, of it {count(self.macs, 'MAC')} (two FLOP each)")
             lines.append(f"memory traffic of the ops one by one: {size(self.bytes)}")
         if (m := self.memory) is not None:
-            lines.append(f"memory on target {m.target}: activations {size(m.activations)} ({m.activations:,} bytes; at least "
+            lines.append(f"memory on target {m.target}: activations {size(m.activations)} ({m.activations:,} bytes; at "
+                         "least "
                          f"{m.lower_bound:,} are live at once), weights {size(m.static)}"
                          + f", inputs and outputs of the caller {size(m.ports)}" * bool(m.ports))  # fmt: skip
             lines.append(f"kernels after fusion: {m.kernels}, memory traffic {size(m.traffic)}")

@@ -1,10 +1,10 @@
-"""What a network is, before anybody runs it: its ops with shapes and costs, its parameters, the memory it takes, and what of it
-cannot run, all at once. Weights are not needed.
+"""What a network is, before anybody runs it: its ops with shapes and costs, its parameters, the memory it takes, and
+what of it cannot run, all at once. Weights are not needed.
 
     inspect(lightnet.load("squeezedet.net")).text()
 
-A network that cannot be imported is described by `survey.py`, in the same form, with what can be said of its graph alone.
-Imports costs, the passes and what is below them.
+A network that cannot be imported is described by `survey.py`, in the same form, with what can be said of its graph
+alone. Imports costs, the passes and what is below them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def inspect(model: Model, target: str = "cpu") -> Inspection:
 
 
 def _with_host(found: Inspection, host: HostProgram) -> Inspection:
-    """With the inputs and outputs of the whole, beside those of the network that the host part does not make or read."""
+    """With the inputs and outputs of the whole, beside those of the network that the host part does not make or
+    read."""
     made, read = set(host.entering), {*host.leaving, *(name for step in host.after for name in step.outputs)}
     known = {t.name: t for t in (*found.inputs, *found.outputs)}
 

@@ -1,8 +1,8 @@
 """A compiled network one kernel at a time: which launches belong to which kernel, and running them singly.
 
-What profiling and looking at intermediate tensors have in common. The kernels that are called are the ones that the network
-ships; nothing is instrumented. A target's runtime says which of the classes here it is, or one of its own (`backends/cuda/steps.py`). Imports `ir`, the
-launches of level 4, the builder, the JIT and the runtime.
+What profiling and looking at intermediate tensors have in common. The kernels that are called are the ones that the
+network ships; nothing is instrumented. A target's runtime says which of the classes here it is, or one of its own
+(`backends/cuda/steps.py`). Imports `ir`, the launches of level 4, the builder, the JIT and the runtime.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ IDLE_CALLS = 3
 
 @dataclass(frozen=True)
 class Step:
-    """A kernel of a planned network (or a host op), and what it became: its launches, in order, and copies between memory spaces. A move whose
-    pieces stand in place has none."""
+    """A kernel of a planned network (or a host op), and what it became: its launches, in order, and copies between
+    memory spaces. A move whose pieces stand in place has none."""
 
     op: Operation
     lines: tuple[LaunchLine | CopyOp, ...]
 
 
 def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Executable, dict[str, Any]]:
-    """The executable that runs `feeds`, and what it is fed: of one whose shapes a call decides, the one for these shapes, which
-    does not take the values that decided them; of one with a host part, the network, and what this makes for it."""
+    """The executable that runs `feeds`, and what it is fed: of one whose shapes a call decides, the one for these
+    shapes, which does not take the values that decided them; of one with a host part, the network, and what this makes
+    for it."""
     feeds = dict(feeds or {})
     if hasattr(executable, "split_feeds"):
         _, feeds = executable.split_feeds(feeds)
@@ -66,9 +67,10 @@ def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Execu
 def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
     """The kernels of a planned module in order, each with its launches in the lowered one.
 
-    Launches stand in the order of the kernels. A move has one for each piece that does not stand in place; any other kernel
-    one of a function ``f``, and then those of ``f_1``, ``f_2`` and so on, each of which may be launched again. Raises `LightNetError`
-    where the two modules do not go together (a lowering that names its functions in another way).
+    Launches stand in the order of the kernels. A move has one for each piece that does not stand in place; any other
+    kernel one of a function ``f``, and then those of ``f_1``, ``f_2`` and so on, each of which may be launched again.
+    Raises `LightNetError` where the two modules do not go together (a lowering that names its functions in another
+    way).
     """
     lines = [line for line in lines_of(loops) if isinstance(line, LaunchLine | CopyOp)]
     steps, at = [], 0
@@ -106,8 +108,8 @@ def _launch_count(op: Operation, lines: Sequence[LaunchLine | CopyOp], at: int) 
 class Stepper(ABC):
     """A network whose kernels are called one by one, on memory of its own; `stepper` makes one.
 
-    `clock` says what times are of. `rounds` is how many of them a profile should make, at most: times in the interpreter mean little, and
-    take long. Host calls (`print`) are left out.
+    `clock` says what times are of. `rounds` is how many of them a profile should make, at most: times in the
+    interpreter mean little, and take long. Host calls (`print`) are left out.
     """
 
     clock: str
@@ -149,16 +151,17 @@ class Stepper(ABC):
 
 
 def stepper(executable: Executable, feeds: Mapping[str, Any] | None = None) -> Stepper:
-    """The kernels of an executable, to be called one by one on `feeds`, arrays by input or param name, as for a call. Raises
-    `LightNetError` as a call does, and where there is no machine code."""
+    """The kernels of an executable, to be called one by one on `feeds`, arrays by input or param name, as for a call.
+    Raises `LightNetError` as a call does, and where there is no machine code."""
     return executable.runtime.stepper(executable, feeds or {})
 
 
 def started(
     executable: Executable, feeds: Mapping[str, Any] | None = None, arena: Arena | None = None
 ) -> tuple[Arena, np.ndarray]:
-    """The memory that a call of machine code on `feeds` starts from: an arena with inputs and ports in place, and the bytes of the static tensors. Of
-    an `arena` from an earlier call the inputs are written again, and the ports stay. Raises as a call does."""
+    """The memory that a call of machine code on `feeds` starts from: an arena with inputs and ports in place, and the
+    bytes of the static tensors. Of an `arena` from an earlier call the inputs are written again, and the ports stay.
+    Raises as a call does."""
     filled, static = executable.filled(feeds)
     instance = cast(Instance, executable.instance)
     if arena is not None:
@@ -170,8 +173,8 @@ def started(
 
 
 class InstanceStepper(Stepper):
-    """Of a target whose instance runs its launch list itself (`runtime.spaces.SpacesInstance`), which has `launches` in the order of the list, and
-    `launch` for one by its number. Times are processor time of the calling thread."""
+    """Of a target whose instance runs its launch list itself (`runtime.spaces.SpacesInstance`), which has `launches` in
+    the order of the list, and `launch` for one by its number. Times are processor time of the calling thread."""
 
     clock = "processor time of one thread"
 
@@ -212,7 +215,8 @@ class InstanceStepper(Stepper):
 
 
 class NativeStepper(Stepper):
-    """Of a target whose code runs on this processor. Times are processor time of the calling thread, on which launches run."""
+    """Of a target whose code runs on this processor. Times are processor time of the calling thread, on which launches
+    run."""
 
     clock = "processor time of one thread"
 
@@ -269,8 +273,8 @@ def _seconds(call: Call) -> float:
 
 
 def _net_seconds(call: Call, idle: Call) -> float:
-    """Seconds of a launch, less those of calling. The first idle call finds caches that the kernel before has filled, so that the
-    shortest of a few counts, and the launch does not pay for it either."""
+    """Seconds of a launch, less those of calling. The first idle call finds caches that the kernel before has filled,
+    so that the shortest of a few counts, and the launch does not pay for it either."""
     overhead = min(_seconds(idle) for _ in range(IDLE_CALLS))
     return max(_seconds(call) - overhead, 0.0)
 

@@ -1,7 +1,8 @@
-"""What can be said of a network that cannot be imported: its graph as the file has it, and everything that is missing, at once.
+"""What can be said of a network that cannot be imported: its graph as the file has it, and everything that is missing,
+at once.
 
-Shapes are those that the file states. Used where `lightnet.load` raises; a file that is malformed stays an error. Imports the
-readers and importers of the front ends when they are needed.
+Shapes are those that the file states. Used where `lightnet.load` raises; a file that is malformed stays an error.
+Imports the readers and importers of the front ends when they are needed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ MAX_SOURCE = 1 << 28
 
 def survey(path: str, error: LightNetError, *, shapes: Mapping[str, Sequence[int]] | None = None,
            values: Mapping[str, Any] | None = None, **options: Any) -> Inspection:  # fmt: skip
-    """The network at `path`, which could not be imported because of `error`. `options` are those of reading IL (`load`'s). Raises
-    `error` for a form of which no more can be said, and whatever is malformed about the file itself."""
+    """The network at `path`, which could not be imported because of `error`. `options` are those of reading IL
+    (`load`'s). Raises `error` for a form of which no more can be said, and whatever is malformed about the file
+    itself."""
     suffix = Path(path).suffix.lower()
     if suffix == ".onnx":
         return _onnx(path, error, shapes or {}, values or {})
@@ -87,7 +89,8 @@ def _onnx(
         tuple(_node_info(n, known, graph, path) for n in nodes),
         sum(prod(t.dims) for t in weights),
         sum(prod(t.dims) * BY_NAME[t.dtype].size for t in weights if t.dtype in BY_NAME),
-        grouped(list(refused)), weights_given=True, host=str(parted.host) if parted else "", opsets=dict(model.opsets), **_obstacle(error, bool(refused)),
+        grouped(list(refused)), weights_given=True, host=str(parted.host) if parted else "", opsets=dict(model.opsets),
+        **_obstacle(error, bool(refused)),
     )  # fmt: skip
 
 
@@ -138,7 +141,8 @@ def _nnvm(path: str, text: str, error: LightNetError) -> Inspection:
 
     return Inspection(
         path, tuple(TensorInfo(n.name, None, "") for n in nodes if n.is_variable), tensors(graph.heads),
-        tuple(OpInfo(n.name, n.op, tensors(n.inputs), tensors([(n.index, 0)]), 0, None, None, None, n.loc) for n in ops),
+        tuple(OpInfo(n.name, n.op, tensors(n.inputs), tensors([(n.index, 0)]), 0, None, None, None,
+                     n.loc) for n in ops),
         0, 0, grouped(refused), **_obstacle(error, bool(refused)),
     )  # fmt: skip
 
@@ -170,6 +174,7 @@ def _netlist(netlist: Netlist, error: LightNetError) -> Inspection:
     return Inspection(
         netlist.file, tuple(t for op in sources for t in tensors(op.tensors_out)),
         tuple(t for op in ops for t in tensors(op.tensors_out) if t.name in made - read),
-        tuple(OpInfo(op.name, op.optype, tensors(op.tensors_in), tensors(op.tensors_out), 0, None, None, None, op.loc) for op in ops),
+        tuple(OpInfo(op.name, op.optype, tensors(op.tensors_in), tensors(op.tensors_out), 0, None, None, None,
+                     op.loc) for op in ops),
         0, 0, grouped(refused), **(_obstacle(error, bool(refused)) if not others else {"problem": "\n".join(others)}),
     )  # fmt: skip

@@ -1,9 +1,9 @@
 """Saved executables: what `save` writes to a ``.lnx`` file, and `load_executable` runs without a compiler.
 
-A file holds one or several variants of the network, for processors of different abilities; equal contents stand in it once. Nothing of
-it stays mapped or open once it is loaded (`copies.py`), so it may be replaced, changed or removed while the network runs. All that it
-says of itself is checked (`lnx_check.py`), but for its machine code, which is run: load only files that you trust, or that are signed
-by who you trust (`signing.py`). No xDSL, no LLVM.
+A file holds one or several variants of the network, for processors of different abilities; equal contents stand in it
+once. Nothing of it stays mapped or open once it is loaded (`copies.py`), so it may be replaced, changed or removed
+while the network runs. All that it says of itself is checked (`lnx_check.py`), but for its machine code, which is run:
+load only files that you trust, or that are signed by who you trust (`signing.py`). No xDSL, no LLVM.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ __all__ = ["SavedExecutable", "Variant", "is_saved", "load_executable", "save", 
 
 @dataclass(frozen=True)
 class Variant:
-    """A network compiled for one kind of machine: the program, the bytes of its static space, what inputs (and residents)
-    hold that nobody feeds, and what else its format packs (`formats.py`); what it was compiled with, and is warned of."""
+    """A network compiled for one kind of machine: the program, the bytes of its static space, what inputs (and
+    residents) hold that nobody feeds, and what else its format packs (`formats.py`); what it was compiled with, and is
+    warned of."""
 
     program: Program
     static: np.ndarray
@@ -83,8 +84,8 @@ class _Sections:
 
 
 def save(path: str | Path, variants: Sequence[Variant], texts: Mapping[str, str], signer: Signer | None = None) -> None:
-    """Write variants of one network, the best first, and named texts, signed if there is a `signer`; the file appears whole or not at
-    all. Raises LightNetError where the system refuses."""
+    """Write variants of one network, the best first, and named texts, signed if there is a `signer`; the file appears
+    whole or not at all. Raises LightNetError where the system refuses."""
     head, sections, end = _laid_out(variants, texts)
 
     def write(out: BinaryIO) -> None:
@@ -139,8 +140,8 @@ def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
 
 
 def is_saved(path: str | Path) -> bool:
-    """Whether a file begins as saved executables do; False of a pipe or a device, which gives its bytes only once. Raises LightNetError for
-    what cannot be opened or read: what it holds nobody knows."""
+    """Whether a file begins as saved executables do; False of a pipe or a device, which gives its bytes only once.
+    Raises LightNetError for what cannot be opened or read: what it holds nobody knows."""
     with suppress(OSError, ValueError):  # of which `open_file` tells
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
@@ -154,11 +155,13 @@ def is_saved(path: str | Path) -> bool:
 
 
 def load_executable(source: str | os.PathLike[str] | bytes, *, trust: Trust | None = None, **options: Any) -> Any:
-    """Load what `Executable.save` wrote: a file, or its bytes, as a `SavedExecutable`, or, with text at its ends, a `HostedExecutable`. `options` are those of the code's format (`Format.options`): ``emulate=True`` runs code
-    for cuda in the PTX interpreter instead of on a device. With `trust`, files of public keys or folders of them, only a file is accepted that one of these keys signed.
+    """Load what `Executable.save` wrote: a file, or its bytes, as a `SavedExecutable`, or, with text at its ends, a
+    `HostedExecutable`. `options` are those of the code's format (`Format.options`): ``emulate=True`` runs code for cuda
+    in the PTX interpreter instead of on a device. With `trust`, files of public keys or folders of them, only a file is
+    accepted that one of these keys signed.
 
-    The file may be replaced, changed or removed afterwards. Raises `LightNetError` for what cannot be opened or read, is damaged,
-    says what cannot be, is for another machine, or is not signed by whom it should.
+    The file may be replaced, changed or removed afterwards. Raises `LightNetError` for what cannot be opened or read,
+    is damaged, says what cannot be, is for another machine, or is not signed by whom it should.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         if bytes(source[: len(lnx.ANY_VERSION)]) != lnx.ANY_VERSION:

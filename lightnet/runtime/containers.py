@@ -70,8 +70,8 @@ def malformed(path: str, message: str, label: str) -> LightNetError:
 _NPY_ITEM = r"'(descr|fortran_order|shape)'\s*:\s*('[^']*'|True|False|\([0-9L,\s]*\))\s*"
 _NPY_HEADER = re.compile(rf"\s*\{{\s*{_NPY_ITEM},\s*{_NPY_ITEM},\s*{_NPY_ITEM}(?:,\s*)?\}}\s*")
 _NPY_TYPE = re.compile(r"[<>|=]?(?:b1|[fiu](?:1|2|4|8|16)|U[0-9]{1,9})")
-#: How NumPy writes ml_dtypes' types: as bytes of no type, two of bfloat16, which no other type of numbers is written as, or one of those
-#: that are only stored in (`dtypes.STORED`), whose name is lost.
+#: How NumPy writes ml_dtypes' types: as bytes of no type, two of bfloat16, which no other type of numbers is written
+#: as, or one of those that are only stored in (`dtypes.STORED`), whose name is lost.
 _NPY_VOID = {"<V2": BFLOAT16, "|V2": BFLOAT16, **dict.fromkeys(("<V1", "|V1", "<f1", "|f1"), np.dtype(np.uint8))}
 
 
@@ -79,8 +79,8 @@ def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
     """The entry of an ``.npy`` image of `size` bytes.
 
     Format: NumPy enhancement proposal 1 (magic, version, header length, a dict literal). Any other literal than the
-    three keys that NumPy writes is refused; structured and object types make an entry without a dtype. Void of two bytes
-    is read as bfloat16, of one byte as uint8.
+    three keys that NumPy writes is refused; structured and object types make an entry without a dtype. Void of two
+    bytes is read as bfloat16, of one byte as uint8.
     """
 
     def fail(message: str) -> LightNetError:

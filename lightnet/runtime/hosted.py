@@ -1,4 +1,5 @@
-"""Executables with a host part (`runtime/host`): what is fed goes through it into a network of numbers, whose outputs come out through it.
+"""Executables with a host part (`runtime/host`): what is fed goes through it into a network of numbers, whose outputs
+come out through it.
 
 Imports NumPy, the standard library and the rest of the runtime.
 """
@@ -20,13 +21,14 @@ from lightnet.runtime.program import unknown
 from lightnet.runtime.runnable import Runnable
 
 #: What is said of the network alone.
-_OF_NETWORK = ("missing", "is_native", "runtime", "arch", "program", "planned", "source", "ir", "llvm_ir", "assembly", "variants", "is_signed",
+_OF_NETWORK = ("missing", "is_native", "runtime", "arch", "program", "planned", "source", "ir", "llvm_ir", "assembly",
+               "variants", "is_signed",
                "weight_warnings")  # fmt: skip
 
 
 class HostedExecutable(Runnable):
-    """An executable, `network`, and the host part before and behind it, `host`. Text is fed as an array of strings, lists of them, or a string, and comes
-    out as an array of strings (dtype object)."""
+    """An executable, `network`, and the host part before and behind it, `host`. Text is fed as an array of strings,
+    lists of them, or a string, and comes out as an array of strings (dtype object)."""
 
     def __init__(self, network: Any, host: HostProgram):
         self.network, self.host = network, host
@@ -54,7 +56,8 @@ class HostedExecutable(Runnable):
         return copied_out(outputs, call.buffers) if call.buffers else outputs
 
     def split_feeds(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What stands before the network, by name, and what the network is fed. Raises LightNetError for what cannot be fed."""
+        """What stands before the network, by name, and what the network is fed. Raises LightNetError for what cannot be
+        fed."""
         own, params = self.inputs, self.params
         if wrong := [name for name in feeds if name not in own and name not in params]:
             raise unknown("input or param", wrong[0], own)
@@ -125,7 +128,8 @@ class HostedExecutable(Runnable):
         """As `Executable.save`; the host part is a text of the file. Raises LightNetError where shapes are open."""
         if not hasattr(self.network, "save"):
             raise LightNetError(
-                "the shapes of the network are open, as they follow from text or were not given: only one of known shapes is saved"
+                "the shapes of the network are open, as they follow from text or were not given: only one of known "
+                "shapes is saved"
             )
         self.network.save(path, [v.network for v in variants], sign, texts={HOST: self.host.to_json()})
 
@@ -144,6 +148,7 @@ def with_host(saved: Any, where: SourceLoc) -> HostedExecutable:
 
 
 def of_numbers(executable: Any) -> Any:
-    """The network alone of an executable whose host part does no more than to name classes: it gives their numbers. Any other as it is."""
+    """The network alone of an executable whose host part does no more than to name classes: it gives their numbers. Any
+    other as it is."""
     host = getattr(executable, "host", None)
     return executable.network if host is not None and host.names_classes_only else executable

@@ -37,8 +37,8 @@ NATIVE = "native"
 
 
 class _File:
-    """An open executable: its header, checked, and its sections on demand. With `trust`, each section must have the digest that the
-    signed header says; else, those that are large must, and the others their checksum."""
+    """An open executable: its header, checked, and its sections on demand. With `trust`, each section must have the
+    digest that the signed header says; else, those that are large must, and the others their checksum."""
 
     def __init__(self, fd: int, where: SourceLoc, trust: Trust | None):
         check_regular(fd, where.file)
@@ -117,7 +117,8 @@ class _File:
         cpu, missing = min(lacking, key=lambda item: len(item[1]))
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         raise LightNetError(f"the executable is for {cpu}, and this processor ({processor.name()}) lacks "
-                            f"{', '.join(missing[:8])}{more}: compile it here, or with --variants", self.where)  # fmt: skip
+                            f"{', '.join(missing[:8])}{more}: compile it here, or with --variants",
+                            self.where)  # fmt: skip
 
     def program(self, variant: Mapping[str, Any]) -> tuple[Program, Format, Any]:
         """The program of a variant, checked against the facts of its code; its format; and its code."""
@@ -143,11 +144,11 @@ class _File:
 
 
 class SavedExecutable(Runnable):
-    """An executable read from a file: called like `lightnet.Executable`; needs no compiler, and its params are fixed. `trust` and `options`: as
-    `load_executable`.
+    """An executable read from a file: called like `lightnet.Executable`; needs no compiler, and its params are fixed.
+    `trust` and `options`: as `load_executable`.
 
-    It goes to other processes (`pickle`) as its path, which there has to hold what it holds here; one that was loaded from bytes, as
-    these. The file itself is not needed while it runs.
+    It goes to other processes (`pickle`) as its path, which there has to hold what it holds here; one that was loaded
+    from bytes, as these. The file itself is not needed while it runs.
     """
 
     def __init__(
@@ -211,7 +212,8 @@ class SavedExecutable(Runnable):
         given = {name: value for name, value in options.items() if value not in (None, False)}
         if unknown := [name for name in given if name not in form.options]:
             there = ", ".join(form.options) or "none"
-            raise LightNetError(f"the executable's code ({form.name}) takes no option '{unknown[0]:.40}' when it is loaded; there are: {there}",
+            raise LightNetError(f"the executable's code ({form.name}) takes no option '{unknown[0]:.40}' when it is "
+                                f"loaded; there are: {there}",
                                 label="lnx.option")  # fmt: skip
         self._opened: Opened | None = form.opened(self.program, code, given)
         self._instance: Callee | None = form.instance(self.program, code, static, defaults, self._opened)
@@ -263,7 +265,8 @@ class SavedExecutable(Runnable):
 
     @property
     def params(self) -> dict[str, Any]:
-        """Shape and dtype of every param that a call may feed: none, as they are fixed (`program.params` has their names)."""
+        """Shape and dtype of every param that a call may feed: none, as they are fixed (`program.params` has their
+        names)."""
         return {}
 
     @property
@@ -291,7 +294,8 @@ class SavedExecutable(Runnable):
 
 
 def _reloaded(path: str, head: bytes, trust: Trust | None, options: Mapping[str, Any] | None) -> SavedExecutable:
-    """The executable at a path, which should be the one whose file begins with `head`: sections are named there by their digests."""
+    """The executable at a path, which should be the one whose file begins with `head`: sections are named there by
+    their digests."""
     found = SavedExecutable(path, trust, options)
     if found._head != head:
         raise LightNetError("the executable is another one than that which was handed over", SourceLoc(path))

@@ -162,8 +162,8 @@ def save_wts(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) ->
 
 
 def save_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write arrays (of numbers, or of strings as long as the longest) as an ``.npz`` archive: stored, each array at a multiple of 64 bytes so
-    that it can be mapped.
+    """Write arrays (of numbers, or of strings as long as the longest) as an ``.npz`` archive: stored, each array at a
+    multiple of 64 bytes so that it can be mapped.
     """
     for name, array in tensors.items():
         if array.dtype not in BY_NP and array.dtype.kind != "U":

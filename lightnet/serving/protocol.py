@@ -1,8 +1,9 @@
-"""Requests and replies of the Open Inference Protocol v2 (KServe v2) over HTTP, with its extension of binary tensors: bytes to arrays and back.
+"""Requests and replies of the Open Inference Protocol v2 (KServe v2) over HTTP, with its extension of binary tensors:
+bytes to arrays and back.
 
-Pure functions: no server, no state. A body is JSON; with the header ``Inference-Header-Content-Length`` that many bytes are, and the bytes
-of tensors follow, little-endian and row-major, in the order of the inputs that have the parameter ``binary_data_size``. Imports NumPy and the
-runtime.
+Pure functions: no server, no state. A body is JSON; with the header ``Inference-Header-Content-Length`` that many bytes
+are, and the bytes of tensors follow, little-endian and row-major, in the order of the inputs that have the parameter
+``binary_data_size``. Imports NumPy and the runtime.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from lightnet.serving.signature import Signature, Tensor
 #: The header that says how many bytes of a body are JSON.
 HEADER = "Inference-Header-Content-Length"
 BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
-#: Parameters that change what a tensor means, and that this server has not: to leave them out would answer something else.
+#: Parameters that change what a tensor means, and that this server has not: to leave them out would answer something
+#: else.
 _REFUSED = ("classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
 
 
@@ -36,7 +38,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Request:
-    """A request: arrays by input name, the outputs of the reply, how many rows (0 where shapes are fixed), and the caller's id."""
+    """A request: arrays by input name, the outputs of the reply, how many rows (0 where shapes are fixed), and the
+    caller's id."""
 
     feeds: dict[str, np.ndarray]
     wanted: Sequence[Wanted]
@@ -47,8 +50,8 @@ class Request:
 def read_request(body: bytes | bytearray, header: str | None, signature: Signature) -> Request:
     """The request in a body; `header` is the value of `HEADER`, None where it is not sent.
 
-    A header of 0 means that the whole body is the bytes of the only input. Raises `RequestError` (400) which names what is wrong, what is
-    expected and what came instead.
+    A header of 0 means that the whole body is the bytes of the only input. Raises `RequestError` (400) which names what
+    is wrong, what is expected and what came instead.
     """
     length = _header_length(header, len(body))
     if length == 0 and header is not None:

@@ -17,7 +17,8 @@ JSON_BASE, JSON_ELEMENT = 64 * 1024, 40
 
 
 class Runnable(Protocol):
-    """What can be served: an executable, or any callable that says what it takes and gives. Calls come from several threads."""
+    """What can be served: an executable, or any callable that says what it takes and gives. Calls come from several
+    threads."""
 
     inputs: Mapping[str, tuple[tuple[int, ...], np.dtype]]
     outputs: Mapping[str, tuple[tuple[int, ...], np.dtype]]
@@ -43,8 +44,9 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a model by name; `required` are the inputs that a request must have, the others have contents of their
-    own. With `rows`, requests may have 1 to so many rows (the first dim of every input and output); with 0, shapes are fixed."""
+    """The inputs and outputs of a model by name; `required` are the inputs that a request must have, the others have
+    contents of their own. With `rows`, requests may have 1 to so many rows (the first dim of every input and output);
+    with 0, shapes are fixed."""
 
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
@@ -71,7 +73,8 @@ class Signature:
         return max(self.json_limit, JSON_BASE + sum(t.count * t.dtype.size for t in self.inputs.values()))
 
     def described(self) -> dict[str, Any]:
-        """The inputs and outputs of the protocol's model metadata: a dim of -1 may be of any size, up to that of the model."""
+        """The inputs and outputs of the protocol's model metadata: a dim of -1 may be of any size, up to that of the
+        model."""
         return {
             kind: [{"name": t.name, "datatype": t.datatype, "shape": self.shape(t)} for t in tensors.values()]
             for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs))

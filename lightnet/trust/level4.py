@@ -1,9 +1,9 @@
-"""Level 4 beside level 3: each distinct kernel function of a lowered module, on some blocks of its grid. Kernels of threads (target cuda)
-run as what `simt-to-cpu` makes of a copy.
+"""Level 4 beside level 3: each distinct kernel function of a lowered module, on some blocks of its grid. Kernels of
+threads (target cuda) run as what `simt-to-cpu` makes of a copy.
 
 The planned module is executed op by op; before an op whose functions nobody has run yet, its launches run in the loop
-interpreter on a copy of the memory, and what they write is compared with what the op gives. Imports the interpreters and
-the files of this folder.
+interpreter on a copy of the memory, and what they write is compared with what the op gives. Imports the interpreters
+and the files of this folder.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ BLOCKS, SECONDS = 4, 0.2
 def check_level4(
     ctx: Context, pass_: ModulePass, before: ModuleOp, module: ModuleOp, baseline: Baseline
 ) -> tuple[Difference | None, list[str]]:
-    """The first difference between a planned module and what `pass_` lowered it to, and notes on what was not executed."""
+    """The first difference between a planned module and what `pass_` lowered it to, and notes on what was not
+    executed."""
     if not memory_of(before):
         return None, ["nothing is compared, as the module before it is not planned"]
     runtime = lowered_by(pass_.name)
@@ -96,8 +97,8 @@ def check_level4(
 
 
 def lines_by_op(ctx: Context, pass_: ModulePass, before: ModuleOp, module: ModuleOp) -> dict[Operation, list[LaunchOp]]:
-    """The launches that each op of a planned module became. How many there are follows from lowering the op alone; it is the
-    lowered module's own launches that are returned. Raises `LightNetError` where the numbers do not fit."""
+    """The launches that each op of a planned module became. How many there are follows from lowering the op alone; it
+    is the lowered module's own launches that are returned. Raises `LightNetError` where the numbers do not fit."""
     lines = launch.lines_of(module)
     found: dict[Operation, list[LaunchOp]] = {}
     at = 0
@@ -175,8 +176,8 @@ class _Check:
         return notes
 
     def wanted(self, op: KernelOp) -> list[LaunchOp]:
-        """The launches of an op if nobody has run their functions yet, for a kernel that computes the same, and they can be
-        afforded in some way."""
+        """The launches of an op if nobody has run their functions yet, for a kernel that computes the same, and they
+        can be afforded in some way."""
         lines = self.lines.get(op, [])
         names = {line.callee.string_value() for line in lines}
         kind = (frozenset(names), _computes(op))
@@ -189,7 +190,8 @@ class _Check:
         return lines
 
     def loop_cost(self, lines: list[LaunchOp]) -> int:
-        """Steps of the blocks that launches run at least as loops: one of each, or all (where launches follow that need what these give)."""
+        """Steps of the blocks that launches run at least as loops: one of each, or all (where launches follow that need
+        what these give)."""
         grids = [line.grid.value.data if len(lines) > 1 else min(1, line.grid.value.data) for line in lines]
         return sum(self.steps_of(line.callee.string_value()) * grid for line, grid in zip(lines, grids, strict=True))
 
@@ -198,8 +200,8 @@ class _Check:
         return cost <= MAX_STEPS and self.steps + cost <= MAX_ALL_STEPS
 
     def thread_cost(self, lines: list[LaunchOp]) -> int:
-        """Steps of all threads of launches: the lower one of two estimates, by the loops, which know thread numbers, and by the threads' own ops, of
-        which a product of matrices is one."""
+        """Steps of all threads of launches: the lower one of two estimates, by the loops, which know thread numbers,
+        and by the threads' own ops, of which a product of matrices is one."""
         if self.threads is None:
             return 0
         loops = [self.steps_of(line.callee.string_value()) * line.grid.value.data for line in lines]
@@ -234,8 +236,8 @@ class _Check:
         self.as_threads |= {line.callee.string_value() for line in lines}
 
     def blocks(self, line: LaunchOp, order: list[int], spaces: dict[str, np.ndarray], every: bool) -> int:
-        """Run the first blocks of `order`, and more as long as they are quick (or all of them), each on the scratch of some thread;
-        how many."""
+        """Run the first blocks of `order`, and more as long as they are quick (or all of them), each on the scratch of
+        some thread; how many."""
         name, start = line.callee.string_value(), time.perf_counter()
         for i, block in enumerate(order):
             if not every and i >= BLOCKS and time.perf_counter() - start > SECONDS / 2:
@@ -249,8 +251,8 @@ class _Check:
 
 
 def _computes(kernel: KernelOp) -> str:
-    """What a kernel computes, names and places left out. Kernels that differ in it must not share a function; `lower-cpu` has
-    its own idea of that, which is what is checked."""
+    """What a kernel computes, names and places left out. Kernels that differ in it must not share a function;
+    `lower-cpu` has its own idea of that, which is what is checked."""
     numbers: dict[SSAValue, int] = {arg: i for i, arg in enumerate(kernel.body.args)}
     found: list[object] = []
     for op in kernel.body.ops:
@@ -283,7 +285,8 @@ class _Lockstep(TracedPlanned):
             self.compare_results(op, "no launch", spaces, [(v, True, False) for v in op.results])
 
     def check_places(self, op: KernelOp, lines: list[LaunchOp]) -> None:
-        """Every memref of a launch lies in an operand, a result or the workspace of the op, or behind the planned arena."""
+        """Every memref of a launch lies in an operand, a result or the workspace of the op, or behind the planned
+        arena."""
         allowed = [self.range(v) for v in (*op.operands, *op.results)]
         work = op.attributes.get(WORKSPACE)
         places = work.data if isinstance(work, ArrayAttr) else ()
@@ -328,8 +331,8 @@ class _Lockstep(TracedPlanned):
     def compare_results(
         self, op: Operation, who: str, spaces: dict[str, np.ndarray], results: list[tuple[SSAValue, bool, bool]]
     ) -> None:
-        """Compare what stands in memory with each result of `op`; with it, whether it is all there, and whether it stands in
-        place of an operand."""
+        """Compare what stands in memory with each result of `op`; with it, whether it is all there, and whether it
+        stands in place of an operand."""
         for i, (value, complete, in_place) in enumerate(results):
             space, low, high = self.range(value)
             expected = self.known.get(value)
@@ -360,9 +363,9 @@ class _Lockstep(TracedPlanned):
 def _written_wrong(
     type: Attribute, expected: np.ndarray, raw: np.ndarray, complete: bool, in_place: bool
 ) -> Mismatch | None:
-    """Where the bytes `raw` of a value of this type differ from an expected array. Bytes that are poison still were not written,
-    which is wrong only where all blocks ran (blocks of a copy may be smaller than elements). Results in place of an operand
-    are looked at then only, too."""
+    """Where the bytes `raw` of a value of this type differ from an expected array. Bytes that are poison still were not
+    written, which is wrong only where all blocks ran (blocks of a copy may be smaller than elements). Results in place
+    of an operand are looked at then only, too."""
     if in_place and not complete:
         return None
     got = from_memory(type, np.array(raw))

@@ -1,9 +1,10 @@
 """The memory that transformed weights may take: Winograd's are up to four times as large as those that they stand for.
 
-Each kernel chooses for itself what is quickest (`selection.py`). Where all of these together would take more memory than the network
-may, the choice is made for all at once: what each kernel could do, with its time and the bytes of its weights, is a knapsack (of one
-choice each). Transforming less, transforming at run time (`winograd_panels.py`), and the direct algorithm are such ways. Kernels that share their weights share
-them packed, if there is a layout for all. Imports the selection.
+Each kernel chooses for itself what is quickest (`selection.py`). Where all of these together would take more memory
+than the network may, the choice is made for all at once: what each kernel could do, with its time and the bytes of its
+weights, is a knapsack (of one choice each). Transforming less, transforming at run time (`winograd_panels.py`), and the
+direct algorithm are such ways. Kernels that share their weights share them packed, if there is a layout for all.
+Imports the selection.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
 from lightnet.ir.types import spec_of
 
-#: Bytes that transformed weights may take beyond the plain ones unless a caller says otherwise, as a share of all weights.
+#: Bytes that transformed weights may take beyond the plain ones unless a caller says otherwise, as a share of all
+#: weights.
 TIMES = 0.3
-#: Into so many parts the budget is cut at most, to which sizes are rounded up; into fewer where all sizes are multiples of more.
+#: Into so many parts the budget is cut at most, to which sizes are rounded up; into fewer where all sizes are multiples
+#: of more.
 PARTS = 4096
 
 
@@ -37,8 +40,9 @@ class _Way(NamedTuple):
 
 
 def changes(kernels: Sequence[KernelOp], budget: int | None) -> dict[KernelOp, Plan]:
-    """Which of `kernels`, all of a network whose algorithm may change, should run by which plans instead of their own, so that transformed weights
-    take no more than `budget` bytes (None: the default) beyond the smallest that there are, in the least time."""
+    """Which of `kernels`, all of a network whose algorithm may change, should run by which plans instead of their own,
+    so that transformed weights take no more than `budget` bytes (None: the default) beyond the smallest that there are,
+    in the least time."""
     grown = [k for k in kernels if (made := SELECTION.found(k)) is not None and not made.plan.generator.exact]
     if not grown:
         return {}
@@ -73,7 +77,8 @@ def _weight(kernel: KernelOp) -> SSAValue | None:
 
 
 def _items(group: Sequence[KernelOp]) -> Iterator[list[_Way]]:
-    """What a group could do, its present choices first: all in one layout, or, where there is none for all, each for itself."""
+    """What a group could do, its present choices first: all in one layout, or, where there is none for all, each for
+    itself."""
     each = [_ways(kernel) for kernel in group]
     shared = set.intersection(*(set(ways) for ways in each))
     if not shared:
@@ -95,7 +100,8 @@ def _items(group: Sequence[KernelOp]) -> Iterator[list[_Way]]:
 
 
 def _ways(kernel: KernelOp) -> dict[tuple[Layout, ...], _Way]:
-    """The quickest that a kernel could do with each of the layouts that its weights may have; its present plan first."""
+    """The quickest that a kernel could do with each of the layouts that its weights may have; its present plan
+    first."""
     made = SELECTION.found(kernel)
     assert made is not None
     found: dict[tuple[Layout, ...], _Way] = {}
@@ -108,8 +114,8 @@ def _ways(kernel: KernelOp) -> dict[tuple[Layout, ...], _Way]:
 
 
 def _packed(items: Sequence[Sequence[tuple[float, int]]], budget: int) -> list[int]:
-    """One of each item's (time, size) such that sizes sum up to at most `budget`, in the least time: the first where that is possible for all, as each item's
-    first is its quickest."""
+    """One of each item's (time, size) such that sizes sum up to at most `budget`, in the least time: the first where
+    that is possible for all, as each item's first is its quickest."""
     if sum(ways[0][1] for ways in items) <= budget:
         return [0] * len(items)
     unit = max(1, gcd(*(size for ways in items for _, size in ways)), -(-budget // PARTS))

@@ -1,4 +1,5 @@
-"""The generators of kernels on row-major tensors: register tiles (`tiled.py`, `gemm.py`), and the loops of ops' definitions, which take all.
+"""The generators of kernels on row-major tensors: register tiles (`tiled.py`, `gemm.py`), and the loops of ops'
+definitions, which take all.
 
 Both are rows of the table of generators like those of blocked maps. Imports the base of generators.
 """

@@ -78,7 +78,8 @@ class CpuSelection(Selection[Machine]):
     def refuse(self, kernel: KernelOp, machine: Machine, usable: Sequence[Candidate]) -> NoReturn:
         pinned, what = choice(kernel, "alg"), f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
         if not is_blocked(kernel):
-            raise LightNetError(f"no generator of the CPU takes {what} on plain tensors with its choice alg = '{pinned}'",
+            raise LightNetError(f"no generator of the CPU takes {what} on plain tensors with its choice alg = "
+                                f"'{pinned}'",
                                 loc_of(kernel), label="choose.alg")  # fmt: skip
         given = f"layouts {layouts(kernel)}, lanes = {chosen_lanes(kernel) or machine.lanes}"
         given += f", alg = '{pinned}'" if pinned is not None else ""
@@ -96,7 +97,8 @@ class CpuSelection(Selection[Machine]):
     # -- before there are layouts
 
     def blocking(self, kernel: KernelOp, features: str) -> Blocking | None:
-        """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least, or that of its choice `alg`."""
+        """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least, or that of its
+        choice `alg`."""
         owners = (v.owner for v in kernel.operands)
         inputs = tuple(isinstance(owner, Source) and not isinstance(owner, ParamOp) for owner in owners)
         beside = features, inputs, GENERATORS.version
@@ -104,7 +106,8 @@ class CpuSelection(Selection[Machine]):
         return found and replace(found, form=named(found.form, kernel))
 
     def _blocking(self, kernel: KernelOp, machine: Machine, inputs: Sequence[bool]) -> Blocking | None:
-        """`blocking`, asked anew; `inputs` says which operands come from outside of the network. Its form names operands by number."""
+        """`blocking`, asked anew; `inputs` says which operands come from outside of the network. Its form names
+        operands by number."""
         pinned, ops, yielded = choice(kernel, "alg"), kernel.ops, list(kernel.terminator.operands)
         if chosen_lanes(kernel) not in (0, machine.lanes):
             return None
@@ -115,7 +118,8 @@ class CpuSelection(Selection[Machine]):
         layout = Blocked(machine.lanes)
 
         def time(plan: Plan) -> float:
-            # What comes from outside of the network is plain for certain: a form that reads it so needs no change of layout.
+            # What comes from outside of the network is plain for certain: a form that reads it so needs no change of
+            # layout.
             outside = [kernel.operands[i] for i in plan.form.maps if inputs[i]]
             return plan.time + sum(reorder_time(v, layout) for v in outside)
 

@@ -1,5 +1,5 @@
-"""``loops``: any kernel, from the definitions of its ops or their loop-level builder, a thread for each point of the independent loops, or for
-four that follow each other in memory.
+"""``loops``: any kernel, from the definitions of its ops or their loop-level builder, a thread for each point of the
+independent loops, or for four that follow each other in memory.
 
     func.func @relu_0(%lo, %hi, %x: …, %y: …) {      func.func @relu_0(%x: …, %y: …) attributes {cuda.block = …} {
       scf.for %b = %lo to %hi {…}                 →      %i = block_id · 128 + thread_id
@@ -33,19 +33,20 @@ from lightnet.ir.types import spec_of
 
 #: Threads of a block of the kernels here: four warps, which no registers that a thread may have keep from running.
 THREADS = 128
-#: Shares of the device's rates that such kernels reach, of the cores and of memory: where a thread has elements that follow each other in all
-#: that it reads, and where it has one.
+#: Shares of the device's rates that such kernels reach, of the cores and of memory: where a thread has elements that
+#: follow each other in all that it reads, and where it has one.
 SEVERAL, ONE = (0.1, 0.7), (0.05, 0.35)
-#: Share of the rate of the cores where a result is a sum of so many operations: nothing is read once for several of them. Nanoseconds that a thread
-#: takes for one, with what it waits for.
+#: Share of the rate of the cores where a result is a sum of so many operations: nothing is read once for several of
+#: them. Nanoseconds that a thread takes for one, with what it waits for.
 SUMS, SHORT_SUM, STEP = 0.02, 64, 2.5
 #: Nanoseconds that one thread takes for an element, where it does all of a block's work (of a sort, all of it).
 ALONE = 50.0
 
 
 class Loops(Generator):
-    """Takes any body on row-major tensors. Where it is made of definitions and a tensor from or for outside has four dims, it takes these as
-    maps, too; a single result that has, is one as well. A change of layout is taken in each direction."""
+    """Takes any body on row-major tensors. Where it is made of definitions and a tensor from or for outside has four
+    dims, it takes these as maps, too; a single result that has, is one as well. A change of layout is taken in each
+    direction."""
 
     alg = "loops"
 
@@ -116,8 +117,8 @@ def _flops_of_one(op: LnOp) -> float:
 
 
 def _launches(kernel: KernelOp) -> int:
-    """The launches of a kernel: one more wherever a nest of loops reads what the threads of an earlier one leave, as may be where an op has more
-    than one."""
+    """The launches of a kernel: one more wherever a nest of loops reads what the threads of an earlier one leave, as
+    may be where an op has more than one."""
     if len(kernel.ops) == 1:
         return launches_by_point(kernel_loops.bind_op(kernel.ops[0])) if kernel.ops[0].definition else 1
     several = any(len(kernel_loops.bind_op(op).statements) > 1 for op in kernel.ops)

@@ -27,9 +27,9 @@ from lightnet.runtime.pool import POOL
 
 @dataclass(frozen=True)
 class Machine:
-    """A processor that code is made for, in LLVM's names: `cpu` (``znver5``), `features` (``+avx512f,...``), and the target
-    triple (this system's if empty). Code that is not `optimized` is made in a fifteenth of the time: no kernel runs LLVM's middle end, and its code
-    generator is at level 0."""
+    """A processor that code is made for, in LLVM's names: `cpu` (``znver5``), `features` (``+avx512f,...``), and the
+    target triple (this system's if empty). Code that is not `optimized` is made in a fifteenth of the time: no kernel
+    runs LLVM's middle end, and its code generator is at level 0."""
 
     cpu: str
     features: str

@@ -26,8 +26,8 @@ def memory_type(elem: str) -> str:
 
 
 def _moved_type(elem: str) -> str:
-    """The type that one element is loaded and stored as. A bfloat is its bits: of strided ones LLVM's vectoriser makes vectors of bfloat that its
-    instruction selection for AVX512-BF16 ends the process over."""
+    """The type that one element is loaded and stored as. A bfloat is its bits: of strided ones LLVM's vectoriser makes
+    vectors of bfloat that its instruction selection for AVX512-BF16 ends the process over."""
     return "i16" if elem == "bfloat" else memory_type(elem)
 
 

@@ -44,8 +44,9 @@ __all__ = [
 def evaluate(
     text: str, names: Mapping[str, Any], functions: Mapping[str, Function] | None = None, parsed: Expr | None = None
 ) -> Any:
-    """The value of one expression: an int, a float, a string, None, or a tuple of these for an array. `names` beside the enumerators, and
-    `functions` beside the library's; `parsed` is what `text` is, where it was read before. Raises `CodeError`, at its place in `text`."""
+    """The value of one expression: an int, a float, a string, None, or a tuple of these for an array. `names` beside
+    the enumerators, and `functions` beside the library's; `parsed` is what `text` is, where it was read before. Raises
+    `CodeError`, at its place in `text`."""
     from lightnet.descriptions.c import library
 
     machine = Machine({**library.NAMES, **names}, library.FUNCTIONS if functions is None else functions)

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 from lightnet.diagnostics import near, near_or_all
 
-#: Steps of one run (expressions and statements, and the elements and characters that a function goes through, so many a step), and bytes
-#: of the memory that it makes.
+#: Steps of one run (expressions and statements, and the elements and characters that a function goes through, so many a
+#: step), and bytes of the memory that it makes.
 MAX_STEPS, MAX_BYTES = 200_000, 1 << 20
 ELEMENTS_A_STEP = 8
 
 
 class Function(NamedTuple):
-    """A function that code may call: what it does with the values of its arguments, and how many these are (`most` None: any number).
-    It raises TypeError, ValueError, IndexError or LightNetError for what is wrong with them."""
+    """A function that code may call: what it does with the values of its arguments, and how many these are (`most`
+    None: any number). It raises TypeError, ValueError, IndexError or LightNetError for what is wrong with them."""
 
     call: Callable[..., Any]
     least: int
@@ -47,7 +47,8 @@ _POOL: ContextVar[Pool] = ContextVar("pool", default=Pool())  # noqa: B039 (with
 
 @contextmanager
 def together(steps: int) -> Iterator[Pool]:
-    """Within the block, let all runs that begin take no more than so many steps together: trying, and trying again, ends."""
+    """Within the block, let all runs that begin take no more than so many steps together: trying, and trying again,
+    ends."""
     pool = Pool(steps)
     token = _POOL.set(pool)
     try:

@@ -69,8 +69,8 @@ Mish = _Activation.row(
     "mish",
     """src * (exp(min(src, 20)) * (exp(min(src, 20)) + 2)
     / (exp(min(src, 20)) * (exp(min(src, 20)) + 2) + 2))""", lambda x: x * np.tanh(np.logaddexp(0, x)),
-    "src * tanh(softplus(src)), which is src * n / (n + 2) with n = e·(e + 2) and e = exp(src); beyond 20 the quotient is 1 "
-    "in every type.", flops=per_element(8))
+    "src * tanh(softplus(src)), which is src * n / (n + 2) with n = e·(e + 2) and e = exp(src); beyond 20 the quotient "
+    "is 1 in every type.", flops=per_element(8))
 Silu = _Activation.row(
     "silu", "src / (1 + exp(-beta * src))", lambda x, beta: x / (1 + np.exp(-beta * x)),
     "src * sigmoid(beta * src), also called swish.",

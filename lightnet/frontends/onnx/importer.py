@@ -1,9 +1,10 @@
 """ONNX model → level-1 module: a node at a time, through the handlers in `ops/`.
 
 What a model computes from constants is computed here (`frontends/graph.py`), so that shape arithmetic leaves nothing
-behind; an op without a handler is expanded through its ONNX function body; what cannot be imported is listed at once, with
-every node and its reason. Tensors whose value decides a shape must be constant: a graph input that does is given in
-`values`, or named by `NeedsValue` (see `lightnet/specialize.py`). Imports the reader, the graph builder and the handlers.
+behind; an op without a handler is expanded through its ONNX function body; what cannot be imported is listed at once,
+with every node and its reason. Tensors whose value decides a shape must be constant: a graph input that does is given
+in `values`, or named by `NeedsValue` (see `lightnet/specialize.py`). Imports the reader, the graph builder and the
+handlers.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class NeedsShape(OpenError):
 def read(
     model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any], seed: Seed = None
 ) -> Imported:
-    """As `to_module`; an `OpenError` that comes out can read the model again. Of a model with text, the numbers: its host part is an attribute of the module, or
-    of the error."""
+    """As `to_module`; an `OpenError` that comes out can read the model again. Of a model with text, the numbers: its
+    host part is an attribute of the module, or of the error."""
     parted = parted_of(model, shapes, values)
     if parted is None:
         return _read_numbers(model, shapes, values, seed)
@@ -91,7 +92,8 @@ def _open_text(model: OnnxModel, parted: Parted, shapes: Mapping[str, Sequence[i
     made = [f"'{n}'" for n in parted.host.entering if n in error.inputs]
     if opened:
         return _say_open(opened)
-    return f"the shape of {', '.join(made)}, which ops on text give the network, follows from what the text says: each call decides, and no file has it"
+    shapes = f"the shape of {', '.join(made)}, which ops on text give the network,"
+    return f"{shapes} follows from what the text says: each call decides, and no file has it"
 
 
 def parted_of(model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]) -> Parted | None:
@@ -126,10 +128,10 @@ def to_module(model: OnnxModel, shapes: Mapping[str, Sequence[int]] | None = Non
               values: Mapping[str, Any] | None = None, seed: Seed = None) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
     """The level-1 module of a model, and its weights.
 
-    `shapes` gives inputs their dims (those that the model leaves open have to be given); inputs in `values` become constants; `seed` is that
-    of ops that draw random numbers, which are refused without one.
-    Raises `NeedsShape` and `NeedsValue` where more of these is needed, `LightNetError` for an invalid model and, with a list of
-    all nodes concerned, for one that cannot be imported.
+    `shapes` gives inputs their dims (those that the model leaves open have to be given); inputs in `values` become
+    constants; `seed` is that of ops that draw random numbers, which are refused without one. Raises `NeedsShape` and
+    `NeedsValue` where more of these is needed, `LightNetError` for an invalid model and, with a list of all nodes
+    concerned, for one that cannot be imported.
     """
     return Importer(model, shapes or {}, values or {}, seed).run()
 
@@ -204,7 +206,8 @@ class Importer:
             raise self.refusal() if self.refused else self.open_shapes(opened)
 
     def dims(self, info: ValueInfo) -> tuple[int, ...] | None:
-        """The dims of an input, None where they are open. Raises LightNetError where what is given contradicts the model."""
+        """The dims of an input, None where they are open. Raises LightNetError where what is given contradicts the
+        model."""
         given = self.shapes.get(info.name)
         if given is None:
             return tuple(info.dims) if _is_closed(info.dims) else None
@@ -213,7 +216,8 @@ class Importer:
             len(dims) == len(info.dims) and all(not isinstance(d, int) or d == e for d, e in zip(info.dims, dims))
         )
         if not fits or any(d < 0 for d in dims):
-            raise LightNetError(f"input '{info.name}' has shape {_shape(info.dims)} in the model, which {list(dims)} does not "
+            raise LightNetError(f"input '{info.name}' has shape {_shape(info.dims)} in the model, which {list(dims)} "
+                                "does not "
                                 "fit", SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
         return dims
 
@@ -224,8 +228,10 @@ class Importer:
                 continue
             known, before = self.symbols.setdefault(symbol, (size, f"axis {axis} of '{info.name}'"))
             if known != size:
-                raise LightNetError(f"the model calls {before} and axis {axis} of '{info.name}' '{symbol}', so that they are of one size, but they "
-                                    f"have {known} and {size} elements", SourceLoc(self.model.path), label="onnx.symbol")  # fmt: skip
+                raise LightNetError(f"the model calls {before} and axis {axis} of '{info.name}' '{symbol}', so that "
+                                    "they are of one size, but they "
+                                    f"have {known} and {size} elements", SourceLoc(self.model.path),
+                                    label="onnx.symbol")  # fmt: skip
 
     def open_shapes(self, opened: Mapping[str, ValueInfo]) -> NeedsShape:
         """The error for inputs whose shapes are open."""
@@ -405,7 +411,8 @@ class Importer:
     def refusal(self) -> LightNetError:
         """One error for everything that cannot be imported."""
         count = len(self.refused)
-        error = LightNetError(f"the model cannot be imported: {count} node{'s are' if count > 1 else ' is'} not supported",
+        error = LightNetError(f"the model cannot be imported: {count} node{'s are' if count > 1 else ' is'} not "
+                              "supported",
                               SourceLoc(self.model.path), label="onnx.unsupported")  # fmt: skip
         return list_refused(error, self.refused)
 
@@ -420,7 +427,8 @@ class Importer:
 def _say_open(opened: Mapping[str, ValueInfo]) -> str:
     what = ", ".join(f"'{n}' {_shape(i.dims)}" for n, i in opened.items())
     example = " ".join(f"--shape {n}={_example(i.dims)}" for n, i in opened.items())
-    return f"the model leaves the shape of {what} open: give it, as in {example} (in Python: lightnet.compile(path, shapes={{name: dims}}))"
+    python = "lightnet.compile(path, shapes={name: dims})"
+    return f"the model leaves the shape of {what} open: give it, as in {example} (in Python: {python})"
 
 
 def _is_closed(dims: Sequence[int | str | None] | None) -> bool:

@@ -31,7 +31,8 @@ ONNX_TYPES = {
 STRING = "STRING"
 #: Our element types: name → ONNX's number.
 ELEM_TYPES = {"f32": 1, "ui8": 2, "i8": 3, "ui16": 4, "i16": 5, "i32": 6, "i64": 7, "i1": 9, "f16": 10, "f64": 11,
-              "ui32": 12, "ui64": 13, "bf16": 16, "f8E4M3FN": 17, "f8E4M3FNUZ": 18, "f8E5M2": 19, "f8E5M2FNUZ": 20, "ui4": 21, "i4": 22,
+              "ui32": 12, "ui64": 13, "bf16": 16, "f8E4M3FN": 17, "f8E4M3FNUZ": 18, "f8E5M2": 19, "f8E5M2FNUZ": 20,
+              "ui4": 21, "i4": 22,
               "f4E2M1FN": 23, "f8E8M0FNU": 24, "ui2": 25, "i2": 26}  # fmt: skip
 #: ONNX's number → our element type, where LightNet has it here.
 DTYPES = {code: name for name, code in ELEM_TYPES.items() if name in BY_NAME}
@@ -44,8 +45,8 @@ def type_name(code: int) -> str | None:
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """A declared input or output. `dtype` as `type_name` gives it, or ``sequence(...)`` and the like. A dim is a number, a
-    symbol, or None where it is open; `dims` is None where the rank is."""
+    """A declared input or output. `dtype` as `type_name` gives it, or ``sequence(...)`` and the like. A dim is a
+    number, a symbol, or None where it is open; `dims` is None where the rank is."""
 
     name: str
     dtype: str
@@ -62,13 +63,14 @@ class OnnxTensor:
     read: Callable[[], np.ndarray] = field(repr=False, compare=False)
 
     def texts(self) -> np.ndarray:
-        """The contents of a tensor of text: an array of strings (dtype object). Raises LightNetError where they are not in UTF-8."""
+        """The contents of a tensor of text: an array of strings (dtype object). Raises LightNetError where they are not
+        in UTF-8."""
         assert self.dtype == STRING
         return self.read().reshape(self.dims)
 
     def load(self) -> np.ndarray:
-        """The contents: read-only, C-contiguous; a view of the file where its bytes allow it, else a copy that
-        belongs to the caller; of a storage type, what it stands for. Raises LightNetError for a type that LightNet lacks."""
+        """The contents: read-only, C-contiguous; a view of the file where its bytes allow it, else a copy that belongs
+        to the caller; of a storage type, what it stands for. Raises LightNetError for a type that LightNet lacks."""
         if self.dtype not in BY_NAME:
             raise LightNetError(
                 f"tensor '{self.name}' has type {self.dtype}, which is not supported", label="onnx.dtype"
@@ -101,8 +103,8 @@ class TypeDescription:
 class OnnxNode:
     """A node. `index` is its place in its graph. An absent input and an unwanted output have the name "".
 
-    An attribute is a float, int, str (bytes where it is no UTF-8), `OnnxTensor`, `OnnxGraph`, `TypeDescription`, a tuple of
-    these, or an `AttributeRef`. `domain` is "" for ONNX's own ops.
+    An attribute is a float, int, str (bytes where it is no UTF-8), `OnnxTensor`, `OnnxGraph`, `TypeDescription`, a
+    tuple of these, or an `AttributeRef`. `domain` is "" for ONNX's own ops.
     """
 
     index: int

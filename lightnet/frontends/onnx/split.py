@@ -1,9 +1,11 @@
-"""An ONNX graph with text in it, parted: a host part (`runtime/host`) before and behind the graph of numbers that is compiled.
+"""An ONNX graph with text in it, parted: a host part (`runtime/host`) before and behind the graph of numbers that is
+compiled.
 
-Kernels have no text. So every node that reads or gives text becomes a step of the host part: before the network, where all that it reads
-is known there, or else behind it. Nodes of the graph that only move numbers go with them where text waits for them (the shape of a
-Reshape that is computed from another shape). A network that computes numbers from text that it made of numbers has no such parts, and is
-refused. Labels of classifiers that are texts are numbers in the network, and become texts behind it.
+Kernels have no text. So every node that reads or gives text becomes a step of the host part: before the network, where
+all that it reads is known there, or else behind it. Nodes of the graph that only move numbers go with them where text
+waits for them (the shape of a Reshape that is computed from another shape). A network that computes numbers from text
+that it made of numbers has no such parts, and is refused. Labels of classifiers that are texts are numbers in the
+network, and become texts behind it.
 
 Imports the model and the host part's table; no xDSL.
 """
@@ -35,7 +37,8 @@ MAX_PULLED = 100
 
 @dataclass(frozen=True)
 class Parted:
-    """`model`, the numbers of a model, and the host part around it. What is `missing` in the model nodes that are `refused` would have made."""
+    """`model`, the numbers of a model, and the host part around it. What is `missing` in the model nodes that are
+    `refused` would have made."""
 
     model: OnnxModel
     host: HostProgram
@@ -49,13 +52,14 @@ class Parted:
 
 
 def part(model: OnnxModel, shapes: Shapes, values: Mapping[str, Any]) -> Parted:
-    """The parts of a model with text. `shapes` gives inputs their dims, and inputs in `values` are constants. Raises LightNetError for a shape or value of
-    no input, and for a value that does not fit."""
+    """The parts of a model with text. `shapes` gives inputs their dims, and inputs in `values` are constants. Raises
+    LightNetError for a shape or value of no input, and for a value that does not fit."""
     return _Parting(model, shapes, values).run()
 
 
 class _Parting:
-    """See `part`. Of each name: `kind`, its element type where it is known here; `dims` and `value`, as far as they are known before the network."""
+    """See `part`. Of each name: `kind`, its element type where it is known here; `dims` and `value`, as far as they are
+    known before the network."""
 
     def __init__(self, model: OnnxModel, shapes: Shapes, values: Mapping[str, Any]):
         self.model, self.graph, self.shapes, self.values = model, model.graph, shapes, values
@@ -65,7 +69,8 @@ class _Parting:
         self.maker: dict[str, OnnxNode] = {}
         self.before: list[Step] = []
         self.after: list[Step] = []
-        #: Names that stand before the network, those that only a step behind it gives, and nodes that the network does not have.
+        #: Names that stand before the network, those that only a step behind it gives, and nodes that the network does
+        #: not have.
         self.known: set[str] = set()
         self.behind: set[str] = set()
         self.gone: set[int] = set()
@@ -148,7 +153,8 @@ class _Parting:
             )
 
     def _place_label(self, node: OnnxNode) -> None:
-        """A classifier of texts: the network gives the number of the class, and a step behind it its text, under the same name."""
+        """A classifier of texts: the network gives the number of the class, and a step behind it its text, under the
+        same name."""
         labels = tuple(str(t) for t in node.attributes["classlabels_strings"])
         name = node.outputs[0]
         self.after.append(
@@ -207,7 +213,8 @@ class _Parting:
             self.behind.update(node.outputs)
 
     def _before(self, name: str, depth: int = 0) -> bool:
-        """Whether a value can be had before the network: it is known there, or made by nodes that can be steps as well, and are then."""
+        """Whether a value can be had before the network: it is known there, or made by nodes that can be steps as well,
+        and are then."""
         if name in self.known:
             return True
         if name in self.never or depth > MAX_PULLED or not self._pull(name, depth):
@@ -344,7 +351,8 @@ class _Parting:
         return Parted(replace(self.model, graph=graph), host, self.refused, tuple(self.missing))
 
     def _whole(self, info: ValueInfo, dims: Sequence[int | str | None] | None) -> HostTensor:
-        """An input or output of the whole; one of another type than steps have is the network's, which says its type."""
+        """An input or output of the whole; one of another type than steps have is the network's, which says its
+        type."""
         kind = TEXT if info.dtype == STRING else self.kind.get(info.name, info.dtype)
         return HostTensor(
             info.name, None if dims is None else tuple(dims), kind if kind == TEXT or kind in BY_NAME else ""

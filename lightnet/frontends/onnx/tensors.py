@@ -1,7 +1,8 @@
-"""Tensors of an ONNX model: checked against the bytes that are there when the model is read, decoded when they are asked for.
+"""Tensors of an ONNX model: checked against the bytes that are there when the model is read, decoded when they are
+asked for.
 
-Raw data and float data are views of the mapped file; integers of variable length are decoded piece by piece into the one
-array that they fill. Imports NumPy, the types and the wire format.
+Raw data and float data are views of the mapped file; integers of variable length are decoded piece by piece into the
+one array that they fill. Imports NumPy, the types and the wire format.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class TensorReader:
         return partial(self._integers, spans, count, dtype)
 
     def _strings(self, fields: w.Fields, name: str, dims: Sequence[int]) -> Callable[[], np.ndarray]:
-        """The contents of a tensor of text: an array of strings (dtype object). They are not in UTF-8 where ONNX asks for it: an error once they are read."""
+        """The contents of a tensor of text: an array of strings (dtype object). They are not in UTF-8 where ONNX asks
+        for it: an error once they are read."""
         spans, count = fields.get("string_data", []), math.prod(dims)
         if (
             "raw_data" in fields
@@ -190,7 +192,8 @@ class TensorReader:
             raise self.fail(f"{what} of dims {list(dims)} is too large: dense, it has more than {MAX_SPARSE} bytes")
         count = math.prod(values.dims)
         if len(values.dims) != 1 or indices.dtype != "i64" or indices.dims not in ((count,), (count, len(dims))):
-            raise self.fail(f"{what} has values of dims {list(values.dims)} and indices of dims {list(indices.dims)} and type "
+            raise self.fail(f"{what} has values of dims {list(values.dims)} and indices of dims {list(indices.dims)} "
+                            "and type "
                             f"{indices.dtype}: it needs [N], and [N] or [N, {len(dims)}] of i64")  # fmt: skip
         flat = indices.load()
         if flat.ndim == 2:

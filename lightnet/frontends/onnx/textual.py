@@ -20,7 +20,8 @@ _LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
 
 
 def has_text(graph: OnnxGraph) -> bool:
-    """Whether a graph has text at its ends or within it (of subgraphs and functions it does not say: they have none)."""
+    """Whether a graph has text at its ends or within it (of subgraphs and functions it does not say: they have
+    none)."""
     dtypes = [i.dtype for i in (*graph.inputs, *graph.outputs)] + [i.dtype for i in graph.initializers.values()]
     return STRING in dtypes or any(names_text(n) for n in graph.nodes)
 

@@ -182,7 +182,8 @@ def compress(step: Step, x: Array, condition: Array) -> Array:
 
 @host_op("Unique", ("same", "i64", "i64", "i64"), opened=True)
 def unique(step: Step, x: Array) -> tuple[Array, ...]:
-    """The different elements, where each first stands, which of them each is, and how often there are. Of all elements, not along an axis."""
+    """The different elements, where each first stands, which of them each is, and how often there are. Of all elements,
+    not along an axis."""
     if step.integer("axis", None) is not None:
         step.fail("Unique along an axis is not supported of text", "host.unsupported")
     flat = x.reshape(-1).tolist()

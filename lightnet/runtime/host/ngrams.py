@@ -26,7 +26,8 @@ def _shapes(step: Step, x: Dims) -> tuple[Dims, ...]:
 def tf_idf_vectorizer(step: Step, x: np.ndarray) -> np.ndarray:
     """Of rows of words [C] or [N, C], the counts, or weights, of the n-grams of its pool: [outputs] or [N, outputs].
 
-    Between neighbours there may be 0 to `max_skip_count` others; single words are counted once. A weight belongs to an n-gram.
+    Between neighbours there may be 0 to `max_skip_count` others; single words are counted once. A weight belongs to an
+    n-gram.
     """
     if x.ndim > 2:
         step.fail(f"its input should be [C] or [N, C], but is {list(x.shape)}")

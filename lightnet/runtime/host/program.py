@@ -29,8 +29,8 @@ MAX_JSON = 1 << 28
 
 @dataclass(frozen=True)
 class HostTensor:
-    """An input or output of the whole network. An open dim is None or its name; `dims` is None where the rank is open. `dtype` is ``text`` or the
-    name of a type of `runtime.dtypes`; "" where the network says it."""
+    """An input or output of the whole network. An open dim is None or its name; `dims` is None where the rank is open.
+    `dtype` is ``text`` or the name of a type of `runtime.dtypes`; "" where the network says it."""
 
     name: str
     dims: Dims | None
@@ -54,8 +54,9 @@ class HostTensor:
 
 @dataclass(frozen=True)
 class HostProgram:
-    """See the module. `inputs` and `outputs` are those of the whole network, in order; `entering` are the network's inputs that `before` makes, and
-    `leaving` the network's outputs that are not those of the whole, but are read by `after`."""
+    """See the module. `inputs` and `outputs` are those of the whole network, in order; `entering` are the network's
+    inputs that `before` makes, and `leaving` the network's outputs that are not those of the whole, but are read by
+    `after`."""
 
     inputs: tuple[HostTensor, ...]
     outputs: tuple[HostTensor, ...]
@@ -83,7 +84,8 @@ class HostProgram:
         }
 
     def entered(self, feeds: Mapping[str, Any]) -> Arrays:
-        """What stands before the network: inputs that are text or that a step reads, checked, and what `before` makes of them. Raises LightNetError."""
+        """What stands before the network: inputs that are text or that a step reads, checked, and what `before` makes
+        of them. Raises LightNetError."""
         from lightnet.runtime.program import not_fed
 
         read = {name for step in (*self.before, *self.after) for name in step.inputs}
@@ -111,7 +113,8 @@ class HostProgram:
 
     @classmethod
     def from_json(cls, text: str) -> HostProgram:
-        """The program that `to_json` wrote. Raises LightNetError for what is none: unknown ops, names that nothing defines, wrong types."""
+        """The program that `to_json` wrote. Raises LightNetError for what is none: unknown ops, names that nothing
+        defines, wrong types."""
         try:
             if len(text) > MAX_JSON:
                 _lie(f"is longer than {MAX_JSON} characters")
@@ -152,7 +155,8 @@ def ops_of(steps: Iterable[Step]) -> list[str]:
 
 
 def evaluated(steps: Sequence[Step], env: Arrays) -> Arrays:
-    """`env` and what steps make of it. Raises LightNetError, also where more memory would be used than a host part may."""
+    """`env` and what steps make of it. Raises LightNetError, also where more memory would be used than a host part
+    may."""
     for step in steps:
         found = step.run([env[name] if name else None for name in step.inputs])
         for name, array in zip(step.outputs, found):
@@ -163,7 +167,8 @@ def evaluated(steps: Sequence[Step], env: Arrays) -> Arrays:
 
 
 def text_array(name: str, value: Any) -> np.ndarray:
-    """`value` as a text tensor: a string, nested lists of strings, or an array of them. Raises LightNetError for anything else."""
+    """`value` as a text tensor: a string, nested lists of strings, or an array of them. Raises LightNetError for
+    anything else."""
     if isinstance(value, str):
         return texts([value], ())
     array = value

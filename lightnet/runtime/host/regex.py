@@ -1,9 +1,9 @@
 """Regular expressions in RE2's syntax, matched in time that is linear in the text.
 
-A pattern becomes a nondeterministic automaton (Thompson, "Regular expression search algorithm", 1968), whose sets of states are made
-states of a deterministic one as text asks for them. There are no backreferences and no look-around, which RE2 has not either, so that
-nothing is tried twice. Whether all of a text matches does not depend on greediness, which is read and passed over. A pattern beyond the
-limits, or with what this reader does not know, is refused.
+A pattern becomes a nondeterministic automaton (Thompson, "Regular expression search algorithm", 1968), whose sets of
+states are made states of a deterministic one as text asks for them. There are no backreferences and no look-around,
+which RE2 has not either, so that nothing is tried twice. Whether all of a text matches does not depend on greediness,
+which is read and passed over. A pattern beyond the limits, or with what this reader does not know, is refused.
 
 Source: the page of RE2's syntax (github.com/google/re2/wiki/Syntax). Imports the standard library.
 """
@@ -29,7 +29,8 @@ Test = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class _Flags:
-    """``i``: case does not matter; ``m``: ^ and $ match at lines, too; ``s``: . matches a newline; ``U`` changes greediness, which does not matter."""
+    """``i``: case does not matter; ``m``: ^ and $ match at lines, too; ``s``: . matches a newline; ``U`` changes
+    greediness, which does not matter."""
 
     i: bool = False
     m: bool = False
@@ -47,11 +48,13 @@ _PERL: dict[str, Test] = {
     "s": lambda c: c in "\t\n\f\r ",
 }
 _POSIX: dict[str, Test] = {
-    "alnum": lambda c: c.isascii() and c.isalnum(), "alpha": lambda c: c.isascii() and c.isalpha(), "ascii": str.isascii,
+    "alnum": lambda c: c.isascii() and c.isalnum(), "alpha": lambda c: c.isascii() and c.isalpha(),
+    "ascii": str.isascii,
     "blank": lambda c: c in "\t ", "cntrl": lambda c: c < " " or c == "\x7f", "digit": _PERL["d"],
     "graph": lambda c: "!" <= c <= "~", "lower": lambda c: "a" <= c <= "z", "print": lambda c: " " <= c <= "~",
     "punct": lambda c: "!" <= c <= "~" and not c.isalnum(), "space": lambda c: c in "\t\n\v\f\r ",
-    "upper": lambda c: "A" <= c <= "Z", "word": _in_word, "xdigit": lambda c: c.isascii() and c in "0123456789abcdefABCDEF",
+    "upper": lambda c: "A" <= c <= "Z", "word": _in_word,
+    "xdigit": lambda c: c.isascii() and c in "0123456789abcdefABCDEF",
 }  # fmt: skip
 _ESCAPES = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 #: What holds between two characters ("" at an end of the text).
@@ -75,7 +78,8 @@ def _cases(c: str) -> set[str]:
 
 @dataclass
 class _Node:
-    """A node of the parsed pattern: ``char`` with a test, ``between``, ``cat`` and ``alt`` of parts, ``repeat`` of one."""
+    """A node of the parsed pattern: ``char`` with a test, ``between``, ``cat`` and ``alt`` of parts, ``repeat`` of
+    one."""
 
     kind: str
     parts: tuple[_Node, ...] = ()

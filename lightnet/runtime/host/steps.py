@@ -1,7 +1,7 @@
 """One step of a host part: an op on arrays, with its attributes; and the table of these ops.
 
-A text tensor is an array of Python strings (dtype object), so that equal strings stand in memory once and a long one does not widen the
-others.
+A text tensor is an array of Python strings (dtype object), so that equal strings stand in memory once and a long one
+does not widen the others.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ MAX_CHARACTERS = 1 << 28
 MAX_RANK = 32
 
 Dims = tuple[int | None, ...]
-#: What a step gives: the name of an element type, ``same`` (that of its first input, and of others so many), or what follows from the step.
+#: What a step gives: the name of an element type, ``same`` (that of its first input, and of others so many), or what
+#: follows from the step.
 Gives = str | tuple[str, ...] | Callable[["Step", Sequence[str]], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class HostOp:
-    """What steps of one name do. `function` takes the step and an array for each of its inputs (None for an absent one), and gives an array, or
-    several. The dims of what it gives follow from those of its inputs and from the values of its inputs `deciding`; with `opened`, from all that it
-    is fed, but for what `shapes` makes of the step and the dims of its inputs (in which, as in what it gives, an unknown one is None). `of_dims`: its values,
-    too, follow from the dims of its inputs."""
+    """What steps of one name do. `function` takes the step and an array for each of its inputs (None for an absent
+    one), and gives an array, or several. The dims of what it gives follow from those of its inputs and from the values
+    of its inputs `deciding`; with `opened`, from all that it is fed, but for what `shapes` makes of the step and the
+    dims of its inputs (in which, as in what it gives, an unknown one is None). `of_dims`: its values, too, follow from
+    the dims of its inputs."""
 
     name: str
     function: Callable[..., Any]
@@ -77,8 +79,8 @@ def host_ops() -> Mapping[str, HostOp]:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step: an op, the name of the node that it was, names of what it reads ("" for what is absent) and gives, and its attributes: numbers,
-    texts, lists of one of these, and arrays."""
+    """One step: an op, the name of the node that it was, names of what it reads ("" for what is absent) and gives, and
+    its attributes: numbers, texts, lists of one of these, and arrays."""
 
     op: str
     name: str

@@ -1,4 +1,5 @@
-"""Ops on text: what ONNX calls StringConcat, StringSplit, StringNormalizer, RegexFullMatch, and comparing and casting text.
+"""Ops on text: what ONNX calls StringConcat, StringSplit, StringNormalizer, RegexFullMatch, and comparing and casting
+text.
 
 Source: the operator documentation of ONNX; where it is silent, ONNX Runtime.
 """
@@ -29,7 +30,8 @@ def string_concat(step: Step, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @host_op("StringSplit", (TEXT, "i64"), opened=True, shapes=lambda step, x: ((*x, None), x))
 def string_split(step: Step, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The parts of each element [..., most parts], empty ones behind them; and how many there are. Without a delimiter, blanks part them."""
+    """The parts of each element [..., most parts], empty ones behind them; and how many there are. Without a delimiter,
+    blanks part them."""
     delimiter, most = step.text("delimiter", "") or None, step.integer("maxsplit", -1)
     parts = [value.split(delimiter, most) for value in x.reshape(-1)]
     counts = np.array([len(p) for p in parts], np.int64)
@@ -82,7 +84,8 @@ def _cast_to(step: Step, inputs: Any) -> tuple[str, ...]:
     return (step.text("to"),)
 
 
-#: What a float is as text: ONNX says that it reads back as the same number, and no more; this is how ONNX Runtime writes it.
+#: What a float is as text: ONNX says that it reads back as the same number, and no more; this is how ONNX Runtime
+#: writes it.
 _SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WORDS = {"nan": "nan", "+nan": "nan", "-nan": "nan", "inf": "inf", "+inf": "inf", "-inf": "-inf",

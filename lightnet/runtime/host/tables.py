@@ -1,4 +1,5 @@
-"""Ops that look elements up in a table: LabelEncoder, CategoryMapper and OneHotEncoder of ai.onnx.ml, and the labels of its classifiers.
+"""Ops that look elements up in a table: LabelEncoder, CategoryMapper and OneHotEncoder of ai.onnx.ml, and the labels of
+its classifiers.
 
 Source: the operator documentation of ONNX-ML; where it is silent, ONNX Runtime.
 """
@@ -100,7 +101,8 @@ def _mapped(step: Step, words: Sequence[str], numbers: Sequence[int] | None, x: 
 
 @host_op("ai.onnx.ml.OneHotEncoder", "f32")
 def one_hot_encoder(step: Step, x: np.ndarray) -> np.ndarray:
-    """1 where the element is each of the categories, along a new last axis; a row of zeros for another one, or an error without `zeros`."""
+    """1 where the element is each of the categories, along a new last axis; a row of zeros for another one, or an error
+    without `zeros`."""
     categories = step.list("cats_strings", str)
     index = {word: i for i, word in enumerate(categories)}
     found = np.zeros(step.room((x.size, len(categories))), np.float32)

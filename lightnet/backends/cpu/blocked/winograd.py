@@ -1,8 +1,9 @@
-"""Winograd convolutions on blocked maps: windows of 3x3, 3x1 and 1x3 with stride 1, by F(2, 3) and F(4, 3), with an epilogue.
+"""Winograd convolutions on blocked maps: windows of 3x3, 3x1 and 1x3 with stride 1, by F(2, 3) and F(4, 3), with an
+epilogue.
 
-They multiply 2.25 and 4 times less than the direct convolution (1.5 and 2 times in one axis), read weights that are 1.8 and 4 times
-larger, and round differently: a sum of 512 channels is off by 2e-6 of the largest value with F(4 x 4, 3 x 3). Imports the base of
-blocked kernels, the plan and the kernel.
+They multiply 2.25 and 4 times less than the direct convolution (1.5 and 2 times in one axis), read weights that are 1.8
+and 4 times larger, and round differently: a sum of 512 channels is off by 2e-6 of the largest value with F(4 x 4, 3 x
+3). Imports the base of blocked kernels, the plan and the kernel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Export of a level-1 module to NNVM graph JSON, in pure NNVM op names (document 003).
 
-Nodes stand as NNVM writes them: depth first from the heads, the inputs of a node right before it. A param becomes a variable of
-its tensor's name; what it holds stays in the network's weights (`model.weights`), whose names these are. The shapes and types of
-all entries are written as NNVM's InferShape and InferType do, so that the graph can be read back as it is. What NNVM lacks is
-listed at once. Imports the IR and the exporters of ops (`calls.py`).
+Nodes stand as NNVM writes them: depth first from the heads, the inputs of a node right before it. A param becomes a
+variable of its tensor's name; what it holds stays in the network's weights (`model.weights`), whose names these are.
+The shapes and types of all entries are written as NNVM's InferShape and InferType do, so that the graph can be read
+back as it is. What NNVM lacks is listed at once. Imports the IR and the exporters of ops (`calls.py`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Entry = list[int]
 def to_nnvm(model: Model | ModuleOp) -> str:
     """The network as NNVM graph JSON.
 
-    Nodes are named after their ops, variables after their tensors: those are the names of the weights. Raises `LightNetError`,
-    with a list, for ops that NNVM does not have, and for a module that is lowered already.
+    Nodes are named after their ops, variables after their tensors: those are the names of the weights. Raises
+    `LightNetError`, with a list, for ops that NNVM does not have, and for a module that is lowered already.
     """
     module = model if isinstance(model, ModuleOp) else model.module
     refuse_host(module, "an NNVM graph")
@@ -100,7 +100,8 @@ class _Export(Exporting):
         }
 
     def reserve(self, outputs: Sequence[SSAValue]) -> None:
-        """An output that is called ``<name>_output``, as MXNet calls that of a node, is made by the node of that name."""
+        """An output that is called ``<name>_output``, as MXNet calls that of a node, is made by the node of that
+        name."""
         for op in {v.owner for v in outputs if isinstance(v.owner, LnOp) and not isinstance(v.owner, Source)}:
             tensor = op.tensor_names[0] or ""
             if tensor.endswith(_OUTPUT) and len(op.results) == 1 and tensor != _OUTPUT:

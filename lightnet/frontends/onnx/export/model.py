@@ -1,8 +1,8 @@
 """ONNX export: a network of level 1 or 2 as an `onnx.ModelProto`.
 
-Inputs become graph inputs, params initializers with their contents; a kernel is exported as its body, so a network may be
-exported before and after fusion. Every op has an exporter in one of the other modules here (`graph.py` says how one is
-written). The package `onnx` is optional and imported where it is needed. Imports the IR, the dialect and `graph.py`.
+Inputs become graph inputs, params initializers with their contents; a kernel is exported as its body, so a network may
+be exported before and after fusion. Every op has an exporter in one of the other modules here (`graph.py` says how one
+is written). The package `onnx` is optional and imported where it is needed. Imports the IR, the dialect and `graph.py`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ if TYPE_CHECKING:
 MAX_BYTES = (1 << 31) - (1 << 20)
 
 
-def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | None = None, inputs_as_params: bool = False,
+def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | None = None,
+            inputs_as_params: bool = False,
             outputs: Sequence[str] | None = None) -> onnx.ModelProto:  # fmt: skip
     """The network as an ONNX model of opset 18, or of the newer one that an op needs, checked by `onnx.checker`.
 
-    Graph inputs, outputs (in order) and values have the names of their tensors, nodes those of their ops. Params hold what
-    `weights` (default: the model's) gives them, random contents belong to `seed` (default: the model's, or 0).
-    `inputs_as_params` makes the inputs initializers too, with their default contents; `outputs` names further tensors to
-    return. `print` and `fprint` are dropped; the model's doc string names them.
+    Graph inputs, outputs (in order) and values have the names of their tensors, nodes those of their ops. Params hold
+    what `weights` (default: the model's) gives them, random contents belong to `seed` (default: the model's, or 0).
+    `inputs_as_params` makes the inputs initializers too, with their default contents; `outputs` names further tensors
+    to return. `print` and `fprint` are dropped; the model's doc string names them.
 
-    Raises `LightNetError`: no package `onnx`; an op that ONNX cannot express (an integer convolution); an unknown name in
-    `outputs`; weights that do not fit, or of over 2 GB in all. As in a run, params missing from the weights are 0.
+    Raises `LightNetError`: no package `onnx`; an op that ONNX cannot express (an integer convolution); an unknown name
+    in `outputs`; weights that do not fit, or of over 2 GB in all. As in a run, params missing from the weights are 0.
     """
     _need_onnx()
     module = without_arguments(model.module if isinstance(model, Model) else model)
@@ -117,7 +118,8 @@ class _Export:
         return model
 
     def sized(self, last: Operation) -> list[str]:
-        """The names of the outputs: those that are counted are cut to their true sizes, and keep their names; the counts are none."""
+        """The names of the outputs: those that are counted are cut to their true sizes, and keep their names; the
+        counts are none."""
         names = [self.names[v] for v in last.operands]
         counts = counts_of(last)
         hidden, counted = {j for _, _, j in counts}, {i for i, _, _ in counts}

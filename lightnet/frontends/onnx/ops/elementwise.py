@@ -1,7 +1,9 @@
-"""ONNX ops that work element by element: arithmetic, logic, comparisons, conversions, functions of one number, activations.
+"""ONNX ops that work element by element: arithmetic, logic, comparisons, conversions, functions of one number,
+activations.
 
-Broadcasting, NaN and integers are those of the `ln` ops (families arith, unary, activation); here attributes and optional
-inputs of all opsets become parameters, and values that are known choose the cheaper op. Imports the table of handlers.
+Broadcasting, NaN and integers are those of the `ln` ops (families arith, unary, activation); here attributes and
+optional inputs of all opsets become parameters, and values that are known choose the cheaper op. Imports the table of
+handlers.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def greater(n: Node, a: Value, b: Value) -> Value:
 
 @onnx_op("Pow")
 def power(n: Node, a: Value, b: Value) -> Value:
-    """The result has the type of the base. Small powers are products; an integer to a float power goes through double."""
+    """The result has the type of the base. Small powers are products; an integer to a float power goes through
+    double."""
     b = aligned(n, a, b)
     if b.is_known and b.len == 1 and b.ndim <= a.ndim and (exponent := float(b.known.reshape(-1)[0])) in (1, 2, 3):
         return reduce(lambda x, y: n.g.op("mul", x, y), [a] * int(exponent))

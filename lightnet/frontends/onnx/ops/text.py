@@ -21,8 +21,8 @@ MAX_PASSES = 4096
 def tf_idf_vectorizer(n: Node, x: Value) -> Value:
     """How often the n-grams of a pool occur in rows of integers [C] or [N, C]: [outputs] or [N, outputs], as f32.
 
-    Between neighbours there may be 0 to `max_skip_count` others. As ONNX says, and ONNX Runtime does, a weight belongs to an n-gram;
-    ONNX's reference evaluator takes it for that of an output.
+    Between neighbours there may be 0 to `max_skip_count` others. As ONNX says, and ONNX Runtime does, a weight belongs
+    to an n-gram; ONNX's reference evaluator takes it for that of an output.
     """
     g, pool, places = n.g, n.ints("pool_int64s", ()), n.ints("ngram_indexes")
     if n.has("pool_strings") or x.dtype.name not in ("i32", "i64"):
@@ -89,7 +89,8 @@ def _counts(n: Node, rows: Value, grams: np.ndarray, skips: int) -> Value:
 
 
 def _weights(n: Node, count: int) -> Sequence[float]:
-    """The weight of each of `count` n-grams: 1 of counts ("TF"); of what occurs ("IDF") and of counts ("TFIDF") that which is given."""
+    """The weight of each of `count` n-grams: 1 of counts ("TF"); of what occurs ("IDF") and of counts ("TFIDF") that
+    which is given."""
     if (mode := n.string("mode")) not in ("TF", "IDF", "TFIDF"):
         n.fail(f"its mode is '{mode}'; there are TF, IDF and TFIDF")
     weights = n.floats("weights", ())
