@@ -208,11 +208,11 @@ class _Evaluator(Evaluator[Value]):
             self.at = match.end()
             return float(literal)
         if len(literal) >= 80:
-            return self.too_long(start)
+            return self.number_too_long(start)
         self.at = match.end()
         return fit(int(literal, base))
 
-    def too_long(self, start: int) -> Value:
+    def number_too_long(self, start: int) -> Value:
         self.at = start
         raise self.unexpected("; the number is too long")
 

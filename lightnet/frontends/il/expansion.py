@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 from lightnet.diagnostics import ErrorList, LightNetError, LimitError
 from lightnet.frontends.il.lexer import (
@@ -276,7 +277,7 @@ class Expander(ABC):
                 self.spend(len(out), use.name)
         return out
 
-    def step(self, code: int, value: object, space: bool, use: _Use) -> list[Token]:
+    def step(self, code: int, value: Any, space: bool, use: _Use) -> list[Token]:
         """The tokens of one step of a plan that is no plain token."""
         if code == ARG:
             return self.expanded(use, value)

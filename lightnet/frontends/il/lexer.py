@@ -12,7 +12,7 @@ import re
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.source import Lines, Texts
@@ -20,7 +20,7 @@ from lightnet.source import Lines, Texts
 if TYPE_CHECKING:
     from lightnet.frontends.il.expansion import Expansion
 
-Token = tuple[int, str, bool, int, Union["Expansion", None]]
+Token = tuple[int, Any, bool, int, Union["Expansion", None]]
 
 # Token kinds: the groups of `_TOKEN`, then three kinds that only the expansion makes.
 SPACE, NEWLINE, NAME, NUMBER, STRING, CHAR, PUNCT, OPEN_COMMENT, OTHER = range(1, 10)
