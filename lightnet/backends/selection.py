@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
@@ -55,7 +56,9 @@ class Selection(ABC, Generic[M]):
     def __init__(self, name: str, table: Table):
         self.name, self.table = name, table
         self._chosen: OfEqualKernels[Chosen] = OfEqualKernels()
-        self._settled: OfEqualKernels[Chosen | None] = OfEqualKernels()
+        self._settled: OfEqualKernels[Plan] = OfEqualKernels()
+        #: By kernel, not by what equal ones share: offers depend on the machine, and not on what was compiled before.
+        self._made: WeakKeyDictionary[KernelOp, Chosen] = WeakKeyDictionary()
 
     # -- what a target says
 
@@ -118,7 +121,13 @@ class Selection(ABC, Generic[M]):
         owners = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
         placed = bool(kernel.results) and place_of(kernel.results[0]) is not None
         key = machine, exact, owners, placed, self.table.version
-        return self._chosen.get(kernel, key, lambda: self._choose(kernel, machine, exact))
+        made = self._chosen.get(kernel, key, lambda: self._choose(kernel, machine, exact))
+        self._made[kernel] = made
+        return made
+
+    def made(self, kernel: KernelOp) -> Chosen:
+        """What `choose` gave for this kernel last. Raises KeyError where it did not."""
+        return self._made[kernel]
 
     def _choose(self, kernel: KernelOp, machine: M, exact: bool) -> Chosen:
         if "alg" in kernel.attributes and choice(kernel, "alg") is None:
@@ -152,7 +161,7 @@ class Selection(ABC, Generic[M]):
         return made
 
     def _keep(self, kernel: KernelOp, types: Sequence[Attribute], made: Chosen) -> None:
-        self._settled.keep(self._key(kernel, types, {**made.choices, **kernel.attributes}), made)
+        self._settled.keep(self._key(kernel, types, {**made.choices, **kernel.attributes}), made.plan)
 
     def _key(self, kernel: KernelOp, types: Sequence[Attribute], attributes: Mapping[str, Attribute]) -> Hashable:
         known = {k: v for k, v in attributes.items() if k not in OF_RUNS}
@@ -160,14 +169,15 @@ class Selection(ABC, Generic[M]):
 
     # -- what was chosen
 
-    def found(self, kernel: KernelOp) -> Chosen | None:
-        """What a kernel has chosen, as its choices and layouts say; None where they name no generator."""
+    def found(self, kernel: KernelOp) -> Plan | None:
+        """The plan that a kernel has chosen, as its choices and layouts say; None where they name no generator. Its
+        time may be that on another machine than was asked for: `made` has the plan as it was chosen."""
         key = self._key(kernel, kernel.operand_types, kernel.attributes)
-        if (known := self._settled.find(key)) is None:
-            known = self._settled.keep(key, self._read(kernel))
+        if (known := self._settled.find(key)) is None and (known := self._read(kernel)) is not None:
+            self._settled.keep(key, known)
         return known
 
-    def _read(self, kernel: KernelOp) -> Chosen | None:
+    def _read(self, kernel: KernelOp) -> Plan | None:
         """`found`, asked anew: of a kernel that was not chosen for here, but read from a file, or changed since."""
         machine = self.machine_for(kernel)
         if machine is None:
@@ -176,23 +186,22 @@ class Selection(ABC, Generic[M]):
         for alg in (choice(kernel, "alg"), self.default(kernel)):
             for generator, form in found:
                 if generator.alg == alg and self.fits(generator, form, kernel, machine):
-                    plan = generator.completed(kernel, generator.plan(kernel, form, machine))
-                    return Chosen(plan, (plan,), {})
+                    return generator.completed(kernel, generator.plan(kernel, form, machine))
         return None
 
     def packing(self, kernel: KernelOp) -> Mapping[int, Layout]:
         """The layouts of a kernel's weights (`Target.packing`)."""
-        made = self.found(kernel)
-        return {} if made is None else made.plan.weights
+        plan = self.found(kernel)
+        return {} if plan is None else plan.weights
 
     def plan_of(self, kernel: KernelOp) -> Plan:
         """The plan by which a kernel is built. Raises `LightNetError` where its choices and layouts name none."""
-        if (made := self.found(kernel)) is None:
+        if (plan := self.found(kernel)) is None:
             alg = choice(kernel, "alg")
             raise LightNetError(f"no generator of {self.name} takes this {kernel.name} with alg = {alg!r} in layouts "
                                 f"{layouts(kernel)}: run choose "
                                 "and pack", loc_of(kernel), label=f"{kernel.name}.layout")  # fmt: skip
-        return made.plan
+        return plan
 
     def generate(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list:
         """The launches of a kernel; `aliases` maps a result to the operand whose memory it takes."""

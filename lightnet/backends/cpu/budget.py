@@ -43,7 +43,7 @@ def changes(kernels: Sequence[KernelOp], budget: int | None) -> dict[KernelOp, P
     """Which of `kernels`, all of a network whose algorithm may change, should run by which plans instead of their own,
     so that transformed weights take no more than `budget` bytes (None: the default) beyond the smallest that there are,
     in the least time."""
-    grown = [k for k in kernels if (made := SELECTION.found(k)) is not None and not made.plan.generator.exact]
+    grown = [k for k in kernels if not SELECTION.made(k).plan.generator.exact]
     if not grown:
         return {}
     if budget is None:
@@ -71,9 +71,8 @@ def _groups(grown: Sequence[KernelOp], kernels: Sequence[KernelOp]) -> Iterator[
 
 def _weight(kernel: KernelOp) -> SSAValue | None:
     """The largest operand that a kernel reads packed."""
-    return max(
-        (kernel.operands[i] for i in SELECTION.packing(kernel)), key=lambda v: spec_of(v.type).nbytes, default=None
-    )
+    packed = (kernel.operands[i] for i in SELECTION.made(kernel).plan.weights)
+    return max(packed, key=lambda v: spec_of(v.type).nbytes, default=None)
 
 
 def _items(group: Sequence[KernelOp]) -> Iterator[list[_Way]]:
@@ -102,8 +101,7 @@ def _items(group: Sequence[KernelOp]) -> Iterator[list[_Way]]:
 def _ways(kernel: KernelOp) -> dict[tuple[Layout, ...], _Way]:
     """The quickest that a kernel could do with each of the layouts that its weights may have; its present plan
     first."""
-    made = SELECTION.found(kernel)
-    assert made is not None
+    made = SELECTION.made(kernel)
     found: dict[tuple[Layout, ...], _Way] = {}
     for plan in (made.plan, *(p for offer in made.offers for p in (offer, offer.lean) if p is not None)):
         layouts = tuple(plan.weights[i] for i in sorted(plan.weights))

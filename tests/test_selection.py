@@ -1,0 +1,52 @@
+"""What a kernel is built by does not depend on what was compiled before: plans that are kept say what those made anew would (`backends/selection.py`)."""
+
+import pytest
+
+import lightnet
+from lightnet.backends.cpu.selection import SELECTION
+from lightnet.backends.cuda.selection import SELECTION as CUDA
+from lightnet.ir.body import OfEqualKernels
+
+#: A machine whose kernels are the same wherever the tests run, and memory for some of the weights only.
+CPU = {"features": "avx512", "weight_memory": 300_000}
+#: Convolutions whose weights, transformed, take more than they may, so that what each could do is weighed.
+CHAIN = "".join(
+    f"create(| dst=w{i} | dtype=TL_FLOAT, dims=[{after}, {before}, 3, 3]);\n"
+    f"create(| dst=b{i} | dtype=TL_FLOAT, dims=[{after}]);\n"
+    f"conv2d(src=x{i}, weight=w{i}, bias=b{i} | dst=x{i + 1} | size=[3, 3], stride=[1, 1], padding=[1, 1, 1, 1], "
+    'dilation=[1, 1], group=1, autopad="NOTSET");\n'
+    for i, (before, after) in enumerate([(32, 64), (64, 64), (64, 128), (128, 64), (64, 192)])
+)
+
+
+def forget() -> None:
+    """Forget all plans, as a new process knows none."""
+    for selection in (SELECTION, CUDA):
+        selection.__init__()
+
+
+def texts(**options: object) -> tuple[str, str]:
+    """The planned network and its loops."""
+    inputs = "input(| dst=x0 | dtype=TL_FLOAT, dims=[1, 32, 28, 28]);\n"
+    made = lightnet.compile(lightnet.loads(inputs + CHAIN, ".net"), **options)
+    return str(made.planned), str(made.loops)
+
+
+@pytest.mark.parametrize("options", [{**CPU, "threads": 1}, {**CPU, "threads": 8}, {"target": "cuda"}], ids=str)
+def test_plans_that_were_forgotten_are_made_again(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = texts(**options)
+    forget()
+    monkeypatch.setattr(OfEqualKernels, "MOST", 1)
+    assert texts(**options) == expected
+
+
+def test_plans_for_another_machine_are_not_taken() -> None:
+    def planned(threads: int, **options: object) -> str:
+        return texts(**CPU, threads=threads, **options)[0]
+
+    one, eight = planned(1), planned(8)
+    assert "winograd" in one
+    forget()
+    assert (planned(8), planned(1)) == (eight, one)
+    planned(1, exact=True)
+    assert (planned(1), planned(8)) == (one, eight)
