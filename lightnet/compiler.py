@@ -12,6 +12,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.compilation import Compilation
+from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
@@ -68,7 +69,7 @@ def compile(
 
     A network at a path whose shapes are open, because an ONNX model leaves dims of its inputs open or computes shapes
     from their values, becomes a `SpecializingExecutable`, which is compiled when it is called. One with text at its
-    ends becomes a `HostedExecutable`, which has either of these as its `network`.
+    ends becomes a `HostedCompiled`, which has either of these as its `network`.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
     tensors by name; `pipeline` replaces the target's pass list (``@cpu-bands``, or passes, as `ln-opt` takes them),
@@ -149,13 +150,13 @@ def compile(
     return hosted(host, Executable(compilation, store, model.seed, options=said, tied=tied))
 
 
-def hosted(host: HostProgram | None, executable: Any) -> Any:
+def hosted(host: HostProgram | None, executable: Compiled) -> Compiled:
     """An executable with its host part, where the network has one."""
     if host is None:
         return executable
-    from lightnet.runtime.hosted import HostedExecutable
+    from lightnet.hosted import HostedCompiled
 
-    return HostedExecutable(executable, host)
+    return HostedCompiled(executable, host)
 
 
 def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None, seed: int | str | None) -> Model:

@@ -10,7 +10,6 @@ import io
 import os
 import tempfile
 import threading
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.interpreter.static import static_values
 from lightnet.compilation import Compilation
+from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.ir.collector import collector_paused
@@ -39,61 +39,8 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Callee
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import Program, unknown
-from lightnet.runtime.runnable import Runnable
 from lightnet.runtime.weights import WeightStore
 from lightnet.tying import Tied, check_fed
-
-
-class Compiled(Runnable):
-    """What `lightnet.compile` gives: an `Executable`, or, of a network whose shapes are open, a
-    `SpecializingExecutable`. Both have all that is here; of the latter, what there is for each set of shapes is an
-    error that names `specialized`, and lists tell of what has been compiled so far."""
-
-    @abstractmethod
-    def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
-        """The executable that runs inputs like `feeds`, compiled if there is none yet: itself, where shapes are not
-        open."""
-
-    @property
-    @abstractmethod
-    def is_native(self) -> bool:
-        """Whether there is code; else the reference interpreter runs the network."""
-
-    @property
-    @abstractmethod
-    def missing(self) -> list[str]:
-        """The tensors that should come from the weight store, and are not in it: they hold zeros."""
-
-    @property
-    @abstractmethod
-    def weight_warnings(self) -> list[str]:
-        """What is odd about the weights."""
-
-    @property
-    @abstractmethod
-    def planned(self) -> ModuleOp:
-        """The planned module (level 3); of target none the bound network."""
-
-    @property
-    @abstractmethod
-    def program(self) -> Program:
-        """The code and its interface."""
-
-    @abstractmethod
-    def ir(self, stage: str | None = None) -> str:
-        """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned
-        module."""
-
-    @abstractmethod
-    def save(
-        self, path: str | Path, variants: Sequence[Executable] = (), sign: str | os.PathLike[str] | None = None
-    ) -> None:
-        """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling.
-
-        `variants` are the same network compiled for other processors, in descending order of what they ask for: a
-        loader takes the first that it can run, this one above all. `sign` is the file of the private key to sign it
-        with (`runtime.signing`).
-        """
 
 
 class Executable(Compiled):
@@ -496,7 +443,7 @@ class Executable(Compiled):
     def save(
         self,
         path: str | Path,
-        variants: Sequence[Executable] = (),
+        variants: Sequence[Any] = (),
         sign: str | os.PathLike[str] | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> None:

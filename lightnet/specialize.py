@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
-from lightnet.executable import Compiled, Executable
+from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.model import Model
 from lightnet.runtime.arrays import as_array, checked_array
@@ -146,7 +147,11 @@ class SpecializingExecutable(Compiled):
         raise self._of_each("module", "ir(stage)")
 
     def save(
-        self, path: str | Path, variants: Sequence[Executable] = (), sign: str | os.PathLike[str] | None = None
+        self,
+        path: str | Path,
+        variants: Sequence[Any] = (),
+        sign: str | os.PathLike[str] | None = None,
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         raise self._of_each("file", "save(path)")
 

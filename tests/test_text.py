@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from text_models import FEEDS, ML, by_reference, by_runtime, model, node, of_op, pipeline, text  # noqa: E402
 
 import lightnet  # noqa: E402
+from lightnet.compiled import Compiled  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.runtime.host.program import HostProgram  # noqa: E402
 from lightnet.runtime.host.regex import Regex  # noqa: E402
@@ -274,6 +275,14 @@ def test_every_way_in_and_out(tmp_path: Path) -> None:
     onnx.save(pipeline("N"), tmp_path / "open.onnx")
     opened = pickle.loads(pickle.dumps(lightnet.compile(tmp_path / "open.onnx")))
     agree(source, FEEDS, opened(FEEDS))
+    assert isinstance(run, Compiled) and isinstance(opened, Compiled) and run.specialized(FEEDS) is run
+    with pytest.raises(LightNetError, match="specialized"):
+        opened.save(tmp_path / "open.lnx")
+    closed = opened.specialized(FEEDS)
+    closed.save(tmp_path / "closed.lnx")
+    for found in (closed, lightnet.load_executable(tmp_path / "closed.lnx")):
+        agree(source, FEEDS, found(FEEDS))
+    assert str(closed.program.bound) and closed.ir() == str(closed.planned) and closed.is_native and not closed.missing
     out = np.zeros((4, 3), np.float32)
     run(FEEDS, out={"p": out})
     np.testing.assert_array_equal(out, got["p"])

@@ -198,7 +198,7 @@ class _Run:
     def warnings(self, executable: Any, feeds: Mapping[str, Any]) -> Sequence[str]:
         """What is odd about the weights; without a weight file it is only what nobody fed either."""
         missing = set(getattr(executable, "missing", ())) - set(feeds)
-        return executable.warnings if missing or (self.args.datafile and hasattr(executable, "warnings")) else ()
+        return executable.warnings if missing or self.args.datafile else ()
 
     def feeds(self, network: Network, executable: Any) -> dict[str, Any]:
         """The arrays of the `-i` options."""
@@ -206,7 +206,7 @@ class _Run:
         from lightnet.runtime.dtypes import BY_NP
         from lightnet.runtime.program import unknown
 
-        types = {**getattr(executable, "params", {}), **executable.inputs}
+        types = {**executable.params, **executable.inputs}
         texts = feeding.assignments((w for w in self.args.inputs if w not in feeding.MADE), "-i")
         for word in self.args.inputs:
             if word in feeding.MADE:

@@ -6,9 +6,7 @@ Imports NumPy, the standard library and the rest of the runtime.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,8 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.artifact import HOST
 from lightnet.runtime.calls import Call, copied_out
 from lightnet.runtime.host.program import HostProgram
-from lightnet.runtime.program import unknown
+from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.runnable import Runnable
-
-#: What is said of the network alone.
-_OF_NETWORK = ("missing", "is_native", "runtime", "arch", "program", "planned", "source", "ir", "llvm_ir", "assembly",
-               "variants", "is_signed",
-               "weight_warnings")  # fmt: skip
 
 
 class HostedExecutable(Runnable):
@@ -32,11 +25,6 @@ class HostedExecutable(Runnable):
 
     def __init__(self, network: Any, host: HostProgram):
         self.network, self.host = network, host
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_NETWORK:
-            return getattr(self.network, name)
-        raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
 
     def _run(self, call: Call) -> dict[str, np.ndarray]:
         self._check_open()
@@ -119,22 +107,30 @@ class HostedExecutable(Runnable):
     def close(self) -> None:
         self.network.close()
 
+    @property
+    def program(self) -> Program:
+        """That of the network."""
+        return self.network.program
+
     def __reduce__(self) -> Any:
-        if hasattr(self.network, "signature"):  # of open shapes: it is its model, text and all, that is compiled there
-            return self.network.__reduce__()
-        return HostedExecutable, (self.network, self.host)
-
-    def save(self, path: str | Path, variants: Sequence[Any] = (), sign: str | os.PathLike[str] | None = None) -> None:
-        """As `Executable.save`; the host part is a text of the file. Raises LightNetError where shapes are open."""
-        if not hasattr(self.network, "save"):
-            raise LightNetError(
-                "the shapes of the network are open, as they follow from text or were not given: only one of known "
-                "shapes is saved"
-            )
-        self.network.save(path, [v.network for v in variants], sign, texts={HOST: self.host.to_json()})
+        return HostedSaved, (self.network, self.host)
 
 
-def with_host(saved: Any, where: SourceLoc) -> HostedExecutable:
+class HostedSaved(HostedExecutable):
+    """One whose network was read from a file, in this process or in another one that it went to."""
+
+    @property
+    def variants(self) -> list[str]:
+        """The processors that the file has code for."""
+        return self.network.variants
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the file has a signature, whosever."""
+        return self.network.is_signed
+
+
+def with_host(saved: Any, where: SourceLoc) -> HostedSaved:
     """A saved executable with the host part of its file. Raises LightNetError for a malformed one."""
     try:
         host = HostProgram.from_json(saved.texts[HOST])
@@ -144,7 +140,7 @@ def with_host(saved: Any, where: SourceLoc) -> HostedExecutable:
             )
     except LightNetError as error:
         raise error.at(where) from None
-    return HostedExecutable(saved, host)
+    return HostedSaved(saved, host)
 
 
 def of_numbers(executable: Any) -> Any:

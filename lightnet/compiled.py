@@ -1,0 +1,73 @@
+"""The surface that all share which `lightnet.compile` gives, whatever the network. Imports the runtime."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightnet.runtime.runnable import Runnable
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from lightnet.runtime.program import Program
+
+
+class Compiled(Runnable):
+    """What `lightnet.compile` gives: an `Executable`, or, of a network whose shapes are open, a
+    `SpecializingExecutable`; of one with text at its ends a `HostedCompiled` around either. All have what is here;
+    where shapes are open, what there is for each set of them is an error that names `specialized`, and lists tell of
+    what has been compiled so far."""
+
+    @abstractmethod
+    def specialized(self, feeds: Mapping[str, Any] | None = None) -> Compiled:
+        """The executable that runs inputs like `feeds`, compiled if there is none yet: itself, where shapes are not
+        open."""
+
+    @property
+    @abstractmethod
+    def is_native(self) -> bool:
+        """Whether there is code; else the reference interpreter runs the network."""
+
+    @property
+    @abstractmethod
+    def missing(self) -> list[str]:
+        """The tensors that should come from the weight store, and are not in it: they hold zeros."""
+
+    @property
+    @abstractmethod
+    def weight_warnings(self) -> list[str]:
+        """What is odd about the weights."""
+
+    @property
+    @abstractmethod
+    def planned(self) -> ModuleOp:
+        """The planned module (level 3); of target none the bound network."""
+
+    @property
+    @abstractmethod
+    def program(self) -> Program:
+        """The code and its interface."""
+
+    @abstractmethod
+    def ir(self, stage: str | None = None) -> str:
+        """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned
+        module."""
+
+    @abstractmethod
+    def save(
+        self,
+        path: str | Path,
+        variants: Sequence[Any] = (),
+        sign: str | os.PathLike[str] | None = None,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the executable with its data to one file, which `lightnet.load_executable` runs without compiling.
+
+        `variants` are the same network compiled for other processors, in descending order of what they ask for: a
+        loader takes the first that it can run, this one above all. `sign` is the file of the private key to sign it
+        with (`runtime.signing`). `texts` stand in the file by name, beside its own.
+        """
