@@ -96,9 +96,17 @@ class Compilation:
     def native(self) -> Any:
         """The code of its loops, made once (`Runtime.make`). Raises `LightNetError` where there are none."""
         if self.loops is None:
-            raise LightNetError("there is no machine code: target none runs the reference interpreter")
+            raise self.no_code()
         with self.lock:
             return self._native
+
+    def no_code(self, use: str = "") -> LightNetError:
+        """The error of who asks for code, to `use` it in some way, where there is none."""
+        name, has_none = self.target.name, self.target.lowering is None
+        why = f"target {name} has none here" if has_none else f"the pipeline ends before the launches of target {name}"
+        return LightNetError(
+            f"there is no machine code{use and ' to '}{use}: {why}, and the interpreter runs the network"
+        )
 
     def stage(self, name: str) -> ModuleOp:
         """The module after the pass called `name` (``source`` is before all)."""

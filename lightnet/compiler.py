@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def compile(
     device, a budget that is spent (`compile.budget` and `compile.code`: it names the pass and the op).
     """
     architecture = get_target(target)
-    options = architecture.own_runtime.given(target, options)
+    options = architecture.own_runtime.given(target, options, signature(compile).parameters)
     if not isinstance(model, Model):
         try:
             model = _read(model, shapes, seed)

@@ -54,9 +54,9 @@ def emit(
     written. Raises LightNetError: a kind that the target has not, a network that C cannot run, a system without a
     linker, a file that cannot be written.
     """
-    if not executable.is_native:
-        raise LightNetError("there is no machine code to emit: compile for a target other than none")
     whole, executable = executable, _numbers_of(executable, kinds)
+    if not executable.is_native:
+        raise executable.no_code("emit")
     check_kinds(kinds, executable.options.get("target", ""), executable.runtime)
     maker = executable.runtime.writer(executable, name)
     with tempfile.TemporaryDirectory() as folder:

@@ -117,7 +117,7 @@ class Executable(Compiled):
         the inputs and residents that are fed hold, and the bytes of the static tensors. Raises as a call does, and
         where there is no code."""
         if not self.is_native:
-            raise LightNetError("there is no machine code to run: compile for a target other than none")
+            raise self.no_code("run")
         arrays = self._feeds(feeds)
         static, residents = self._params(arrays)
         return {**(residents or {}), **arrays}, static
@@ -269,6 +269,10 @@ class Executable(Compiled):
     @property
     def is_native(self) -> bool:
         return self._compilation.loops is not None
+
+    def no_code(self, use: str) -> LightNetError:
+        """The error of who asks for code, to `use` it in some way, where there is none."""
+        return self._compilation.no_code(use)
 
     @property
     def runtime(self) -> Runtime:
@@ -461,7 +465,7 @@ class Executable(Compiled):
     def variant(self) -> artifact.Variant:
         """What `save` writes of this executable. Nothing is linked: it may be code for another machine."""
         if not self.is_native:
-            raise LightNetError("there is no machine code to save: compile for a target other than none")
+            raise self.no_code("save")
         self._check_weights()
         code = self.runtime.code(self.native)
         if (made := self._parts.get("instance")) is not None:

@@ -97,6 +97,7 @@ def test_a_third_target_from_python(folder: Path) -> None:
         want = lightnet.compile(NET, "none")(feeds)["y"]
         np.testing.assert_allclose(executable(feeds)["y"], want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
         for options, message in [
+            ({"thread": 1}, r"no option 'thread'; did you mean threads\?; its own are cc, effort"),
             ({"efort": 1}, r"no option 'efort'; did you mean effort\?; its own are cc, effort"),
             ({"effort": "1"}, "the option 'effort' takes int, not '1'"),
             ({"arch": "sm_80"}, r"\('arch' is of target cuda\); its own are cc, effort"),

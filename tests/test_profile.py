@@ -168,8 +168,11 @@ def test_costs_of_a_kernel_are_those_of_its_ops():
 
 
 def test_what_cannot_be_profiled():
-    with pytest.raises(LightNetError, match="reference interpreter runs this target"):
-        profile(lightnet.compile(small(), "none"))
+    for target, why in (("none", "target none has none here"), ("tensorrt", "target tensorrt has none here")):
+        with pytest.raises(LightNetError, match=f"no machine code to profile: {why}"):
+            profile(lightnet.compile(small(), target))
+    with pytest.raises(LightNetError, match="the pipeline ends before the launches of target cpu"):
+        profile(lightnet.compile(small(), pipeline="@cpu:plan"))
     with pytest.raises(LightNetError, match="at least one round"):
         profile(lightnet.compile(small()), rounds=0)
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, near
 from lightnet.runtime.formats import Format
 
 if TYPE_CHECKING:
@@ -116,16 +115,17 @@ class Runtime:
 
     # -- options
 
-    def given(self, target: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def given(self, target: str, options: Mapping[str, Any], beside: Iterable[str] = ()) -> dict[str, Any]:
         """The options of a caller, checked, without those that are None. Raises `LightNetError` for one that the target
         has not, with those that it has, and for a value of another type. One of another target of ours that has its
-        default there says nothing (``emulate=False``)."""
+        default there says nothing (``emulate=False``). `beside` are names of options that every target has, which
+        may have been meant."""
         known = {option.name: option for option in self.options}
         options = {name: v for name, v in options.items() if name in known or not _says_nothing(name, v)}
         for name in options:
             if name not in known:
                 there = f"its own are {', '.join(known)}" if known else "it has none of its own"
-                hint = _others(name) or _near(name, known)
+                hint = _others(name) or near(name, (*known, *beside))
                 raise LightNetError(f"target '{target}' has no option '{name:.40}'{hint}; {there}",
                                     label="runtime.option")  # fmt: skip
         return {name: known[name].checked(value) for name, value in options.items() if value is not None}
@@ -178,7 +178,7 @@ class Runtime:
 
     def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
         """The kernels of an executable, one by one."""
-        raise LightNetError("there is no machine code to run: compile for a target other than none")
+        raise executable.no_code("run")
 
     def as_loops(self, ctx: Context, module: ModuleOp) -> ModuleOp:
         """A lowered module as functions that the interpreter of loops can run, which `ln-opt --check` does: itself, or
@@ -193,10 +193,6 @@ class Runtime:
     def writer(self, executable: Executable, name: str) -> Files:
         """What makes the files of an executable."""
         return Files(executable, name)
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    return did_you_mean(get_close_matches(name, list(known), 3))
 
 
 def _whose(name: str) -> dict[str, Option]:

@@ -150,7 +150,7 @@ def profiled(executable: Any, feeds: Mapping[str, Any] | None = None, rounds: in
         raise LightNetError(f"a profile needs at least one round, and gets {rounds}")
     executable, feeds = specialized(executable, feeds)
     if not executable.is_native:
-        raise LightNetError("there is no machine code to profile: the reference interpreter runs this target")
+        raise executable.no_code("profile")
     walk = stepper(executable, feeds)
     steps = [step for step in walk.steps if step.lines]
     rounds, warm = (rounds, 1) if walk.rounds is None else (min(rounds, walk.rounds), 0)
