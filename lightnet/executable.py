@@ -164,7 +164,7 @@ class Executable(Compiled):
 
         self.program.bound.of_call(call.threads)
         planned, _ = self._compilation.planned, self._machine.state
-        shown = {"stream": call.stream} if call.stream else {}
+        shown: dict[str, Any] = {"stream": call.stream} if call.stream else {}
         return graph.run(planned, arrays, self._store, seed=self._seed, copy=self._machine.copy, **shown)
 
     def _called(self, arrays: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]:

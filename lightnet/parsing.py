@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Climber(Generic[T]):
             count += 1
             if self.MAX_ROW is not None and count > self.MAX_ROW:
                 self.too_long()
-            left = self.joined(left, lambda up=level + 1: self.climb(up))
+            left = self.joined(left, partial(self.climb, level + 1))
             most = level + (op not in self.SINGLE)  # `right` has taken what binds tighter
         return left
 

@@ -139,6 +139,6 @@ def _outputs_of(ops: Sequence[Operation]) -> Iterator[tuple[Tensor, int]]:
 def _hosts(loops: ModuleOp) -> Iterator[HostCall]:
     for op in main_of(loops).body.block.ops:
         if isinstance(op, HostOp):
-            a = {k: v.data if isinstance(v, StringAttr) else v for k, v in op.attributes.items()}
+            a: dict[str, Any] = {k: v.data if isinstance(v, StringAttr) else v for k, v in op.attributes.items()}
             dims = tuple(d.value.data for d in a["dims"].data)
             yield HostCall(op.service.data, a["msg"], dims, a["dtype"], a.get("file", ""))

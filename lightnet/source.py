@@ -52,7 +52,8 @@ def read_regular(fd: int, path: str, limit: int) -> bytes:
 
 
 def _read_bounded(fd: int, path: str, limit: int) -> bytes:
-    chunks, size = [], 0
+    chunks: list[bytes] = []
+    size = 0
     while True:
         try:
             chunk = os.read(fd, _CHUNK)

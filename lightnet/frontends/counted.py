@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 from typing import Any
 
@@ -217,8 +217,7 @@ def op(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, An
         if found is not None:
             return found
         operands = [
-            decided(g, ("tensor", id(v), v), lambda v=v: v.emitted(g)) if isinstance(v, Numbers) else v
-            for v in operands
+            decided(g, ("tensor", id(v), v), partial(v.emitted, g)) if isinstance(v, Numbers) else v for v in operands
         ]
         if not any(isinstance(v, Counted) for v in operands):
             return g.op(optype, *operands, **params)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import (
@@ -96,7 +97,7 @@ class _Importer:
         block = Block()
         scope = _Scope()
         for op in self.netlist.ops:
-            self.located(op, lambda op=op: self.statement(op, block, scope))
+            self.located(op, partial(self.statement, op, block, scope))
         outputs = self.chosen(scope) if self.outputs is not None and not self.lost else scope.outputs()
         if not self.lost:
             self.name_outputs(scope)
@@ -329,7 +330,7 @@ class _Importer:
         inner = _Scope({t.arg: a for t, a in zip(op.tensors_in, block.args)})
         self.depth += 1
         for sub in op.body or ():
-            self.located(sub, lambda sub=sub: self.statement(sub, block, inner))
+            self.located(sub, partial(self.statement, sub, block, inner))
         self.depth -= 1
         if any(t.arg in self.lost for t in op.tensors_out):
             raise _LostError

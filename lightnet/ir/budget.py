@@ -24,7 +24,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir import rewrites
 from lightnet.ir.locations import loc_of
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Seconds that a network may take where nothing else is said, and for each of its ops beyond that: a hundred times what
 #: is usual.

@@ -69,8 +69,8 @@ class PrintIR(Instrumentation):
         if not self.after_change:
             return
         old, self._previous = self._previous, self.text(module)
-        lines = [s.splitlines(keepends=True) for s in (old, self._previous)]
-        diff = difflib.unified_diff(*lines, f"before {pass_.name}", f"after {pass_.name}", n=2)
+        before, after = (s.splitlines(keepends=True) for s in (old, self._previous))
+        diff = difflib.unified_diff(before, after, f"before {pass_.name}", f"after {pass_.name}", n=2)
         self.stream.write("".join(diff) or f"// ----- no change by {pass_.spec()} -----\n")
 
 

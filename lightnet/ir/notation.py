@@ -221,7 +221,8 @@ class _Binder:
         rank = None if spec is None else 1 if t.flat else spec.ndim
         if rank is not None and rank != len(subs):
             self.fail(f"'{t.name}' has rank {rank}, got {len(subs)} subscripts", t.pos)
-        space, seen = Space(()), set()
+        space = Space(())
+        seen: set[Any] = set()
         for sub in subs:
             form = space.linear(sub)
             names = [a.name for a in form.terms if isinstance(a, Idx)]
@@ -462,7 +463,7 @@ class _Binder:
         if name not in self.state.assigned and (name in self.state.results or name in self.state.locals):
             self.fail(f"'{name}' is read before it is written", e.pos)
         flat = isinstance(e.base, Attr)
-        if flat and e.base.attr != "flat":
+        if isinstance(e.base, Attr) and e.base.attr != "flat":
             self.fail(f"'{ast.format_expr(e)}' is no read", e.pos)
         subs = self.subscripts(e.subs)
         dims = (spec.len,) if flat else spec.dims

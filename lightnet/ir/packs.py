@@ -49,7 +49,7 @@ class Packs:
                     continue
                 for name in self.names(sub):
                     sizes.setdefault(name, None)
-                if sub.count is not None:
+                if sub.count is not None and isinstance(sub.pattern, Name):  # `name:count...`
                     self._set_size(sizes, sub.pattern.name, self.number(sub.count, "the size of a pack"), pos)
         while any(v is None for v in sizes.values()):
             if not any(self._solve(subs, rank, pos, sizes) for subs, rank, pos in lists):
@@ -77,7 +77,7 @@ class Packs:
         sizes[name] = size
 
     def names(self, pack: Pack) -> list[str]:
-        names = {}
+        names: dict[str, None] = {}
         for e in walk_expr(pack.pattern):
             if isinstance(e, Name) and e.name not in self.params and e.name not in self.specs:
                 names[e.name] = None

@@ -75,7 +75,7 @@ class Param:
     def is_array(self) -> bool:
         return self.kind.endswith("s")
 
-    def read(self, value: ParamValue) -> Any:
+    def read(self, value: Any) -> Any:
         """The value an op computes with: numbers in their realtype (saturating), the rest as it is."""
         if self.kind == "number":
             return as_realtype(value, self.realtype)

@@ -163,9 +163,9 @@ def sample(
         low = 1 if kind in ("scale", "variance") else -4 if dtype.kind == "int" else 0
         values = np.minimum(np.floor(uniform(name, seed, count, low, 5)), 4)
     else:
-        low, high = _RANGES[kind]
+        least, most = _RANGES[kind]
         if kind == "weight":
             fan = fan_in or math.prod(dims[1:]) or 1
-            low, high = low / math.sqrt(fan), high / math.sqrt(fan)
-        values = uniform(name, seed, count, low, high)
+            least, most = least / math.sqrt(fan), most / math.sqrt(fan)
+        values = uniform(name, seed, count, least, most)
     return convert(values, dtype).reshape(tuple(dims))

@@ -18,6 +18,7 @@ netlist, `form`, `json_text`, `source` and diagnostics only.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 from lightnet.diagnostics import LightNetError
@@ -61,11 +62,11 @@ class _Reader(JsonText):
                 continue
             value, after[0] = self.value(at)
             if key in _TOP_KEYS:
-                with_place = self.checked(lambda v=value, k=key: to_words(v, k), at)
+                with_place = self.checked(partial(to_words, value, key), at)
                 words[key] = with_place, at
             else:
-                self.checked(lambda v=value: check_depth(v, MAX_DEPTH - 1), at)
-                self.checked(lambda v=value, k=key: check_encodable({k: v}), at)
+                self.checked(partial(check_depth, value, MAX_DEPTH - 1), at)
+                self.checked(partial(check_encodable, {key: value}), at)
                 extra[key] = value
         if ops is None:
             raise self.error(
@@ -85,7 +86,7 @@ class _Reader(JsonText):
         (high, _), (low, at) = words["mem_sizes_h"], words["mem_sizes_l"]
         if len(high) != len(low):
             raise self.error("'mem_sizes_h' and 'mem_sizes_l' should have the same length", at)
-        return [self.checked(lambda h=h, l=l: join_words(h, l), at) for h, l in zip(high, low)]
+        return [self.checked(partial(join_words, h, l), at) for h, l in zip(high, low)]
 
     def ops(self, at: int) -> tuple[list[NetOp], int]:
         """The operators of the array at `at`, each with the place of its object."""
@@ -98,7 +99,7 @@ class _Reader(JsonText):
         for raw, start in self.items(at, after):
             if len(ops) >= MAX_OPS:
                 raise self.error(f"the network has more than {MAX_OPS} operators", start)
-            op = self.checked(lambda raw=raw: to_op(raw, len(ops), (), 2), start)
+            op = self.checked(partial(to_op, raw, len(ops), (), 2), start)
             self.locate(op, raw, start)
             if op.name in names:
                 raise self.error(f"two operators are named '{op.name[:80]}'", start)

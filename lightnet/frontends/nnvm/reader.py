@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -107,7 +108,7 @@ class _Reader(JsonText):
                 found[key] = nodes, at
                 continue
             value, after[0] = self.value(at)
-            self.checked(lambda v=value: check_depth(v, MAX_DEPTH - 1), at)
+            self.checked(partial(check_depth, value, MAX_DEPTH - 1), at)
             found[key] = value, at
         for key in ("nodes", "arg_nodes", "heads"):
             if key not in found:
@@ -125,7 +126,7 @@ class _Reader(JsonText):
         for raw, start in self.items(at, after):
             if len(nodes) >= MAX_NODES:
                 raise self.error(f"the graph has more than {MAX_NODES} nodes", start)
-            node = self.checked(lambda raw=raw: _node(raw, len(nodes)), start)
+            node = self.checked(partial(_node, raw, len(nodes)), start)
             if node.op == "tvm_op":
                 raise self.error(_TVM_EXECUTOR, start)
             node.loc, node.offset = self.lines.loc(self.path, start), start
