@@ -37,9 +37,9 @@ def profile(executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace)
         _, feeds = executable.split_feeds(feeds)
         executable = executable.network
     if hasattr(executable, "variants"):  # a saved one
-        from lightnet.cli import saved
+        from lightnet.cli import saved, targets
 
-        executable = saved.profiled(executable)
+        executable = saved.profiled(executable, targets.given(args))
     found = profiled(executable, feeds, args.rounds)
     if args.profile != "-":
         write_atomic(args.profile, found.json())

@@ -53,7 +53,7 @@ class SavedNetwork:
         return load_executable(self.path, trust=self.trust, **options)
 
 
-def profiled(saved: SavedExecutable) -> Executable:
+def profiled(saved: SavedExecutable, options: Mapping[str, Any]) -> Executable:
     """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for
     this machine, with its own tensors. Raises LightNetError where the compiler is not installed."""
     try:
@@ -66,7 +66,11 @@ def profiled(saved: SavedExecutable) -> Executable:
         o.name: saved.options[o.name] for o in runtime_of(target).options if RUN in o.tools and o.name in saved.options
     }
     made = compile(
-        loads(saved.texts["planned"], ".mlir"), target, compiled=True, threads=saved.program.bound.number or ANY, **own
+        loads(saved.texts["planned"], ".mlir"),
+        target,
+        compiled=True,
+        threads=saved.program.bound.number or ANY,
+        **{**own, **options},
     )
     return made.with_tensors(saved.instance.static, saved.instance.defaults)
 

@@ -72,7 +72,7 @@ def add(format: Format) -> None:
 def format_of(triple: str, target: str | None = None) -> Format:
     """The format of code that a target made for a triple. Raises `LightNetError` where the target is not known here."""
     name = triple.partition("-")[0]
-    found = _FORMATS.get(name)
+    found = _FORMATS.get(triple, _FORMATS.get(name))
     if found is None and name not in PROCESSORS and target is not None:
         found = _of_target(target)
     if found is None:
