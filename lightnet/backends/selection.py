@@ -125,9 +125,9 @@ class Selection(ABC, Generic[M]):
         self._made[kernel] = made
         return made
 
-    def made(self, kernel: KernelOp) -> Chosen:
-        """What `choose` gave for this kernel last. Raises KeyError where it did not."""
-        return self._made[kernel]
+    def made(self, kernel: KernelOp) -> Chosen | None:
+        """What `choose` gave for this kernel last; None where it was not asked."""
+        return self._made.get(kernel)
 
     def _choose(self, kernel: KernelOp, machine: M, exact: bool) -> Chosen:
         if "alg" in kernel.attributes and choice(kernel, "alg") is None:

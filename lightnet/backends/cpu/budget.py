@@ -18,6 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.generator import Plan
+from lightnet.backends.selection import Chosen
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
@@ -43,12 +44,13 @@ def changes(kernels: Sequence[KernelOp], budget: int | None) -> dict[KernelOp, P
     """Which of `kernels`, all of a network whose algorithm may change, should run by which plans instead of their own,
     so that transformed weights take no more than `budget` bytes (None: the default) beyond the smallest that there are,
     in the least time."""
-    grown = [k for k in kernels if not SELECTION.made(k).plan.generator.exact]
+    made = {k: found for k in kernels if (found := SELECTION.made(k)) is not None}
+    grown = [k for k in made if not made[k].plan.generator.exact]
     if not grown:
         return {}
     if budget is None:
         budget = int(TIMES * _weights(kernels))
-    items = [ways for group in _groups(grown, kernels) for ways in _items(group)]
+    items = [ways for group in _groups(grown, made) for ways in _items(group, made)]
     least = [min(way.size for way in ways) for ways in items]
     found = _packed([[(w.time, w.size - low) for w in ways] for ways, low in zip(items, least)], budget)
     return {k: p for ways, i in zip(items, found) if i for k, p in ways[i].plans.items()}
@@ -60,25 +62,26 @@ def _weights(kernels: Sequence[KernelOp]) -> int:
     return sum(spec_of(v.type).nbytes for v in static)
 
 
-def _groups(grown: Sequence[KernelOp], kernels: Sequence[KernelOp]) -> Iterator[list[KernelOp]]:
+def _groups(grown: Sequence[KernelOp], made: Mapping[KernelOp, Chosen]) -> Iterator[list[KernelOp]]:
     """The kernels that have transformed weights, each with those that read the same."""
     readers: dict[SSAValue, list[KernelOp]] = {}
-    for kernel in kernels:
-        if (weight := _weight(kernel)) is not None:
+    weights = {kernel: _weight(kernel, chosen.plan) for kernel, chosen in made.items()}
+    for kernel, weight in weights.items():
+        if weight is not None:
             readers.setdefault(weight, []).append(kernel)
-    yield from {id(group): group for k in grown for group in [readers[_weight(k)]]}.values()
+    yield from {id(group): group for k in grown for group in [readers[weights[k]]]}.values()
 
 
-def _weight(kernel: KernelOp) -> SSAValue | None:
+def _weight(kernel: KernelOp, plan: Plan) -> SSAValue | None:
     """The largest operand that a kernel reads packed."""
-    packed = (kernel.operands[i] for i in SELECTION.made(kernel).plan.weights)
+    packed = (kernel.operands[i] for i in plan.weights)
     return max(packed, key=lambda v: spec_of(v.type).nbytes, default=None)
 
 
-def _items(group: Sequence[KernelOp]) -> Iterator[list[_Way]]:
+def _items(group: Sequence[KernelOp], made: Mapping[KernelOp, Chosen]) -> Iterator[list[_Way]]:
     """What a group could do, its present choices first: all in one layout, or, where there is none for all, each for
     itself."""
-    each = [_ways(kernel) for kernel in group]
+    each = [_ways(kernel, made[kernel]) for kernel in group]
     shared = set.intersection(*(set(ways) for ways in each))
     if not shared:
         yield from (list(ways.values()) for ways in each)
@@ -98,10 +101,9 @@ def _items(group: Sequence[KernelOp]) -> Iterator[list[_Way]]:
     yield [unchanged, *ways]
 
 
-def _ways(kernel: KernelOp) -> dict[tuple[Layout, ...], _Way]:
+def _ways(kernel: KernelOp, made: Chosen) -> dict[tuple[Layout, ...], _Way]:
     """The quickest that a kernel could do with each of the layouts that its weights may have; its present plan
     first."""
-    made = SELECTION.made(kernel)
     found: dict[tuple[Layout, ...], _Way] = {}
     for plan in (made.plan, *(p for offer in made.offers for p in (offer, offer.lean) if p is not None)):
         layouts = tuple(plan.weights[i] for i in sorted(plan.weights))
