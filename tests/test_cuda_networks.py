@@ -267,7 +267,11 @@ def test_command_line(tmp_path, capfd, monkeypatch):
         (["run", net, "-t", "cuda", "--emulate", "-i", "random", "--compare", "interpreter"], 0, "agrees"),
         (["compile", net, "--target=cuda", "--arch=sm_90", "--emit=ptx,mlir,lnx", "-o", "net"], 0, ""),
         (["run", "net.lnx", "--emulate", "-i", "random"], 0, "classes"),
-        (["run", "net.lnx", "--emulate", "-i", "random", "--profile", "--rounds=1"], 0, "times: of the PTX interpreter"),
+        (
+            ["run", "net.lnx", "--emulate", "-i", "random", "--profile", "--rounds=1"],
+            0,
+            "times: of the PTX interpreter",
+        ),
         (["compile", net, "--target=cuda", "-o", "80.lnx"], 0, ""),
         (["run", "80.lnx", "--emulate", "-i", "random"], 0, "classes"),
         (["compile", net, "--target=cuda", "--emit=obj"], 1, "cannot emit 'obj' for target cuda"),
