@@ -21,6 +21,7 @@ from text_models import FEEDS, ML, by_reference, by_runtime, model, node, of_op,
 
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
+from lightnet.runtime.host import regex  # noqa: E402
 from lightnet.runtime.host.program import HostProgram  # noqa: E402
 from lightnet.runtime.host.regex import Regex  # noqa: E402
 
@@ -221,7 +222,26 @@ def _compare_patterns(count: int, seed: int) -> None:
         except Exception:  # RE2 does not take it
             want = None
         try:
-            got = [Regex(pattern).matches(value) for value in x]
+            got = Regex(pattern).matches(*x)
+        except LightNetError:
+            got = None
+        assert got == want, pattern
+
+
+#: Patterns at the borders of the syntax, of which mutations seldom make one.
+EDGES = r"a{2}{3} a*{2} a{1}?{2} a{2}{,3} \pC \PC \x4 \x \x{} [\x4] \p \p{ \p{L (?-)a (?i-)a (?i (?P<n [a- [z--] [--z] [\d-z] [a-\d] a|* ^* \b+a a{0} " \
+        r"(a{0}){3} (?i)* \Q\E* \x{0} \x{41 (?U:a+)".split(" ")  # fmt: skip
+
+
+def test_edges_of_patterns() -> None:
+    x = text("a", "aa", "AA", "", "a{2}{,3}", "\ue000", "\u0378", "-", "5", "\0", "aaaaaa", "x{41")
+    for pattern in EDGES:
+        try:
+            want = by_runtime(of_op("RegexFullMatch", {"x": x}, pattern=pattern), {"x": x})["y0"].tolist()
+        except Exception:  # RE2 does not take it
+            want = None
+        try:
+            got = Regex(pattern).matches(*x)
         except LightNetError:
             got = None
         assert got == want, pattern
@@ -239,10 +259,18 @@ def test_more_patterns() -> None:
 def test_patterns_are_linear() -> None:
     """What takes a matcher that tries again longer than the age of the universe."""
     for pattern in ("(a*)*b", "(a|aa)+$b", "(a|a?)+b", "([a-z]+)*Z", "(?:a?){500}a{500}b"):
-        assert not Regex(pattern).matches("a" * 2000)
+        assert Regex(pattern).matches("a" * 2000) == [False]
     for pattern in (
         "a" * 20_000,
         "((a{1000}){1000})",
+        "a{0}{1000}{1000}{1000}",
+        "((" + "a{0}" * 4000 + "){1000}){16}",
+        "((" + "|" * 16000 + "){1000}){16}",
+        "a" + "{1}" * 5000,
+        "a" + r"\Q\E*" * 3000,
+        r"\x{41",
+        r"[\x{41",
+        r"\p{L",
         "(" * 200 + ")" * 200,
         "a{1001}",
         r"(a)\1",
@@ -252,6 +280,22 @@ def test_patterns_are_linear() -> None:
     ):
         with pytest.raises(LightNetError, match="pattern"):
             Regex(pattern)
+
+
+def test_memory_of_patterns_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets of states that are kept, and states that are visited, whatever pattern and text: each text here asks for sets of its own."""
+    rng = random.Random(2)
+    wide = Regex("[ab]*a[ab]{1000}")
+    texts = ["".join(rng.choices("ab", k=1500)) for _ in range(2)]
+    assert wide.matches(*texts) == [t[-1001] == "a" for t in texts]
+    kept = {id(s): len(s) for (key, _, _), found in wide._next.items() for s in (key, found)}
+    assert sum(kept.values()) <= regex.MAX_KEPT + 2000
+    monkeypatch.setattr(regex, "MAX_VISITS", 100_000)
+    with pytest.raises(LightNetError, match="visits"):
+        wide.matches(texts[0][::-1])
+    assert Regex("a*b").matches("a" * 50_000 + "b") == [True]
+    with pytest.raises(LightNetError, match="visits"):  # of the ends, too
+        Regex("a*b").matches(*[""] * 100_001)
 
 
 # -- whole networks

@@ -70,8 +70,8 @@ def string_normalizer(step: Step, x: np.ndarray) -> np.ndarray:
 @host_op("RegexFullMatch", "i1")
 def regex_full_match(step: Step, x: np.ndarray) -> np.ndarray:
     """Whether all of each element matches the pattern, in RE2's syntax."""
-    regex = Regex.of(step.text("pattern"))
-    return each(regex.matches, x, np.bool_)
+    matched = Regex.of(step.text("pattern")).matches(*x.reshape(-1))
+    return np.array(matched, np.bool_).reshape(x.shape)
 
 
 @host_op("Equal", "i1")
