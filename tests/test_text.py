@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import pickle
 import random
+from dataclasses import replace
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,11 +24,13 @@ from text_models import FEEDS, ML, by_reference, by_runtime, model, node, of_op,
 
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
-from lightnet.runtime.host import regex  # noqa: E402
+from lightnet.runtime.host import program, regex  # noqa: E402
 from lightnet.runtime.host.program import HostProgram  # noqa: E402
 from lightnet.runtime.host.regex import Regex  # noqa: E402
+from lightnet.runtime.host.steps import Step, host_ops  # noqa: E402
 
 WORDS = text("a", "", "The", "the", "A b", "a", "7")
+GRID_OF_NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 GRID = text("x", "y", "z", "x", "", "longer", dims=(2, 3))
 
 
@@ -89,9 +94,13 @@ def test_ops_with_operands() -> None:
         operand = np.array(number, np.int64)
         agree(of_op(op, {"x": feeds}, constants={"n": operand}, **attributes), {"x": feeds})
         agree(of_op(op, {"x": feeds, "n": operand}, **attributes), {"x": feeds, "n": operand})
-    for sliced in ([[0], [2], [1], [1]], [[-1], [-9], [1], [-1]], [[2, 0], [0, 9], [1, 0], [-2, 1]]):
+    rng, ends = random.Random(1), (-(1 << 63), -9, -4, -3, -2, -1, 0, 1, 2, 3, 9, 1 << 40)
+    cuts = [[[rng.choice(ends)], [rng.choice(ends)], [1], [rng.choice((-4, -2, -1, 1, 2))]] for _ in range(40)]
+    for sliced in (*cuts, [[2, 0], [0, 9], [1, 0], [-2, 1]], [[-9], [-9], [1], [-1]]):
         weights = {k: np.array(v) for k, v in zip(("b", "e", "a", "s"), sliced)}
         agree(of_op("Slice", {"x": GRID}, constants=weights), {"x": GRID})
+        numbers = of_op("Slice", {"x": GRID_OF_NUMBERS}, constants=weights)
+        agree(numbers, {"x": GRID_OF_NUMBERS}, lightnet.compile(numbers, "none")({"x": GRID_OF_NUMBERS}))
     agree(of_op("Split", {"x": GRID}, 2, constants={"n": np.array([1, 2])}, axis=1), {"x": GRID})
     agree(of_op("Unique", {"x": WORDS}, 4), {"x": WORDS})
 
@@ -382,7 +391,52 @@ def test_what_is_refused() -> None:
             run(feeds)
 
 
-def test_memory_is_bounded() -> None:
+def test_operands_that_an_op_has_not() -> None:
+    """Each op of a host part with each operand absent, with one less and one more than it has, and with one more output: refused when it is read,
+    by the name of its node; the same in a file."""
+    whole = HostProgram.from_json(lightnet.compile(pipeline()).host.to_json())
+    for name, op in host_ops().items():
+        given = list(signature(op.function).parameters.values())[1:]
+        least = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in given)
+        is_open = given[-1].kind is inspect.Parameter.VAR_POSITIONAL
+        wrong = [["colour"] * k + [""] + ["colour"] * (least - k - 1) for k in range(least)]
+        wrong += [["colour"] * (least - 1)] if least else [[]]
+        wrong += [] if is_open else [["colour"] * (len(given) + 1)]
+        for inputs in wrong:
+            step = Step(name, "odd", tuple(inputs), ("new",))
+            with pytest.raises(LightNetError, match=r"(needs|takes) \d inputs"):
+                op.check(step)
+            with pytest.raises(LightNetError, match=r"the host part.*'odd'.*inputs"):
+                replace(whole, after=(*whole.after, step)).check()
+    for kind, inputs, outputs in (("StringConcat", ["x", ""], 1), ("StringConcat", ["x"], 1), ("StringConcat", ["x"] * 3, 1),
+                                  ("StringConcat", ["x", "x"], 2), ("Unique", ["x"], 6), ("StringSplit", ["x"], 3)):  # fmt: skip
+        names = [f"y{i}" for i in range(outputs)]
+        with pytest.raises(LightNetError) as error:
+            lightnet.compile(model([node(kind, inputs, names, name="odd")], [("x", [2])], names))
+        assert "'odd'" in str(error.value.notes) and (
+            "inputs" in str(error.value.notes) or "outputs" in str(error.value.notes)
+        )
+
+
+def test_ngrams_of_any_number() -> None:
+    """Counts and indexes from a file that are far out: refused when it is read, or what ONNX says, in no time."""
+    facts = {"mode": "TF", "pool_strings": ["a", "b"], "ngram_counts": [0], "ngram_indexes": [0, 1], "min_gram_length": 1,
+             "max_gram_length": 1, "max_skip_count": 0}  # fmt: skip
+    far = (1 << 63) - 1
+    for x in (text("a", "b", "a"), np.empty((1, 0), object)):
+        for change in (
+            {"max_skip_count": far - 1},
+            {"max_gram_length": far},
+            {"max_gram_length": far, "max_skip_count": far - 1},
+        ):
+            got = lightnet.compile(of_op("TfIdfVectorizer", {"x": x}, **{**facts, **change}))({"x": x})["y0"]
+            assert got.reshape(-1).tolist() == ([2.0, 1.0] if x.size else [0.0, 0.0])
+        for change in ({"ngram_indexes": [0, far]}, {"ngram_indexes": [-3, -4]}, {"ngram_indexes": [0, 1 << 26]}):
+            with pytest.raises(LightNetError, match=r"TfIdfVectorizer: its (result|ngram_indexes)"):
+                lightnet.compile(of_op("TfIdfVectorizer", {"x": x}, **{**facts, **change}))
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text that doubles with each node, and tensors that are declared large."""
     names = ["x", *(f"t{i}" for i in range(60))]
     doubling = model([node("StringConcat", [a, a], [b]) for a, b in pairwise(names)], [("x", [1])], ["t59"])
@@ -392,6 +446,20 @@ def test_memory_is_bounded() -> None:
     grown = of_op("Expand", {"x": text("a")}, constants={"n": np.array([1 << 40])})
     with pytest.raises(LightNetError, match="elements"):
         lightnet.compile(grown)({"x": text("a")})
+    names = ["x", *(f"t{i}" for i in range(60))]
+    monkeypatch.setattr(program, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(program, "MAX_CHARACTERS", 1 << 18)
+    many = model(
+        [node("Tile", ["x", "n"], [b]) for b in names[1:]], [("x", [1])], names[1:], {"n": np.array([1 << 12])}
+    )
+    with pytest.raises(LightNetError, match=r"Tile.*bytes"):
+        lightnet.compile(many)({"x": text("a")})
+    wide = model([node("StringConcat", ["x", "x"], [b]) for b in names[1:]], [("x", [1])], names[1:])
+    with pytest.raises(LightNetError, match=r"StringConcat.*characters"):
+        lightnet.compile(wide)({"x": text("a" * (1 << 12))})
+    moved = model([node("Transpose", [a], [b]) for a, b in pairwise(names)], [("x", [1 << 16])], ["t59"])
+    same = text("a").repeat(1 << 16)
+    assert lightnet.compile(moved)({"x": same})["t59"] is not None  # which takes no memory
     for delimiter in (",", ""):
         long = of_op("StringSplit", {"x": text(*"a" * 9000)}, 2, delimiter=delimiter)
         x = text("a, " * 9000, *["b"] * 8999)
