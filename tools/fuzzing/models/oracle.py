@@ -220,20 +220,24 @@ def _splitter(eps: float) -> np.ndarray:
 
 
 def _rounded(array: np.ndarray, eps: float) -> np.ndarray:
-    """f32 values rounded to the nearest of a type whose numbers lie `eps` apart."""
+    """f32 values rounded to the nearest of a type whose numbers lie `eps` apart; what is infinite, or too large for that, stays: of a NaN
+    in one run, `spreads` would excuse all that is made."""
     with np.errstate(all="ignore"):
         large = array.astype(np.float32) * _splitter(eps)
-        return large - (large - array)
+        near = large - (large - array)
+    return np.where(np.isnan(near), array, near)
 
 
 def _rounding(source: str, target: str, eps: float) -> list[onnx.NodeProto]:
     """`_rounded` as nodes."""
-    large, rest, by = (f"{word}·{target}" for word in ("large", "rest", "by"))
+    large, rest, by, near, lost = (f"{word}·{target}" for word in ("large", "rest", "by", "near", "lost"))
     return [
         helper.make_node("Constant", [], [by], value=numpy_helper.from_array(_splitter(eps))),
         helper.make_node("Mul", [source, by], [large]),
         helper.make_node("Sub", [large, source], [rest]),
-        helper.make_node("Sub", [large, rest], [target]),
+        helper.make_node("Sub", [large, rest], [near]),
+        helper.make_node("IsNaN", [near], [lost]),
+        helper.make_node("Where", [lost, source, near], [target]),
     ]
 
 
