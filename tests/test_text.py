@@ -518,6 +518,40 @@ def test_host_parts_are_checked() -> None:
             HostProgram.from_json(wrong)
 
 
+class Odd(dict[str, Any]):
+    """Attributes of any name, that are there or not, of any value."""
+
+    VALUES = (0, 1, -1, 3, 1 << 62, -(1 << 63), 1 << 70, 0.5, float("nan"), "a", "", "TF", "LOWER", "text", "f32", "i8", "a*", "(", "b,", True,
+              (), ("a", "b"), ("a", "b", "c"), (0, 1), (0,), (1, -1), (0.5, 2.0), (1 << 62, 0), np.array([1, 2]), text("a", "b"),
+              np.zeros((2, 2), np.float32))  # fmt: skip
+
+    def __init__(self, rng: random.Random):
+        self.rng = rng
+
+    def __contains__(self, name: object) -> bool:
+        return self.rng.random() < 0.3
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return default if self.rng.random() < 0.4 else self.rng.choice(self.VALUES)
+
+
+@pytest.mark.parametrize("op", sorted(host_ops()))
+def test_odd_steps(op: str) -> None:
+    """Any operands and attributes: a result, or an error that names the step, in no time and little memory."""
+    rng = random.Random(op)
+    given = [WORDS, GRID, np.empty((0, 2), object), np.empty((1, 0), object), text("x", dims=()), np.arange(3), np.array([1, -1]), np.array(1 << 62),
+             np.array([[0.5, np.nan]], np.float32), np.array([True, False, True])]  # fmt: skip
+    takes = list(signature(host_ops()[op].function).parameters.values())[1:]
+    for _ in range(400):
+        operands = [None if p.default is None and rng.random() < 0.3 else rng.choice(given) for p in takes]
+        try:
+            found = Step(op, "odd", ("n",) * len(operands), ("o",) * rng.choice((1, 1, 2)), Odd(rng)).run(operands)
+        except LightNetError as error:
+            assert "'odd'" in error.message
+        else:
+            assert all(isinstance(array, np.ndarray) for array in found)
+
+
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Text from JSON, from .npy and as words; what comes out goes to a file; `inspect` says what runs on the host."""
     from lightnet.cli.lightnet import main
