@@ -13,6 +13,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 
+#: Operands that are open at once, of operators and in brackets; and, where there is a bound on rows, operators that
+#: hold one another: a row may stand in brackets at the head of the next one.
+MAX_HEIGHT = 150
+
 
 class Climber(Generic[T]):
     """Binary operators between operands (Richards and Whitby-Strevens, BCPL, 1979). A subclass says where the operators
@@ -27,9 +31,6 @@ class Climber(Generic[T]):
     MAX_DEPTH: ClassVar[int]
     MAX_ROW: ClassVar[int | None] = None
     BINDING: ClassVar[dict[str, int]]
-    #: Operands that are open at once, of operators and in brackets; and, where there is a bound on rows, operators that
-    #: hold one another: a row may stand in brackets at the head of the next one.
-    MAX_HEIGHT: ClassVar[int] = 150
     depth = opened = height = 0
 
     def __init_subclass__(cls) -> None:
@@ -61,7 +62,7 @@ class Climber(Generic[T]):
     def climb(self, least: int = 0) -> T:
         """Operands and the operators between them that bind no weaker than level `least`."""
         self.opened += 1
-        if self.opened > self.MAX_HEIGHT:
+        if self.opened > MAX_HEIGHT:
             self.too_high()
         beside, self.height = self.height, 0  # of other operands of what this is an operand of
         left, most, count = self.operand(), len(self.LEVELS), 0
@@ -74,7 +75,7 @@ class Climber(Generic[T]):
             left = self.joined(left, lambda up=level + 1: self.climb(up))
             most = level + (op not in self.SINGLE)  # `right` has taken what binds tighter
             height = max(height, self.height) + 1
-            if self.MAX_ROW is not None and height > self.MAX_HEIGHT:
+            if self.MAX_ROW is not None and height > MAX_HEIGHT:
                 self.too_high()
         self.opened -= 1
         self.height = max(beside, height)
@@ -171,4 +172,4 @@ class TokenParser(Climber[T]):
         self.error(f"{self.WHAT} nested more than {self.MAX_DEPTH} deep")
 
     def too_high(self) -> NoReturn:
-        self.error(f"{self.WHAT} with more than {self.MAX_HEIGHT} operators that hold one another")
+        self.error(f"{self.WHAT} with more than {MAX_HEIGHT} operators that hold one another")

@@ -155,7 +155,8 @@ def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
         for t in [t for t in constants if t.data_type == TensorProto.FLOAT]:
             array = numpy_helper.to_array(t)
             near = _rounded(array, eps) if rounds else array * (1 + much * rng.uniform(-1, 1, array.shape))
-            t.CopyFrom(numpy_helper.from_array(near.astype(np.float32), t.name))
+            with np.errstate(over="ignore"):
+                t.CopyFrom(numpy_helper.from_array(near.astype(np.float32), t.name))
         for name in sorted(n for n in feeds if types[n].elem_type == TensorProto.FLOAT):
             names[name] = f"n·{name}"
             if rounds:
