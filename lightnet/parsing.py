@@ -14,6 +14,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 
+#: Operands that are open at once, of operators and in brackets; and, where there is a bound on rows, operators that
+#: hold one another: a row may stand in brackets at the head of the next one.
+MAX_HEIGHT = 150
+
 
 class Climber(Generic[T]):
     """Binary operators between operands (Richards and Whitby-Strevens, BCPL, 1979). A subclass says where the operators
@@ -28,7 +32,7 @@ class Climber(Generic[T]):
     MAX_DEPTH: ClassVar[int]
     MAX_ROW: ClassVar[int | None] = None
     BINDING: ClassVar[dict[str, int]]
-    depth = 0
+    depth = opened = height = 0
 
     def __init_subclass__(cls) -> None:
         cls.BINDING = {op: level for level, ops in enumerate(cls.LEVELS) for op in ops}
@@ -52,15 +56,30 @@ class Climber(Generic[T]):
         """Raise the error of more than `MAX_ROW` operators in a row, at the one that stands here."""
         raise NotImplementedError
 
+    def too_high(self) -> NoReturn:
+        """Raise the error of operators that hold one another beyond `MAX_HEIGHT`."""
+        self.too_deep()
+
     def climb(self, least: int = 0) -> T:
         """Operands and the operators between them that bind no weaker than level `least`."""
+        self.opened += 1
+        if self.opened > MAX_HEIGHT:
+            self.too_high()
+        beside, self.height = self.height, 0  # of other operands of what this is an operand of
         left, most, count = self.operand(), len(self.LEVELS), 0
+        height = self.height
         while least <= (level := self.BINDING.get(op := self.operator(), -1)) < most:
             count += 1
             if self.MAX_ROW is not None and count > self.MAX_ROW:
                 self.too_long()
+            self.height = 0
             left = self.joined(left, partial(self.climb, level + 1))
             most = level + (op not in self.SINGLE)  # `right` has taken what binds tighter
+            height = max(height, self.height) + 1
+            if self.MAX_ROW is not None and height > MAX_HEIGHT:
+                self.too_high()
+        self.opened -= 1
+        self.height = max(beside, height)
         return left
 
     def nested(self, parse: Callable[[], Any]) -> Any:
@@ -152,3 +171,6 @@ class TokenParser(Climber[T]):
 
     def too_deep(self) -> NoReturn:
         self.error(f"{self.WHAT} nested more than {self.MAX_DEPTH} deep")
+
+    def too_high(self) -> NoReturn:
+        self.error(f"{self.WHAT} with more than {MAX_HEIGHT} operators that hold one another")

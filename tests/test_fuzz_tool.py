@@ -181,6 +181,32 @@ def test_rounding_makes_integers_of_what_is_near_them() -> None:
     assert oracle.differences({"y": np.array([True, False, True])}, want, 8 * eps, spread)
 
 
+@pytest.mark.parametrize("mask", [-np.inf, np.inf, np.finfo(np.float32).min, 1e30])
+@pytest.mark.parametrize("is_fed", [True, False])
+def test_masks_excuse_nothing(mask: float, is_fed: bool) -> None:
+    """Under bfloat16, of values that are infinite or too large to be rounded, as masks of attentions have: what is made of them has no endless
+    spread, and a wrong value stays a fault."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.models import oracle
+
+    node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    masks = np.array([0, mask, 0], np.float32)
+    given = [onnx.numpy_helper.from_array(masks, "m")] if not is_fed else []
+    graph = onnx.helper.make_graph([node("Add", ["x", "m"], ["a"]), node("Atan", ["a"], ["y"])], "g",
+                                   [info("x", 1, [3]), *([info("m", 1, [3])] if is_fed else [])], [info("y", 1, [3])], given)  # fmt: skip
+    data = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=7
+    ).SerializeToString()
+    feeds, eps = {"x": np.array([0.5, 1, 2], np.float32), **({"m": masks} if is_fed else {})}, 2.0**-7
+    want = oracle.runtime(data, feeds)
+    spread = oracle.spreads(data, feeds, want, eps)
+    assert np.isfinite(spread["y"]).all()
+    assert oracle.differences(want, want, 8 * eps, spread) == {}
+    for i in range(3):
+        assert oracle.differences({"y": want["y"] * (1 - 2 * np.eye(3, dtype=np.float32)[i])}, want, 8 * eps, spread)
+
+
 def test_what_onnx_runtime_is_known_to_do_otherwise() -> None:
     """Resize to 8.5 elements under align_corners: the oracle is ONNX's reference evaluator, of this node alone; a wrong value stays one."""
     onnx = pytest.importorskip("onnx")

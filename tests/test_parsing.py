@@ -1,6 +1,7 @@
 """Precedence climbing (`lightnet/parsing.py`): every language of expressions against Python, whose precedences they share where they agree."""
 
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -9,6 +10,7 @@ from lightnet.descriptions.c import lexer as c_lexer
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.il import condition, eval_expr, lexer
 from lightnet.ir import constants
+from lightnet.ir.expr import parse_expr
 
 #: What is alike in all four: comparisons stand in parentheses, as Python chains them and C does not.
 _BINARY = ("+", "-", "*", "+", "-", "*", "==", "!=", "<", "<=", ">", ">=")
@@ -55,3 +57,40 @@ def test_what_does_not_stand_in_a_row(text: str) -> None:
 def test_bounds(parse, text: str, message: str) -> None:
     with pytest.raises(LightNetError, match=message):
         parse(text)
+
+
+#: An operator of each level that the languages share, those that bind weakest first.
+_CHAIN = ("||", "&&", "|", "&", "==", "<", "<<", "+", "*")
+
+
+@pytest.mark.parametrize("depth", [8, 15, 24, 39, 59])
+@pytest.mark.parametrize("row", [0, 1, 9, 59])
+@pytest.mark.parametrize("is_left", [False, True])
+def test_no_text_takes_a_deep_stack(depth: int, row: int, is_left: bool) -> None:
+    """Brackets at the end of an operand of each level, or at the head of a row: a value, or an error of the language, and trees that can be walked."""
+
+    def text(chain: Sequence[str]) -> str:
+        found = "1"
+        for _ in range(depth):
+            ahead = "" if is_left else "".join(f"1{op}" for op in chain[max(len(chain) - row, 0) :])
+            found = f"{ahead}({found}{'+1' * row * is_left})"
+        return found
+
+    def tree() -> object:
+        ours = text([op for op in _CHAIN if op not in ("|", "&", "<<")])  # which index notation has not
+        parsed = parse_expr(ours)
+        return hash(parsed), str(parsed), constants.evaluate(ours, constants.Env({}, {}))
+
+    whole = text(_CHAIN)
+    evaluated = (tree, lambda: c.evaluate(whole, {}), lambda: eval_expr.evaluate(whole), lambda: _condition(whole))
+    outcomes = [_outcome(f) for f in evaluated]
+    if depth * max(row, 1) <= 100 and depth <= 15:
+        assert all(outcomes), outcomes
+
+
+def _outcome(evaluate: Callable[[], object]) -> bool:
+    try:
+        evaluate()
+    except (LightNetError, condition.ConditionError):
+        return False
+    return True

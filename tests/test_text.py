@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import pickle
 import random
+from dataclasses import replace
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,10 +25,13 @@ from text_models import FEEDS, ML, by_reference, by_runtime, model, node, of_op,
 import lightnet  # noqa: E402
 from lightnet.compiled import Compiled  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
+from lightnet.runtime.host import program, regex  # noqa: E402
 from lightnet.runtime.host.program import HostProgram  # noqa: E402
 from lightnet.runtime.host.regex import Regex  # noqa: E402
+from lightnet.runtime.host.steps import Step, host_ops  # noqa: E402
 
 WORDS = text("a", "", "The", "the", "A b", "a", "7")
+GRID_OF_NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 GRID = text("x", "y", "z", "x", "", "longer", dims=(2, 3))
 
 
@@ -89,9 +95,13 @@ def test_ops_with_operands() -> None:
         operand = np.array(number, np.int64)
         agree(of_op(op, {"x": feeds}, constants={"n": operand}, **attributes), {"x": feeds})
         agree(of_op(op, {"x": feeds, "n": operand}, **attributes), {"x": feeds, "n": operand})
-    for sliced in ([[0], [2], [1], [1]], [[-1], [-9], [1], [-1]], [[2, 0], [0, 9], [1, 0], [-2, 1]]):
+    rng, ends = random.Random(1), (-(1 << 63), -9, -4, -3, -2, -1, 0, 1, 2, 3, 9, 1 << 40)
+    cuts = [[[rng.choice(ends)], [rng.choice(ends)], [1], [rng.choice((-4, -2, -1, 1, 2))]] for _ in range(20)]
+    for sliced in (*cuts, [[2, 0], [0, 9], [1, 0], [-2, 1]], [[-9], [-9], [1], [-1]]):
         weights = {k: np.array(v) for k, v in zip(("b", "e", "a", "s"), sliced)}
         agree(of_op("Slice", {"x": GRID}, constants=weights), {"x": GRID})
+        numbers = of_op("Slice", {"x": GRID_OF_NUMBERS}, constants=weights)
+        agree(numbers, {"x": GRID_OF_NUMBERS}, lightnet.compile(numbers, "none")({"x": GRID_OF_NUMBERS}))
     agree(of_op("Split", {"x": GRID}, 2, constants={"n": np.array([1, 2])}, axis=1), {"x": GRID})
     agree(of_op("Unique", {"x": WORDS}, 4), {"x": WORDS})
 
@@ -222,7 +232,26 @@ def _compare_patterns(count: int, seed: int) -> None:
         except Exception:  # RE2 does not take it
             want = None
         try:
-            got = [Regex(pattern).matches(value) for value in x]
+            got = Regex(pattern).matches(*x)
+        except LightNetError:
+            got = None
+        assert got == want, pattern
+
+
+#: Patterns at the borders of the syntax, of which mutations seldom make one.
+EDGES = r"a{2}{3} a*{2} a{1}?{2} a{2}{,3} \pC \PC \x4 \x \x{} [\x4] \p \p{ \p{L (?-)a (?i-)a (?i (?P<n [a- [z--] [--z] [\d-z] [a-\d] a|* ^* \b+a a{0} " \
+        r"(a{0}){3} (?i)* \Q\E* \x{0} \x{41 (?U:a+)".split(" ")  # fmt: skip
+
+
+def test_edges_of_patterns() -> None:
+    x = text("a", "aa", "AA", "", "a{2}{,3}", "\ue000", "\u0378", "-", "5", "\0", "aaaaaa", "x{41")
+    for pattern in EDGES:
+        try:
+            want = by_runtime(of_op("RegexFullMatch", {"x": x}, pattern=pattern), {"x": x})["y0"].tolist()
+        except Exception:  # RE2 does not take it
+            want = None
+        try:
+            got = Regex(pattern).matches(*x)
         except LightNetError:
             got = None
         assert got == want, pattern
@@ -240,10 +269,18 @@ def test_more_patterns() -> None:
 def test_patterns_are_linear() -> None:
     """What takes a matcher that tries again longer than the age of the universe."""
     for pattern in ("(a*)*b", "(a|aa)+$b", "(a|a?)+b", "([a-z]+)*Z", "(?:a?){500}a{500}b"):
-        assert not Regex(pattern).matches("a" * 2000)
+        assert Regex(pattern).matches("a" * 2000) == [False]
     for pattern in (
         "a" * 20_000,
         "((a{1000}){1000})",
+        "a{0}{1000}{1000}{1000}",
+        "((" + "a{0}" * 4000 + "){1000}){16}",
+        "((" + "|" * 16000 + "){1000}){16}",
+        "a" + "{1}" * 5000,
+        "a" + r"\Q\E*" * 3000,
+        r"\x{41",
+        r"[\x{41",
+        r"\p{L",
         "(" * 200 + ")" * 200,
         "a{1001}",
         r"(a)\1",
@@ -253,6 +290,22 @@ def test_patterns_are_linear() -> None:
     ):
         with pytest.raises(LightNetError, match="pattern"):
             Regex(pattern)
+
+
+def test_memory_of_patterns_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets of states that are kept, and states that are visited, whatever pattern and text: each text here asks for sets of its own."""
+    rng = random.Random(2)
+    wide = Regex("[ab]*a[ab]{1000}")
+    texts = ["".join(rng.choices("ab", k=1500)) for _ in range(2)]
+    assert wide.matches(*texts) == [t[-1001] == "a" for t in texts]
+    kept = {id(s): len(s) for (key, _, _), found in wide._next.items() for s in (key, found)}
+    assert sum(kept.values()) <= regex.MAX_KEPT + 2000
+    monkeypatch.setattr(regex, "MAX_VISITS", 100_000)
+    with pytest.raises(LightNetError, match="visits"):
+        wide.matches(texts[0][::-1])
+    assert Regex("a*b").matches("a" * 50_000 + "b") == [True]
+    with pytest.raises(LightNetError, match="visits"):  # of the ends, too
+        Regex("a*b").matches(*[""] * 100_001)
 
 
 # -- whole networks
@@ -347,7 +400,52 @@ def test_what_is_refused() -> None:
             run(feeds)
 
 
-def test_memory_is_bounded() -> None:
+def test_operands_that_an_op_has_not() -> None:
+    """Each op of a host part with each operand absent, with one less and one more than it has, and with one more output: refused when it is read,
+    by the name of its node; the same in a file."""
+    whole = HostProgram.from_json(lightnet.compile(pipeline()).host.to_json())
+    for name, op in host_ops().items():
+        given = list(signature(op.function).parameters.values())[1:]
+        least = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in given)
+        is_open = given[-1].kind is inspect.Parameter.VAR_POSITIONAL
+        wrong = [["colour"] * k + [""] + ["colour"] * (least - k - 1) for k in range(least)]
+        wrong += [["colour"] * (least - 1)] if least else [[]]
+        wrong += [] if is_open else [["colour"] * (len(given) + 1)]
+        for inputs in wrong:
+            step = Step(name, "odd", tuple(inputs), ("new",))
+            with pytest.raises(LightNetError, match=r"(needs|takes) \d inputs"):
+                op.check(step)
+            with pytest.raises(LightNetError, match=r"the host part.*'odd'.*inputs"):
+                replace(whole, after=(*whole.after, step)).check()
+    for kind, inputs, outputs in (("StringConcat", ["x", ""], 1), ("StringConcat", ["x"], 1), ("StringConcat", ["x"] * 3, 1),
+                                  ("StringConcat", ["x", "x"], 2), ("Unique", ["x"], 6), ("StringSplit", ["x"], 3)):  # fmt: skip
+        names = [f"y{i}" for i in range(outputs)]
+        with pytest.raises(LightNetError) as error:
+            lightnet.compile(model([node(kind, inputs, names, name="odd")], [("x", [2])], names))
+        assert "'odd'" in str(error.value.notes) and (
+            "inputs" in str(error.value.notes) or "outputs" in str(error.value.notes)
+        )
+
+
+def test_ngrams_of_any_number() -> None:
+    """Counts and indexes from a file that are far out: refused when it is read, or what ONNX says, in no time."""
+    facts = {"mode": "TF", "pool_strings": ["a", "b"], "ngram_counts": [0], "ngram_indexes": [0, 1], "min_gram_length": 1,
+             "max_gram_length": 1, "max_skip_count": 0}  # fmt: skip
+    far = (1 << 63) - 1
+    for x in (text("a", "b", "a"), np.empty((1, 0), object)):
+        for change in (
+            {"max_skip_count": far - 1},
+            {"max_gram_length": far},
+            {"max_gram_length": far, "max_skip_count": far - 1},
+        ):
+            got = lightnet.compile(of_op("TfIdfVectorizer", {"x": x}, **{**facts, **change}))({"x": x})["y0"]
+            assert got.reshape(-1).tolist() == ([2.0, 1.0] if x.size else [0.0, 0.0])
+        for change in ({"ngram_indexes": [0, far]}, {"ngram_indexes": [-3, -4]}, {"ngram_indexes": [0, 1 << 26]}):
+            with pytest.raises(LightNetError, match=r"TfIdfVectorizer: its (result|ngram_indexes)"):
+                lightnet.compile(of_op("TfIdfVectorizer", {"x": x}, **{**facts, **change}))
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text that doubles with each node, and tensors that are declared large."""
     names = ["x", *(f"t{i}" for i in range(60))]
     doubling = model([node("StringConcat", [a, a], [b]) for a, b in pairwise(names)], [("x", [1])], ["t59"])
@@ -357,6 +455,20 @@ def test_memory_is_bounded() -> None:
     grown = of_op("Expand", {"x": text("a")}, constants={"n": np.array([1 << 40])})
     with pytest.raises(LightNetError, match="elements"):
         lightnet.compile(grown)({"x": text("a")})
+    names = ["x", *(f"t{i}" for i in range(60))]
+    monkeypatch.setattr(program, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(program, "MAX_CHARACTERS", 1 << 18)
+    many = model(
+        [node("Tile", ["x", "n"], [b]) for b in names[1:]], [("x", [1])], names[1:], {"n": np.array([1 << 12])}
+    )
+    with pytest.raises(LightNetError, match=r"Tile.*bytes"):
+        lightnet.compile(many)({"x": text("a")})
+    wide = model([node("StringConcat", ["x", "x"], [b]) for b in names[1:]], [("x", [1])], names[1:])
+    with pytest.raises(LightNetError, match=r"StringConcat.*characters"):
+        lightnet.compile(wide)({"x": text("a" * (1 << 12))})
+    moved = model([node("Transpose", [a], [b]) for a, b in pairwise(names)], [("x", [1 << 16])], ["t59"])
+    same = text("a").repeat(1 << 16)
+    assert lightnet.compile(moved)({"x": same})["t59"] is not None  # which takes no memory
     for delimiter in (",", ""):
         long = of_op("StringSplit", {"x": text(*"a" * 9000)}, 2, delimiter=delimiter)
         x = text("a, " * 9000, *["b"] * 8999)
@@ -413,6 +525,40 @@ def test_host_parts_are_checked() -> None:
     for wrong in ("", "[]", "{", good.replace("OneHotEncoder", "Loader"), good.replace('"colour"]', '"nothing"]')):
         with pytest.raises(LightNetError, match="the host part"):
             HostProgram.from_json(wrong)
+
+
+class Odd(dict[str, Any]):
+    """Attributes of any name, that are there or not, of any value."""
+
+    VALUES = (0, 1, -1, 3, 1 << 62, -(1 << 63), 1 << 70, 0.5, float("nan"), "a", "", "TF", "LOWER", "text", "f32", "i8", "a*", "(", "b,", True,
+              (), ("a", "b"), ("a", "b", "c"), (0, 1), (0,), (1, -1), (0.5, 2.0), (1 << 62, 0), np.array([1, 2]), text("a", "b"),
+              np.zeros((2, 2), np.float32))  # fmt: skip
+
+    def __init__(self, rng: random.Random):
+        self.rng = rng
+
+    def __contains__(self, name: object) -> bool:
+        return self.rng.random() < 0.3
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return default if self.rng.random() < 0.4 else self.rng.choice(self.VALUES)
+
+
+@pytest.mark.parametrize("op", sorted(host_ops()))
+def test_odd_steps(op: str) -> None:
+    """Any operands and attributes: a result, or an error that names the step, in no time and little memory."""
+    rng = random.Random(op)
+    given = [WORDS, GRID, np.empty((0, 2), object), np.empty((1, 0), object), text("x", dims=()), np.arange(3), np.array([1, -1]), np.array(1 << 62),
+             np.array([[0.5, np.nan]], np.float32), np.array([True, False, True])]  # fmt: skip
+    takes = list(signature(host_ops()[op].function).parameters.values())[1:]
+    for _ in range(400):
+        operands = [None if p.default is None and rng.random() < 0.3 else rng.choice(given) for p in takes]
+        try:
+            found = Step(op, "odd", ("n",) * len(operands), ("o",) * rng.choice((1, 1, 2)), Odd(rng)).run(operands)
+        except LightNetError as error:
+            assert "'odd'" in error.message
+        else:
+            assert all(isinstance(array, np.ndarray) for array in found)
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from lightnet.frontends.onnx.model import STRING, OnnxGraph, OnnxModel, OnnxNode
 from lightnet.frontends.onnx.textual import names_classes, names_text
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.host.program import CLASSES, HostProgram, HostTensor, text_array
-from lightnet.runtime.host.steps import MAX_ELEMENTS, TEXT, Step, host_ops
+from lightnet.runtime.host.steps import MAX_ELEMENTS, TEXT, TEXT_DTYPE, Step, host_ops
 from lightnet.runtime.program import unknown
 from lightnet.runtime.stored import FORMATS
 
@@ -33,6 +34,8 @@ Refused = list[tuple[str, str, str, None]]
 
 #: Nodes of numbers in a row that go before the network with text.
 MAX_PULLED = 100
+#: Elements of an array that a step is run on to learn the dims of what it gives. Of larger ones, calls show them.
+MAX_EXAMPLE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class _Parting:
         self.never: set[str] = set()  # what cannot be had before the network
         self.refused: Refused = []
         self.missing: dict[str, None] = {}
+        self.made = 0  # elements that steps have made here
 
     def run(self) -> Parted:
         inputs = [i for i in self.graph.inputs if i.name not in self.graph.initializers]
@@ -199,10 +203,9 @@ class _Parting:
         if op not in host_ops() or (op == "TfIdfVectorizer" and "pool_strings" not in node.attributes):
             return self._refuse(node, otherwise)
         try:
-            step = self._step(node)
-            kinds = host_ops()[op].kinds(step, [self.kind.get(n, "") for n in node.inputs])
-        except (LightNetError, IndexError) as error:
-            return self._refuse(node, getattr(error, "message", "it lacks an input"))
+            step, kinds = self._step(node)
+        except LightNetError as error:
+            return self._refuse(node, error.message)
         self.gone.add(id(node))
         for name, kind in zip(node.outputs, kinds):
             self.kind[name] = kind
@@ -235,8 +238,7 @@ class _Parting:
         if not all(self._before(n, depth + 1) for n in node.inputs if n):
             return False
         try:
-            step = self._step(node)
-            kinds = host_ops()[step.op].kinds(step, [self.kind.get(n, "") for n in node.inputs])
+            step, kinds = self._step(node)
         except LightNetError:
             return False
         if not all(kind in BY_NAME for kind in kinds):
@@ -246,8 +248,9 @@ class _Parting:
         self._add_before(step)
         return True
 
-    def _step(self, node: OnnxNode) -> Step:
-        """The step of a node. Raises LightNetError for attributes that no step has."""
+    def _step(self, node: OnnxNode) -> tuple[Step, tuple[str, ...]]:
+        """The step of a node, and the element types of what it gives. Raises LightNetError for attributes that no step
+        has, and for inputs and outputs that the op has not."""
         found: dict[str, Any] = {}
         for key, value in node.attributes.items():
             if isinstance(value, OnnxTensor):
@@ -263,45 +266,53 @@ class _Parting:
                 raise LightNetError(f"its attribute '{key}' is {value!r:.60}")
         if node.op_type == "Split" and not node.domain:
             found.pop("num_outputs", None)  # which says how many outputs it has
-        return Step(_op_name(node), node.name, node.inputs, node.outputs, found)
+        step = Step(_op_name(node), node.name, node.inputs, node.outputs, found)
+        op = host_ops()[step.op]
+        op.check(step)
+        kinds = op.kinds(step, [self.kind.get(n, "") for n in node.inputs])
+        if len(kinds) < len(node.outputs):
+            raise LightNetError(f"it gives {len(kinds)} outputs, not {len(node.outputs)}")
+        return step, kinds
 
     def _add_before(self, step: Step) -> None:
         """A step before the network; what it gives, as far as that is known now."""
         op = host_ops()[step.op]
         constants = [self._constant(name) if name else None for name in step.inputs]
-        arrays = [c if c is not None else self._example(name) for c, name in zip(constants, step.inputs)]
+        most = MAX_ELEMENTS if op.of_dims else MAX_EXAMPLE
+        arrays = [c if c is not None else self._example(name, most) for c, name in zip(constants, step.inputs)]
         self.before.append(step)
         self.known.update(step.outputs)
         decided = all(i >= len(step.inputs) or not step.inputs[i] or constants[i] is not None for i in op.deciding)
         is_constant = all(c is not None or not name for c, name in zip(constants, step.inputs))
         results: Sequence[np.ndarray] = ()
-        if all(a is not None or not name for a, name in zip(arrays, step.inputs)) and (
-            is_constant or (decided and not op.opened)
+        if (
+            self.made <= MAX_ELEMENTS
+            and all(a is not None or not name for a, name in zip(arrays, step.inputs))
+            and (is_constant or (decided and not op.opened))
         ):
             try:
                 results = step.run(arrays)
+                self.made += sum(a.size for a in results)
             except LightNetError:  # a call will say so
                 results = ()
         if op.shapes is not None and (first := self.dims.get(step.inputs[0])) is not None:
-            self.dims.update(zip(step.outputs, op.shapes(step, first)))
+            try:
+                self.dims.update(zip(step.outputs, op.shapes(step, first)))
+            except LightNetError as error:
+                raise step.named(error) from None
         for name, array in zip(step.outputs, results):
             self.dims[name] = array.shape
-            if is_constant or op.of_dims:
+            if array.size <= MAX_EXAMPLE and (is_constant or op.of_dims):
                 self.value[name] = array
 
-    def _example(self, name: str) -> np.ndarray | None:
-        """An array like those that a call gives a name, where its dims are known."""
+    def _example(self, name: str, most: int) -> np.ndarray | None:
+        """An array like those that a call gives a name, where its dims are known and it has `most` elements at most."""
         dims = self.dims.get(name) if name else None
-        if (
-            dims is None
-            or None in dims
-            or int(np.prod(dims, dtype=object)) > MAX_ELEMENTS
-            or self.kind[name] not in (TEXT, *BY_NAME)
-        ):
+        if dims is None or None in dims or prod(dims) > most or self.kind[name] not in (TEXT, *BY_NAME):
             return None
         if self.kind[name] == TEXT:
-            return np.full(dims, "", object)
-        return np.zeros(dims, BY_NAME[self.kind[name]].np)
+            return np.broadcast_to(np.array("", TEXT_DTYPE), dims)
+        return np.broadcast_to(np.zeros((), BY_NAME[self.kind[name]].np), dims)
 
     # -- refusing
 

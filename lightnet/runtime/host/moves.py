@@ -98,6 +98,8 @@ def tile(step: Step, x: Array, repeats: Array) -> Array:
 @host_op("Concat", "same")
 def concat(step: Step, *parts: Array) -> Array:
     axis = _axis(step, step.integer("axis", 1), parts[0].ndim)
+    if len({p.dtype for p in parts}) > 1:
+        step.fail(f"its operands are {', '.join(str(p.dtype) for p in parts):.80}")
     dims = list(parts[0].shape)
     dims[axis] = sum(p.shape[axis] for p in parts)
     step.room(dims)
@@ -133,11 +135,7 @@ def slice_(
     index = [slice(None)] * x.ndim
     for b, e, a, s in zip(begin, end, along, stride):
         axis = _axis(step, a, x.ndim)
-        n = x.shape[axis]
-        b, e = (v + n if v < 0 else v for v in (b, e))
-        last = -1 if s < 0 else n  # as an end, what stands before the first element is None
-        b, e = (min(max(v, -1 if s < 0 else 0), n - 1 if s < 0 else n) for v in (b, e))
-        index[axis] = slice(b, None if e == -1 == last else e, s)
+        index[axis] = slice(max(b, -x.shape[axis]), e, s)  # what begins before the first element begins there
     return x[tuple(index)]
 
 

@@ -19,7 +19,15 @@ MAX_WORK = 1 << 28
 
 
 def _shapes(step: Step, x: Dims) -> tuple[Dims, ...]:
-    return ((*x[:-1], max(step.list("ngram_indexes", int), default=0) + 1),)
+    return ((*x[:-1], _outputs(step)),)
+
+
+def _outputs(step: Step) -> int:
+    """How many outputs a row has."""
+    places = step.list("ngram_indexes", int)
+    if not places or min(places) < 0:
+        step.fail(f"its ngram_indexes are {list(places[:8])}")
+    return step.room((max(places) + 1,))[0]
 
 
 @host_op("TfIdfVectorizer", "f32", shapes=_shapes)
@@ -33,7 +41,8 @@ def tf_idf_vectorizer(step: Step, x: np.ndarray) -> np.ndarray:
         step.fail(f"its input should be [C] or [N, C], but is {list(x.shape)}")
     vectorizer = _vectorizer(step)  # made once of each step
     rows = x.reshape(1, -1) if x.ndim < 2 else x
-    if rows.size * vectorizer.longest * vectorizer.skips > MAX_WORK:
+    words = rows.shape[1]
+    if rows.size * min(vectorizer.longest, words) * min(vectorizer.skips, words) > MAX_WORK:
         step.fail(
             f"{rows.size} words with n-grams of {vectorizer.longest} and {vectorizer.skips - 1} skips", "host.size"
         )
@@ -56,9 +65,7 @@ class _Vectorizer:
         if self.mode not in ("TF", "IDF", "TFIDF"):
             step.fail(f"its mode is '{self.mode:.40}'; there are TF, IDF and TFIDF")
         pool, places = step.list("pool_strings", str), step.list("ngram_indexes", int)
-        if not places or min(places) < 0:
-            step.fail(f"its ngram_indexes are {list(places[:8])}")
-        self.outputs = step.room((max(places) + 1,))[0]
+        self.outputs = _outputs(step)
         self.skips = step.integer("max_skip_count") + 1
         self.shortest, self.longest = step.integer("min_gram_length"), step.integer("max_gram_length")
         if self.skips < 1 or not 1 <= self.shortest <= self.longest:
@@ -96,7 +103,7 @@ class _Vectorizer:
     def counted(self, row: list[str]) -> Counter[int]:
         """How often each n-gram is in a row."""
         found: Counter[int] = Counter()
-        for distance in range(1, self.skips + 1):
+        for distance in range(1, min(self.skips, len(row)) + 1):
             for start in range(len(row)):
                 node = self.tree
                 for length, word in enumerate(row[start : start + self.longest * distance : distance], 1):

@@ -19,7 +19,16 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import as_array, checked_array
 from lightnet.runtime.dtypes import BY_NAME, BY_NP
-from lightnet.runtime.host.steps import MAX_CHARACTERS, MAX_ELEMENTS, TEXT, TEXT_DTYPE, Step, host_ops, texts
+from lightnet.runtime.host.steps import (
+    MAX_BYTES,
+    MAX_CHARACTERS,
+    MAX_ELEMENTS,
+    TEXT,
+    TEXT_DTYPE,
+    Step,
+    host_ops,
+    texts,
+)
 
 Dims = tuple[int | str | None, ...]
 Arrays = dict[str, Any]
@@ -121,7 +130,7 @@ class HostProgram:
             found = json.loads(text)
             inputs, outputs = (tuple(_tensor(*t) for t in found[k]) for k in ("inputs", "outputs"))
             before, after = (tuple(_step(*s) for s in found[k]) for k in ("before", "after"))
-            constants = {_name(k): _unpacked(v) for k, v in found["constants"].items()}
+            constants = {_name(k): _array(**v) for k, v in found["constants"].items()}
             entering, leaving = (tuple(map(_name, found[k])) for k in ("entering", "leaving"))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             _lie(f"is malformed ({type(error).__name__}: {error!s:.100})")
@@ -130,13 +139,17 @@ class HostProgram:
         return program
 
     def check(self) -> None:
-        """Raise LightNetError where a step is of no op, or reads what nothing defines before it."""
+        """Raise LightNetError where a step is of no op, lacks an input, or reads what nothing defines before it."""
         ops = host_ops()
         known = {t.name for t in self.inputs} | set(self.constants)
         for steps in (self.before, self.after):
             for step in steps:
                 if step.op not in ops:
                     _lie(f"has a step of no op: '{step.op:.60}'")
+                try:
+                    ops[step.op].check(step)
+                except LightNetError as error:
+                    _lie(f"has a wrong step: {step.named(error).message}")
                 if lost := [n for n in step.inputs if n and n not in known]:
                     _lie(f"reads '{lost[0]:.60}', which nothing makes")
                 known |= set(step.outputs)
@@ -157,13 +170,33 @@ def ops_of(steps: Iterable[Step]) -> list[str]:
 def evaluated(steps: Sequence[Step], env: Arrays) -> Arrays:
     """`env` and what steps make of it. Raises LightNetError, also where more memory would be used than a host part
     may."""
+    memory = {id(m): m for m in map(_memory, env.values())}
+    held = characters = 0
     for step in steps:
         found = step.run([env[name] if name else None for name in step.inputs])
         for name, array in zip(step.outputs, found):
             if array.size > MAX_ELEMENTS:
-                step.fail(f"its result has more than {MAX_ELEMENTS} elements", "host.size")
+                raise step.named(_too_large(f"its result has more than {MAX_ELEMENTS} elements"))
+            if id(made := _memory(array)) not in memory:
+                memory[id(made)] = made
+                held += made.nbytes
+                characters += sum(map(len, made.flat)) if host_ops()[step.op].writes else 0
+                if held > MAX_BYTES or characters > MAX_CHARACTERS:
+                    limit = f"{MAX_BYTES} bytes" if held > MAX_BYTES else f"{MAX_CHARACTERS} characters"
+                    raise step.named(_too_large(f"with its result, the steps have made more than {limit}"))
             env[name] = array
     return env
+
+
+def _too_large(message: str) -> LightNetError:
+    return LightNetError(message, label="host.size")
+
+
+def _memory(array: np.ndarray) -> np.ndarray:
+    """The array that has the memory of `array`, which may be a view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def text_array(name: str, value: Any) -> np.ndarray:

@@ -11,15 +11,18 @@ Source: the page of RE2's syntax (github.com/google/re2/wiki/Syntax). Imports th
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
 
-#: Characters of a pattern, states of its automaton, nesting of groups, and sets of states that are kept.
-MAX_PATTERN, MAX_STATES, MAX_DEPTH, MAX_SETS = 1 << 14, 1 << 14, 100, 1 << 12
+#: Characters of a pattern, nodes that its automaton is made of (those that are repeated as often), nesting of groups.
+MAX_PATTERN, MAX_NODES, MAX_DEPTH = 1 << 14, 1 << 15, 100
+#: States in the sets of states that are kept, and those that are visited to match the texts of one call.
+MAX_KEPT, MAX_VISITS = 1 << 18, 1 << 28
 #: The largest count of a repetition, as in RE2.
 MAX_REPEAT = 1000
 
@@ -126,7 +129,7 @@ class _Parser:
             elif c == "(":
                 found, flags = self.group(flags, depth)
                 parts += found
-            elif (count := self.repetition(bool(parts))) is not None:
+            elif (count := self.repetition(parts)) is not None:
                 parts[-1] = _Node("repeat", (parts[-1],), least=count[0], most=count[1])
             else:
                 parts += self.atom(flags)
@@ -162,24 +165,24 @@ class _Parser:
                 if not value:
                     self.fail("a second -")
                 value = False
+                if self.next() in ("", ":", ")"):
+                    self.fail("no flag behind -")
             elif c != "U":
                 given[c] = value
         return replace(flags, **given)
 
-    def repetition(self, has_operand: bool) -> tuple[int, int | None] | None:
-        """The counts of a repetition that stands here."""
+    def repetition(self, before: Sequence[_Node]) -> tuple[int, int | None] | None:
+        """The counts of a repetition that stands here, behind the nodes `before`."""
         simple = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         begin = self.at
         if (found := simple.get(self.next())) is not None:
             self.at += 1
         elif self.next() != "{" or (found := self.counts()) is None:
             return None
-        if not has_operand:
+        if not before or before[-1].kind == "repeat":
             self.at = begin
-            self.fail("nothing to repeat")
+            self.fail("a repetition of a repetition" if before else "nothing to repeat")
         self.take("?")
-        if self.next() and self.next() in "*+?":
-            self.fail("a repetition of a repetition")
         return found
 
     def counts(self) -> tuple[int, int | None] | None:
@@ -241,13 +244,13 @@ class _Parser:
         self.at += 1
         if name == "{":
             end = self.pattern.find("}", self.at)
-            name = self.pattern[self.at : end] if end > 0 else ""
-            self.at = end + 1
+            name = self.pattern[self.at : max(end, self.at)]
+            self.at += len(name) + 1
         negated = (e == "P") != name.startswith("^")
         name = name.removeprefix("^")
         if name != "Any" and name not in _CATEGORIES:
             self.fail(f"Unicode class '{name:.20}' is not supported (categories are: L, Lu, N, …)")
-        return _folded(lambda c: name == "Any" or unicodedata.category(c).startswith(name), flags, negated)
+        return _folded(lambda c: name == "Any" or _is_of_category(c, name), flags, negated)
 
     def escaped(self) -> str:
         """The character that an escape stands for, behind the backslash."""
@@ -258,11 +261,16 @@ class _Parser:
         if e in _ESCAPES:
             return _ESCAPES[e]
         if e == "x":
-            end = self.pattern.find("}", self.at) if self.next() == "{" else self.at + 2
-            digits = self.pattern[self.at : end].removeprefix("{")
-            self.at = end + 1 if self.next() == "{" else end
-            if not 1 <= len(digits) <= 6 or set(digits) - set("0123456789abcdefABCDEF") or int(digits, 16) > 0x10FFFF:
+            is_braced = self.take("{")
+            end = self.pattern.find("}", self.at) if is_braced else self.at + 2
+            digits = self.pattern[self.at : max(end, self.at)]
+            if (
+                not (1 if is_braced else 2) <= len(digits) <= 6
+                or set(digits) - set("0123456789abcdefABCDEF")
+                or int(digits, 16) > 0x10FFFF
+            ):
                 self.fail("a malformed \\x")
+            self.at = end + is_braced
             return chr(int(digits, 16))
         if e in "01234567":
             digits = e
@@ -328,6 +336,12 @@ _CATEGORIES = {*"LMNPSZC", *(
     "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cs".split())}  # fmt: skip
 
 
+def _is_of_category(c: str, name: str) -> bool:
+    """Whether a character is in a category; one that Unicode has not given out (``Cn``) is in none."""
+    category = unicodedata.category(c)
+    return category.startswith(name) and category != "Cn"
+
+
 def _folded(test: Test, flags: _Flags, negated: bool = False) -> Test:
     """A class, and its negation: where case does not matter, that of the class with all cases."""
     if flags.i:
@@ -345,8 +359,11 @@ class Regex:
         #: Of each state: a test and the state behind it, or conditions and where they lead without a character.
         self.tests: list[tuple[Test, int] | None] = [None]  # the first one accepts
         self.empty: list[list[tuple[str, int]]] = [[]]
-        self.start = self._states(_Parser(pattern).parse(), 0)
+        self._nodes = 0
+        self.start = frozenset((self._states(_Parser(pattern).parse(), 0),))
+        self._looks_back = any(word for ways in self.empty for word, _ in ways)
         self._next: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+        self._kept = 0  # states in the sets of `_next`
 
     @staticmethod
     @lru_cache(32)
@@ -355,14 +372,15 @@ class Regex:
         return Regex(pattern)
 
     def _new(self, test: tuple[Test, int] | None, empty: list[tuple[str, int]]) -> int:
-        if len(self.tests) >= MAX_STATES:
-            raise LightNetError(f"pattern '{self.pattern:.80}' needs more than {MAX_STATES} states", label="host.regex")
         self.tests.append(test)
         self.empty.append(empty)
         return len(self.tests) - 1
 
     def _states(self, node: _Node, then: int) -> int:
         """The state from which what `node` matches leads to `then`."""
+        self._nodes += 1 + len(node.parts)
+        if self._nodes > MAX_NODES:
+            raise LightNetError(f"pattern '{self.pattern:.80}' has more than {MAX_NODES} nodes", label="host.regex")
         if node.kind == "char":
             assert node.test is not None
             return self._new((node.test, then), [])
@@ -386,7 +404,7 @@ class Regex:
             then = self._states(inner, then)
         return then
 
-    def _closure(self, states: Iterator[int] | frozenset[int], a: str, b: str) -> set[int]:
+    def _closure(self, states: frozenset[int], a: str, b: str) -> set[int]:
         """The states that are reached without a character, between characters `a` and `b`."""
         seen: set[int] = set()
         waiting = list(states)
@@ -398,24 +416,36 @@ class Regex:
             waiting += [to for word, to in self.empty[state] if not word or _BETWEEN[word](a, b)]
         return seen
 
-    def _step(self, states: frozenset[int], a: str, b: str) -> frozenset[int]:
-        """The states behind character `b`, from `states` behind `a`."""
+    def _step(self, states: frozenset[int], a: str, b: str) -> tuple[frozenset[int], int]:
+        """The states behind character `b`, from `states` behind `a`, and what finding them took. At the end
+        of the text, where `b` is "", they are the accepting one, or none."""
         key = states, a, b
-        found = self._next.get(key)
-        if found is None:
-            reached = [self.tests[state] for state in self._closure(states, a, b)]
-            found = frozenset(move[1] for move in reached if move is not None and move[0](b))
-            if len(self._next) >= MAX_SETS:
-                self._next.clear()
-            self._next[key] = found
-        return found
+        if (found := self._next.get(key)) is not None:
+            return found, 1
+        closure = self._closure(states, a, b)
+        moves = [move for state in closure if (move := self.tests[state]) is not None]
+        holds = {test: bool(b) and test(b) for test in {test for test, _ in moves}}  # states of a repetition share one
+        found = frozenset([to for test, to in moves if holds[test]] if b else closure & {0})
+        if self._kept > MAX_KEPT:
+            self._next.clear()
+            self._kept = 0
+        self._kept += len(states) + len(found) + 2
+        self._next[key] = found
+        return found, len(closure) + len(self.pattern)  # which bounds what its tests ask
 
-    def matches(self, text: str) -> bool:
-        """Whether all of `text` matches."""
-        states, before = frozenset((self.start,)), ""
-        for c in text:
-            states = self._step(states, before, c)
-            if not states:
-                return False
-            before = c
-        return 0 in self._closure(states, before, "")
+    def matches(self, *texts: str) -> list[bool]:
+        """Whether all of each text matches. Raises LightNetError where that takes more than `MAX_VISITS`."""
+        visits, matched = 0, []
+        for text in texts:
+            states, before = self.start, ""
+            for c in chain(text, ("",)):
+                states, visited = self._step(states, before, c)
+                visits += visited
+                if visits > MAX_VISITS:
+                    message = f"pattern '{self.pattern:.80}' visits more than {MAX_VISITS} states"
+                    raise LightNetError(message, label="host.size")
+                if not states:
+                    break
+                before = c if self._looks_back else ""
+            matched.append(bool(states))
+        return matched

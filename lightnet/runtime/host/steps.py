@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from inspect import signature
 from math import prod
 from typing import Any, NoReturn
 
@@ -22,6 +23,8 @@ TEXT_DTYPE = np.dtype(object)
 #: The most elements of a tensor that a step makes, and the most characters that it writes.
 MAX_ELEMENTS = 1 << 26
 MAX_CHARACTERS = 1 << 28
+#: The most bytes of arrays that the steps of a call make; of text, the references to its strings.
+MAX_BYTES = 1 << 30
 MAX_RANK = 32
 
 Dims = tuple[int | None, ...]
@@ -36,7 +39,7 @@ class HostOp:
     one), and gives an array, or several. The dims of what it gives follow from those of its inputs and from the values
     of its inputs `deciding`; with `opened`, from all that it is fed, but for what `shapes` makes of the step and the
     dims of its inputs (in which, as in what it gives, an unknown one is None). `of_dims`: its values, too, follow from
-    the dims of its inputs."""
+    the dims of its inputs. `writes`: its strings may have more characters than what it reads."""
 
     name: str
     function: Callable[..., Any]
@@ -45,6 +48,17 @@ class HostOp:
     opened: bool = False
     shapes: Callable[[Step, Dims], tuple[Dims, ...]] | None = None
     of_dims: bool = False
+    writes: bool = False
+
+    def check(self, step: Step) -> None:
+        """Raise LightNetError where a step lacks an input that its op needs, or has one that the op has not."""
+        given = list(signature(self.function).parameters.values())[1:]
+        is_open = any(p.kind is p.VAR_POSITIONAL for p in given)
+        least = max(len(step.inputs), 1) if is_open else sum(p.default is p.empty for p in given)
+        if len(step.inputs) < least or not all(step.inputs[:least]):
+            step.fail(f"needs {least} inputs, but has {sum(map(bool, step.inputs))}")
+        if len(step.inputs) > len(given) and not is_open:
+            step.fail(f"takes {len(given)} inputs, but has {len(step.inputs)}")
 
     def kinds(self, step: Step, inputs: Sequence[str]) -> tuple[str, ...]:
         """The element types of what a step gives, of inputs of the types `inputs`."""
@@ -94,12 +108,20 @@ class Step:
     def run(self, inputs: Sequence[np.ndarray | None]) -> tuple[np.ndarray, ...]:
         """What the step gives. Raises LightNetError, which names the step."""
         try:
-            found = host_ops()[self.op].function(self, *inputs)
+            made = host_ops()[self.op].function(self, *inputs)
+            found = made if isinstance(made, tuple) else (made,)
+            if len(found) < len(self.outputs):
+                self.fail(f"gives {len(found)} outputs, not {len(self.outputs)}")
         except LightNetError as error:
-            raise LightNetError(f"{self}: {error.message}", error.loc, label=error.label or "host.step") from None
-        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as error:  # what the op did not foresee
+            raise self.named(error) from None
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+            # What the op did not foresee.
             raise LightNetError(f"{self}: {type(error).__name__}: {error!s:.200}", label="host.step") from None
-        return found if isinstance(found, tuple) else (found,)
+        return found
+
+    def named(self, error: LightNetError) -> LightNetError:
+        """The error `error` of this step, with its name."""
+        return LightNetError(f"{self}: {error.message}", error.loc, label=error.label or "host.step")
 
     # -- attributes
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.dtypes import BY_NAME, convert
 from lightnet.runtime.host.regex import Regex
 from lightnet.runtime.host.steps import TEXT, TEXT_DTYPE, Step, each, host_op, texts
 
@@ -20,7 +20,7 @@ def _lengths(x: np.ndarray) -> np.ndarray:
     return each(len, x, np.int64)
 
 
-@host_op("StringConcat", TEXT)
+@host_op("StringConcat", TEXT, writes=True)
 def string_concat(step: Step, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x and behind it y, element by element, with broadcasting."""
     dims = step.room(np.broadcast_shapes(x.shape, y.shape))
@@ -33,6 +33,8 @@ def string_split(step: Step, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The parts of each element [..., most parts], empty ones behind them; and how many there are. Without a delimiter,
     blanks part them."""
     delimiter, most = step.text("delimiter", "") or None, step.integer("maxsplit", -1)
+    for value in x.reshape(-1):
+        step.room((value.count(delimiter) + 1 if delimiter else len(value) // 2 + 1,))
     parts = [value.split(delimiter, most) for value in x.reshape(-1)]
     counts = np.array([len(p) for p in parts], np.int64)
     wide = int(counts.max(initial=0))
@@ -70,8 +72,8 @@ def string_normalizer(step: Step, x: np.ndarray) -> np.ndarray:
 @host_op("RegexFullMatch", "i1")
 def regex_full_match(step: Step, x: np.ndarray) -> np.ndarray:
     """Whether all of each element matches the pattern, in RE2's syntax."""
-    regex = Regex.of(step.text("pattern"))
-    return each(regex.matches, x, np.bool_)
+    matched = Regex.of(step.text("pattern")).matches(*x.reshape(-1))
+    return np.array(matched, np.bool_).reshape(x.shape)
 
 
 @host_op("Equal", "i1")
@@ -113,7 +115,7 @@ def cast(step: Step, x: np.ndarray) -> np.ndarray:
         step.fail(f"there is no cast to '{to:.40}'")
     dtype = BY_NAME[to]
     if x.dtype != TEXT_DTYPE:
-        return x.astype(dtype.np)
+        return convert(x, dtype)
     if dtype.is_float:
         return each(lambda v: _read(step, v), x, np.float64).astype(dtype.np)
     low, high = (0, 1) if dtype.kind == "bool" else (int(np.iinfo(dtype.np).min), int(np.iinfo(dtype.np).max))

@@ -155,7 +155,8 @@ def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
         for t in [t for t in constants if t.data_type == TensorProto.FLOAT]:
             array = numpy_helper.to_array(t)
             near = _rounded(array, eps) if rounds else array * (1 + much * rng.uniform(-1, 1, array.shape))
-            t.CopyFrom(numpy_helper.from_array(near.astype(np.float32), t.name))
+            with np.errstate(over="ignore"):
+                t.CopyFrom(numpy_helper.from_array(near.astype(np.float32), t.name))
         for name in sorted(n for n in feeds if types[n].elem_type == TensorProto.FLOAT):
             names[name] = f"n·{name}"
             if rounds:
@@ -220,20 +221,24 @@ def _splitter(eps: float) -> np.ndarray:
 
 
 def _rounded(array: np.ndarray, eps: float) -> np.ndarray:
-    """f32 values rounded to the nearest of a type whose numbers lie `eps` apart."""
+    """f32 values rounded to the nearest of a type whose numbers lie `eps` apart; what is infinite, or too large for that, stays: of a NaN
+    in one run, `spreads` would excuse all that is made."""
     with np.errstate(all="ignore"):
         large = array.astype(np.float32) * _splitter(eps)
-        return large - (large - array)
+        near = large - (large - array)
+    return np.where(np.isnan(near), array, near)
 
 
 def _rounding(source: str, target: str, eps: float) -> list[onnx.NodeProto]:
     """`_rounded` as nodes."""
-    large, rest, by = (f"{word}·{target}" for word in ("large", "rest", "by"))
+    large, rest, by, near, lost = (f"{word}·{target}" for word in ("large", "rest", "by", "near", "lost"))
     return [
         helper.make_node("Constant", [], [by], value=numpy_helper.from_array(_splitter(eps))),
         helper.make_node("Mul", [source, by], [large]),
         helper.make_node("Sub", [large, source], [rest]),
-        helper.make_node("Sub", [large, rest], [target]),
+        helper.make_node("Sub", [large, rest], [near]),
+        helper.make_node("IsNaN", [near], [lost]),
+        helper.make_node("Where", [lost, source, near], [target]),
     ]
 
 

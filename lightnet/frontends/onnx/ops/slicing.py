@@ -54,7 +54,7 @@ def split(n: Node, x: Value, sizes: Value | None = None) -> tuple[Value, ...]:
 @onnx_op("Slice")
 def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = None, axes: Value | None = None,
            steps: Value | None = None) -> Value:  # fmt: skip
-    """As NumPy's slices, with ends that clamp."""
+    """As NumPy's slices, with begins and ends that clamp."""
     if starts is None or ends is None:
         low, high = n.ints("starts"), n.ints("ends")
         which = n.ints("axes", tuple(range(len(low))))
@@ -70,9 +70,15 @@ def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = 
         n.fail(f"starts {list(low)}, ends {list(high)}, axes {list(which)} and steps {list(by)} do not fit together")
     first, step, lens = [0] * x.ndim, [1] * x.ndim, list(x.dims)
     for axis, a, b, s in zip(which, low, high, by):
-        taken = range(*slice(a, b, s).indices(x.dims[axis]))
+        taken = _taken(a, b, s, x.dims[axis])
         first[axis], step[axis], lens[axis] = taken.start if len(taken) else 0, s, len(taken)
     return strided(n.g, x, first, [max(min(s, 2**31 - 1), -(2**31)) for s in step], lens)
+
+
+def _taken(start: int, end: int, step: int, length: int) -> range:
+    """The elements of an axis that a slice takes: NumPy's, but what begins before the first one begins there, in steps
+    back, too."""
+    return range(*slice(max(start, -length), end, step).indices(length))
 
 
 def _counted_slice(
@@ -88,13 +94,13 @@ def _counted_slice(
     if (sizes := getattr(x, "numbers", None)) is not None and known((*low, *high)):
         parts = [slice(None)] * x.ndim
         for axis, a, b, s in ends:
-            parts[axis] = slice(a, b if abs(b) < 1 << 31 else None if b > 0 or s < 0 else 0, s)
+            parts[axis] = slice(max(a, -sizes.shape[axis]), b if abs(b) < 1 << 31 else None if b > 0 or s < 0 else 0, s)
         return numbers(g, sizes[tuple(parts)])
     for axis, a, b, s in ends:
         if isinstance(x.dims[axis], Size) or not known((a, b)):
             x = slice_axis(g, x, axis, a, b, s)
             continue
-        taken = range(*slice(a, b, s).indices(x.dims[axis]))
+        taken = _taken(a, b, s, x.dims[axis])
         first, step, lens = [0] * x.ndim, [1] * x.ndim, list(x.spec.dims)
         first[axis], step[axis], lens[axis] = taken.start if len(taken) else 0, s if len(taken) > 1 else 1, len(taken)
         dims = [len(taken) if k == axis else d for k, d in enumerate(x.dims)]
