@@ -1,0 +1,75 @@
+"""Sliding windows in numbers, one axis at a time: what reads beyond the map, how far, and which taps are inside.
+
+A convolution and a pool have one `Axis` for rows and one for columns. Imports numpy; no IR is made
+here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Windows along one axis: `positions` of them over `size` elements, the first from element -`before` on, each
+    `stride` behind the one before. A window has `taps`, `dilation` apart. `before` and `behind` are the padding, which
+    crops where it is negative; windows may reach less far than `behind`, or (of pools whose number is rounded up)
+    further."""
+
+    size: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    behind: int
+    positions: int
+
+    @classmethod
+    def of(cls, op: Any, axis: int) -> Axis:
+        """The windows over rows (0) or columns (1) of a convolution or pool, which need not have a dilation."""
+        pad, dilation = op.derived_values().get("pad", op.padding), getattr(op, "dilation", (1, 1))
+        size, positions = op.operand_specs[0].dims[2 + axis], op.result_specs[0].dims[2 + axis]
+        return cls(size, op.size[axis], op.stride[axis], dilation[axis], pad[axis], pad[2 + axis], positions)
+
+    @classmethod
+    def whole(cls, size: int) -> Axis:
+        """One window over all elements."""
+        return cls(size, size, 1, 1, 0, 0, 1)
+
+    @property
+    def extent(self) -> int:
+        """Elements from the first tap of a window to its last."""
+        return (self.taps - 1) * self.dilation + 1
+
+    def span(self, positions: int) -> int:
+        """Elements from the first of a window to the last of the one that is `positions` - 1 behind it."""
+        return (positions - 1) * self.stride + self.extent
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first of the first window to the last of the last one."""
+        return self.span(self.positions)
+
+    @property
+    def clipped(self) -> bool:
+        """Whether windows reach beyond the elements."""
+        return self.before > 0 or self.reach - self.before > self.size
+
+    @property
+    def halo(self) -> int:
+        """Elements around those there are that windows touch, on the side where they reach further."""
+        return max(self.before, self.reach - self.before - self.size, 0)
+
+    def inside(self) -> np.ndarray:
+        """How many elements of each window there are, [positions]."""
+        begin = np.arange(self.positions) * self.stride - self.before
+        first = np.maximum(-(begin // self.dilation), 0)  # ceil(-begin / dilation)
+        return np.minimum(self.taps, -((begin - self.size) // self.dilation)) - first
+
+    def counted(self) -> np.ndarray:
+        """How many elements of each window there are with the padding, 1 at least, [positions]."""
+        begin = np.arange(self.positions) * self.stride - self.before
+        return np.maximum(np.minimum(self.taps, -((begin - self.size - self.behind) // self.dilation)), 1)
