@@ -40,6 +40,27 @@ def positions(axis: _Axis) -> set[tuple[int, int]]:
     return {(y, at) for y, at in reads if 0 <= at < axis.length}
 
 
+@pytest.mark.parametrize("autopad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("size, stride, dilation, dims", [
+    ((1, 1), (3, 3), 1, (6, 6)), ((2, 3), (4, 1), 1, (12, 9)), ((1, 3), (5, 1), 12, (11, 9)), ((2, 2), (4, 3), 1, (8, 9)),
+])  # fmt: skip
+def test_windows_that_crop_are_left_alone(size, stride, dilation, dims, autopad) -> None:
+    """A stride larger than the window leaves elements out, in front too: the padding is negative there."""
+    out = [-(-n // s) for n, s in zip(dims, stride)]
+    text = f"""func.func @main() -> tensor<1x4x{out[0]}x{out[1]}xf32> {{
+      %x = ln.input : tensor<1x4x{dims[0]}x{dims[1]}xf32> as ("x")
+      %w = ln.param : tensor<4x4x{size[0]}x{size[1]}xf32> as ("w")
+      %b = ln.param : tensor<4xf32> as ("b")
+      %y = ln.conv2d %x, %w, %b {{size = {list(size)}, stride = {list(stride)}, dilation = [{dilation}, {dilation}],
+                                  autopad = "{autopad}"}} : tensor<1x4x{out[0]}x{out[1]}xf32> as ("y")
+      func.return %y : tensor<1x4x{out[0]}x{out[1]}xf32> }}"""
+    network, rng = lightnet.loads(text, ".mlir"), np.random.default_rng(0)
+    specs = {"x": (1, 4, *dims), "w": (4, 4, *size), "b": (4,)}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in specs.items()}
+    got, want = lightnet.compile(network)(feeds)["y"], graph.run(network.module, feeds)["y"]
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
 @pytest.mark.parametrize("size, stride, dilation, pad, dims", [
     (3, 1, 12, 12, (16, 16)), (3, 1, 9, 9, (11, 13)), (3, 2, 9, 9, (17, 20)), (5, 1, 6, 12, (16, 15)), (3, 1, 24, 24, (16, 16)),
     (2, 3, 7, 5, (9, 30)), (3, 1, 10, 10, (30, 12)),

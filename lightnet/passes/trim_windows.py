@@ -38,6 +38,7 @@ class TrimWindowsPass(LnPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = [conv for block in graphs(op) for conv in block.ops if isinstance(conv, Conv2d)]
         found = [conv for conv in found if min(conv.operand_specs[0].len, conv.result_specs[0].len) > 0]
+        found = [conv for conv in found if min(conv.derived_values()["pad"]) >= 0]  # no parameter says that it crops
         windows = {conv: (_Axis.of(conv, 0), _Axis.of(conv, 1)) for conv in found}
         trimmed = {conv: tuple(a.trimmed() for a in axes) for conv, axes in windows.items()}
         if trimmed == windows:
