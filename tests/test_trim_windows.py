@@ -12,7 +12,8 @@ from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.interpreter import graph
 from lightnet.dialects.ln.conv import Conv2d
-from lightnet.passes.trim_windows import _Axis
+from lightnet.ir.windows import Axis
+from lightnet.passes.trim_windows import _trimmed
 
 
 def test_the_taps_that_stay_read_what_they_read() -> None:
@@ -24,20 +25,20 @@ def test_the_taps_that_stay_read_what_they_read() -> None:
         if room < 0:
             continue
         count = room // stride + 1
-        axis = _Axis(0, size, stride, dilation, before, length, count)
-        found = axis.trimmed()
-        assert positions(axis) == positions(found) and found.pad >= 0
-        again = length + found.pad + max(found.behind, 0) - (found.size - 1) * dilation - 1
+        axis = Axis(length, size, stride, dilation, before, behind, count)
+        _, found = _trimmed(axis)
+        assert positions(axis) == positions(found) and found.before >= 0
+        again = length + found.before + max(found.overhang, 0) - found.extent
         assert again // stride + 1 == count, "the result keeps its size"
         trimmed += found != axis
     assert trimmed > 500
 
 
-def positions(axis: _Axis) -> set[tuple[int, int]]:
+def positions(axis: Axis) -> set[tuple[int, int]]:
     """Each place of the window, with an element that it reads there."""
-    starts = ((y, y * axis.stride - axis.pad) for y in range(axis.count))
-    reads = ((y, start + tap * axis.dilation) for y, start in starts for tap in range(axis.size))
-    return {(y, at) for y, at in reads if 0 <= at < axis.length}
+    starts = ((y, y * axis.stride - axis.before) for y in range(axis.positions))
+    reads = ((y, start + tap * axis.dilation) for y, start in starts for tap in range(axis.taps))
+    return {(y, at) for y, at in reads if 0 <= at < axis.size}
 
 
 @pytest.mark.parametrize("autopad", ["SAME_UPPER", "SAME_LOWER"])

@@ -26,6 +26,7 @@ def test_windows_are_what_their_taps_are(start):
         first, last = taps[0][0], taps[-1][-1]
         there = [[0 <= at < axis.size for at in window] for window in taps]
         assert (axis.extent, axis.reach) == (taps[0][-1] - taps[0][0] + 1, last - first + 1), axis
+        assert axis.overhang == last - axis.size + 1, axis
         assert axis.clipped == (first < 0 or last >= axis.size), axis
         assert axis.halo == max(-first, last - axis.size + 1, 0), axis
         if all(map(any, there)):

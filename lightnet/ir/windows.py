@@ -54,14 +54,19 @@ class Axis:
         return self.span(self.positions)
 
     @property
+    def overhang(self) -> int:
+        """Elements that windows reach behind the last one; negative where some in front of it are not reached."""
+        return self.reach - self.before - self.size
+
+    @property
     def clipped(self) -> bool:
         """Whether windows reach beyond the elements."""
-        return self.before > 0 or self.reach - self.before > self.size
+        return self.before > 0 or self.overhang > 0
 
     @property
     def halo(self) -> int:
         """Elements around those there are that windows touch, on the side where they reach further."""
-        return max(self.before, self.reach - self.before - self.size, 0)
+        return max(self.before, self.overhang, 0)
 
     def inside(self) -> np.ndarray:
         """How many elements of each window there are, [positions]."""
