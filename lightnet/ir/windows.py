@@ -1,12 +1,18 @@
 """Sliding windows in numbers, one axis at a time: what reads beyond the map, how far, and which taps are inside.
 
-A convolution and a pool have one `Axis` for rows and one for columns. Imports numpy; no IR is made
-here.
+A convolution and a pool have one `Axis` for rows and one for columns: a `Window`. A transposed convolution of stride s
+is, along each axis, an ordinary one of stride 1: pixel y of its result is pixel Y = y + pad of the uncropped one. It is
+one of *phase* p = Y mod s at *position* j = floor(Y / s), and
+
+    result[y] = bias + sum over m < ceil(K / s) of x[j - m] * weight[p + s*m]    (weights beyond K are zero)
+
+so each position is a window of ceil(K / s) inputs, the same one for all phases. Where s is 1, taps may be apart
+(`dilation`): Y - d*m for j - m. Imports numpy; no IR is made here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,3 +84,65 @@ class Axis:
         """How many elements of each window there are with the padding, 1 at least, [positions]."""
         begin = np.arange(self.positions) * self.stride - self.before
         return np.maximum(np.minimum(self.taps, -((begin - self.size - self.behind) // self.dilation)), 1)
+
+
+def transposed_axis(op: Any, axis: int) -> tuple[Axis, int]:
+    """The windows of a transposed convolution over its input rows (0) or columns (1), one for each position, and the
+    pixels of the first position that are cut off. Where it has a stride, its taps are side by side."""
+    taps, stride, dilation = op.size[axis], op.stride[axis], op.dilation[axis]
+    pad, size, pixels = (
+        op.derived_values()["pad"][axis],
+        op.operand_specs[0].dims[2 + axis],
+        op.result_specs[0].dims[2 + axis],
+    )
+    first, last = pad // stride, (pixels - 1 + pad) // stride  # floors: padding may be negative
+    found = Axis(size, -(-taps // stride), 1, dilation, 0, 0, last - first + 1)
+    before = found.extent - 1 - first
+    return replace(found, before=before, behind=found.reach - before - size), pad - stride * first
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows over rows and columns, whose numbers there are as (rows, columns), too."""
+
+    rows: Axis
+    cols: Axis
+
+    @classmethod
+    def of(cls, op: Any) -> Window:
+        """The windows of a convolution or pool."""
+        return Window(Axis.of(op, 0), Axis.of(op, 1))
+
+    @classmethod
+    def transposed(cls, op: Any) -> Window:
+        """Those of a transposed convolution over its input, one for each position."""
+        return Window(transposed_axis(op, 0)[0], transposed_axis(op, 1)[0])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.rows.size, self.cols.size
+
+    @property
+    def taps(self) -> tuple[int, int]:
+        return self.rows.taps, self.cols.taps
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        return self.rows.stride, self.cols.stride
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        return self.rows.dilation, self.cols.dilation
+
+    @property
+    def before(self) -> tuple[int, int]:
+        return self.rows.before, self.cols.before
+
+    @property
+    def positions(self) -> tuple[int, int]:
+        return self.rows.positions, self.cols.positions
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each window is the element at its own position alone."""
+        return self.taps == self.stride == (1, 1) and self.before == (0, 0) and self.size == self.positions

@@ -13,18 +13,16 @@ from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.dialects.ln.pool_nd import Avgpool, Maxpool
 from lightnet.dialects.ln.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from lightnet.ir.op import LnOp
-from lightnet.ir.windows import Axis
+from lightnet.ir.windows import Axis, Window
 
 
 @dataclass(frozen=True)
-class PoolWindow:
-    """A pool in numbers: how elements are folded (``max``, ``min``, ``add``), what sums are divided by (nothing, the
-    elements ``inside``, or those and the padding, ``counted``), rows and columns."""
+class PoolWindow(Window):
+    """A pool in numbers: its windows, how elements are folded (``max``, ``min``, ``add``), and what sums are divided by
+    (nothing, the elements ``inside``, or those and the padding, ``counted``)."""
 
     fold: str
     mean: str | None
-    rows: Axis
-    cols: Axis
 
     @property
     def is_global(self) -> bool:
@@ -57,7 +55,7 @@ def window_of(op: LnOp) -> PoolWindow | None:
             return None
         rows, cols = map(Axis.whole, dims[2:])
         fold = "max" if isinstance(op, ReduceMax) else "min" if isinstance(op, ReduceMin) else "add"
-        return PoolWindow(fold, "counted" if isinstance(op, ReduceMean) else None, rows, cols)
+        return PoolWindow(rows, cols, fold, "counted" if isinstance(op, ReduceMean) else None)
     is_pool = isinstance(op, Maxpool2d | Avgpool2d) or (isinstance(op, Maxpool | Avgpool) and len(op.size) == 2)
     if not is_pool:
         return None
@@ -67,7 +65,7 @@ def window_of(op: LnOp) -> PoolWindow | None:
     axes = Axis.of(op, 0), Axis.of(op, 1)
     if any(a.inside().min() < 1 for a in axes):
         return None
-    return PoolWindow("max" if mean is None else "add", mean, *axes)
+    return PoolWindow(*axes, "max" if mean is None else "add", mean)
 
 
 def row_columns(cols: Axis) -> int:

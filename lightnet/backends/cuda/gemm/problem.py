@@ -17,7 +17,7 @@ from math import prod
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import MAP
-from lightnet.backends.cuda.gemm.windows import Interleave, Window, interleave_of, is_product, window_of
+from lightnet.backends.cuda.gemm.windows import Interleave, interleave_of, is_product, window_of
 from lightnet.backends.expressions import runs_on_tiles
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
@@ -26,6 +26,7 @@ from lightnet.ir.layout import ChannelsLast, Layout, Phases
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
+from lightnet.ir.windows import Window
 from lightnet.runtime.dtypes import DType
 
 #: Types that are multiplied, and that an epilogue's results may have.
@@ -120,10 +121,6 @@ class Problem:
         return Phases(self.anchor.stride, MAP.multiple) if isinstance(self.anchor, Deconv2d) else WEIGHTS
 
     @property
-    def padding(self) -> tuple[int, int, int, int]:
-        return self.window.padding
-
-    @property
     def channels(self) -> int:
         """Channels of A's map that a product reads, as they lie in memory."""
         return filled(self.anchor.operand_specs[0].dims[1]) // self.batch
@@ -131,7 +128,7 @@ class Problem:
     @property
     def is_pointwise(self) -> bool:
         """Whether the rows of A are those of a map, one after the other."""
-        return self.window.size == (1, 1) and self.window.stride == (1, 1) and self.padding == (0, 0, 0, 0)
+        return self.window.is_pointwise
 
     @property
     def groups(self) -> int:
@@ -251,7 +248,7 @@ def _transposed(anchor: Deconv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
     (n, channels), (_, outputs) = anchor.operand_specs[0].dims[:2], anchor.operand_specs[1].dims[:2]
     window, interleave = window_of(anchor), interleave_of(anchor)
     cols = outputs if interleave is None else interleave.phases * filled(outputs)
-    return [Problem(Kind.CONV, ops, 1, n * prod(window.positions), cols, prod(window.size) * filled(channels))]
+    return [Problem(Kind.CONV, ops, 1, n * prod(window.positions), cols, prod(window.taps) * filled(channels))]
 
 
 def _dense(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
