@@ -85,10 +85,11 @@ def test_dilated_convolutions_are_right(size: int, stride: int, dilation: int, p
 
 
 def test_tiles_pass_over_columns_where_many_see_padding() -> None:
-    atrous = Geometry(1, 1, 960, 256, (16, 16), (16, 16), (3, 3), (1, 1), (12, 12), (12, 12))
+    wide = Axis(16, 3, 1, 12, 12, 12, 16)
+    atrous = Geometry(wide, wide, 1, 1, 960, 256)
     assert model.skips_columns(atrous, 4) and not model.skips_columns(atrous, 16)
     assert [model.live_columns(atrous, x, 4) for x in (0, 4, 8, 12)] == [(1, 3), (1, 2), (1, 2), (0, 2)]
-    usual = Geometry(1, 1, 64, 64, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1))
+    usual = Geometry(Axis(56, 3, 1, 1, 1, 1, 56), Axis(56, 3, 1, 1, 1, 1, 56), 1, 1, 64, 64)
     assert not any(model.skips_columns(usual, columns) for columns in range(1, 57))
 
 

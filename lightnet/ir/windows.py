@@ -27,11 +27,11 @@ class Axis:
 
     size: int
     taps: int
-    stride: int
-    dilation: int
-    before: int
-    behind: int
-    positions: int
+    stride: int = 1
+    dilation: int = 1
+    before: int = 0
+    behind: int = 0
+    positions: int = 1
 
     @classmethod
     def of(cls, op: Any, axis: int) -> Axis:
@@ -43,7 +43,7 @@ class Axis:
     @classmethod
     def whole(cls, size: int) -> Axis:
         """One window over all elements."""
-        return cls(size, size, 1, 1, 0, 0, 1)
+        return cls(size, size)
 
     @property
     def extent(self) -> int:
@@ -96,7 +96,7 @@ def transposed_axis(op: Any, axis: int) -> tuple[Axis, int]:
         op.result_specs[0].dims[2 + axis],
     )
     first, last = pad // stride, (pixels - 1 + pad) // stride  # floors: padding may be negative
-    found = Axis(size, -(-taps // stride), 1, dilation, 0, 0, last - first + 1)
+    found = Axis(size, -(-taps // stride), dilation=dilation, positions=last - first + 1)
     before = found.extent - 1 - first
     return replace(found, before=before, behind=found.reach - before - size), pad - stride * first
 
@@ -141,6 +141,11 @@ class Window:
     @property
     def positions(self) -> tuple[int, int]:
         return self.rows.positions, self.cols.positions
+
+    @property
+    def halo(self) -> tuple[int, int]:
+        """Rows and columns around the map that windows touch, on the side where they reach further."""
+        return self.rows.halo, self.cols.halo
 
     @property
     def is_pointwise(self) -> bool:
