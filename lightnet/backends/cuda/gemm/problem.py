@@ -16,9 +16,8 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import MAP
+from lightnet.backends.cuda.base import FLOATS, MAP, has_epilogue
 from lightnet.backends.cuda.gemm.windows import Interleave, interleave_of, is_product, window_of
-from lightnet.backends.expressions import runs_on_tiles
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
@@ -28,9 +27,6 @@ from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
 from lightnet.ir.windows import Window
 from lightnet.runtime.dtypes import DType
-
-#: Types that are multiplied, and that an epilogue's results may have.
-FLOATS = ("f32", "f16", "bf16")
 
 
 class Kind(Enum):
@@ -210,7 +206,7 @@ def filled(channels: int) -> int:
 
 def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[Problem]:
     """The products that a body can be computed as: none, or one for each form."""
-    if not ops or not isinstance(ops[0], Conv2d | Deconv2d | Matmul) or not _is_epilogue(ops, yielded):
+    if not ops or not isinstance(ops[0], Conv2d | Deconv2d | Matmul) or not has_epilogue(ops, yielded, _along(ops[0])):
         return []
     anchor = ops[0]
     specs = [*anchor.operand_specs, *anchor.result_specs]
@@ -267,18 +263,3 @@ def _along(anchor: LnOp) -> tuple[int, ...]:
     assert isinstance(anchor, Matmul)
     ndim = anchor.result_specs[0].ndim
     return tuple(range(ndim)) if gemm_shape(anchor)[1] == anchor.result_specs[0].dims[-2] else (ndim - 1,)
-
-
-def _is_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
-    """Whether what follows the product are elementwise ops on its result, which make all that is yielded."""
-    anchor, *rest = ops
-    dims, along = anchor.result_specs[0].dims, _along(anchor)
-    inside = set(anchor.results)
-    for op in rest:
-        specs = [*op.operand_specs, *op.result_specs]
-        if any(s.dtype.name not in FLOATS for s in specs) or [s.dims for s in op.result_specs] != [dims]:
-            return False
-        if not runs_on_tiles(op, along, short=True) or inside.isdisjoint(op.operands):
-            return False
-        inside |= set(op.results)
-    return bool(yielded) and len(set(yielded)) == len(yielded) and inside >= set(yielded)
