@@ -10,7 +10,7 @@ geometry of convolutions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 from lightnet.backends.cpu.blocked import conv_model
 from lightnet.backends.cpu.blocked.base import Machine, blocks_of
@@ -67,7 +67,7 @@ class Chain:
         """Input rows under the windows of a band of rows."""
         return self.window.rows.span(band)
 
-    @property
+    @cached_property
     def expanded(self) -> Geometry | None:
         """`expand` of the rows alone that windows reach, which a picture may have more of: no others are there."""
         if self.expand is None:

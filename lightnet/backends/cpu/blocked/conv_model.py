@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -66,6 +66,14 @@ class Geometry(Window):
     def of(cls, op: Conv2d, flat: bool = False) -> Geometry:
         """The geometry of a convolution; `flat` needs `is_pointwise`."""
         return op.remembered(_flat if flat else _spread)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.rows, self.cols, self.batch, self.groups, self.channels, self.outputs, self.flat))
+
+    def __hash__(self) -> int:
+        """Computed once: what the model says of a geometry is remembered, and asked thousands of times."""
+        return self._hash
 
     def over(self, size: tuple[int, int], positions: tuple[int, int]) -> Geometry:
         """The same windows on maps of other sizes."""
@@ -194,13 +202,14 @@ def shapes(geometry: Geometry, machine: Machine, halo_rows: int | None = None) -
     """The tiles that a convolution could take. Tiles of several rows read the rows of padding from memory: they need
     `halo_rows` (None: as many as they like)."""
     height, width = geometry.positions
+    has_halo = halo_rows is None or halo_rows >= geometry.rows.halo
     blocks = blocks_of(geometry.outputs, machine.lanes)
     for vectors in (v for v in range(1, MOST_VECTORS + 1) if blocks % v == 0):
         most = most_pixels(machine, vectors)
         for count in range(-(-width // most), min(width, -(-width // most) + 4) + 1):
             columns = -(-width // count)
             rows = {1}
-            if columns == width and height > 1 and (halo_rows is None or halo_rows >= geometry.rows.halo):
+            if columns == width and height > 1 and has_halo:
                 rows |= set(range(2, min(most // columns, height) + 1))
             for r in rows:
                 yield Shape(r, columns, vectors, unroll_of(geometry, machine, r * columns * vectors))
