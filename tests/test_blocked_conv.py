@@ -18,6 +18,7 @@ from lightnet.backends.cpu.blocked.deconv import DECONV
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.layout import Packed
 from lightnet.ir.types import ParamAttr
+from lightnet.ir.windows import Axis
 
 SAME = (1, 1, 1, 1)
 SHAPES = [
@@ -242,7 +243,7 @@ def test_rows_that_pass_over_taps(height, size, stride, dilation, top, bottom):
     """The others fetch the weights of the next group: each of them every tap, so that none is left out."""
     out = (height + top + bottom - (size - 1) * dilation - 1) // stride + 1
     assume(out > 0)
-    g = model.Geometry(1, 1, 16, 32, (height, 8), (out, 8), (size, 1), (stride, 1), (dilation, 1), (top, 0))
+    g = model.Geometry(Axis(height, size, stride, dilation, top, positions=out), Axis(8, 1, positions=8), 1, 1, 16, 32)
     first, last = model.edge_rows(g, model.Shape(1, 8, 2, 8))
     taps = [[y * stride + r * dilation - top for r in range(size)] for y in range(out)]
     passes = [any(not 0 <= row < height for row in rows) for rows in taps]
@@ -260,6 +261,6 @@ def test_the_model_chooses_what_runs_at_the_peak(machine):
         sums = rows * columns * vectors
         assert sums >= 0.8 * {16: 28, 8: 12, 4: 24}[machine.lanes] and sums * unroll <= model.BODY
         geometry = geometry_of(kernel)
-        assert sum(c * n for c, n in model.column_tiles(geometry, columns)) <= 1.04 * geometry.out_hw[1]
+        assert sum(c * n for c, n in model.column_tiles(geometry, columns)) <= 1.04 * geometry.cols.positions
         (launch,) = plan.build(kernel, "kernel", {})
         assert launch.grid >= 16 and sum(1 for _ in launch.function.walk()) <= 110

@@ -110,7 +110,7 @@ def test_positions_and_phases_are_those_pixels(build):
         there = (pixels >= 0) & (pixels < count)
         assert pixels[there].tolist() == list(range(count))
         assert there.reshape(len(starts), -1).any(1).all()
-        assert window.size[axis] == -(-op.size[axis] // stride[axis])
+        assert window.taps[axis] == -(-op.size[axis] // stride[axis])
     (problem,) = match(case.ops, [op.results[0]])
     assert problem.rows == op.result_specs[0].dims[0] * np.prod(window.positions)
 

@@ -43,9 +43,9 @@ def test_what_follows_from_an_op_changes_with_it() -> None:
     assert tuple(conv.derived_values()["pad"]) == (1, 1, 1, 1)
     conv.properties["padding"] = ParamAttr((2, 2, 0, 0))
     assert tuple(conv.derived_values()["pad"]) == (2, 2, 0, 0)
-    assert Geometry.of(conv).pad == (2, 2)
+    assert Geometry.of(conv).before == (2, 2)
     conv.operands = values((1, 8, 5, 7), (4, 8, 3, 3), (4,))
-    assert Geometry.of(conv).in_hw == (5, 7)
+    assert Geometry.of(conv).size == (5, 7)
 
 
 def test_a_right_op_lets_no_wrong_one_pass() -> None:

@@ -12,7 +12,8 @@ from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.interpreter import graph
 from lightnet.dialects.ln.conv import Conv2d
-from lightnet.passes.trim_windows import _Axis
+from lightnet.ir.windows import Axis
+from lightnet.passes.trim_windows import _trimmed
 
 
 def test_the_taps_that_stay_read_what_they_read() -> None:
@@ -24,20 +25,41 @@ def test_the_taps_that_stay_read_what_they_read() -> None:
         if room < 0:
             continue
         count = room // stride + 1
-        axis = _Axis(0, size, stride, dilation, before, length, count)
-        found = axis.trimmed()
-        assert positions(axis) == positions(found) and found.pad >= 0
-        again = length + found.pad + max(found.behind, 0) - (found.size - 1) * dilation - 1
+        axis = Axis(length, size, stride, dilation, before, behind, count)
+        _, found = _trimmed(axis)
+        assert positions(axis) == positions(found) and found.before >= 0
+        again = length + found.before + max(found.overhang, 0) - found.extent
         assert again // stride + 1 == count, "the result keeps its size"
         trimmed += found != axis
     assert trimmed > 500
 
 
-def positions(axis: _Axis) -> set[tuple[int, int]]:
+def positions(axis: Axis) -> set[tuple[int, int]]:
     """Each place of the window, with an element that it reads there."""
-    starts = ((y, y * axis.stride - axis.pad) for y in range(axis.count))
-    reads = ((y, start + tap * axis.dilation) for y, start in starts for tap in range(axis.size))
-    return {(y, at) for y, at in reads if 0 <= at < axis.length}
+    starts = ((y, y * axis.stride - axis.before) for y in range(axis.positions))
+    reads = ((y, start + tap * axis.dilation) for y, start in starts for tap in range(axis.taps))
+    return {(y, at) for y, at in reads if 0 <= at < axis.size}
+
+
+@pytest.mark.parametrize("autopad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("size, stride, dilation, dims", [
+    ((1, 1), (3, 3), 1, (6, 6)), ((2, 3), (4, 1), 1, (12, 9)), ((1, 3), (5, 1), 12, (11, 9)), ((2, 2), (4, 3), 1, (8, 9)),
+])  # fmt: skip
+def test_windows_that_crop_are_left_alone(size, stride, dilation, dims, autopad) -> None:
+    """A stride larger than the window leaves elements out, in front too: the padding is negative there."""
+    out = [-(-n // s) for n, s in zip(dims, stride)]
+    text = f"""func.func @main() -> tensor<1x4x{out[0]}x{out[1]}xf32> {{
+      %x = ln.input : tensor<1x4x{dims[0]}x{dims[1]}xf32> as ("x")
+      %w = ln.param : tensor<4x4x{size[0]}x{size[1]}xf32> as ("w")
+      %b = ln.param : tensor<4xf32> as ("b")
+      %y = ln.conv2d %x, %w, %b {{size = {list(size)}, stride = {list(stride)}, dilation = [{dilation}, {dilation}],
+                                  autopad = "{autopad}"}} : tensor<1x4x{out[0]}x{out[1]}xf32> as ("y")
+      func.return %y : tensor<1x4x{out[0]}x{out[1]}xf32> }}"""
+    network, rng = lightnet.loads(text, ".mlir"), np.random.default_rng(0)
+    specs = {"x": (1, 4, *dims), "w": (4, 4, *size), "b": (4,)}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in specs.items()}
+    got, want = lightnet.compile(network)(feeds)["y"], graph.run(network.module, feeds)["y"]
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
 
 
 @pytest.mark.parametrize("size, stride, dilation, pad, dims", [
@@ -63,10 +85,11 @@ def test_dilated_convolutions_are_right(size: int, stride: int, dilation: int, p
 
 
 def test_tiles_pass_over_columns_where_many_see_padding() -> None:
-    atrous = Geometry(1, 1, 960, 256, (16, 16), (16, 16), (3, 3), (1, 1), (12, 12), (12, 12))
+    wide = Axis(16, 3, 1, 12, 12, 12, 16)
+    atrous = Geometry(wide, wide, 1, 1, 960, 256)
     assert model.skips_columns(atrous, 4) and not model.skips_columns(atrous, 16)
     assert [model.live_columns(atrous, x, 4) for x in (0, 4, 8, 12)] == [(1, 3), (1, 2), (1, 2), (0, 2)]
-    usual = Geometry(1, 1, 64, 64, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1))
+    usual = Geometry(Axis(56, 3, 1, 1, 1, 1, 56), Axis(56, 3, 1, 1, 1, 1, 56), 1, 1, 64, 64)
     assert not any(model.skips_columns(usual, columns) for columns in range(1, 57))
 
 

@@ -19,8 +19,10 @@ Imports `ir`.
 
 from __future__ import annotations
 
+from xdsl.ir import SSAValue
+
 from lightnet.ir.access import broadcast_operands, data_operands, is_copy, is_elementwise, is_reduction
-from lightnet.ir.body import Body
+from lightnet.ir.body import Body, epilogue_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
 
@@ -47,18 +49,14 @@ def _repeats(body: Body) -> bool:
 
 
 def has_epilogue(body: Body, at: int = 0) -> bool:
-    """Whether what follows op number `at` are elementwise ops, each of which depends on it; one that does not stays
-    outside, as its own operands would live longer than its result."""
+    """Whether what follows op number `at` are elementwise ops, each of which depends on it."""
     if len(body.yielded) != 1 or _repeats(body):
         return False
-    anchor, *rest = body.ops[at:]
-    depends = set(anchor.results)
-    for op in rest:
-        data = {body.value(op.operands[k]) for k in data_operands(op)}
-        if not is_elementwise(op) or depends.isdisjoint(data):
-            return False
-        depends.update(op.results)
-    return True
+
+    def data(op: LnOp) -> list[SSAValue]:
+        return [body.value(op.operands[k]) for k in data_operands(op)]
+
+    return epilogue_of(body.ops[at:], is_elementwise, data) is not None
 
 
 def _copies(body: Body) -> bool:

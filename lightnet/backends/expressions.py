@@ -18,6 +18,7 @@ from lightnet.backends.builder import Builder, Index, vector_type
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.loop_values import FLOAT, FLOAT_COMPARE
 from lightnet.ir import bound, notation
+from lightnet.ir.body import epilogue_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of, storage_type
 
@@ -55,6 +56,23 @@ def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool) -> bool:
         and (r.subs == statement.subs if definition.specs[r.tensor].dims == dims else _picks(r.subs, free))
         for r in bound.reads(statement.value)
     )
+
+
+def stays_on_tiles(op: LnOp, anchor: LnOp, along: Sequence[int], types: Sequence[str] = ()) -> bool:
+    """Whether `op` runs on tiles of the result of `anchor`, and has its shape, and type or one of `types`."""
+    if not types:
+        return op.result_specs == anchor.result_specs and runs_on_tiles(op, along)
+    specs = [*op.operand_specs, *op.result_specs]
+    dims = [s.dims for s in op.result_specs] == [anchor.result_specs[0].dims]
+    return dims and all(s.dtype.name in types for s in specs) and runs_on_tiles(op, along, short=True)
+
+
+def has_tile_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int] = (0, 1),
+                      types: Sequence[str] = ()) -> bool:  # fmt: skip
+    """Whether what follows the first of `ops` is an epilogue on tiles of its result (`stays_on_tiles`), and these ops
+    make all that is `yielded`. They may read smaller tensors along the dimensions `along`."""
+    inside = epilogue_of(ops, lambda op: stays_on_tiles(op, ops[0], along, types))
+    return inside is not None and inside >= set(yielded)
 
 
 #: Subscripts of a plain read; a dimension of 1 has the constant index 0.

@@ -13,6 +13,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.window import ceil_output_dim
 from lightnet.frontends.composites import full
 from lightnet.frontends.graph import Graph, Value
+from lightnet.ir.windows import Axis
 
 
 @dataclass(frozen=True)
@@ -148,11 +149,9 @@ def transposed_convolution(g: Graph, src: Value, weight: Value, bias: Value | No
 
 def overhanging(dims: Sequence[int], window: Window) -> Window:
     """The window with the padding under which as many fit as under its own when their number is rounded up."""
-    ends = []
-    for n, k, s, d, begin, end in zip(dims, window.size, window.stride, window.dilation, window.begins, window.ends):
-        reach = (ceil_output_dim(n, k, s, begin, end, d) - 1) * s + (k - 1) * d + 1
-        ends.append(max(reach - n - begin, 0))
-    return replace(window, padding=(*window.begins, *ends))
+    numbers = zip(dims, window.size, window.stride, window.dilation, window.begins, window.ends)
+    axes = (Axis(n, k, s, d, begin, end, ceil_output_dim(n, k, s, begin, end, d)) for n, k, s, d, begin, end in numbers)
+    return replace(window, padding=(*window.begins, *(max(axis.overhang, 0) for axis in axes)))
 
 
 #: Sides from which on a maximum is taken along one axis after the other.

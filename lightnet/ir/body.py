@@ -6,7 +6,7 @@ A `Body` may be the union of two kernels that are not merged yet, so that a refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -52,6 +52,23 @@ class Body:
     def value(self, operand: SSAValue) -> SSAValue:
         """The value behind an operand of one of the ops."""
         return self.outside.get(operand, operand)
+
+
+def epilogue_of(
+    ops: Sequence[LnOp],
+    takes: Callable[[LnOp], bool],
+    reads: Callable[[LnOp], Iterable[SSAValue]] = lambda op: op.operands,
+) -> set[SSAValue] | None:
+    """What is computed by an anchor, the first of `ops`, and by the others, where these are its epilogue: each is one
+    that is taken, and reads (`reads`) something computed before it. None where they are not: an op that does not depend
+    on the anchor stays outside, as its own operands would live longer than its result."""
+    anchor, *rest = ops
+    inside = set(anchor.results)
+    for op in rest:
+        if not takes(op) or inside.isdisjoint(reads(op)):
+            return None
+        inside.update(op.results)
+    return inside
 
 
 def build(body: Body, cls: type[KernelOp]) -> KernelOp:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -14,6 +14,7 @@ from lightnet.ir.locations import set_loc
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 from lightnet.ir.passes import LnPass
+from lightnet.ir.windows import Axis
 from lightnet.passes.graph import graphs, tensor_names_in
 
 
@@ -38,8 +39,9 @@ class TrimWindowsPass(LnPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = [conv for block in graphs(op) for conv in block.ops if isinstance(conv, Conv2d)]
         found = [conv for conv in found if min(conv.operand_specs[0].len, conv.result_specs[0].len) > 0]
-        windows = {conv: (_Axis.of(conv, 0), _Axis.of(conv, 1)) for conv in found}
-        trimmed = {conv: tuple(a.trimmed() for a in axes) for conv, axes in windows.items()}
+        found = [conv for conv in found if min(conv.derived_values()["pad"]) >= 0]  # no parameter says that it crops
+        windows = {conv: ((0, Axis.of(conv, 0)), (0, Axis.of(conv, 1))) for conv in found}
+        trimmed = {conv: tuple(_trimmed(axis) for _, axis in axes) for conv, axes in windows.items()}
         if trimmed == windows:
             return
         names = FreshNames(tensor_names_in(op), first=2)
@@ -51,69 +53,44 @@ class TrimWindowsPass(LnPass):
             step.done(_replace(conv, axes, names))
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """One axis of a window: taps [first, end) of it, `length` elements with padding before them, and `count` places to
-    stand at."""
-
-    first: int
-    end: int
-    stride: int
-    dilation: int
-    pad: int
-    length: int
-    count: int
-
-    @classmethod
-    def of(cls, conv: Conv2d, axis: int) -> _Axis:
-        pad, length = conv.derived_values()["pad"][axis], conv.operand_specs[0].dims[2 + axis]
-        count = conv.result_specs[0].dims[2 + axis]
-        return cls(0, conv.size[axis], conv.stride[axis], conv.dilation[axis], pad, length, count)
-
-    @property
-    def size(self) -> int:
-        return self.end - self.first
-
-    @property
-    def behind(self) -> int:
-        """Elements that the windows reach beyond the end; negative where some there are not reached."""
-        return (self.count - 1) * self.stride + (self.size - 1) * self.dilation + 1 - self.length - self.pad
-
-    def reads(self, tap: int) -> bool:
-        """Whether a tap, of a window that is whole, is ever inside."""
-        low = tap * self.dilation - self.pad
-        step = max(-(low // self.stride), 0)  # the first place at which it is not before the beginning
-        return step < self.count and low + step * self.stride < self.length
-
-    def trimmed(self) -> _Axis:
-        """Without outer taps that are never inside. One stays, and padding that would be negative is none."""
-        taps = [tap for tap in range(self.first, self.end) if self.reads(tap)]
-        if not taps:
-            return self
-        first = min(taps[0], self.pad // self.dilation)
-        found = _Axis(
-            first, taps[-1] + 1, self.stride, self.dilation, self.pad - first * self.dilation, self.length, self.count
-        )
-        if -found.behind >= self.stride:  # there would be more places
-            found = _Axis(first, self.end, *list(vars(found).values())[2:])
-        return found
+def _reads(axis: Axis, tap: int) -> bool:
+    """Whether a tap, of a window that is whole, is ever inside."""
+    low = tap * axis.dilation - axis.before
+    step = max(-(low // axis.stride), 0)  # the first place at which it is not before the beginning
+    return step < axis.positions and low + step * axis.stride < axis.size
 
 
-def _replace(conv: Conv2d, axes: tuple[_Axis, ...], names: FreshNames) -> list[LnOp]:
-    """Put a convolution with parts of the weights in the place of `conv`: the new ops, it the last."""
+def _trimmed(axis: Axis) -> tuple[int, Axis]:
+    """The axis without outer taps that are never inside, and how many of those were before the first that stays. One
+    stays, and padding that would be negative is none."""
+    taps = [tap for tap in range(axis.taps) if _reads(axis, tap)]
+    if not taps:
+        return 0, axis
+    first = min(taps[0], axis.before // axis.dilation)
+    found = replace(axis, taps=taps[-1] + 1 - first, before=axis.before - first * axis.dilation)
+    if -found.overhang >= axis.stride:  # there would be more places
+        found = replace(found, taps=axis.taps - first)
+    return first, found
+
+
+def _replace(conv: Conv2d, parts: tuple[tuple[int, Axis], ...], names: FreshNames) -> list[LnOp]:
+    """Put a convolution with parts of the weights, (first tap, windows) by axis, in the place of `conv`: the new ops,
+    it the last."""
     block = conv.parent
     assert block is not None
     new: list[LnOp] = []
     weight = conv.weight
-    for number, axis in enumerate(axes, 2):
-        if axis.size < conv.operand_specs[1].dims[number]:
-            new.append(Slice.make([weight], {"axis": number, "start": axis.first, "len": axis.size}))
+    for number, (first, axis) in enumerate(parts, 2):
+        if axis.taps < conv.operand_specs[1].dims[number]:
+            new.append(Slice.make([weight], {"axis": number, "start": first, "len": axis.taps}))
             weight = new[-1].results[0]
     label = next((n for n in tensor_names(conv) if n), "conv")
     set_tensor_names(new[-1], [names.fresh(f"{label}_trimmed_weight")])
     params = {k: v.data for k, v in conv.properties.items()}
-    params |= {"size": tuple(a.size for a in axes), "dilation": tuple(a.dilation if a.size > 1 else 1 for a in axes),
-               "padding": (*(a.pad for a in axes), *(max(a.behind, 0) for a in axes)), "autopad": "NOTSET"}  # fmt: skip
+    axes = [axis for _, axis in parts]
+    padding = *(a.before for a in axes), *(max(a.overhang, 0) for a in axes)
+    params |= {"size": tuple(a.taps for a in axes), "dilation": tuple(a.dilation if a.taps > 1 else 1 for a in axes),
+               "padding": padding, "autopad": "NOTSET"}  # fmt: skip
     new.append(
         Conv2d.make(
             [conv.src, weight, conv.bias], params, name=conv.op_name, tensors=[n for n in tensor_names(conv) if n]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from lightnet.backends.bodies import kind_of
 from lightnet.backends.cpu.plain import tiles_of
-from lightnet.backends.expressions import runs_on_tiles
+from lightnet.backends.expressions import stays_on_tiles
 from lightnet.ir.body import Body
 
 
@@ -20,6 +20,4 @@ def _stays_tiled(body: Body) -> bool:
     """Whether a body runs on register tiles if its anchor alone does."""
     anchor, *rest = body.ops
     tiles = tiles_of([anchor], ())
-    return tiles is None or all(
-        op.result_specs == anchor.result_specs and runs_on_tiles(op, tiles.make.readable(anchor)) for op in rest
-    )
+    return tiles is None or all(stays_on_tiles(op, anchor, tiles.make.readable(anchor)) for op in rest)

@@ -19,8 +19,8 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover
-from lightnet.backends.cpu.tile_kernel import TileKernel, is_epilogue
-from lightnet.backends.expressions import Tile
+from lightnet.backends.cpu.tile_kernel import TileKernel
+from lightnet.backends.expressions import Tile, has_tile_epilogue
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
@@ -39,7 +39,7 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
     `yielded`. A column vector is left to the loops, which vectorise its sum."""
     if not ops or not isinstance(ops[0], Matmul):
         return False
-    anchor, *rest = ops
+    anchor = ops[0]
     shape = anchor.result_specs[0]
     if (
         shape.dtype.name not in ("f32", "f64")
@@ -47,7 +47,7 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
         or 0 in (shape.len, anchor.operand_specs[0].dims[-1])
     ):
         return False
-    return is_epilogue(rest, anchor, yielded, readable(anchor))
+    return has_tile_epilogue(ops, yielded, readable(anchor))
 
 
 def readable(op: Matmul) -> tuple[int, ...]:

@@ -3,28 +3,14 @@ epilogue."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.expressions import Evaluator, Tile, runs_on_tiles
+from lightnet.backends.expressions import Evaluator, Tile
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import storage_type
-
-
-def is_epilogue(ops: Sequence[LnOp], anchor: LnOp, yielded: Sequence[SSAValue], along: Sequence[int] = (0, 1)) -> bool:
-    """Whether `ops` are elementwise ops on the result of `anchor`, of its shape, which make all that is `yielded`. They
-    may read smaller tensors along the dimensions `along`."""
-    shape = anchor.result_specs[0]
-    inside = set(anchor.results)
-    for op in ops:
-        if op.result_specs != [shape] or not runs_on_tiles(op, along) or not inside & set(op.operands):
-            return False
-        inside |= set(op.results)
-    return inside >= set(yielded)
 
 
 class TileKernel:

@@ -14,9 +14,9 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.dense import DenseKernel, is_dense
 from lightnet.backends.cpu.narrow import NarrowKernel, layout_of
-from lightnet.backends.cpu.tile_kernel import is_epilogue
 from lightnet.backends.cpu.window import window_of
 from lightnet.backends.cpu.window_kernel import TiledKernel, lanes_of, pieces_of, tile_shape
+from lightnet.backends.expressions import has_tile_epilogue
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.ir.kernel import KernelOp
@@ -37,7 +37,7 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
     `yielded`."""
     if not ops:
         return False
-    anchor, *rest = ops
+    anchor = ops[0]
     if not isinstance(anchor, ANCHORS) or anchor.result_specs[0].dtype.name not in ("f32", "f64"):
         return False
     if any(spec.len == 0 for spec in (*anchor.operand_specs, *anchor.result_specs)):
@@ -46,7 +46,7 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
         return False
     if isinstance(anchor, Deconv2d) and prod(map(min, anchor.stride, anchor.result_specs[0].dims[2:])) > MAX_PHASES:
         return False
-    return is_epilogue(rest, anchor, yielded)
+    return has_tile_epilogue(ops, yielded)
 
 
 def readable(anchor: LnOp) -> tuple[int, ...]:

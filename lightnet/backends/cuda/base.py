@@ -1,18 +1,26 @@
 """What a generator of kernels of threads is. `registry.CUDA_GENERATORS` has the table of them, `selection.py` asks them
 for their plans.
 
-Imports layouts and the device's model.
+Imports layouts, the epilogue's conditions and the device's model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from xdsl.ir import SSAValue
+
 from lightnet.backends import generator
 from lightnet.backends.cuda.device import Device
+from lightnet.backends.expressions import has_tile_epilogue
 from lightnet.ir.layout import ChannelsLast
+from lightnet.ir.op import LnOp
 
 #: The layout of maps: the channels of a pixel begin at a multiple of 16 bytes (f32) or 8 (f16), and are read by as many
 #: threads in a row.
 MAP = ChannelsLast(4)
+#: Types that are multiplied, in f32 or on tensor cores, and that an epilogue's results may have.
+FLOATS = ("f32", "f16", "bf16")
 
 
 class Generator(generator.Generator[Device]):
@@ -29,3 +37,9 @@ class Generator(generator.Generator[Device]):
 def memory_time(size: int, device: Device) -> float:
     """Nanoseconds of one launch that moves `size` bytes of device memory, in loops that keep it busy."""
     return device.launch + size / (0.8 * device.bytes)
+
+
+def has_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int]) -> bool:
+    """Whether what follows the first of `ops` is an epilogue, of any of `FLOATS`, and these ops make all that is
+    yielded, at least one value and none twice."""
+    return len(set(yielded)) == len(yielded) > 0 and has_tile_epilogue(ops, yielded, along, FLOATS)

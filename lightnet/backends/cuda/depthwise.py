@@ -16,11 +16,11 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cuda.base import Generator, memory_time
+from lightnet.backends.cuda.base import FLOATS, Generator, has_epilogue, memory_time
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
-from lightnet.backends.expressions import Evaluator, Tile, runs_on_tiles
+from lightnet.backends.expressions import Evaluator, Tile
 from lightnet.backends.generator import Plan
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
@@ -38,7 +38,6 @@ LANES, WIDEST, STRIPS = 4, 16, (4, 2, 1)
 COLUMNS = 12
 #: Threads of a block, and threads for each of the device's processors that hide what they wait for.
 THREADS, BUSY = 128, 256
-FLOATS = ("f32", "f16", "bf16")
 
 
 class Depthwise(Generator):
@@ -47,7 +46,9 @@ class Depthwise(Generator):
     alg = "depthwise"
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
-        if not ops or not isinstance(ops[0], Conv2d) or not _is_depthwise(ops[0]) or not _is_epilogue(ops, yielded):
+        if not ops or not isinstance(ops[0], Conv2d) or not _is_depthwise(ops[0]):
+            return []
+        if not has_epilogue(ops, yielded, range(4)):
             return []
         src, weight, _ = ops[0].operands
         inside = {r for op in ops for r in op.results}
@@ -78,19 +79,6 @@ def _is_depthwise(conv: Conv2d) -> bool:
         and src.dtype.name in FLOATS
         and 0 not in (src.len, weight.len, conv.result_specs[0].len)
     )
-
-
-def _is_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
-    """Whether what follows the convolution are elementwise ops that need its result, and make all that is yielded."""
-    dims, inside = ops[0].result_specs[0].dims, set(ops[0].results)
-    for op in ops[1:]:
-        specs = [*op.operand_specs, *op.result_specs]
-        if any(s.dtype.name not in FLOATS for s in specs) or [s.dims for s in op.result_specs] != [dims]:
-            return False
-        if not runs_on_tiles(op, (0, 1, 2, 3), short=True) or inside.isdisjoint(op.operands):
-            return False
-        inside |= set(op.results)
-    return bool(yielded) and len(set(yielded)) == len(yielded) and inside >= set(yielded)
 
 
 def strip_of(kernel: KernelOp, device: Device) -> int:

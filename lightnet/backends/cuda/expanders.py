@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
+from lightnet.backends.cuda.base import FLOATS
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.conv_nd import Conv, Deconv
 from lightnet.dialects.ln.move import MAX_OPERANDS, Concat, Reshape, Transpose
@@ -19,8 +20,6 @@ from lightnet.dialects.ln.rearrange import Expand, Pad, StridedSlice
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
 
-#: What is multiplied in f32, or on tensor cores.
-FLOATS = ("f32", "f16", "bf16")
 #: Channels from which on the products of a sum take longer than copies of what goes in and comes out.
 LEAST_CHANNELS = 8
 #: Elements of such a copy, at most.

@@ -99,7 +99,7 @@ class _Pointwise(DirectKernel):
         return self.end
 
     def share_of_weights(self, y: Index, x: Index) -> Index:
-        b, shape, width = self.b, self.shape, self.geometry.out_hw[1]
+        b, shape, width = self.b, self.shape, self.geometry.cols.positions
         if not self.weights_ahead:
             return 0
         row = b.divmod(b.op(arith.SubiOp, b.index(y), b.index(self.origin)), shape.rows)[0]
@@ -121,9 +121,9 @@ class _BandKernel(BlockedKernel):
         assert source not in aliases.values(), "rows of it are read after others are written"
         window = next(p.stage.anchor for p in self.parts if p.stage.kind == WINDOW)
         self.blocks, self.bands = blocks_of(self.chain.channels, lanes), self.chain.bands(self.schedule.band)
-        self.batch, self.height = self.chain.window.batch, self.chain.window.out_hw[0]
+        self.batch, self.height = self.chain.window.batch, self.chain.window.rows.positions
         #: The width of the expanded map, and its halo.
-        self.width, self.halos = self.chain.window.in_hw[1], halo_of(window)
+        self.width, self.halos = self.chain.window.cols.size, halo_of(window)
         self.memories = self.scratch_maps()
         at, size = sum(map(align_up, self.sizes[:2])), self.sizes[2]
         self.staged = self.b.view(self.scratch, at, MemRefType(IntegerType(8), [size])) if size else None
@@ -135,7 +135,7 @@ class _BandKernel(BlockedKernel):
             (
                 self.blocks,
                 self.schedule.band,
-                self.chain.window.out_hw[1],
+                self.chain.window.cols.positions,
             ),
         )
         found = []
@@ -164,7 +164,7 @@ class _BandKernel(BlockedKernel):
             if chain.project is not None:
                 outputs = blocks_of(chain.project.outputs, self.lanes) // ends.shape.vectors
                 with b.loop(0, outputs) as group:
-                    ends.part(n, group.iv, first, last, 0, chain.window.out_hw[1])
+                    ends.part(n, group.iv, first, last, 0, chain.window.cols.positions)
             ends.zero_halos(n, 0, blocks_of(ends.anchor.result_specs[0].dims[1], self.lanes), first, last)
         return self.done(self.batch * self.bands)
 
@@ -175,7 +175,7 @@ class _BandKernel(BlockedKernel):
         ring = self.chain.ring(self.schedule.band) if self.schedule.keep else 0
         with b.loop(0, self.blocks // vectors) as group:
             block = b.mul(group.iv, vectors)
-            start = self.halos[0] - self.chain.window.pad[0] if ring else b.add(rows.low, self.halos[0])
+            start = self.halos[0] - self.chain.window.rows.before if ring else b.add(rows.low, self.halos[0])
             memory = Window(start, ring, 0 if ring else block)
             expand, window = (self.stage(kind, first, memory, rows.first) for kind in (EXPAND, WINDOW))
             for outside in ((rows.low, rows.above), (rows.below, rows.high)):
@@ -187,7 +187,7 @@ class _BandKernel(BlockedKernel):
     def opened(self, n: Index, rows: Rows, first: Index, last: Index) -> None:
         """The same where a first convolution makes the rows: all channels of some rows at a time."""
         b, ring = self.b, self.chain.ring(self.schedule.band) if self.bands > 1 else 0
-        memory = Window(self.halos[0] - self.chain.window.pad[0], ring)
+        memory = Window(self.halos[0] - self.chain.window.rows.before, ring)
         expand, window = (self.stage(kind, first, memory) for kind in (EXPAND, WINDOW))
         step = expand.shape.band
         with b.loop(0, self.blocks, expand.shape.vectors) as block:
@@ -219,14 +219,14 @@ class _BandKernel(BlockedKernel):
         if part.stage.generator is FIRST:
             return FirstKernel(part.kernel, plan.schedule, "", aliases, host, self.staged)
         if kind == EXPAND:
-            return _Pointwise(part.kernel, plan, aliases, host, source, self.chain.expanded.out_hw[0])
-        return _Pointwise(part.kernel, plan, aliases, host, first, self.chain.project.out_hw[0])
+            return _Pointwise(part.kernel, plan, aliases, host, source, self.chain.expanded.rows.positions)
+        return _Pointwise(part.kernel, plan, aliases, host, first, self.chain.project.rows.positions)
 
     def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> Rows:
         """The rows of the expanded map that a band needs and that are not there yet: the first block of a range, and
         the first band of a picture, find none."""
         b, chain = self.b, self.chain
-        stride, pad, height = chain.window.stride[0], chain.window.pad[0], chain.window.in_hw[0]
+        stride, pad, height = chain.window.rows.stride, chain.window.rows.before, chain.window.rows.size
         low: Index = b.add(b.mul(first, stride), -pad)
         high: Index = b.add(b.mul(last, stride), chain.span - stride - pad)
         if chain.overlap and self.schedule.keep:

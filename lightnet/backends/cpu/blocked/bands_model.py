@@ -10,7 +10,7 @@ geometry of convolutions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 from lightnet.backends.cpu.blocked import conv_model
 from lightnet.backends.cpu.blocked.base import Machine, blocks_of
@@ -56,34 +56,34 @@ class Chain:
     @property
     def span(self) -> int:
         """Input rows under the window of one row."""
-        return (self.window.size[0] - 1) * self.window.dilation[0] + 1
+        return self.window.rows.extent
 
     @property
     def overlap(self) -> int:
         """Input rows that a row's window has in common with the next row's."""
-        return max(self.span - self.window.stride[0], 0)
+        return max(self.span - self.window.rows.stride, 0)
 
     def ring(self, band: int) -> int:
         """Input rows under the windows of a band of rows."""
-        return (band - 1) * self.window.stride[0] + self.span
+        return self.window.rows.span(band)
 
-    @property
+    @cached_property
     def expanded(self) -> Geometry | None:
         """`expand` of the rows alone that windows reach, which a picture may have more of: no others are there."""
         if self.expand is None:
             return None
-        height, width = self.expand.out_hw
-        rows = min(height, self.ring(self.window.out_hw[0]) - self.window.pad[0])
-        return replace(self.expand, in_hw=(rows, self.expand.in_hw[1]), out_hw=(rows, width))
+        height, width = self.expand.positions
+        rows = min(height, self.ring(self.window.rows.positions) - self.window.rows.before)
+        return self.expand.over((rows, self.expand.cols.size), (rows, width))
 
     def least_rows(self, band: int) -> int:
         """Rows that a band expands at least."""
-        whole = self.window.in_hw[0] if self.expanded is None else self.expanded.out_hw[0]
-        return whole if self.bands(band) == 1 else min(whole, band * self.window.stride[0])
+        whole = self.window.rows.size if self.expanded is None else self.expanded.rows.positions
+        return whole if self.bands(band) == 1 else min(whole, band * self.window.rows.stride)
 
     def bands(self, band: int) -> int:
         """Bands of a picture."""
-        return -(-self.window.out_hw[0] // band)
+        return -(-self.window.rows.positions // band)
 
 
 @dataclass(frozen=True)
@@ -105,15 +105,15 @@ class Schedule:
 
 def held_bytes(chain: Chain, schedule: Schedule, lanes: int) -> tuple[int, int]:
     """Bytes of the rows in memory of both maps in between: of the window's input, and of its result."""
-    blocks, width, out_width = blocks_of(chain.channels, lanes), chain.window.in_hw[1], chain.window.out_hw[1]
-    before = schedule.held(blocks) * chain.ring(schedule.band) * (width + 2 * chain.window.reach(1))
+    blocks, width, out_width = blocks_of(chain.channels, lanes), chain.window.cols.size, chain.window.cols.positions
+    before = schedule.held(blocks) * chain.ring(schedule.band) * (width + 2 * chain.window.cols.halo)
     behind = blocks * schedule.band * out_width
     return 4 * lanes * before * (chain.expand is not None), 4 * lanes * behind * (chain.project is not None)
 
 
 def between_bytes(chain: Chain, lanes: int) -> int:
     """Bytes of the maps in between, were they there as a whole."""
-    maps = [chain.window.in_hw] * (chain.expand is not None) + [chain.window.out_hw] * (chain.project is not None)
+    maps = [chain.window.size] * (chain.expand is not None) + [chain.window.positions] * (chain.project is not None)
     return 4 * lanes * blocks_of(chain.channels, lanes) * sum(h * w for h, w in maps) * chain.window.batch
 
 
@@ -125,7 +125,7 @@ def weight_bytes(chain: Chain) -> int:
 @cache
 def best_schedule(chain: Chain, machine: Machine, band: int | None = None, keep: bool | None = None) -> Schedule:
     """The rows of a band, whether they are kept for the next (unless that is given), and the tiles that cost least."""
-    height, near = chain.window.out_hw[0], MAPS_SHARE * machine.l2
+    height, near = chain.window.rows.positions, MAPS_SHARE * machine.l2
     schedules = [_schedule(chain, machine, b, True) for b in ([band] if band else range(1, min(height, MOST_ROWS) + 1))]
     fitting = [
         p for p in schedules if chain.bands(p.band) >= LEAST_BANDS and sum(held_bytes(chain, p, machine.lanes)) <= near
@@ -140,11 +140,11 @@ def best_schedule(chain: Chain, machine: Machine, band: int | None = None, keep:
 def _schedule(chain: Chain, machine: Machine, band: int, keep: bool) -> Schedule:
     whole = chain.bands(band) == 1
     expand, project = (None if g is None else _shape(g, machine, whole) for g in (chain.expanded, chain.project))
-    height, width = chain.window.out_hw
+    height, width = chain.window.positions
     rows, columns = best_tile(height, width, machine) if whole else (1, row_tile(width, machine))
     if chain.opens:
         _, wide, vectors = tile_of(
-            1, chain.expand.out_hw[1], blocks_of(chain.channels, machine.lanes), machine.registers
+            1, chain.expand.cols.positions, blocks_of(chain.channels, machine.lanes), machine.registers
         )
         expand = Shape(1, wide, vectors, 1)
     return Schedule(band, keep, expand, (rows, columns), project)
@@ -167,8 +167,8 @@ def gain(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     saved = TRAFFIC * saved_bytes(chain, machine, schedule) / machine.l3_bytes
     again = 0.0
     if chain.project is not None:  # apart, its pixels are one long row, which tiles cover better
-        height, width = chain.project.in_hw
-        flat = replace(chain.project, in_hw=(1, height * width), out_hw=(1, height * width), flat=True)
+        height, width = chain.project.size
+        flat = replace(chain.project.over((1, height * width), (1, height * width)), flat=True)
         again = conv_model.tiles_time(chain.project, machine, schedule.project)
         again -= conv_model.tiles_time(flat, machine, conv_model.best_shape(flat, machine))
     return saved - overhead(chain, machine, schedule) - max(again, 0.0)
@@ -203,7 +203,7 @@ def overhead(chain: Chain, machine: Machine, schedule: Schedule) -> float:
         lost += (rounds / bands - 1) * sums_time(chain, machine, schedule)
     if chain.expand is not None:
         starts = machine.threads - 1 if schedule.keep else chain.window.batch * (chain.bands(schedule.band) - 1)
-        again = starts * chain.overlap / chain.window.in_hw[0]
+        again = starts * chain.overlap / chain.window.rows.size
         lost += again * conv_model.tiles_time(chain.expand, machine, schedule.expand) / chain.window.batch
     return lost
 
@@ -212,8 +212,8 @@ def overhead(chain: Chain, machine: Machine, schedule: Schedule) -> float:
 def sums_time(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     """Nanoseconds of the sums of a chain on one core."""
     window = chain.window
-    vectors = window.batch * blocks_of(chain.channels, machine.lanes) * window.out_hw[0] * window.out_hw[1]
-    total = 0.9 * 2 * machine.lanes * vectors * (window.size[0] * window.size[1] + 3) / machine.flops
+    vectors = window.batch * blocks_of(chain.channels, machine.lanes) * window.rows.positions * window.cols.positions
+    total = 0.9 * 2 * machine.lanes * vectors * (window.rows.taps * window.cols.taps + 3) / machine.flops
     for geometry, shape in ((chain.expand, schedule.expand), (chain.project, schedule.project)):
         if geometry is not None:
             total += conv_model.tiles_time(geometry, machine, shape)

@@ -34,7 +34,7 @@ def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
     for a band that is none, and for tiles of several rows where they do not stay in place (what else they must be, the
     parts' kernels check)."""
     chain = chain_of(kernel.ops)
-    attr, height = kernel.attributes.get("band"), chain.window.out_hw[0]
+    attr, height = kernel.attributes.get("band"), chain.window.rows.positions
     band = None if attr is None else getattr(getattr(attr, "value", attr), "data", attr)
     if band is not None and (isinstance(band, bool) or not isinstance(band, int) or not 1 <= band <= height):
         raise LightNetError(
@@ -45,7 +45,7 @@ def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
     schedule = model.best_schedule(chain, machine, band, _flag(kernel, "keep"))
     given = {name: tile for name in (EXPAND, WINDOW, PROJECT) if (tile := choice_ints(kernel, name)) is not None}
     if WINDOW in given:
-        schedule = replace(schedule, window=depthwise.check_tile(kernel, chain.window.out_hw, given[WINDOW]))
+        schedule = replace(schedule, window=depthwise.check_tile(kernel, chain.window.positions, given[WINDOW]))
     for name, geometry in ((EXPAND, chain.expanded), (PROJECT, chain.project)):
         if name in given and geometry is not None:
             schedule = replace(
@@ -136,8 +136,8 @@ def plan_of_part(part: Part, chain: Chain, schedule: Schedule, machine: Machine)
     if schedule.keep:
         return plan
     made, rows = plan.schedule, chain.least_rows(schedule.band) if part.stage.kind == EXPAND else schedule.band
-    width = made.geometry.out_hw[1]
-    band = replace(made.geometry, batch=1, in_hw=(rows, width), out_hw=(rows, width))
+    width = made.geometry.cols.positions
+    band = replace(made.geometry.over((rows, width), (rows, width)), batch=1)
     ahead = conv_model.weights_ahead(band, machine, made.shape, Walk(OUTPUTS, rows, width))
     return replace(plan, schedule=replace(made, weights_ahead=ahead))
 

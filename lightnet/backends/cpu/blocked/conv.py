@@ -98,7 +98,7 @@ class DirectKernel(BlockedKernel):
     def build(self) -> Launch:
         """One function over pictures x vectors of outputs x bands."""
         b, g, walk = self.b, self.geometry, self.walk
-        (height, width), v = g.out_hw, self.shape.vectors
+        (height, width), v = g.positions, self.shape.vectors
         groups = g.output_blocks(self.lanes) // v
         bands = (-(-height // walk.rows), -(-width // walk.columns))
         outside = walk.order == OUTPUTS
@@ -143,12 +143,12 @@ class DirectKernel(BlockedKernel):
 
     def last_row(self) -> int:
         """Where rows end that are no whole tile."""
-        return self.geometry.out_hw[0]
+        return self.geometry.rows.positions
 
     def row(self, y: Index, rows: int, first: Index, last: Index) -> None:
         """The tiles of columns [first, last): the last one of the picture moves back over the one before, or is
         narrower."""
-        b, columns, width = self.b, self.shape.columns, self.geometry.out_hw[1]
+        b, columns, width = self.b, self.shape.columns, self.geometry.cols.positions
         rest = width % columns
         if not rest or (self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1):
             with b.loop(first, last, columns) as x:
@@ -176,11 +176,11 @@ class DirectKernel(BlockedKernel):
         b, g = self.b, self.geometry
         rows, columns, _, lanes = acc.type.get_shape()
         blocks = model.blocks_of(g.channels, lanes)
-        top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.pad))
-        bounds = self.taps(top) if rows == 1 else (0, g.size[0])
+        top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.before))
+        bounds = self.taps(top) if rows == 1 else (0, g.rows.taps)
         share = self.share_of_weights(y, x)
         with b.loop(*bounds, carry=[acc]) as r:
-            line = b.add(top, b.mul(r.iv, g.dilation[0]))
+            line = b.add(top, b.mul(r.iv, g.rows.dilation))
             if (
                 self.skips and rows == 1
             ):  # its own few columns outside: inside, their count would be mispredicted in each block
@@ -192,7 +192,7 @@ class DirectKernel(BlockedKernel):
             else:
                 with b.loop(0, blocks, carry=r.args) as block:
                     self.fetch(r.iv, block.iv, line, left, rows, columns, share)
-                    with b.loop(0, g.size[1], carry=block.args) as q:
+                    with b.loop(0, g.cols.taps, carry=block.args) as q:
                         q.yields(self.tap(q.args[0], r.iv, q.iv, block.iv, line, left))
                     block.yields(*q.results)
                 r.yields(*block.results)
@@ -203,7 +203,7 @@ class DirectKernel(BlockedKernel):
         column of the first window."""
         b, g, u = self.b, self.geometry, self.shape.unroll
         rows, columns, vectors, lanes = acc.type.get_shape()
-        source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.dilation[1]))
+        source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.cols.dilation))
         with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc]) as c:
             at = self.at(self.src, self.n, source, line, column, c.iv)
             pixels = b.tile_load(self.inputs[self.src], at, [2, 3, 4], (rows, columns, u), steps=[*g.stride, 1])
@@ -229,26 +229,26 @@ class DirectKernel(BlockedKernel):
         if not self.weights_ahead:
             return 0
         top, bottom = model.edge_rows(g, shape)
-        rows = -(-g.out_hw[0] // shape.rows) - top - bottom
+        rows = -(-g.rows.positions // shape.rows) - top - bottom
         row = b.divmod(y, shape.rows)[0]
         if top or bottom:
             row = b.op(arith.MaxSIOp, b.index(b.add(row, -top)), b.index(0))
             row = b.op(arith.MinSIOp, row, b.index(rows - 1))
         row = b.add(b.mul(self.n, rows), row)
         column = b.divmod(b.add(x, shape.columns - 1), shape.columns)[0]  # the last tile may have moved back
-        tile = b.add(b.mul(row, -(-g.out_hw[1] // shape.columns)), column)
+        tile = b.add(b.mul(row, -(-g.cols.positions // shape.columns)), column)
         return b.mul(tile, self.weights_ahead // 4)
 
     def fetch_pixels(self, source: Index, r: Index, line: Index, left: Index, rows: int, columns: int) -> None:
         """Fetch what the next tile of the row reads of one block and row of taps, beyond what this tile and the row
         above read."""
         b, g = self.b, self.geometry
-        first = (columns - 1) * g.stride[1] + (g.size[1] - 1) * g.dilation[1] + 1
-        fresh = -(-rows * g.stride[0] // g.dilation[0])  # rows of taps that the row above does not have
-        with self.from_on(r, g.size[0] - fresh):
+        first = g.cols.span(columns)
+        fresh = -(-rows * g.rows.stride // g.rows.dilation)  # rows of taps that the row above does not have
+        with self.from_on(r, g.rows.taps - fresh):
             for k in range(rows):
-                at = self.at(self.src, self.n, source, b.add(line, k * g.stride[0]), b.add(left, first))
-                b.prefetch(self.inputs[self.src], at, 4 * self.lanes * columns * g.stride[1])
+                at = self.at(self.src, self.n, source, b.add(line, k * g.rows.stride), b.add(left, first))
+                b.prefetch(self.inputs[self.src], at, 4 * self.lanes * columns * g.cols.stride)
 
     @contextmanager
     def from_on(self, index: Index, first: int) -> Iterator[None]:
@@ -265,13 +265,13 @@ class DirectKernel(BlockedKernel):
 
     def taps(self, top: Index) -> tuple[Index, Index]:
         """The rows of the window, [from, to), that lie in the picture where the window begins at input row `top`."""
-        return self.inside(top, 0, 1) if self.geometry.reach(0) else (0, self.geometry.size[0])
+        return self.inside(top, 0, 1) if self.geometry.rows.halo else (0, self.geometry.rows.taps)
 
     def inside(self, begin: Index, axis: int, count: int) -> tuple[Index, Index]:
         """The taps along an axis, [from, to), that lie in the picture for any of `count` windows, of which the first
         begins at `begin`."""
         b, g = self.b, self.geometry
-        size, step, length, reach = g.size[axis], g.dilation[axis], g.in_hw[axis], (count - 1) * g.stride[axis]
+        size, step, length, reach = g.taps[axis], g.dilation[axis], g.size[axis], (count - 1) * g.stride[axis]
         # ceil(-begin / step) of the last window; rounding to 0 where it is negative
         above = b.op(arith.SubiOp, b.index(step - 1 - reach), b.index(begin))
         below = b.op(arith.SubiOp, b.index(length + step - 1), b.index(begin))

@@ -68,7 +68,7 @@ def geometry_of(kernel: KernelOp) -> Geometry:
     """The convolution of a kernel: of one row where pixels are independent and no map has a halo between its rows."""
     conv = kernel.ops[0]
     geometry = Geometry.of(conv)
-    if not geometry.is_pointwise or geometry.out_hw[0] == 1 or geometry.in_hw[1] == 0:
+    if not geometry.is_pointwise or geometry.rows.positions == 1 or geometry.cols.size == 0:
         return geometry
     values = (*kernel.body.args, *kernel.terminator.operands)
     dims = (conv.operand_specs[0].dims, conv.result_specs[0].dims)
@@ -91,7 +91,7 @@ def check_tile(
     kernel: KernelOp, geometry: Geometry, lanes: int, given: tuple[int, ...], halo_rows: int | None
 ) -> Shape:
     """The tile that a kernel's choice names."""
-    height, width = geometry.out_hw
+    height, width = geometry.positions
     said = f"tile = {list(given)}: a convolution takes [rows, columns, vectors, unroll]"
     if len(given) != 4 or min(given) < 1:
         _refuse(kernel, "tile", said)
@@ -105,16 +105,18 @@ def check_tile(
         _refuse(kernel, "tile", f"{said}, where unroll divides the {lanes} channels of a block")
     if shape.sums > MOST_SUMS or shape.sums * shape.unroll > 2 * model.BODY:
         _refuse(kernel, "tile", f"{said} of at most {MOST_SUMS} sums, and {2 * model.BODY} multiply-adds in a step")
-    if shape.rows > 1 and halo_rows is not None and halo_rows < geometry.reach(0):
+    if shape.rows > 1 and halo_rows is not None and halo_rows < geometry.rows.halo:
         _refuse(
-            kernel, "tile", f"{said}; several rows need an input with {geometry.reach(0)} rows of halo, not {halo_rows}"
+            kernel,
+            "tile",
+            f"{said}; several rows need an input with {geometry.rows.halo} rows of halo, not {halo_rows}",
         )
     return shape
 
 
 def _checked_walk(kernel: KernelOp, geometry: Geometry, shape: Shape, order: str, band: tuple[int, ...]) -> Walk:
     """The bands that a kernel's choice names."""
-    (height, width), tile = geometry.out_hw, (shape.rows, shape.columns)
+    (height, width), tile = geometry.positions, (shape.rows, shape.columns)
     fits = len(band) == 2 and all(
         1 <= size <= whole and (size == whole or size % step == 0)
         for size, whole, step in zip(band, (height, width), tile)

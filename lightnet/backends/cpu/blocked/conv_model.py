@@ -9,12 +9,15 @@ second-level cache. Nothing is measured. Imports the machine model and the ops.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import numpy as np
 
 from lightnet.backends.cpu.blocked.base import Machine, blocks_of, read_rate
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.target import Halo
+from lightnet.ir.windows import Axis, Window
 
 #: Multiply-adds of an unrolled body, at most: larger ones overflow the cache of decoded instructions.
 BODY = 250
@@ -49,20 +52,14 @@ OUTPUTS, ROWS = "outputs", "rows"
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """A convolution in numbers. `channels` and `outputs` are those of one group, `pad` is (top, left). `flat`: pixels
-    of all rows are one row."""
+class Geometry(Window):
+    """A convolution in numbers: its windows; `channels` and `outputs` are those of one group. `flat`: pixels of all
+    rows are one row."""
 
     batch: int
     groups: int
     channels: int
     outputs: int
-    in_hw: tuple[int, int]
-    out_hw: tuple[int, int]
-    size: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    pad: tuple[int, int]
     flat: bool = False
 
     @classmethod
@@ -70,27 +67,19 @@ class Geometry:
         """The geometry of a convolution; `flat` needs `is_pointwise`."""
         return op.remembered(_flat if flat else _spread)
 
-    @classmethod
-    def _of(cls, op: Conv2d, flat: bool) -> Geometry:
-        (n, c, h, w), (_, o, oh, ow) = op.operand_specs[0].dims, op.result_specs[0].dims
-        in_hw, out_hw = ((1, h * w), (1, oh * ow)) if flat else ((h, w), (oh, ow))
-        pad = op.derived_values()["pad"]
-        return cls(
-            n, op.group, c // op.group, o // op.group, in_hw, out_hw,
-            tuple(op.size), tuple(op.stride), tuple(op.dilation), (pad[0], pad[1]), flat,
-        )  # fmt: skip
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.rows, self.cols, self.batch, self.groups, self.channels, self.outputs, self.flat))
 
-    @property
-    def is_pointwise(self) -> bool:
-        """Whether each pixel of the result depends on the same pixel of the input alone."""
-        return self.size == self.stride == (1, 1) and self.pad == (0, 0) and self.in_hw == self.out_hw
+    def __hash__(self) -> int:
+        """Computed once: what the model says of a geometry is remembered, and asked thousands of times."""
+        return self._hash
 
-    def reach(self, axis: int) -> int:
-        """Rows (0) or columns (1) around the input that windows touch, on the side where they reach further."""
-        last = (
-            (self.out_hw[axis] - 1) * self.stride[axis] + (self.size[axis] - 1) * self.dilation[axis] - self.pad[axis]
-        )
-        return max(self.pad[axis], last - (self.in_hw[axis] - 1), 0)
+    def over(self, size: tuple[int, int], positions: tuple[int, int]) -> Geometry:
+        """The same windows on maps of other sizes."""
+        axes = zip((self.rows, self.cols), size, positions)
+        rows, cols = (replace(axis, size=n, positions=out) for axis, n, out in axes)
+        return replace(self, rows=rows, cols=cols)
 
     def output_blocks(self, lanes: int) -> int:
         """Blocks of output channels of all groups."""
@@ -101,12 +90,15 @@ class Geometry:
         return _steps(self.channels, lanes, unroll)
 
 
-def _flat(op: Conv2d) -> Geometry:
-    return Geometry._of(op, True)
-
-
 def _spread(op: Conv2d) -> Geometry:
-    return Geometry._of(op, False)
+    channels, outputs = op.operand_specs[0].dims[1], op.result_specs[0].dims[1]
+    return Geometry(Axis.of(op, 0), Axis.of(op, 1), op.operand_specs[0].dims[0], op.group,
+                    channels // op.group, outputs // op.group)  # fmt: skip
+
+
+def _flat(op: Conv2d) -> Geometry:
+    (height, width), found = op.operand_specs[0].dims[2:], Geometry.of(op)
+    return replace(found.over((1, height * width), (1, height * width)), flat=True)
 
 
 @dataclass(frozen=True)
@@ -141,36 +133,30 @@ class Walk:
 
 def taps_inside(geometry: Geometry) -> int:
     """Rows of the window that lie in the picture, added up over the rows of the result."""
-    (step, _), (d, _), (pad, _), inside = geometry.stride, geometry.dilation, geometry.pad, geometry.in_hw[0]
-    total = 0
-    for r in range(geometry.size[0]):  # tap r of row y is at y * step + r * d - pad
-        first = max(-((r * d - pad) // step), 0)
-        last = min((inside - 1 + pad - r * d) // step, geometry.out_hw[0] - 1)
-        total += max(last - first + 1, 0)
-    return total
+    return int(np.maximum(geometry.rows.inside(), 0).sum())
 
 
 def live_columns(geometry: Geometry, x: int, columns: int) -> tuple[int, int]:
     """The columns of the window, [from, to), that lie in the picture for any of `columns` pixels of a row from `x` on;
     others see padding alone."""
-    left = x * geometry.stride[1] - geometry.pad[1]
-    right, d = left + (columns - 1) * geometry.stride[1], geometry.dilation[1]
-    return max(-(right // d), 0), min(-(-(geometry.in_hw[1] - left) // d), geometry.size[1])
+    left = x * geometry.cols.stride - geometry.cols.before
+    right, d = left + (columns - 1) * geometry.cols.stride, geometry.cols.dilation
+    return max(-(right // d), 0), min(-(-(geometry.cols.size - left) // d), geometry.cols.taps)
 
 
 @cache
 def skips_columns(geometry: Geometry, columns: int) -> bool:
     """Whether a tile of so many columns somewhere passes over columns of the window. Only where the window reaches far:
     to find out takes each tile a moment."""
-    starts = range(0, geometry.out_hw[1], columns)
-    found = [live_columns(geometry, min(x, geometry.out_hw[1] - columns), columns) for x in starts]
+    starts = range(0, geometry.cols.positions, columns)
+    found = [live_columns(geometry, min(x, geometry.cols.positions - columns), columns) for x in starts]
     left = sum(max(end - first, 0) for first, end in found)
-    return left <= MOST_LIVE * geometry.size[1] * len(found)
+    return left <= MOST_LIVE * geometry.cols.taps * len(found)
 
 
 def _columns_inside(geometry: Geometry, columns: int) -> dict[int, float]:
     """Columns of the window that tiles do not pass over, on average, by the tile's columns (`column_tiles`)."""
-    size, width, found = geometry.size[1], geometry.out_hw[1], {}
+    size, width, found = geometry.cols.taps, geometry.cols.positions, {}
     at = 0
     for part, count in column_tiles(geometry, columns):
         live = 0
@@ -215,14 +201,15 @@ def _steps(channels: int, lanes: int, unroll: int) -> int:
 def shapes(geometry: Geometry, machine: Machine, halo_rows: int | None = None) -> Iterator[Shape]:
     """The tiles that a convolution could take. Tiles of several rows read the rows of padding from memory: they need
     `halo_rows` (None: as many as they like)."""
-    height, width = geometry.out_hw
+    height, width = geometry.positions
+    has_halo = halo_rows is None or halo_rows >= geometry.rows.halo
     blocks = blocks_of(geometry.outputs, machine.lanes)
     for vectors in (v for v in range(1, MOST_VECTORS + 1) if blocks % v == 0):
         most = most_pixels(machine, vectors)
         for count in range(-(-width // most), min(width, -(-width // most) + 4) + 1):
             columns = -(-width // count)
             rows = {1}
-            if columns == width and height > 1 and (halo_rows is None or halo_rows >= geometry.reach(0)):
+            if columns == width and height > 1 and has_halo:
                 rows |= set(range(2, min(most // columns, height) + 1))
             for r in rows:
                 yield Shape(r, columns, vectors, unroll_of(geometry, machine, r * columns * vectors))
@@ -236,8 +223,8 @@ def best_shape(geometry: Geometry, machine: Machine, halo_rows: int | None = Non
 
 def column_tiles(geometry: Geometry, columns: int) -> list[tuple[int, int]]:
     """How a row is covered: (columns, count) of each width of tile."""
-    whole, rest = divmod(geometry.out_hw[1], columns)
-    if rest and (columns - rest) / geometry.out_hw[1] <= MOST_AGAIN:
+    whole, rest = divmod(geometry.cols.positions, columns)
+    if rest and (columns - rest) / geometry.cols.positions <= MOST_AGAIN:
         return [(columns, whole + 1)]
     return [(columns, whole)] * bool(whole) + [(rest, 1)] * bool(rest)
 
@@ -250,16 +237,16 @@ def cycles(machine: Machine, pixels: int, vectors: int) -> float:
 @cache
 def tiles_time(geometry: Geometry, machine: Machine, shape: Shape) -> float:
     """Nanoseconds of all tiles of a convolution on one core, weights read from where they fit."""
-    height, _ = geometry.out_hw
+    height, _ = geometry.positions
     steps = geometry.input_steps(machine.lanes, shape.unroll)
-    taps = taps_inside(geometry) / height if shape.rows == 1 else geometry.size[0]
+    taps = taps_inside(geometry) / height if shape.rows == 1 else geometry.rows.taps
     across = _columns_inside(geometry, shape.columns) if shape.rows == 1 else {}
-    weights = 4 * machine.lanes * shape.vectors * steps * geometry.size[0] * geometry.size[1]
+    weights = 4 * machine.lanes * shape.vectors * steps * geometry.rows.taps * geometry.cols.taps
     if shape.rows == 1 and skips_columns(geometry, shape.columns):  # of which a tile reads a part
-        weights *= taps * across[shape.columns] / (geometry.size[0] * geometry.size[1])
+        weights *= taps * across[shape.columns] / (geometry.rows.taps * geometry.cols.taps)
         share = 1.0
     else:
-        share = taps / geometry.size[0]
+        share = taps / geometry.rows.taps
     far = weights > 0.6 * machine.l2
     reading = 0.0 if weights <= machine.l1 // 2 else weights / (machine.l3_bytes if far else machine.l2_bytes)
     clock = machine.flops / (4 * machine.lanes)  # GHz, of two multiply-adds a cycle
@@ -267,7 +254,7 @@ def tiles_time(geometry: Geometry, machine: Machine, shape: Shape) -> float:
     for rows, many in ((shape.rows, height // shape.rows), (height % shape.rows, 1)):
         for columns, count in column_tiles(geometry, shape.columns) if rows else ():
             pixels = rows * columns
-            trips = taps * across.get(columns, geometry.size[1]) * steps / shape.unroll
+            trips = taps * across.get(columns, geometry.cols.taps) * steps / shape.unroll
             arithmetic = trips * (shape.unroll * cycles(machine, pixels, shape.vectors) + TRIP_CYCLES)
             arithmetic += TILE_CYCLES + 1.5 * pixels * shape.vectors
             exposed = (EXPOSED_FAR if far else EXPOSED) * reading * share
@@ -279,10 +266,10 @@ def tiles_time(geometry: Geometry, machine: Machine, shape: Shape) -> float:
 def traffic(geometry: Geometry) -> tuple[int, int, int]:
     """Bytes of the weights, of what is read of one picture (whole rows: processors fetch pairs of lines), and of its
     result."""
-    touched = geometry.in_hw[0] // max(geometry.stride[0] // geometry.size[0], 1), geometry.in_hw[1]
-    weights = 4 * geometry.groups * geometry.outputs * geometry.channels * geometry.size[0] * geometry.size[1]
+    touched = geometry.rows.size // max(geometry.rows.stride // geometry.rows.taps, 1), geometry.cols.size
+    weights = 4 * geometry.groups * geometry.outputs * geometry.channels * geometry.rows.taps * geometry.cols.taps
     read = 4 * geometry.groups * geometry.channels * touched[0] * touched[1]
-    written = 4 * geometry.groups * geometry.outputs * geometry.out_hw[0] * geometry.out_hw[1]
+    written = 4 * geometry.groups * geometry.outputs * geometry.rows.positions * geometry.cols.positions
     return weights, read, written
 
 
@@ -290,10 +277,10 @@ def edge_rows(geometry: Geometry, shape: Shape) -> tuple[int, int]:
     """Rows at the top and at the bottom whose tiles pass over taps."""
     if shape.rows > 1:
         return 0, 0
-    step, pad, span = geometry.stride[0], geometry.pad[0], (geometry.size[0] - 1) * geometry.dilation[0]
-    height, inside = geometry.out_hw[0], geometry.in_hw[0]
+    axis = geometry.rows
+    step, pad, height = axis.stride, axis.before, axis.positions
     top = min(max(-(-pad // step), 0), height)
-    whole = (inside - 1 - span + pad) // step + 1  # rows whose last tap is inside
+    whole = (axis.size - axis.extent + pad) // step + 1  # rows whose last tap is inside
     return top, min(max(height - whole, 0), height)
 
 
@@ -301,11 +288,11 @@ def weights_ahead(geometry: Geometry, machine: Machine, shape: Shape, walk: Walk
     """Bytes of the next group's weights that each tile should fetch for a row of taps and a block of inputs, so that
     they are near when the group begins: an even share. It has to be all of them: a processor does not follow a sequence
     with holes. 0 where they could not stay, or where that costs more than to wait for them."""
-    block = 4 * geometry.size[1] * machine.lanes * shape.vectors * machine.lanes
-    steps = geometry.size[0] * blocks_of(geometry.channels, machine.lanes)
+    block = 4 * geometry.cols.taps * machine.lanes * shape.vectors * machine.lanes
+    steps = geometry.rows.taps * blocks_of(geometry.channels, machine.lanes)
     groups = geometry.output_blocks(machine.lanes) // shape.vectors
-    rows = -(-geometry.out_hw[0] // shape.rows) - sum(edge_rows(geometry, shape))
-    tiles = geometry.batch * rows * -(-geometry.out_hw[1] // shape.columns)
+    rows = -(-geometry.rows.positions // shape.rows) - sum(edge_rows(geometry, shape))
+    tiles = geometry.batch * rows * -(-geometry.cols.positions // shape.columns)
     if walk.order != OUTPUTS or groups == 1 or rows < 1 or tiles < 3 or block * steps > 0.6 * machine.l2:
         return 0
     lines = -(-block // (LINE * tiles))
@@ -319,8 +306,8 @@ def pixels_ahead(geometry: Geometry, machine: Machine, shape: Shape) -> bool:
     _, read, _ = traffic(geometry)
     groups = blocks_of(geometry.outputs, machine.lanes) // shape.vectors
     far = groups if read > machine.l2 else 1 if read > machine.l2 // 2 else 0
-    streams = blocks_of(geometry.channels, machine.lanes) * geometry.size[0]
-    strays = geometry.size[1] < geometry.stride[1]  # to lines that nobody reads
+    streams = blocks_of(geometry.channels, machine.lanes) * geometry.rows.taps
+    strays = geometry.cols.taps < geometry.cols.stride  # to lines that nobody reads
     return 2 * WAIT * far > groups * FETCH and streams >= STREAMS and not strays
 
 
@@ -330,7 +317,7 @@ def again(geometry: Geometry, machine: Machine, shape: Shape, order: str) -> int
     weights, read, _ = traffic(geometry)
     if order == OUTPUTS:
         # Of rows of which every second pixel is read, what is fetched ahead arrives late.
-        keep = machine.l2 if geometry.stride[1] == 1 else 3 * machine.l2 // 4
+        keep = machine.l2 if geometry.cols.stride == 1 else 3 * machine.l2 // 4
         groups = geometry.output_blocks(machine.lanes) // shape.vectors
         return geometry.batch * (groups - 1) * read if read > keep else 0
     bands = -(-read // (machine.l2 // 4))
@@ -351,7 +338,7 @@ def best_walk(geometry: Geometry, machine: Machine, shape: Shape, order: str | N
     if order is None:
         order = min((OUTPUTS, ROWS), key=lambda o: again(geometry, machine, shape, o))
     groups = geometry.output_blocks(machine.lanes) // shape.vectors
-    height, width = geometry.out_hw
+    height, width = geometry.positions
     one_row = -(-height // shape.rows) == 1  # then blocks are columns
     steps = -(-width // shape.columns) if one_row else -(-height // shape.rows)
     work = compute / (groups * geometry.batch)  # of all bands of one group
@@ -370,4 +357,4 @@ def best_walk(geometry: Geometry, machine: Machine, shape: Shape, order: str | N
 def halo_of(geometry: Geometry, machine: Machine) -> Halo:
     """The halo that the input should have at least: rows of padding are passed over where a tile is one row."""
     shape = best_shape(geometry, machine)
-    return (geometry.reach(0) if shape.rows > 1 else 0), geometry.reach(1)
+    return (geometry.rows.halo if shape.rows > 1 else 0), geometry.cols.halo

@@ -29,6 +29,7 @@ from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
+from lightnet.ir.windows import Axis
 
 
 class Transposed(Generator):
@@ -76,8 +77,9 @@ def phases(op: Deconv2d) -> Geometry:
     (n, c), (_, o, oh, ow) = op.operand_specs[0].dims[:2], op.result_specs[0].dims
     step = op.stride[1]
     width = max(ow // step, 1)
-    taps = (-(-op.size[0] // op.stride[0]), -(-op.size[1] // step))
-    return Geometry(n * min(step, ow), 1, c, o, (oh, width), (oh, width), taps, (1, 1), (1, 1), (0, 0))
+    rows = Axis(oh, -(-op.size[0] // op.stride[0]), positions=oh)
+    cols = Axis(width, -(-op.size[1] // step), positions=width)
+    return Geometry(rows, cols, n * min(step, ow), 1, c, o)
 
 
 def chosen(kernel: KernelOp, machine: Machine) -> Shape:

@@ -66,8 +66,7 @@ def is_depthwise(conv: Conv2d) -> bool:
 def halo_of(conv: Conv2d) -> Halo:
     """Rows and columns around the input that the windows of a convolution reach, on the side where they reach
     further."""
-    geometry = Geometry.of(conv)
-    return geometry.reach(0), geometry.reach(1)
+    return Geometry.of(conv).halo
 
 
 def _vectors(conv: LnOp, lanes: int) -> int:

@@ -12,6 +12,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.windows import Axis
 
 #: Bytes of scratch that a staged band of the picture takes, about: a first-level cache, and bands enough for several
 #: threads.
@@ -75,11 +76,7 @@ def band_of(conv: LnOp, rows: int) -> int:
 
 def staged_dims(conv: LnOp, band: int) -> tuple[int, int, int]:
     """Channels, rows and columns of the staged picture of `band` output rows."""
-    rows, columns = (
-        (count - 1) * s + (k - 1) * d + 1
-        for count, s, k, d in zip((band, conv.result_specs[0].dims[3]), conv.stride, conv.size, conv.dilation)
-    )
-    return conv.operand_specs[0].dims[1], rows, columns
+    return conv.operand_specs[0].dims[1], Axis.of(conv, 0).span(band), Axis.of(conv, 1).reach
 
 
 def staged_bytes(conv: LnOp, band: int) -> int:
@@ -91,7 +88,5 @@ def scratch_of(conv: LnOp, shape: Shape) -> int:
     """Bytes of the staged picture. None where pixels are read where they are: no window reaches a column beside the
     picture, and tiles are single rows, whose windows are cut where the picture ends; but of grey pictures, windows must
     be whole."""
-    channels, _, columns = staged_dims(conv, shape.band)
-    left = conv.derived_values()["pad"][1]
-    inside = left <= 0 and columns - left <= conv.operand_specs[0].dims[3]
-    return 0 if inside and shape.rows == 1 and channels > 1 else staged_bytes(conv, shape.band)
+    one_by_one = not Axis.of(conv, 1).clipped and shape.rows == 1 and conv.operand_specs[0].dims[1] > 1
+    return 0 if one_by_one else staged_bytes(conv, shape.band)

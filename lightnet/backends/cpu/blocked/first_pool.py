@@ -160,7 +160,7 @@ def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
     conv, window = stages[0][0], window_of(stages[1][0])
     assert window is not None
     _, channels, _, width = conv.result_specs[0].dims
-    blocks, height = blocks_of(channels, machine.lanes), window.rows.out
+    blocks, height = blocks_of(channels, machine.lanes), window.rows.positions
     row = 4 * machine.lanes * blocks * width
     best = max((b for b in range(1, height // LEAST_BANDS + 1) if row * _ring(window, b) <= RING), default=1)
     (band,) = choice_ints(kernel, "band", 1) or (best,)
@@ -180,7 +180,7 @@ def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
 def _ring(window: PoolWindow, band: int) -> int:
     """Rows under the windows of a band."""
     rows = window.rows
-    return min((band - 1) * rows.stride + (rows.size - 1) * rows.dilation + 1, rows.n)
+    return min(rows.span(band), rows.size)
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class _Kernel(BlockedKernel):
 
     def build(self) -> Launch:
         b, band = self.b, self.schedule.band
-        height = self.pool.window.rows.out
+        height = self.pool.window.rows.positions
         bands, blocks = -(-height // band), blocks_of(self.channels, self.lanes)
         self.pool.prepare()
         with b.loop(b.lo, b.hi) as number:
@@ -296,14 +296,14 @@ class _Kernel(BlockedKernel):
         """The rows of the convolution that a band reads and that are not in the ring: [from, to). The first block of a
         range, and the first band of a picture, find nothing there."""
         b, rows = self.b, self.pool.window.rows
-        span = (rows.size - 1) * rows.dilation + 1
+        span = rows.extent
 
         def inside(row: Index) -> SSAValue:
-            return b.op(arith.MaxSIOp, b.op(arith.MinSIOp, b.index(row), b.index(rows.n)), b.index(0))
+            return b.op(arith.MaxSIOp, b.op(arith.MinSIOp, b.index(row), b.index(rows.size)), b.index(0))
 
-        low = inside(b.add(b.mul(first, rows.stride), -rows.pad))
-        end = inside(b.add(b.mul(last, rows.stride), span - rows.stride - rows.pad))
-        there = inside(b.add(b.mul(first, rows.stride), span - rows.stride - rows.pad))
+        low = inside(b.add(b.mul(first, rows.stride), -rows.before))
+        end = inside(b.add(b.mul(last, rows.stride), span - rows.stride - rows.before))
+        there = inside(b.add(b.mul(first, rows.stride), span - rows.stride - rows.before))
         fresh = b.op(arith.OrIOp, b.cmpi("eq", b.index(number), b.lo), b.cmpi("eq", b.index(band), b.index(0)))
         return b.select(fresh, low, b.op(arith.MaxSIOp, low, there)), end
 

@@ -15,6 +15,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked.base import NO_HALO
 from lightnet.backends.expressions import runs_on_tiles
+from lightnet.ir.body import epilogue_of
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import MAX_HALO, Blocked, Layout, Packed, layout_of
 from lightnet.ir.op import LnOp
@@ -49,12 +50,7 @@ def epilogue_form(anchor: LnOp, rest: Sequence[LnOp], yielded: Sequence[SSAValue
     if any(reads[v] > 1 for v in alone.union(weights)):
         return None  # each lies in memory in one way only
     form = elementwise_form(anchor.result_specs[0], rest, yielded, halos, (*weights, *vectors), anchor.results)
-    inside = set(anchor.results)
-    for op in rest:
-        if not inside & set(op.operands):
-            return None
-        inside |= set(op.results)
-    return form
+    return None if epilogue_of([anchor, *rest], lambda op: True) is None else form
 
 
 def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[SSAValue],

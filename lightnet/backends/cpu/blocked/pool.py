@@ -22,7 +22,6 @@ from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, bloc
 from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
 from lightnet.backends.cpu.blocked.pool_model import (
-    Axis,
     PoolWindow,
     has_table,
     row_columns,
@@ -36,6 +35,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
+from lightnet.ir.windows import Axis
 
 #: Vectors that one block of the grid folds, about.
 BLOCK = 8_000
@@ -56,7 +56,7 @@ class Pool(Generator):
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         if not ops or ops[0].operand_specs[0].len == 0 or (window := window_of(ops[0])) is None:
             return None
-        if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + window.cols.out) > MAX_SCRATCH:
+        if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + window.cols.positions) > MAX_SCRATCH:
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})
 
@@ -64,7 +64,7 @@ class Pool(Generator):
         window = window_of(kernel.ops[0])
         assert window is not None
         n, channels, _, _ = kernel.ops[0].operand_specs[0].dims
-        steps = n * blocks_of(channels, machine.lanes) * window.rows.out * row_steps(window)
+        steps = n * blocks_of(channels, machine.lanes) * window.rows.positions * row_steps(window)
         traffic = 4 * sum(spec_of(v.type).len for v in (*kernel.operands, *kernel.results))
         # A step takes as long as one and a half multiply-adds: it has a load, of an extremum a mask, and rows wait in
         # scratch.
@@ -116,7 +116,7 @@ class GlobalKernel(_PoolKernel):
     """One window over the map, or over its first rows and columns. The grid is pictures x blocks of channels."""
 
     def build(self) -> Launch:
-        b, (rows, cols) = self.b, (self.window.rows.size, self.window.cols.size)
+        b, (rows, cols) = self.b, (self.window.rows.taps, self.window.cols.taps)
         columns, rest = min(cols, PIXELS), cols % min(cols, PIXELS)
         shape = (1, 1, 1, self.lanes)
         with b.loop(b.lo, b.hi) as number:
@@ -158,11 +158,11 @@ class WindowsKernel(_PoolKernel):
             shape = [1, row_columns(window.cols), 1, self.lanes]
             self.row = self.b.view(memory, 0, MemRefType(self.element, shape))
         if has_table(window):
-            offset = scratch_of(window, self.lanes) - 4 * window.cols.out
-            self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.out]))
+            offset = scratch_of(window, self.lanes) - 4 * window.cols.positions
+            self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.positions]))
 
     def build(self) -> Launch:
-        b, height = self.b, self.window.rows.out
+        b, height = self.b, self.window.rows.positions
         bands = max(1, min(height, height * row_steps(self.window) // BLOCK))
         band = -(-height // bands)
         bands = -(-height // band)
@@ -186,11 +186,11 @@ class WindowsKernel(_PoolKernel):
         b, cols = self.b, self.window.cols
         if self.window.has_second_pass:
             identity = b.broadcast(b.const(_IDENTITY[self.window.fold], self.element), (self.lanes,))
-            for start, end in ((0, cols.pad), (cols.pad + cols.n, row_columns(cols))):
+            for start, end in ((0, cols.before), (cols.before + cols.size, row_columns(cols))):
                 with b.loop(start, end) as x:
                     b.tile_store(identity, self.row, [0, x.iv, 0, 0], [3])
         if has_table(self.window):
-            with b.loop(0, cols.out) as x:
+            with b.loop(0, cols.positions) as x:
                 b.store(self.reciprocal(cols, x.iv), self.table, [x.iv])
 
     # -- numbers
@@ -198,21 +198,21 @@ class WindowsKernel(_PoolKernel):
     def clip(self, axis: Axis, position: Index, end: int) -> tuple[Index, Index, Index]:
         """Where a window begins, and the taps [low, high) of it that lie in [0, end)."""
         b, d = self.b, axis.dilation
-        begin = b.add(b.mul(position, axis.stride), -axis.pad)
+        begin = b.add(b.mul(position, axis.stride), -axis.before)
         low: Index = 0
-        if axis.pad > 0:  # ceil(-begin / d), at least 0
+        if axis.before > 0:  # ceil(-begin / d), at least 0
             behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
             low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
-        high: Index = axis.size
-        if axis.reach - axis.pad > end:
+        high: Index = axis.taps
+        if axis.reach - axis.before > end:
             left = b.op(arith.SubiOp, b.index(end + d - 1), b.index(begin))
-            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(axis.size))
+            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(axis.taps))
         return begin, low, high
 
     def reciprocal(self, axis: Axis, position: Index) -> SSAValue:
         """1 / what sums of the windows at a position are divided by along an axis, a scalar."""
         b, counted = self.b, self.window.mean == "counted"
-        _, low, high = self.clip(axis, position, axis.end if counted else axis.n)
+        _, low, high = self.clip(axis, position, axis.size + axis.behind if counted else axis.size)
         count = b.index(high) if counted else b.op(arith.SubiOp, b.index(high), b.index(low))
         count = b.op(arith.MaxSIOp, count, b.index(1))
         number = b.op(arith.SIToFPOp, b.op(arith.IndexCastOp, count, type=i64), type=self.element)
@@ -225,7 +225,7 @@ class WindowsKernel(_PoolKernel):
             return total
         factor = 1.0
         for axis, at in ((window.rows, y), (window.cols, x)):
-            counts = axis.counts(window.mean)
+            counts = window.counts(axis)
             if np.ptp(counts) == 0:
                 factor /= int(counts[0])
             elif axis is window.rows:
@@ -240,9 +240,9 @@ class WindowsKernel(_PoolKernel):
     def result_row(self, n: Index, block: Index, y: Index) -> None:
         b, window = self.b, self.window
         cols = window.cols
-        if window.mean and np.ptp(window.rows.counts(window.mean)) > 0:
+        if window.mean and np.ptp(window.counts(window.rows)) > 0:
             self.row_factor = self.reciprocal(window.rows, y)
-        taps = self.clip(window.rows, y, window.rows.n)
+        taps = self.clip(window.rows, y, window.rows.size)
 
         def whole(at: Index, columns: int) -> None:
             fold = self.fold_window if window.is_small else self.fold_rows
@@ -250,26 +250,26 @@ class WindowsKernel(_PoolKernel):
 
         def rows(at: Index, columns: int) -> None:
             total = self.fold_rows(n, block, taps, at, columns)
-            b.tile_store(total, self.row, [0, b.add(at, cols.pad), 0, 0], [0, 1, 2, 3])
+            b.tile_store(total, self.row, [0, b.add(at, cols.before), 0, 0], [0, 1, 2, 3])
 
         def columns(at: Index, columns: int) -> None:
             self.finish_tile(n, block, y, at, self.fold_columns(at, columns))
 
         if window.has_second_pass:
-            self.across(cols.n, even_part(cols.n), rows)
-        self.across(cols.out, even_part(cols.out), columns if window.has_second_pass else whole)
+            self.across(cols.size, even_part(cols.size), rows)
+        self.across(cols.positions, even_part(cols.positions), columns if window.has_second_pass else whole)
 
     def fold_window(self, n: Index, block: Index, taps: tuple[Index, Index, Index], x: Index, columns: int) -> SSAValue:
         """All elements of windows, one element of each at a time."""
         b, cols = self.b, self.window.cols
-        places = [b.add(b.mul(x, cols.stride), q * cols.dilation - cols.pad) for q in range(cols.size)]
+        places = [b.add(b.mul(x, cols.stride), q * cols.dilation - cols.before) for q in range(cols.taps)]
         values = (self.pixels(n, block, y, place, columns, cols.stride) for y in self.rows(taps) for place in places)
         return reduce(self.fold, values)
 
     def fold_rows(self, n: Index, block: Index, taps: tuple[Index, Index, Index], x: Index, columns: int) -> SSAValue:
         """The rows under a window, of some columns; there is one at least."""
         b, (begin, low, high), axis = self.b, taps, self.window.rows
-        if axis.size <= min(TAPS, BODY // columns) and not (axis.clipped and self.window.fold == "add"):
+        if axis.taps <= min(TAPS, BODY // columns) and not (axis.clipped and self.window.fold == "add"):
             return reduce(self.fold, (self.pixels(n, block, y, x, columns) for y in self.rows(taps)))
         value = self.pixels(n, block, b.add(begin, b.mul(low, axis.dilation)), x, columns)
         with b.loop(b.add(low, 1), high, carry=[value]) as r:
@@ -281,7 +281,7 @@ class WindowsKernel(_PoolKernel):
         """The rows of the map under all taps of a window; of those outside the nearest inside instead: what is folded
         twice changes no extremum (and sums have windows that lie inside)."""
         b, (begin, low, high), axis = self.b, taps, self.window.rows
-        found: list[Index] = list(range(axis.size))
+        found: list[Index] = list(range(axis.taps))
         if axis.clipped:
             last = b.op(arith.SubiOp, b.index(high), b.index(1))
             found = [b.op(arith.MinSIOp, b.op(arith.MaxSIOp, b.index(r), b.index(low)), last) for r in found]
@@ -297,14 +297,14 @@ class WindowsKernel(_PoolKernel):
                 self.row, [0, at, 0, 0], [0, 1, 2, 3], (1, columns, 1, self.lanes), steps=[1, cols.stride, 1, 1]
             )
 
-        if cols.size <= min(TAPS, BODY // columns):
-            return reduce(self.fold, map(value, range(cols.size)))
-        with b.loop(1, cols.size, carry=[value(0)]) as q:
+        if cols.taps <= min(TAPS, BODY // columns):
+            return reduce(self.fold, map(value, range(cols.taps)))
+        with b.loop(1, cols.taps, carry=[value(0)]) as q:
             q.yields(self.fold(q.args[0], value(q.iv)))
         return q.results[0]
 
     def finish_tile(self, n: Index, block: Index, y: Index, x: Index, total: SSAValue) -> None:
-        if self.window.fold == "add" and self.window.rows.size * self.window.cols.size > 1:
+        if self.window.fold == "add" and self.window.rows.taps * self.window.cols.taps > 1:
             total = self.b.op(
                 arith.AddfOp, total, self.b.const(0.0, total.type)
             )  # sums begin at 0: of -0 alone they are 0

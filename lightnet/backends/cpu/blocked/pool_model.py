@@ -13,72 +13,38 @@ from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.dialects.ln.pool_nd import Avgpool, Maxpool
 from lightnet.dialects.ln.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from lightnet.ir.op import LnOp
+from lightnet.ir.windows import Axis, Window
 
 
 @dataclass(frozen=True)
-class Axis:
-    """Windows along one axis: `out` of them over `n` elements, from -`pad` on; up to `end` (`n`, or behind it where
-    padding counts) their elements count, from 0 or from -`pad` on."""
-
-    n: int
-    out: int
-    size: int
-    stride: int
-    dilation: int
-    pad: int
-    end: int
-
-    def inside(self) -> np.ndarray:
-        """How many elements of each window there are, [out]."""
-        begin = np.arange(self.out) * self.stride - self.pad
-        first = np.maximum(-(begin // self.dilation), 0)  # ceil(-begin / dilation)
-        return np.minimum(self.size, -((begin - self.n) // self.dilation)) - first
-
-    def counts(self, mean: str) -> np.ndarray:
-        """What sums of each window are divided by, [out]."""
-        if mean == "inside":
-            return self.inside()
-        begin = np.arange(self.out) * self.stride - self.pad
-        return np.maximum(np.minimum(self.size, -((begin - self.end) // self.dilation)), 1)
-
-    @property
-    def reach(self) -> int:
-        """Elements from the first of the first window to the last of the last one."""
-        return (self.out - 1) * self.stride + (self.size - 1) * self.dilation + 1
-
-    @property
-    def clipped(self) -> bool:
-        """Whether windows reach beyond the elements."""
-        return self.pad > 0 or self.reach - self.pad > self.n
-
-
-@dataclass(frozen=True)
-class PoolWindow:
-    """A pool in numbers: how elements are folded (``max``, ``min``, ``add``), what sums are divided by (nothing, the
-    elements ``inside``, or those and the padding, ``counted``), rows and columns."""
+class PoolWindow(Window):
+    """A pool in numbers: its windows, how elements are folded (``max``, ``min``, ``add``), and what sums are divided by
+    (nothing, the elements ``inside``, or those and the padding, ``counted``)."""
 
     fold: str
     mean: str | None
-    rows: Axis
-    cols: Axis
 
     @property
     def is_global(self) -> bool:
         """Whether there is one window, inside of the map."""
         axes = (self.rows, self.cols)
-        return all(a.out == 1 and not a.clipped and a.dilation == 1 and a.pad == 0 for a in axes)
+        return all(a.positions == 1 and not a.clipped and a.dilation == 1 and a.before == 0 for a in axes)
 
     @property
     def is_small(self) -> bool:
         """Whether windows are folded at once, element by element from memory: up to four elements, none in the padding
         beside (15 to 30 % faster for a maximum of 2x2; windows of 3x3, and sums, are faster in two passes)."""
-        return self.rows.size * self.cols.size <= 4 and self.fold != "add" and not self.cols.clipped
+        return self.rows.taps * self.cols.taps <= 4 and self.fold != "add" and not self.cols.clipped
 
     @property
     def has_second_pass(self) -> bool:
         """Whether columns are folded in a pass of their own, from a row in scratch."""
         cols = self.cols
-        return not self.is_small and (cols.size > 1 or cols.stride > 1 or cols.clipped or cols.pad != 0)
+        return not self.is_small and (cols.taps > 1 or cols.stride > 1 or cols.clipped or cols.before != 0)
+
+    def counts(self, axis: Axis) -> np.ndarray:
+        """What sums of each window are divided by along one of the axes, [positions]."""
+        return axis.inside() if self.mean == "inside" else axis.counted()
 
 
 def window_of(op: LnOp) -> PoolWindow | None:
@@ -87,44 +53,37 @@ def window_of(op: LnOp) -> PoolWindow | None:
         dims = op.operand_specs[0].dims
         if len(dims) != 4 or set(op.axes) != {2, 3}:
             return None
-        rows, cols = (Axis(n, 1, n, 1, 1, 0, n) for n in dims[2:])
+        rows, cols = map(Axis.whole, dims[2:])
         fold = "max" if isinstance(op, ReduceMax) else "min" if isinstance(op, ReduceMin) else "add"
-        return PoolWindow(fold, "counted" if isinstance(op, ReduceMean) else None, rows, cols)
-    if isinstance(op, Maxpool2d | Avgpool2d):
-        pad, dilation = op.derived_values()["pad"], (1, 1)
-    elif isinstance(op, Maxpool | Avgpool) and len(op.size) == 2:
-        pad, dilation = op.padding, op.dilation
-    else:
+        return PoolWindow(rows, cols, fold, "counted" if isinstance(op, ReduceMean) else None)
+    is_pool = isinstance(op, Maxpool2d | Avgpool2d) or (isinstance(op, Maxpool | Avgpool) and len(op.size) == 2)
+    if not is_pool:
         return None
     mean = None if isinstance(op, Maxpool2d | Maxpool) else "inside"
     if getattr(op, "count_include_pad", False):
         mean = "counted"
-    axes = []
-    for i in (0, 1):
-        n, out = op.operand_specs[0].dims[2 + i], op.result_specs[0].dims[2 + i]
-        end = n + pad[2 + i] if mean == "counted" else n
-        axes.append(Axis(n, out, op.size[i], op.stride[i], dilation[i], pad[i], end))
+    axes = Axis.of(op, 0), Axis.of(op, 1)
     if any(a.inside().min() < 1 for a in axes):
         return None
-    return PoolWindow("max" if mean is None else "add", mean, *axes)
+    return PoolWindow(*axes, "max" if mean is None else "add", mean)
 
 
 def row_columns(cols: Axis) -> int:
     """Columns of the row in scratch: the map's, and the padding that windows reach."""
-    return max(cols.n, cols.reach - cols.pad) + cols.pad
+    return max(cols.size, cols.reach - cols.before) + cols.before
 
 
 def row_steps(window: PoolWindow) -> int:
     """Vectors that are folded for a row of results."""
-    return window.rows.size * window.cols.n + (window.cols.size + 1) * window.cols.out
+    return window.rows.taps * window.cols.size + (window.cols.taps + 1) * window.cols.positions
 
 
 def has_table(window: PoolWindow) -> bool:
     """Whether what sums are divided by depends on the column."""
-    return window.mean is not None and np.ptp(window.cols.counts(window.mean)) > 0
+    return window.mean is not None and np.ptp(window.counts(window.cols)) > 0
 
 
 def scratch_of(window: PoolWindow, lanes: int) -> int:
     """Bytes: the folded row, then the reciprocal counts of columns."""
     row = row_columns(window.cols) * lanes if window.has_second_pass and not window.is_global else 0
-    return 4 * (row + (window.cols.out if has_table(window) else 0))
+    return 4 * (row + (window.cols.positions if has_table(window) else 0))

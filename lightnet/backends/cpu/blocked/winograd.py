@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.cpu.blocked import winograd_kernel
 from lightnet.backends.cpu.blocked.base import Generator, Machine
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.winograd_model import PANELS, Axis, scheduled, time_of
+from lightnet.backends.cpu.blocked.winograd_model import PANELS, scheduled, time_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -27,6 +27,7 @@ from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
+from lightnet.ir.windows import Window
 
 #: The windows that are taken.
 SIZES = ((3, 3), (3, 1), (1, 3))
@@ -44,7 +45,7 @@ class Winograd(Generator):
         def halo_of(conv: Conv2d) -> Halo | None:
             if conv.group != 1 or tuple(conv.stride) != (1, 1) or tuple(conv.size) not in SIZES:
                 return None
-            return Axis.of(conv, 0, self.m).reach, Axis.of(conv, 1, self.m).reach
+            return Window.of(conv).halo
 
         return convolution_form(ops, yielded, Conv2d, halo_of)
 

@@ -21,7 +21,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
-from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, Axis, Schedule
+from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, Schedule, TiledAxis
 from lightnet.backends.cpu.blocked.winograd_transforms import (
     Inputs,
     extent,
@@ -167,10 +167,10 @@ class Products(BlockedKernel):
         """The halo beside as many rows as fall to this group, for `count` blocks of channels."""
         b, schedule = self.b, self.schedule
         groups = schedule.groups[0] * schedule.groups[1]
-        share = -(-schedule.y.out // groups)
+        share = -(-schedule.y.positions // groups)
         number = b.add(b.mul(gy, schedule.groups[1]), gx)
         first, last = (
-            b.op(arith.MinSIOp, b.index(b.mul(b.add(number, k), share)), b.index(schedule.y.out)) for k in (0, 1)
+            b.op(arith.MinSIOp, b.index(b.mul(b.add(number, k), share)), b.index(schedule.y.positions)) for k in (0, 1)
         )
         self.zero_halos(n, block, count, first, last)
 
@@ -188,7 +188,7 @@ class Products(BlockedKernel):
         if schedule.groups[0] == 1:
             return after
         known = schedule.y.points - schedule.y.m  # rows of the next group that this one has read, too
-        first = b.add(b.mul(b.add(gy, 1), rows), known - schedule.y.pad)
+        first = b.add(b.mul(b.add(gy, 1), rows), known - schedule.y.before)
         return [Band(self.inputs[source], self.at(source, n, 0, first, 0), rows, schedule.in_blocks, False), *after]
 
     def fetch(self, band: Band, k: Index, panel: Index) -> None:
@@ -275,7 +275,7 @@ class Products(BlockedKernel):
             shape, steps = (rows, columns, 1, self.lanes), (schedule.y.dilation, schedule.x.dilation)
             self.finish(Tile(n, block, y, x, shape, self.used, steps), self.joined(values, shape))
 
-        def biased(axis: Axis, points: Sequence[SSAValue]) -> list[SSAValue]:
+        def biased(axis: TiledAxis, points: Sequence[SSAValue]) -> list[SSAValue]:
             return [b.op(arith.AddfOp, value, bias) for value in transform_output(b, axis.m, points)]
 
         if schedule.x.taps == 1:
@@ -302,16 +302,20 @@ class Products(BlockedKernel):
         for value, memref, written in self.touched:
             self.b.prefetch(memref, self.at(value, n, block, y, x), 4 * self.lanes * pixels, write=written)
 
-    def inside(self, axis: Axis, start: Index) -> Index:
+    def inside(self, axis: TiledAxis, start: Index) -> Index:
         """How many outputs of the tile that begins at `start` exist."""
         if axis.whole:
             return axis.m
         b = self.b
-        left = b.op(arith.SubiOp, b.index(axis.out + axis.dilation - 1), b.index(start))
+        left = b.op(arith.SubiOp, b.index(axis.positions + axis.dilation - 1), b.index(start))
         return b.op(arith.MinSIOp, b.divmod(left, axis.dilation)[0], b.index(axis.m))
 
     def along(
-        self, axis: Axis, start: Index, values: Sequence[SSAValue], finish: Callable[[Index, Sequence[SSAValue]], None]
+        self,
+        axis: TiledAxis,
+        start: Index,
+        values: Sequence[SSAValue],
+        finish: Callable[[Index, Sequence[SSAValue]], None],
     ) -> None:
         """Finish the outputs of a tile along an axis, from `start` on, those that exist."""
         b = self.b
@@ -321,14 +325,14 @@ class Products(BlockedKernel):
         if axis.dilation > 1:
             for k, value in enumerate(values):
                 at = b.add(start, k * axis.dilation)
-                with b.when(b.cmpi("slt", b.index(at), b.index(axis.out))):
+                with b.when(b.cmpi("slt", b.index(at), b.index(axis.positions))):
                     finish(at, [value])
             return
-        rest = axis.out % axis.m
-        if rest < axis.out:
-            with b.when(b.cmpi("slt", b.index(start), b.index(axis.out - rest))):
+        rest = axis.positions % axis.m
+        if rest < axis.positions:
+            with b.when(b.cmpi("slt", b.index(start), b.index(axis.positions - rest))):
                 finish(start, values)
-        with self.only(start, axis.out - rest):
+        with self.only(start, axis.positions - rest):
             finish(start, values[:rest])
 
     def joined(self, values: Sequence[SSAValue], shape: tuple[int, ...]) -> SSAValue:

@@ -19,6 +19,7 @@ from lightnet.ir import winograd
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
+from lightnet.ir.windows import Axis
 
 #: Sums in registers that a choice may ask for, at most.
 MOST_SUMS = 32
@@ -45,24 +46,17 @@ TILES, OUTPUTS, PANELS = "tiles", "outputs", "panels"
 
 
 @dataclass(frozen=True)
-class Axis:
-    """Rows or columns: `taps` 3 or 1 (then m = 1: nothing is transformed), the padding before, and the sizes of input
-    and result."""
+class TiledAxis(Axis):
+    """Rows or columns, `taps` 3 or 1, in tiles of `m` outputs (1 where there is one tap: nothing is transformed)."""
 
-    taps: int
-    m: int
-    dilation: int
-    pad: int
-    size: int
-    out: int
+    m: int = 1
 
     @classmethod
-    def of(cls, conv: Conv2d, axis: int, m: int) -> Axis:
-        taps = conv.size[axis]
-        return cls(
-            taps, m if taps == 3 else 1, conv.dilation[axis] if taps == 3 else 1, conv.derived_values()["pad"][axis],
-            conv.operand_specs[0].dims[2 + axis], conv.result_specs[0].dims[2 + axis],
-        )  # fmt: skip
+    def cut(cls, conv: Conv2d, axis: int, m: int) -> TiledAxis:
+        found = Axis.of(conv, axis)
+        if found.taps != 3:
+            found, m = replace(found, dilation=1), 1
+        return cls(**vars(found), m=m)
 
     @property
     def points(self) -> int:
@@ -72,24 +66,18 @@ class Axis:
     @property
     def tiles(self) -> int:
         """Tiles that cover the result."""
-        return -(-self.out // (self.m * self.dilation)) * self.dilation
+        return -(-self.positions // (self.m * self.dilation)) * self.dilation
 
     @property
     def whole(self) -> bool:
         """Whether every tile lies inside the result."""
-        return self.out % (self.m * self.dilation) == 0
-
-    @property
-    def reach(self) -> int:
-        """Elements around the input that windows touch, on the side where they reach further."""
-        end = self.out - 1 + (self.taps - 1) * self.dilation - self.pad
-        return max(self.pad, end - (self.size - 1), 0)
+        return self.positions % (self.m * self.dilation) == 0
 
     @property
     def last(self) -> int:
         """The last input element that a tile reads, some of it only for outputs behind the result."""
         start = (self.tiles - 1) // self.dilation * self.m * self.dilation + (self.tiles - 1) % self.dilation
-        return start - self.pad + (self.points - 1) * self.dilation
+        return start - self.before + (self.points - 1) * self.dilation
 
 
 @dataclass(frozen=True)
@@ -103,8 +91,8 @@ class Schedule:
     batch: int
     channels: int
     outputs: int
-    y: Axis
-    x: Axis
+    y: TiledAxis
+    x: TiledAxis
     group: tuple[int, int]
     rows: int
     vectors: int
@@ -220,7 +208,7 @@ def scheduled(kernel: KernelOp, m: int, machine: Machine) -> Schedule:
     no kernel of this kind can have."""
     conv = kernel.ops[0]
     assert isinstance(conv, Conv2d)
-    y, x = Axis.of(conv, 0, m), Axis.of(conv, 1, m)
+    y, x = TiledAxis.cut(conv, 0, m), TiledAxis.cut(conv, 1, m)
     (batch, channels, _, _), outputs = conv.operand_specs[0].dims, conv.result_specs[0].dims[1]
     start = Schedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1)
     given = (
@@ -361,9 +349,8 @@ def maps_time(schedule: Schedule, machine: Machine) -> float:
     """Nanoseconds to bring the input and the result, and what a group has between the transforms if that is too
     large."""
     n = 4 * schedule.lanes * schedule.batch
-    size = n * (
-        schedule.in_blocks * schedule.y.size * schedule.x.size + schedule.out_blocks * schedule.y.out * schedule.x.out
-    )
+    y, x = schedule.y, schedule.x
+    size = n * (schedule.in_blocks * y.size * x.size + schedule.out_blocks * y.positions * x.positions)
     between = max(0, 4 * prod(schedule.input_shape[1:]) - machine.l2 * 3 // 4) * schedule.all_groups
     split = SPLIT if schedule.groups[1] > 1 else 1.0
     return split * size / read_rate(machine, size) + between / machine.l3_bytes

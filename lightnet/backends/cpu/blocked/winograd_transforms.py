@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.kernel import memref_of
-from lightnet.backends.cpu.blocked.winograd_model import Axis, Schedule
+from lightnet.backends.cpu.blocked.winograd_model import Schedule, TiledAxis
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
@@ -141,15 +141,15 @@ class Inputs:
                 for q, value in enumerate(transform_input(b, schedule.m, values)):
                     store(value, self.target, [group, b.add(b.mul(k.iv, schedule.x.points), q), to, 0])
 
-    def positions(self, axis: Axis, tile: Index, number: int) -> list[Index]:
+    def positions(self, axis: TiledAxis, tile: Index, number: int) -> list[Index]:
         """The memory rows or columns (`number` 0 or 1) that a tile reads."""
         start = start_of(self.b, axis, tile)
         return [self.position(axis, start, k, number) for k in range(axis.points)]
 
-    def position(self, axis: Axis, start: Index, k: Index, number: int) -> Index:
+    def position(self, axis: TiledAxis, start: Index, k: Index, number: int) -> Index:
         """That of point k of the tile whose outputs begin at `start`; at most the last one of the map."""
         b, halo = self.b, self.halo[number]
-        found = b.add(b.add(start, b.mul(k, axis.dilation)), halo - axis.pad)
+        found = b.add(b.add(start, b.mul(k, axis.dilation)), halo - axis.before)
         if axis.last < axis.size + halo:
             return found
         return b.op(arith.MinSIOp, b.index(found), b.index(axis.size + 2 * halo - 1))
@@ -161,7 +161,7 @@ class Inputs:
         self.b.tile_store(value, memref, at, [len(memref.type.get_shape()) - 1])
 
 
-def start_of(b: Builder, axis: Axis, tile: Index) -> Index:
+def start_of(b: Builder, axis: TiledAxis, tile: Index) -> Index:
     """The first output of a tile: interleaved axes follow each other."""
     if axis.dilation == 1:
         return b.mul(tile, axis.m)

@@ -15,14 +15,14 @@ from math import prod
 from xdsl.dialects.builtin import f16
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import Generator
+from lightnet.backends.cuda.base import FLOATS, Generator
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.gemm import kernel as kernels
 from lightnet.backends.cuda.gemm.core import Tile
 from lightnet.backends.cuda.gemm.kernel import Schedule
 from lightnet.backends.cuda.gemm.mma_core import MmaCore, shapes
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
-from lightnet.backends.cuda.gemm.problem import FLOATS, Problem, match
+from lightnet.backends.cuda.gemm.problem import Problem, match
 from lightnet.backends.cuda.gemm.simt_core import SimtCore, across_of
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan

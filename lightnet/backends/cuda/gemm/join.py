@@ -17,13 +17,13 @@ from functools import cached_property
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import MAP, Generator, memory_time
+from lightnet.backends.cuda.base import FLOATS, MAP, Generator, memory_time
 from lightnet.backends.cuda.device import Device
 from lightnet.backends.cuda.gemm import kernel as kernels
 from lightnet.backends.cuda.gemm.core import Tile
 from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, check_ring, check_sizes, numbers_of
 from lightnet.backends.cuda.gemm.model import Pinned
-from lightnet.backends.cuda.gemm.problem import FLOATS, Problem, Slice, filled, match
+from lightnet.backends.cuda.gemm.problem import Problem, Slice, filled, match
 from lightnet.backends.cuda.gemm.wgmma import WGMMA
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch

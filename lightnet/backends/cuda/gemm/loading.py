@@ -119,7 +119,7 @@ class Windows(Source):
         p = self.problem
         height = p.anchor.operand_specs[0].dims[2]
         window = p.window
-        (oh, ow), (sh, sw), (top, left, *_) = window.positions, window.stride, window.padding
+        (oh, ow), (sh, sw), (top, left) = window.positions, window.stride, window.before
         pixel = b.add(self.first, line)
         n, rest = b.divmod(pixel, oh * ow)
         y, x = b.divmod(rest, ow)
@@ -142,7 +142,7 @@ class Windows(Source):
         key = k, position
         if key not in self._taps:
             p, at = self.problem, b.add(k, position)
-            (_, kw), (dh, dw) = p.window.size, p.window.dilation
+            (_, kw), (dh, dw) = p.window.taps, p.window.dilation
             tap, channel = b.divmod(at, p.channels)
             y, x = b.divmod(tap, kw)
             self._taps[key] = b.mul(y, dh), b.mul(x, dw), channel, b.below(at, p.depth)

@@ -16,9 +16,8 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import MAP
-from lightnet.backends.cuda.gemm.windows import Interleave, Window, interleave_of, is_product, window_of
-from lightnet.backends.expressions import runs_on_tiles
+from lightnet.backends.cuda.base import FLOATS, MAP, has_epilogue
+from lightnet.backends.cuda.gemm.windows import Interleave, interleave_of, is_product, window_of
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
@@ -26,10 +25,8 @@ from lightnet.ir.layout import ChannelsLast, Layout, Phases
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
+from lightnet.ir.windows import Window
 from lightnet.runtime.dtypes import DType
-
-#: Types that are multiplied, and that an epilogue's results may have.
-FLOATS = ("f32", "f16", "bf16")
 
 
 class Kind(Enum):
@@ -120,10 +117,6 @@ class Problem:
         return Phases(self.anchor.stride, MAP.multiple) if isinstance(self.anchor, Deconv2d) else WEIGHTS
 
     @property
-    def padding(self) -> tuple[int, int, int, int]:
-        return self.window.padding
-
-    @property
     def channels(self) -> int:
         """Channels of A's map that a product reads, as they lie in memory."""
         return filled(self.anchor.operand_specs[0].dims[1]) // self.batch
@@ -131,7 +124,7 @@ class Problem:
     @property
     def is_pointwise(self) -> bool:
         """Whether the rows of A are those of a map, one after the other."""
-        return self.window.size == (1, 1) and self.window.stride == (1, 1) and self.padding == (0, 0, 0, 0)
+        return self.window.is_pointwise
 
     @property
     def groups(self) -> int:
@@ -213,7 +206,7 @@ def filled(channels: int) -> int:
 
 def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[Problem]:
     """The products that a body can be computed as: none, or one for each form."""
-    if not ops or not isinstance(ops[0], Conv2d | Deconv2d | Matmul) or not _is_epilogue(ops, yielded):
+    if not ops or not isinstance(ops[0], Conv2d | Deconv2d | Matmul) or not has_epilogue(ops, yielded, _along(ops[0])):
         return []
     anchor = ops[0]
     specs = [*anchor.operand_specs, *anchor.result_specs]
@@ -251,7 +244,7 @@ def _transposed(anchor: Deconv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
     (n, channels), (_, outputs) = anchor.operand_specs[0].dims[:2], anchor.operand_specs[1].dims[:2]
     window, interleave = window_of(anchor), interleave_of(anchor)
     cols = outputs if interleave is None else interleave.phases * filled(outputs)
-    return [Problem(Kind.CONV, ops, 1, n * prod(window.positions), cols, prod(window.size) * filled(channels))]
+    return [Problem(Kind.CONV, ops, 1, n * prod(window.positions), cols, prod(window.taps) * filled(channels))]
 
 
 def _dense(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
@@ -270,18 +263,3 @@ def _along(anchor: LnOp) -> tuple[int, ...]:
     assert isinstance(anchor, Matmul)
     ndim = anchor.result_specs[0].ndim
     return tuple(range(ndim)) if gemm_shape(anchor)[1] == anchor.result_specs[0].dims[-2] else (ndim - 1,)
-
-
-def _is_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
-    """Whether what follows the product are elementwise ops on its result, which make all that is yielded."""
-    anchor, *rest = ops
-    dims, along = anchor.result_specs[0].dims, _along(anchor)
-    inside = set(anchor.results)
-    for op in rest:
-        specs = [*op.operand_specs, *op.result_specs]
-        if any(s.dtype.name not in FLOATS for s in specs) or [s.dims for s in op.result_specs] != [dims]:
-            return False
-        if not runs_on_tiles(op, along, short=True) or inside.isdisjoint(op.operands):
-            return False
-        inside |= set(op.results)
-    return bool(yielded) and len(set(yielded)) == len(yielded) and inside >= set(yielded)

@@ -52,16 +52,16 @@ def reaches(p: Problem) -> bool:
         return True
     least, most = CORNERS
     begins = all(least <= n <= most for corner in _corners(p) for n in corner)
-    reach = [(n - 1) * d for n, d in zip(p.window.size, p.window.dilation)]
-    return begins and max(reach) <= MOST_OFFSET and max(p.window.stride) <= MOST_STRIDE
+    reach = max(axis.extent for axis in (p.window.rows, p.window.cols)) - 1
+    return begins and reach <= MOST_OFFSET and max(p.window.stride) <= MOST_STRIDE
 
 
 def _corners(p: Problem) -> tuple[tuple[int, int], tuple[int, int]]:
     """Where the first window begins, and the last one, counted from the last row and column of the picture."""
-    size, (top, left, *_) = p.anchor.operand_specs[0].dims[2:], p.padding
-    lower = (-top, -left)
-    last = [(count - 1) * stride + first for count, stride, first in zip(p.window.positions, p.window.stride, lower)]
-    return lower, (last[0] - size[0] + 1, last[1] - size[1] + 1)
+    axes = p.window.rows, p.window.cols
+    lower = (-axes[0].before, -axes[1].before)
+    last = [(axis.positions - 1) * axis.stride - axis.before for axis in axes]
+    return lower, (last[0] - axes[0].size + 1, last[1] - axes[1].size + 1)
 
 
 class _Ring(NamedTuple):
@@ -119,7 +119,7 @@ class WgmmaCore(Core):
         """Taps of the window, for each its channels in pieces of a panel."""
         if not p.is_map:
             return super().stages(p)
-        kh, kw = p.window.size
+        kh, kw = p.window.taps
         return kh * kw * -(-p.channels // PANEL)
 
     def copies(self, p: Problem) -> float:
@@ -130,7 +130,7 @@ class WgmmaCore(Core):
         if p.is_map and value is p.a and not p.is_pointwise:
             return MAP.physical_dims(p.anchor.operand_specs[0].dims)
         if p.is_map and value is p.b:
-            kh, kw = p.window.size
+            kh, kw = p.window.taps
             return (p.cols, kh * kw, p.channels)
         return p.shape(value)
 
@@ -224,7 +224,7 @@ class WgmmaCore(Core):
     def _windows(self, block: Block, ring: _Ring) -> Callable[[Index, Index, Index], None]:
         """The windows of a tile's pixels, one tap of each."""
         b, p, memory = block.b, block.p, block.f.inputs[block.p.a]
-        (oh, ow), (sh, sw), (dh, dw), (_, kw) = p.window.positions, p.window.stride, p.window.dilation, p.window.size
+        (oh, ow), (sh, sw), (dh, dw), (_, kw) = p.window.positions, p.window.stride, p.window.dilation, p.window.taps
         lower, upper = _corners(p)
         windows = Im2colAttr(
             IntegerAttr(self.tile.rows, i64), IntegerAttr(PANEL, i64), *map(_sizes, (lower, upper, p.window.stride))
