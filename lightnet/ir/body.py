@@ -63,7 +63,7 @@ def epilogue_of(
     that is taken, and reads (`reads`) something computed before it. None where they are not: an op that does not depend
     on the anchor stays outside, as its own operands would live longer than its result."""
     anchor, *rest = ops
-    inside = set(anchor.results)
+    inside: set[SSAValue] = set(anchor.results)
     for op in rest:
         if not takes(op) or inside.isdisjoint(reads(op)):
             return None
