@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.ir.verify import verify_module
 from lightnet.runtime.cuda.driver import Launch
 from lightnet_ptx.emulator import Emulator
 
@@ -22,7 +21,7 @@ def to_ptx(ir: str, cpu: str = "sm_80") -> str:
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(cpu=cpu, features="+ptx80", opt=3)
     module = llvm.parse_assembly(HEADER + ir)
-    verify_module(module)
+    module.verify()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(module, builder)
     return machine.emit_assembly(module)

@@ -7,11 +7,11 @@ import re
 import pytest
 from xdsl.ir import Operation
 
+from lightnet.backends.cuda.selection import SELECTION
 from lightnet.cli import ln_opt
 from lightnet.dialects.cuda_mbarrier import MbarrierFenceOp
 from lightnet.dialects.cuda_memory import AsyncWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp
-from lightnet.passes import lower_cuda
 
 PRODUCT = """builtin.module {
   func.func @main() -> tensor<17x9xf32> {
@@ -49,7 +49,7 @@ WARPGROUPS = """builtin.module {
 
 def drop(monkeypatch: pytest.MonkeyPatch, kind: type[Operation]) -> None:
     """Let the lowering make kernels without the ops of a kind."""
-    right = lower_cuda.generate
+    right = SELECTION.generate
 
     def without(kernel, name, aliases):
         made = right(kernel, name, aliases)
@@ -58,7 +58,7 @@ def drop(monkeypatch: pytest.MonkeyPatch, kind: type[Operation]) -> None:
             op.erase()
         return made
 
-    monkeypatch.setattr(lower_cuda, "generate", without)
+    monkeypatch.setattr(SELECTION, "generate", without)
 
 
 @pytest.mark.parametrize("broken", [False, True])

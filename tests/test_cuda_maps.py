@@ -24,6 +24,7 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.frontends import mlir
 from lightnet.ir import body
 from lightnet.ir.context import make_context
+from lightnet.ir.kernel import choice_attr
 from lightnet.ir.layout import layout_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.target import Request
@@ -138,7 +139,8 @@ def test_depthwise_convolutions_agree_with_their_reference(dtype, tolerance):
 def test_strips_that_cannot_be_are_refused(strip):
     """Where choices are made, and where a kernel comes with its layouts and choices from a file."""
     kernel = depthwise(*WINDOWS[0][:2], "f32", "", padding=(1, 1, 1, 1))
-    laid_out(kernel, map_forms(kernel, "depthwise")[0], "depthwise", strip=strip)
+    laid_out(kernel, map_forms(kernel, "depthwise")[0], "depthwise")
+    kernel.attributes["strip"] = choice_attr(strip)
     for lower in (lambda: choose(kernel, Request("sm_80")), lambda: SELECTION.generate(kernel, "k", {})):
         with pytest.raises(LightNetError) as error:
             lower()

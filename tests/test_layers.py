@@ -14,9 +14,9 @@ import pytest
 from network_cases import random_model
 
 import lightnet
+from lightnet.backends.cpu.selection import SELECTION
 from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
-from lightnet.passes import lower_cpu
 from lightnet.report.alone import alone
 from lightnet.report.differences import compare_layers, difference, layers_text
 from lightnet.report.tensors import Tensors, file_name, first_non_finite, tensors, write
@@ -273,14 +273,14 @@ def test_the_kernel_at_fault_is_told_from_the_rewrite(cli, monkeypatch):
     Path("fault.py").write_text(FAULT)
     _, out, _ = cli("n.net", "--load", "fault.py", "--compare", "interpreter", "--layers")
     assert "the kernel of 's2' does what its ops mean: look at the rewrites" in out
-    generate = lower_cpu.generate
+    generate = SELECTION.generate
 
     def wrong(kernel, name, aliases):
         """Code that writes a block too few."""
         made = generate(kernel, name, aliases)
         return [replace(m, grid=m.grid - 1) if "sigmoid" in name else m for m in made]
 
-    monkeypatch.setattr(lower_cpu, "generate", wrong)
+    monkeypatch.setattr(SELECTION, "generate", wrong)
     executable = lightnet.compile(model())
     assert alone(executable, {}, "r1").agrees and alone(executable, {}, "x") is None
     found = alone(executable, {}, "s2")

@@ -107,10 +107,9 @@ def test_refusals() -> None:
         run_node("Add", {"a": x, "b": floats(2)})
     with pytest.raises(LightNetError, match="should have the same data type"):
         run_node("Add", {"a": x, "b": np.ones(3, np.int32)})
-    for dtype in (TensorProto.COMPLEX64, TensorProto.STRING):
-        with pytest.raises(LightNetError, match="not supported") as e:
-            run_node("Cast", {"x": x}, to=dtype)
-        assert any(TensorProto.DataType.Name(dtype) in note for _, note in e.value.notes)
+    with pytest.raises(LightNetError, match="not supported") as e:
+        run_node("Cast", {"x": x}, to=TensorProto.COMPLEX64)
+    assert any("COMPLEX64" in note for _, note in e.value.notes)
     with pytest.raises(LightNetError, match="scales or zero points"):
         run_node("DequantizeLinear", {"x": np.ones((2, 3), np.uint8), "scale": np.ones(2, np.float32)})
 

@@ -95,10 +95,8 @@ ROWS: list[tuple] = [
     ("Normalizer", 1, X, {"norm": "L3"}, "its norm is L3; there are L1, L2 and MAX"),
     ("Imputer", 1, X, {"imputed_value_floats": [1.0] * 3}, "it has 3 values"),
     ("Imputer", 1, X.astype(np.int64), {"imputed_value_int64s": [1] * 3}, "it has 3 values"),
-    ("OneHotEncoder", 1, X, {"cats_strings": ["a"]}, "categories that are texts"),
     ("OneHotEncoder", 1, X, {"cats_int64s": [1], "zeros": 0}, "zeros = 0"),
     ("LabelEncoder", 2, X.astype(np.int64), KEYS | {"values_int64s": [3]}, "it has 2 keys and 1 values"),
-    ("LabelEncoder", 2, X.astype(np.int64), {"keys_int64s": [1, 2], "values_strings": ["a", "b"]}, "texts"),
 ]  # fmt: skip
 
 

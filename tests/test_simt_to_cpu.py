@@ -18,12 +18,12 @@ from test_cuda_networks import EXAMPLES, fed, same
 from xdsl.dialects.builtin import f16
 
 import lightnet
+from lightnet.backends.cuda.selection import SELECTION
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import kernels, launches
 from lightnet.ir.context import make_context
 from lightnet.ir.memory import memory_of
-from lightnet.passes import lower_cuda
 from lightnet.passes.simt_to_cpu import SimtToCpuPass
 
 WAYS = pytest.mark.parametrize("native", [True, False], ids=["native", "interpreted"])
@@ -475,12 +475,12 @@ def test_what_kernels_of_threads_compute_is_checked(capsys):
 
 def test_a_generator_of_threads_that_is_wrong_is_found(monkeypatch, capsys):
     """The last block is left out."""
-    right = lower_cuda.generate
+    right = SELECTION.generate
 
     def wrong(kernel, name, aliases):
         made = right(kernel, name, aliases)
         return [replace(m, grid=(max(1, m.grid[0] - 1), *m.grid[1:])) for m in made]
 
-    monkeypatch.setattr(lower_cuda, "generate", wrong)
+    monkeypatch.setattr(SELECTION, "generate", wrong)
     assert ln_opt.main(["--target=cuda", f"--pass={PIPELINE}", "--check", str(EXAMPLES / "nets/mlp.net")]) == 1
     assert "pass 'lower-cuda' changed the result" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def _cases(c: str) -> set[str]:
     return found
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Node:
     """A node of the parsed pattern: ``char`` with a test, ``between``, ``cat`` and ``alt`` of parts, ``repeat`` of
     one."""
