@@ -293,7 +293,7 @@ def test_what_c_cannot_run_is_refused() -> None:
         if processor.architecture() == "x86_64":
             with pytest.raises(LightNetError, match="ELF"):
                 deploy.emit(lightnet.compile(CNN, triple=triple), {"obj": "net.o"}, "net")
-    with pytest.raises(LightNetError, match="other than none"):
+    with pytest.raises(LightNetError, match="target none has none here"):
         deploy.emit(lightnet.compile(CNN, "none"), {"obj": "net.o"}, "net")
     with pytest.raises(LightNetError, match="cannot emit 'exe'"):
         deploy.emit(printing, {"exe": "net"}, "net")

@@ -49,10 +49,7 @@ MAX_TRIPS = 1 << 46
 
 
 def bind(
-    definition: Definition | str,
-    tensors: Mapping[str, Any],
-    params: Mapping[str, Any],
-    results: Sequence[str],
+    definition: Definition | str, tensors: Mapping[str, Any], params: Mapping[str, Any], results: Sequence[str]
 ) -> BoundDefinition:
     """Bind a definition to tensors (anything with `dims` and `dtype`; operands and results) and parameter values.
 
