@@ -4,7 +4,8 @@
     @pytest.mark.parametrize("name, index", PRODUCT)
 
 ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
-``core`` nothing is drawn. Unset, as when one names a file, everything runs: a failure is repeated by its name alone.
+``core`` nothing is drawn. Unset, as when one names a file, everything runs: a failure is repeated by its name alone;
+of a case that a drawn run compiles without LLVM's optimizer, by its name and the word.
 
 Only cases that a product makes are sampled (op x dtype x shape x target, seeds of random networks), never one that was written
 because something broke. Each nth case is in the core, not the first n, and n has no divisor in common with the inner parameters of
