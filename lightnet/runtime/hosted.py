@@ -31,13 +31,8 @@ class HostedExecutable(Runnable):
         env, feeds = self.split_feeds(call.feeds)
         env = self.host.left(env, self.network._run(Call(feeds, None, None, call.stream, call.threads)))
         there = self.outputs  # known of open shapes now
-        names = (
-            list(there)
-            if call.outputs is None
-            else [call.outputs]
-            if isinstance(call.outputs, str)
-            else list(call.outputs)
-        )
+        asked = [call.outputs] if isinstance(call.outputs, str) else call.outputs
+        names = list(there if asked is None else asked)
         if wrong := [name for name in names if name not in there]:
             raise unknown("output", wrong[0], there)
         outputs = {name: env[name] for name in names if name in env}  # but for those that the plan overwrites
