@@ -184,13 +184,13 @@ def test_a_network_on_maps_has_the_results_of_the_cpu(channels, monkeypatch):
     finds who reads what is not written."""
     text = NETWORK.format(c=channels, cc=2 * channels, n=100 * channels)
     on_cpu = lightnet.compile(lightnet.loads(text, ".net"))
-    blocking, fresh = SELECTION._blocking, body.OfEqualKernels()
+    blocking, fresh = SELECTION.numbered_blocking, body.OfEqualKernels()
 
     def on_maps(*args):
         found = blocking(*args)
         return None if found is None else replace(found, plain=PINNED)
 
-    monkeypatch.setattr(SELECTION, "_blocking", on_maps)
+    monkeypatch.setattr(SELECTION, "numbered_blocking", on_maps)
     monkeypatch.setattr(SELECTION, "_blockings", fresh)
     on_cuda = lightnet.compile(lightnet.loads(text, ".net"), "cuda", emulate=True)
     kernels = [op for op in on_cuda.planned.walk() if isinstance(op, CudaKernelOp)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
-from lightnet.backends.generator import Generator, Plan
+from lightnet.backends.generator import Generator, Plan, named
 from lightnet.backends.kernel_loops import writes_nothing
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
@@ -29,7 +29,7 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import WORKSPACE_SIZE, workspace_size
 from lightnet.ir.names import WORKSPACE
 from lightnet.ir.registry import Table, load_installed
-from lightnet.ir.target import Form
+from lightnet.ir.target import Blocking, Form
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.views import place_of
 
@@ -57,6 +57,7 @@ class Selection(ABC, Generic[M]):
         self.name, self.table = name, table
         self._chosen: OfEqualKernels[Chosen] = OfEqualKernels()
         self._settled: OfEqualKernels[Plan] = OfEqualKernels()
+        self._blockings: OfEqualKernels[Blocking | None] = OfEqualKernels()
         #: By kernel, not by what equal ones share: offers depend on the machine, and not on what was compiled before.
         self._made: WeakKeyDictionary[KernelOp, Chosen] = WeakKeyDictionary()
 
@@ -86,6 +87,26 @@ class Selection(ABC, Generic[M]):
     def default(self, kernel: KernelOp) -> str | None:
         """The `alg` of a kernel that has none, or none that fits; None where there has to be one."""
         return None
+
+    @abstractmethod
+    def machine_of(self, features: str) -> M:
+        """The machine that features name."""
+
+    @abstractmethod
+    def origins(self, kernel: KernelOp) -> Hashable:
+        """What counts for `numbered_blocking` of where operands come from."""
+
+    @abstractmethod
+    def numbered_blocking(self, kernel: KernelOp, machine: M) -> Blocking | None:
+        """`blocking`, asked anew; its form names operands by number."""
+
+    # -- before there are layouts
+
+    def blocking(self, kernel: KernelOp, features: str) -> Blocking | None:
+        """How a kernel would run on maps (`Target.blocking`)."""
+        beside = features, self.origins(kernel), self.table.version
+        found = self._blockings.get(kernel, beside, lambda: self.numbered_blocking(kernel, self.machine_of(features)))
+        return found and replace(found, form=named(found.form, kernel))
 
     # -- who takes a kernel
 

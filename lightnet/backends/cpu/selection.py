@@ -18,12 +18,12 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.plain import LOOPS, Tiles, time_of
-from lightnet.backends.generator import Plan, named
+from lightnet.backends.generator import Plan
 from lightnet.backends.selection import PINNED, Candidate, Selection, layouts
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.body import OfEqualKernels, choice
+from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Packed, layout_of
 from lightnet.ir.locations import loc_of
@@ -43,7 +43,6 @@ class CpuSelection(Selection[Machine]):
 
     def __init__(self) -> None:
         super().__init__("the CPU", GENERATORS)
-        self._blockings: OfEqualKernels[Blocking | None] = OfEqualKernels()
 
     def usable(self, kernel: KernelOp, machine: Machine) -> Iterable[Generator]:
         """What is empty, and what has a builder of its own, is for the loops."""
@@ -96,18 +95,17 @@ class CpuSelection(Selection[Machine]):
 
     # -- before there are layouts
 
-    def blocking(self, kernel: KernelOp, features: str) -> Blocking | None:
-        """How a kernel would run on blocked maps (`Target.blocking`): by the form that costs least, or that of its
-        choice `alg`."""
-        owners = (v.owner for v in kernel.operands)
-        inputs = tuple(isinstance(owner, Source) and not isinstance(owner, ParamOp) for owner in owners)
-        beside = features, inputs, GENERATORS.version
-        found = self._blockings.get(kernel, beside, lambda: self._blocking(kernel, machine_of(features), inputs))
-        return found and replace(found, form=named(found.form, kernel))
+    def machine_of(self, features: str) -> Machine:
+        return machine_of(features)
 
-    def _blocking(self, kernel: KernelOp, machine: Machine, inputs: Sequence[bool]) -> Blocking | None:
-        """`blocking`, asked anew; `inputs` says which operands come from outside of the network. Its form names
-        operands by number."""
+    def origins(self, kernel: KernelOp) -> tuple[bool, ...]:
+        """Which operands come from outside of the network."""
+        owners = (v.owner for v in kernel.operands)
+        return tuple(isinstance(owner, Source) and not isinstance(owner, ParamOp) for owner in owners)
+
+    def numbered_blocking(self, kernel: KernelOp, machine: Machine) -> Blocking | None:
+        """By the form that costs least, or that of its choice `alg`."""
+        inputs = self.origins(kernel)
         pinned, ops, yielded = choice(kernel, "alg"), kernel.ops, list(kernel.terminator.operands)
         if chosen_lanes(kernel) not in (0, machine.lanes):
             return None

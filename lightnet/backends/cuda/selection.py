@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.device import Device, device_of
-from lightnet.backends.generator import Generator, named
+from lightnet.backends.generator import Generator
 from lightnet.backends.selection import PINNED, Candidate, Selection, layouts, with_workspace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.body import OfEqualKernels, choice
+from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import ChannelsLast, Layout, Packed, Phases, layout_of
 from lightnet.ir.locations import loc_of
@@ -34,7 +33,6 @@ class CudaSelection(Selection[Device]):
 
     def __init__(self) -> None:
         super().__init__("cuda", CUDA_GENERATORS)
-        self._blockings: OfEqualKernels[Blocking | None] = OfEqualKernels()
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: Device) -> bool:
         """Weights that are not packed yet are static, and have no place."""
@@ -78,25 +76,24 @@ class CudaSelection(Selection[Device]):
 
     # -- before there are layouts
 
-    def blocking(self, kernel: KernelOp, features: str) -> Blocking | None:
-        """How a kernel would run on maps (`Target.blocking`)."""
-        static = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
-        beside = features, static, CUDA_GENERATORS.version
-        found = self._blockings.get(kernel, beside, lambda: self._blocking(kernel, device_of(features)))
-        return found and replace(found, form=named(found.form, kernel))
+    def machine_of(self, features: str) -> Device:
+        return device_of(features)
 
-    def _blocking(self, kernel: KernelOp, device: Device) -> Blocking | None:
-        """`blocking`, asked anew. Products on tensor cores are left out: that they round is decided later, and layouts
-        do not depend on it. Its form names operands by number."""
+    def origins(self, kernel: KernelOp) -> tuple[bool, ...]:
+        """Which operands are static."""
+        return tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
+
+    def numbered_blocking(self, kernel: KernelOp, machine: Device) -> Blocking | None:
+        """Products on tensor cores are left out: that they round is decided later, and layouts do not depend on it."""
         pinned, static = choice(kernel, "alg"), _static(kernel)
         found = [
             (g, form)
-            for g, form in self.candidates(kernel, device)
+            for g, form in self.candidates(kernel, machine)
             if form.weights <= static and (pinned == g.alg or (pinned is None and g.is_exact(kernel.ops)))
         ]
         if not any(map(has_maps, (form for _, form in found))):
             return None
-        plans = self.offers(kernel, found, device)
+        plans = self.offers(kernel, found, machine)
         maps = [p for p in plans if has_maps(p.form)]
         if not maps:
             return None
